@@ -1,0 +1,63 @@
+# Each target makes the virtual environment it needs; a second run reuses it.
+# Name another interpreter with PYTHON: make test PYTHON=python3.12
+
+PYTHON ?= python3
+PACKAGES := fairlead actors zones simulation bench
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check lock clean python
+
+# A checkout is tested as it stands, not with what the caller's shell would add to it.
+unexport PYTHONPATH PYTHONHOME
+
+help: ## list what make can do here
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/ready ## watch real work go through the real system
+	@.venv/bin/fairlead demo
+
+test: .venv-test/ready ## run every test that this machine can run
+	.venv-test/bin/python -m pytest
+
+check: .venv-check/ready ## check format, lint, types and the direction of imports
+	.venv-check/bin/ruff format --check
+	.venv-check/bin/ruff check
+	.venv-check/bin/mypy
+	.venv-check/bin/lint-imports --no-logo
+
+lock: python ## write constraints.txt anew from the newest versions that pyproject.toml allows
+	@rm -rf .venv-lock
+	@$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python $(PIP_INSTALL) '.[test,check]'
+	@{ echo "# Every version that make installs, transitive ones included. Written by: make lock"; \
+	   .venv-lock/bin/python -m pip freeze --exclude fairlead; } > constraints.txt.new
+	@mv constraints.txt.new constraints.txt
+	@rm -rf .venv-lock
+
+clean: ## remove environments, caches and build results
+	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/ready:       extras :=
+.venv-test/ready:  extras := [test]
+.venv-check/ready: extras := [test,check]
+
+.venv/ready .venv-test/ready .venv-check/ready: pyproject.toml constraints.txt | python
+	@echo "Installing into $(@D), versions from constraints.txt (a minute or so the first time)"
+	@$(@D)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP_INSTALL) --constraint constraints.txt --editable '.$(extras)'
+	@touch $@
+
+python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "$(PYTHON) is not installed. Fairlead needs Python 3.11 or newer with its venv module." >&2; \
+	  echo "Debian, Ubuntu: apt-get install python3.11 python3.11-venv   macOS: brew install python@3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Fairlead needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Debian, Ubuntu: apt-get install python3.11 python3.11-venv   macOS: brew install python@3.11" >&2; \
+	  echo "If a newer one is installed under another name: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot create virtual environments: its venv or ensurepip module is missing." >&2; \
+	  echo "Debian, Ubuntu: apt-get install python3-venv (or python3.11-venv, to match $(PYTHON))" >&2; exit 1; }

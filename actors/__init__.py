@@ -1,0 +1,1 @@
+"""Who finds the work and runs it: scanner, manager, worker, coordinator."""

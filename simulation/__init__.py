@@ -1,0 +1,1 @@
+"""The deterministic world in which the same code is tested."""

@@ -1,0 +1,53 @@
+"""An error is caught by name, where someone can act on it."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.style.sources import Offence, Source, assert_none, functions, place, product_sources, source
+
+# `path:function` that may catch everything, and why. Such a line also carries `noqa: BLE001`, for its reader.
+ALLOWED: dict[str, str] = {}
+
+
+def broad_excepts(source: Source) -> Iterator[Offence]:
+    """Yield each handler of everything (`except:`, `Exception`, `BaseException`) that is not in `ALLOWED`."""
+    spans = [(function, name) for function, name in functions(source.tree)]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler) and _is_broad(node):
+            around = [name for f, name in spans if f.lineno <= node.lineno <= (f.end_lineno or f.lineno)]
+            where = f"{source.path}:{around[-1] if around else '<module>'}"
+            if where not in ALLOWED:
+                yield Offence(
+                    place(source, node),
+                    "this catches every error, bugs included",
+                    f"catch by name what you can act on, or give {where} a reason in tests/style/test_errors.py",
+                )
+
+
+def test_no_error_is_caught_but_by_name() -> None:
+    assert_none(broad_excepts, product_sources())
+
+
+def test_every_place_that_may_catch_everything_still_exists() -> None:
+    places = {f"{each.path}:{name}" for each in product_sources() for _, name in functions(each.tree)}
+    assert set(ALLOWED) <= places
+
+
+@pytest.mark.parametrize("caught", ["", " Exception", " BaseException", " (OSError, Exception)", " Exception as error"])
+def test_a_planted_broad_except_is_found(caught: str) -> None:
+    text = f"def f():\n    try:\n        pass\n    except{caught}:\n        pass"
+    assert [o.place for o in broad_excepts(source("zones/planted.py", text))] == ["zones/planted.py:4"]
+
+
+def test_an_error_caught_by_name_is_allowed() -> None:
+    text = "try:\n    pass\nexcept (OSError, ValueError):\n    pass"
+    assert list(broad_excepts(source("zones/planted.py", text))) == []
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(each, ast.Name) and each.id in {"Exception", "BaseException"} for each in caught)

@@ -1,0 +1,117 @@
+"""Who may import what, where import-linter cannot say it."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.style.sources import (
+    Function,
+    Offence,
+    Source,
+    assert_none,
+    functions,
+    imports,
+    place,
+    product_sources,
+    source,
+)
+
+# Modules that are loaded only when they are chosen, and why. Nothing else is imported inside a function.
+LAZY = {
+    "actors.ray_host": "importing Ray takes seconds, and the threads host never needs it",
+    "zones.engines.foundationdb": "it loads FoundationDB's client library, which other engines do without",
+}
+
+
+def imports_inside_functions(source: Source) -> Iterator[Offence]:
+    """Yield each import statement in a function that imports anything but a module of `LAZY`."""
+    for function, name in functions(source.tree):
+        for node, module in imports(_own_nodes(function)):
+            if not any(_is_within(module, lazy) for lazy in LAZY):
+                yield Offence(
+                    place(source, node),
+                    f"{name} imports {module} when it is called",
+                    "import at the top; if that makes a circle, move the shared part one layer down",
+                )
+
+
+def engines_that_look_up(source: Source) -> Iterator[Offence]:
+    """Yield each import of a part of `zones` that lies above the engines."""
+    for node, module in imports(ast.walk(source.tree)):
+        if _is_within(module, "zones") and not _is_within(module, "zones.engines"):
+            yield Offence(place(source, node), f"an engine imports {module}", "move what it needs into zones.engines")
+
+
+def foundationdb_outside_its_engine(source: Source) -> Iterator[Offence]:
+    """Yield each import of `fdb`; `zones` may use `fdb.tuple`, which is pure Python."""
+    if source.path.startswith("zones/engines/foundationdb"):
+        return
+    for node, module in imports(ast.walk(source.tree)):
+        # A plain `import fdb.tuple` binds `fdb`, and with it the way to a database.
+        binds_fdb = isinstance(node, ast.Import) and not all(alias.asname for alias in node.names)
+        pure = _is_within(module, "fdb.tuple") and not binds_fdb and source.path.startswith("zones/")
+        if _is_within(module, "fdb") and not pure:
+            yield Offence(
+                place(source, node),
+                f"{module} is imported outside zones.engines.foundationdb",
+                "open the database through zones.engines; in zones, `from fdb import tuple` is allowed",
+            )
+
+
+def test_nothing_is_imported_inside_a_function_but_what_is_loaded_by_choice() -> None:
+    assert_none(imports_inside_functions, product_sources())
+
+
+def test_engines_import_nothing_of_the_zones_above_them() -> None:
+    assert_none(engines_that_look_up, product_sources("zones/engines"))
+
+
+def test_only_its_engine_imports_foundationdb() -> None:
+    assert_none(foundationdb_outside_its_engine, product_sources())
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["import json", "from json import loads", "async def g():\n        import json", "if x:\n        import json"],
+)
+def test_a_planted_import_inside_a_function_is_found_once(planted: str) -> None:
+    assert len(list(imports_inside_functions(source("zones/planted.py", f"def f():\n    {planted}")))) == 1
+
+
+def test_a_module_that_is_loaded_by_choice_may_be_imported_inside_a_function() -> None:
+    text = "def open(url):\n    from zones.engines.foundationdb import Database\n    return Database(url)"
+    assert list(imports_inside_functions(source("zones/engines/planted.py", text))) == []
+
+
+@pytest.mark.parametrize("planted", ["import zones.item", "from zones import item", "from zones.item import Item"])
+def test_a_planted_look_up_from_an_engine_is_found(planted: str) -> None:
+    assert len(list(engines_that_look_up(source("zones/engines/planted.py", planted)))) == 1
+
+
+@pytest.mark.parametrize(
+    "planted", ["import fdb", "import fdb.tuple", "from fdb import open", "from fdb.impl import open"]
+)
+def test_a_planted_import_of_foundationdb_is_found(planted: str) -> None:
+    assert len(list(foundationdb_outside_its_engine(source("zones/planted.py", planted)))) == 1
+
+
+@pytest.mark.parametrize(
+    "planted", ["from fdb import tuple", "from fdb.tuple import pack", "import fdb.tuple as tuples"]
+)
+def test_zones_may_use_the_pure_tuple_layer(planted: str) -> None:
+    assert list(foundationdb_outside_its_engine(source("zones/planted.py", planted))) == []
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def _own_nodes(function: Function) -> Iterator[ast.AST]:
+    """Yield what the function holds, without what functions inside it hold: those come on their own."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, Function):
+            waiting += ast.iter_child_nodes(node)

@@ -1,0 +1,45 @@
+"""What is installed is what was pinned, and importing the face starts nothing."""
+
+import subprocess
+import sys
+import tomllib
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.style.sources import PRODUCT, ROOT
+
+
+def test_every_dependency_is_pinned_within_its_bounds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    pins = _pins()
+    loose = [
+        str(wanted)
+        for wanted in (Requirement(text) for group in groups for text in group)
+        if pins.get(canonicalize_name(wanted.name), "") not in wanted.specifier
+    ]
+    assert not loose, f"constraints.txt pins no version that satisfies {loose}: run make lock"
+
+
+def test_every_pin_is_one_exact_version_from_any_index() -> None:
+    assert "://" not in (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert all(_pins().values())
+
+
+def test_the_wheel_holds_every_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) == set(PRODUCT)
+
+
+def test_importing_the_face_loads_neither_ray_nor_the_foundationdb_client() -> None:
+    """A command that needs neither starts at once, and a machine without the client library still works."""
+    program = "import sys, fairlead; print([name for name in ('ray', 'fdb.impl') if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def _pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.partition("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, _, version in pairs}

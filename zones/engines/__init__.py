@@ -1,0 +1,1 @@
+"""What a shard offers: transactions."""
