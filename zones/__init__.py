@@ -1,1 +1,31 @@
-"""What is stored, and nothing that runs."""
+"""The data of one shard: everything that is stored, and nothing that runs (QuiCK sections 5 and 6).
+
+Read in this order:
+    errors        what a user can meet, and what to do then
+    keyspace      every key and its number; numbers are never reused
+    layout        names in, keys out: tenants, places of queue zones, parts
+    records       what the values look like, and how formats change
+    settings      times that a whole fleet must agree on
+    items         what callers hand in and get back
+    steps         how many zones share one transaction for the latency of one
+    stored_item   an item with its index entry, counts and payload: always changed together
+    vesting       reading a vesting index by skipping from priority to priority
+    dequeue       leasing what the caller can run now
+    queue_zone    one tenant's queue: the operations of the paper
+    buried        items that will not run again by themselves
+    history       ids that stay taken after completion
+    pointers      the top-level queue: one pointer per active zone; waking them
+    visit         Algorithm 2: lease, dequeue, and requeue or delete a pointer
+    attempt       one attempt at a transaction: ids that survive retries, receipts
+    shard_time    how a consumer notices that its clock is wrong
+    shard         one database, opened for its queues
+    placement     which shard is a tenant's home
+    engines/      transactions: memory, embedded (LMDB), FoundationDB
+
+An item's way: `queue_zone.enqueue` writes it beside the tenant's data and makes or wakes the zone's pointer;
+`pointers.scan` finds the pointer once it vests; `visit` leases the items and requeues the pointer;
+`queue_zone.complete` deletes the item, in the transaction of its effects if it has any.
+
+May import: engines. Imported by: actors, simulation, fairlead. Every operation takes a transaction first and never
+commits it; time and randomness arrive as arguments.
+"""

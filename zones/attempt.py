@@ -1,0 +1,86 @@
+"""One attempt at a transaction, and how an enqueue survives a commit whose result is unknown.
+
+After 1021 (and 1031 or 1025 at a commit) a transaction may have been applied, or may still be. The ids that an
+attempt draws are a seed of the call plus an ordinal that starts anew with every attempt, so a repeated body picks the
+same ids and finds its own items. That is not enough for an enqueue: its item may have been run and completed in
+between, and must not come again. So a transaction that enqueued also writes a receipt, which outlives the item.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from zones.engines import Clock, Database, transact
+from zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
+from zones.vesting import WANT_ALL
+
+T = TypeVar("T")
+
+SEED_BYTES = 12
+RECEIPT_LIFE_US = 600_000_000  # Ten minutes: far longer than any client retries a commit.
+
+_RECEIPT = ROOT + pack_int(RECEIPT)
+
+
+class Attempt:
+    """One run of a transaction's body: the transaction, the time it uses throughout, and the ids it draws."""
+
+    __slots__ = ("_ordinal", "_seed", "enqueued", "now_us", "tr")
+
+    def __init__(self, tr: Any, seed: bytes, now_us: int) -> None:
+        self.tr = tr
+        self.now_us = now_us
+        self.enqueued = False
+        self._seed = seed
+        self._ordinal = 0
+
+    def new_id(self) -> bytes:
+        """Return 16 bytes that no other call draws; the same ones in every attempt of this call."""
+        self._ordinal += 1
+        return self._seed + self._ordinal.to_bytes(4, "big")
+
+
+def run(
+    db: Database,
+    body: Callable[[Attempt], T],
+    *,
+    clock: Clock,
+    random: Random,
+    applied: Callable[[Any], bool] | None = None,
+) -> T:
+    """Run `body` in a transaction until it is committed, and return its result.
+
+    `body` may run several times; whatever it enqueues through its attempt is there once. `applied(tr)` says after an
+    unknown result whether the commit happened, for bodies that can tell from what they wrote; a body that set
+    `enqueued` is told by its receipt.
+
+    Errors: what the database raises and `transact` does not retry.
+    """
+    seed = random.randbytes(SEED_BYTES)
+    receipt = _RECEIPT + pack_int(clock.now_us() + RECEIPT_LIFE_US) + pack_bytes(seed)
+    enqueued = False
+
+    def attempt_once(tr: Any) -> T:
+        nonlocal enqueued
+        attempt = Attempt(tr, seed, clock.now_us())
+        result = body(attempt)
+        enqueued = attempt.enqueued and db.results_can_be_unknown
+        if enqueued:
+            tr.add_read_conflict_key(receipt)  # of a late first commit and its retry only one may happen
+            tr.set(receipt, b"")
+        return result
+
+    def was_applied(tr: Any) -> bool:
+        if enqueued:
+            return bool(tr.get(receipt).present())
+        return applied is not None and applied(tr)
+
+    return transact(db, attempt_once, applied=was_applied)
+
+
+def clear_receipts(tr: Any, *, now_us: int, keys_max: int) -> int:
+    """Clear up to `keys_max` receipts that have expired; return how many. Snapshot reads; may run twice."""
+    rows = list(tr.snapshot.get_range(_RECEIPT, _RECEIPT + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
+    if rows:
+        tr.clear_range(rows[0].key, rows[-1].key + b"\x00")
+    return len(rows)

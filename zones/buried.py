@@ -1,0 +1,128 @@
+"""Buried items: work that will not run again by itself, kept with its error until somebody decides.
+
+A buried item lies in its tenant's zone, so it moves and goes with the tenant; one key per buried item in a list of
+the shard, ordered by time, lets an operator find them all without a search.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from zones import stored_item
+from zones.keyspace import GRAVE, ROOT, pack_bytes, pack_int, pack_text, range_end
+from zones.layout import Layout, Place, Tenant
+from zones.records import BuriedRecord, ItemRecord, decode, encode
+from zones.settings import TEXT_BYTES_MAX
+
+_GRAVE = ROOT + pack_int(GRAVE)
+
+
+class BuriedItem(NamedTuple):
+    """A buried item and where it lies."""
+
+    tenant: Tenant
+    zone: str
+    id: bytes
+    record: BuriedRecord
+
+
+def bury(
+    tr: Any,
+    place: Place,
+    item_id: bytes,
+    record: ItemRecord,
+    *,
+    reason: str,
+    error: str,
+    traceback: str,
+    now_us: int,
+) -> None:
+    """Move an item, whose record the caller has read with conflict, out of its queue into the grave.
+
+    Writes: the item's record and index entry (cleared), the count, the buried record, the shard's list.
+    """
+    stored_item.remove(tr, place, item_id, record, keep_payload=True)
+    stored_item.change_count(tr, place, record.kind, -1)
+    record.lease_id = b""
+    record.last_error = shortened(error)
+    buried = BuriedRecord(record, reason, record.last_error, shortened(traceback), now_us)
+    tr.set(place.keys.buried(item_id), encode(buried))
+    tr.set(_grave_key(place, item_id, now_us), record.kind.encode())
+
+
+def read(tr: Any, place: Place, item_id: bytes) -> BuriedRecord | None:
+    """Return the buried record of an item, or None. Reads its key with conflict."""
+    value = tr.get(place.keys.buried(item_id)).value
+    return None if value is None else decode(BuriedRecord, value)
+
+
+def exhume(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
+    """Clear the buried record and its place in the shard's list; the payload stays. `read` came before."""
+    tr.clear(place.keys.buried(item_id))
+    tr.clear(_grave_key(place, item_id, buried.buried_us))
+
+
+def revive(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord, *, now_us: int) -> None:
+    """Put a buried item back into its queue, due now, its errors and lapses forgotten. `read` came before.
+
+    The caller wakes the pointer (`QueueZone.wake_steps`).
+    """
+    exhume(tr, place, item_id, buried)
+    record = buried.item
+    record.error_count = record.lapse_count = 0
+    record.ran_alone = False
+    record.vesting_us = now_us
+    tr.set(place.keys.item(item_id), encode(record))
+    tr.set(place.keys.vest(record.priority, now_us, item_id), record.kind.encode())
+    stored_item.change_count(tr, place, record.kind, 1)
+
+
+def discard(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
+    """Delete a buried item for good, payload included. `read` came before."""
+    exhume(tr, place, item_id, buried)
+    if buried.item.payload_bytes:
+        stored_item.clear_payload(tr, place, item_id)
+
+
+def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
+    """Yield the shard's buried items, oldest first. Snapshot reads; one that is unreadable is passed over."""
+    for row in tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=items_max):
+        app, user, zone, item_id = _names(row.key)
+        place = layout.place(Tenant(app, user), zone)
+        value = tr.snapshot.get(place.keys.buried(item_id)).value
+        record = None if value is None else decode(BuriedRecord, value)
+        if record is not None:
+            yield BuriedItem(place.tenant, zone, item_id, record)
+
+
+def grave_range() -> tuple[bytes, bytes]:
+    """Return begin and end of the shard's list of buried items."""
+    return _GRAVE, range_end(_GRAVE)
+
+
+def shortened(text: str) -> str:
+    """Return `text` cut in its middle to what a record may hold; its end says what went wrong."""
+    if len(text) <= TEXT_BYTES_MAX // 4:
+        return text
+    half = TEXT_BYTES_MAX // 8
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+
+
+def _grave_key(place: Place, item_id: bytes, buried_us: int) -> bytes:
+    tenant = place.tenant
+    names = pack_text(tenant.app) + pack_text(tenant.user) + pack_text(place.name)
+    return _GRAVE + pack_int(buried_us) + names + pack_bytes(item_id)
+
+
+def _names(key: bytes) -> tuple[str, str, str, bytes]:
+    at = len(_GRAVE)
+    rest = key[at + 1 + key[at] - 0x14 :]
+    app, rest = _text(rest)
+    user, rest = _text(rest)
+    zone, rest = _text(rest)
+    return app, user, zone, rest[1:-1].replace(b"\x00\xff", b"\x00")
+
+
+def _text(packed: bytes) -> tuple[str, bytes]:
+    """Take a text off the front; names hold no NUL (see `layout.check_name`)."""
+    end = packed.index(b"\x00")
+    return packed[1:end].decode(), packed[end + 1 :]

@@ -1,0 +1,42 @@
+"""Ids that stay taken after completion (`unique_ms`), and how they are forgotten.
+
+A completed item of such an id leaves a key behind that an enqueue of the id reads; a second key, ordered by time,
+tells the shard's housekeeping when the first may go.
+"""
+
+from typing import Any
+
+from zones.keyspace import FORGET, ROOT, pack_bytes, pack_int, range_end
+from zones.layout import Place
+from zones.vesting import WANT_ALL
+
+_FORGET = ROOT + pack_int(FORGET)
+
+
+def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
+    """Keep the id of a completed item taken until `until_us`. Writes two keys, conflicts with an enqueue of the id."""
+    key = place.keys.done(item_id)
+    tr.set(key, until_us.to_bytes(8, "big"))
+    tr.set(_FORGET + pack_int(until_us) + pack_bytes(key), b"")
+
+
+def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
+    """Clear up to `keys_max` ids whose time has passed; return how many. Snapshot reads; may run twice.
+
+    An id that was completed again in between has a later time of its own, and stays taken by the key it wrote last
+    only if that is later: the value is read with conflict.
+    """
+    rows = list(tr.snapshot.get_range(_FORGET, _FORGET + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
+    for row in rows:
+        at = len(_FORGET) + 1 + row.key[len(_FORGET)] - 0x14
+        key = row.key[at + 1 : -1].replace(b"\x00\xff", b"\x00")
+        until = tr.get(key).value
+        if until is not None and int.from_bytes(until, "big") < now_us:
+            tr.clear(key)
+        tr.clear(row.key)
+    return len(rows)
+
+
+def forget_range() -> tuple[bytes, bytes]:
+    """Return begin and end of the keys that say what to forget when."""
+    return _FORGET, range_end(_FORGET)

@@ -1,0 +1,130 @@
+"""What callers hand in and get back: new items, leased items, and how an operation on an item went."""
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from zones.errors import BadArgument, PayloadNotData, PayloadTooLarge
+from zones.keyspace import PRIORITY_MAX
+from zones.layout import check_name
+from zones.records import GivenId, ItemRecord, Trace
+from zones.settings import DELAY_MS_MAX, PAYLOAD_BYTES_MAX
+
+DEFAULT_PRIORITY = 100
+
+_payloads = msgspec.msgpack.Encoder()
+_payload_reader = msgspec.msgpack.Decoder()
+
+
+def pack_payload(payload: Any) -> bytes:
+    """Return `payload` as msgpack.
+
+    Raises:
+      PayloadNotData: it holds something else than None, bool, int (64 bit), float, text, bytes, lists and dicts.
+      PayloadTooLarge: the packed form is longer than 1,000,000 bytes.
+    """
+    try:
+        packed = _payloads.encode(payload)
+    except (TypeError, OverflowError, ValueError, RecursionError) as error:
+        raise PayloadNotData(found=type(payload).__name__, reason=str(error)[:200]) from None
+    if len(packed) > PAYLOAD_BYTES_MAX:
+        raise PayloadTooLarge(bytes=len(packed), bytes_max=PAYLOAD_BYTES_MAX)
+    return packed
+
+
+def unpack_payload(packed: bytes) -> Any:
+    """Return the payload that `pack_payload` packed."""
+    return _payload_reader.decode(packed)
+
+
+class NewItem(NamedTuple):
+    """An item to enqueue. Build it with `new_item`, which checks it."""
+
+    kind: str
+    payload: bytes
+    priority: int = DEFAULT_PRIORITY
+    delay_us: int = 0
+    given_id: GivenId | None = None
+    unique_us: int = 0
+    trace: Trace | None = None
+
+
+def new_item(
+    kind: str,
+    payload: Any = None,
+    *,
+    priority: int = DEFAULT_PRIORITY,
+    delay_ms: int = 0,
+    given_id: GivenId | None = None,
+    unique_ms: int = 0,
+    trace: Trace | None = None,
+) -> NewItem:
+    """Return a checked item.
+
+    Args:
+      kind: names the handler; text of 1 to 96 bytes.
+      payload: plain data, at most 1,000,000 bytes packed.
+      priority: 0 to 255, lower first.
+      delay_ms: how long from now until it vests, 0 to ten years.
+      given_id: the enqueuer's own name for it, any text or bytes; a second enqueue of it changes nothing.
+      unique_ms: for how long after completion `given_id` stays taken, 0 to ten years.
+
+    Raises:
+      BadArgument: an argument is outside its range.
+      PayloadNotData, PayloadTooLarge: see `pack_payload`.
+    """
+    check_name("kind", kind)
+    _check_range("priority", priority, PRIORITY_MAX)
+    _check_range("delay_ms", delay_ms, DELAY_MS_MAX)
+    _check_range("unique_ms", unique_ms, DELAY_MS_MAX)
+    if given_id is not None and (not isinstance(given_id, str | bytes) or not given_id):
+        raise BadArgument(argument="item_id", value=given_id, allowed="text or bytes, not empty")
+    return NewItem(kind, pack_payload(payload), priority, delay_ms * 1000, given_id, unique_ms * 1000, trace)
+
+
+def _check_range(argument: str, value: int, maximum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
+        raise BadArgument(argument=argument, value=value, allowed=f"a whole number, 0 to {maximum:,}")
+
+
+class EnqueueStatus(Enum):
+    """What an enqueue found."""
+
+    ENQUEUED = "enqueued"
+    PRESENT = "present"  # an item of this id waits or runs; nothing was changed
+    BURIED = "buried"  # an item of this id is buried; nothing was changed
+    COMPLETED = "completed"  # it completed, and `unique_ms` has not passed; nothing was changed
+
+
+class Enqueued(NamedTuple):
+    """The id of the item, and whether this call put it there."""
+
+    item_id: bytes
+    status: EnqueueStatus
+
+
+class Outcome(Enum):
+    """How an operation on a leased item went."""
+
+    DONE = "done"
+    LEASE_LOST = "lease lost"
+    GONE = "gone"
+
+
+class Item(NamedTuple):
+    """An item as `peek` shows it. `payload` is packed; it is empty here if it lies in pieces."""
+
+    id: bytes
+    record: ItemRecord
+
+
+class LeasedItem(NamedTuple):
+    """An item that the caller holds until its vesting time.
+
+    `alone`: it lapsed so often that it must run with nothing beside it.
+    """
+
+    id: bytes
+    record: ItemRecord
+    alone: bool

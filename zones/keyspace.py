@@ -1,0 +1,200 @@
+"""Where every byte of a shard lives (QuiCK sections 5 and 6, "pointer index", "top-level queue").
+
+All keys are FoundationDB tuples below one root, so standard tools can read them. A subspace number is
+never reused: a number that is given up stays here as a comment.
+
+    (ROOT, META)                                     -> shard record: format, number of parts, shard id
+    (ROOT, DB, app, user, DATA, ...)                 -> the tenant's own data
+    (ROOT, DB, app, user, OWNER)                     -> ownership record; absent while the tenant never moved
+    (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
+    (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
+    (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
+    (ROOT, DB, app, user, ZONE, zone, BURIED, id)    -> buried record
+    (ROOT, DB, app, user, ZONE, zone, PAYLOAD, id, n)-> piece n of a payload too long for its record
+    (ROOT, DB, app, user, ZONE, zone, DONE, id)      -> until when a completed id stays taken (`unique_for`)
+    (ROOT, RECEIPT, expires, transaction id)         -> empty; proof that a commit happened
+    (ROOT, TOP, part, ITEM, pointer id)              -> pointer record
+    (ROOT, TOP, part, VEST, p, t, pointer id)        -> empty; the vesting index of the top-level queue
+    (ROOT, POINTER, app, user, zone)                 -> pointer id; changes only when a pointer is made or deleted
+    (ROOT, DEPTH, part, kind)                        -> items present in all zones of the part; atomic add
+    (ROOT, GRAVE, t, app, user, zone, id)            -> kind; buried items of the shard, oldest first
+    (ROOT, FORGET, t, key)                           -> empty; `key` (a DONE key) may be cleared from t on
+    (ROOT, TIME)                                     -> the shard's time, advanced by its consumers
+    (ROOT, HANDLER, kind, version)                   -> a submitted handler
+    (ROOT, PERIODIC, name)                           -> a periodic item's next tick
+
+Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
+a test holds every function here to what `fdb.tuple` packs.
+"""
+
+from typing import NamedTuple
+
+ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and repeat their prefix.
+
+META, DB, RECEIPT, TOP, POINTER, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC = range(1, 12)
+# Reserved for later steps: sessions 12, placement 13, settings 14, pauses 15, limits 16, history 17, intents 18,
+# global indexes 19.
+DATA, OWNER, ZONE = range(1, 4)
+ITEM, VEST = 1, 2
+# 3 was an index by age: the head of the vesting index already answers who has waited longest.
+COUNT, BURIED, PAYLOAD, DONE = range(4, 8)
+
+PRIORITY_MAX = 255
+NAME_BYTES_MAX = 96  # App, user and zone names; three of them and the longest index key stay below 511 bytes.
+PART_COUNT_MAX = 1024
+
+
+def pack_int(number: int) -> bytes:
+    """Return the tuple encoding of `number`, 0 to 2**64 - 1."""
+    size = (number.bit_length() + 7) >> 3
+    return _INT_CODES[size] + number.to_bytes(size, "big")
+
+
+def pack_bytes(value: bytes) -> bytes:
+    """Return the tuple encoding of a byte string."""
+    return b"\x01" + value.replace(b"\x00", b"\x00\xff") + b"\x00"
+
+
+def pack_text(value: str) -> bytes:
+    """Return the tuple encoding of a text."""
+    return b"\x02" + value.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
+
+
+def range_end(prefix: bytes) -> bytes:
+    """Return the end of the range of all tuples that begin with `prefix`."""
+    return prefix + b"\xff"
+
+
+def range_begin(prefix: bytes) -> bytes:
+    """Return the begin of the range of all tuples that begin with `prefix` and are longer."""
+    return prefix + b"\x00"
+
+
+_INT_CODES = [bytes([0x14 + size]) for size in range(9)]
+_SMALL = [pack_int(number) for number in range(PRIORITY_MAX + 2)]
+_ITEM, _VEST, _COUNT = _SMALL[ITEM], _SMALL[VEST], _SMALL[COUNT]
+_DB = ROOT + _SMALL[DB]
+_ZONE = _SMALL[ZONE]
+
+META_KEY = ROOT + _SMALL[META]
+TIME_KEY = ROOT + _SMALL[TIME]
+ROOT_RANGE = (range_begin(ROOT), range_end(ROOT))
+
+
+class IndexEntry(NamedTuple):
+    """One key of a vesting index, taken apart."""
+
+    priority: int
+    vesting_us: int
+    id: bytes
+
+
+class QueueKeys:
+    """The keys that a queue zone and a part of the top-level queue have in common: items in vesting order."""
+
+    __slots__ = ("item_prefix", "prefix", "vest_prefix")
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self.item_prefix = prefix + _ITEM
+        self.vest_prefix = prefix + _VEST
+
+    def item(self, item_id: bytes) -> bytes:
+        """Return the key of the record of an item (in a top-level queue: of a pointer)."""
+        return self.item_prefix + pack_bytes(item_id)
+
+    def vest(self, priority: int, vesting_us: int, item_id: bytes) -> bytes:
+        """Return the key of the vesting index entry."""
+        return self.vest_prefix + _SMALL[priority] + pack_int(vesting_us) + pack_bytes(item_id)
+
+    def vest_after(self, priority: int, vesting_us: int) -> bytes:
+        """Return the first possible key of `priority` that vests later than `vesting_us`."""
+        return self.vest_prefix + _SMALL[priority] + pack_int(vesting_us + 1)
+
+    def vest_priority(self, priority: int) -> bytes:
+        """Return the first possible key of `priority` (0 to 256) in the vesting index."""
+        return self.vest_prefix + _SMALL[priority]
+
+    def vest_end(self) -> bytes:
+        """Return the end of the vesting index."""
+        return range_end(self.vest_prefix)
+
+    def item_range(self) -> tuple[bytes, bytes]:
+        """Return begin and end of all records."""
+        return range_begin(self.item_prefix), range_end(self.item_prefix)
+
+    def entry(self, key: bytes) -> IndexEntry:
+        """Take a key of the vesting index apart."""
+        at = len(self.vest_prefix)
+        priority = key[at + 1] if key[at] == 0x15 else 0
+        at += 2 if key[at] == 0x15 else 1
+        end = at + 1 + key[at] - 0x14
+        vesting_us = int.from_bytes(key[at + 1 : end], "big")
+        return IndexEntry(priority, vesting_us, key[end + 1 : -1].replace(b"\x00\xff", b"\x00"))
+
+
+class TenantKeys:
+    """The keys of one tenant's logical database."""
+
+    __slots__ = ("owner", "packed", "prefix")
+
+    def __init__(self, app: str, user: str) -> None:
+        self.packed = pack_text(app) + pack_text(user)
+        self.prefix = _DB + self.packed
+        self.owner = self.prefix + _SMALL[OWNER]
+
+    @property
+    def data(self) -> bytes:
+        """The prefix of the tenant's own data."""
+        return self.prefix + _SMALL[DATA]
+
+
+class ZoneKeys(QueueKeys):
+    """The keys of one queue zone."""
+
+    __slots__ = ("pointer", "tenant")
+
+    def __init__(self, tenant: TenantKeys, zone: str) -> None:
+        name = pack_text(zone)
+        super().__init__(tenant.prefix + _ZONE + name)
+        self.tenant = tenant
+        self.pointer = ROOT + _SMALL[POINTER] + tenant.packed + name
+
+    def count(self, kind: str) -> bytes:
+        """Return the key that counts the items of `kind`."""
+        return self.prefix + _COUNT + pack_text(kind)
+
+    def count_prefix(self) -> bytes:
+        """Return the prefix of the counts of all kinds."""
+        return self.prefix + _COUNT
+
+    def buried(self, item_id: bytes) -> bytes:
+        """Return the key of a buried item."""
+        return self.prefix + _SMALL[BURIED] + pack_bytes(item_id)
+
+    def buried_prefix(self) -> bytes:
+        """Return the prefix of all buried items."""
+        return self.prefix + _SMALL[BURIED]
+
+    def payload_prefix(self, item_id: bytes) -> bytes:
+        """Return the prefix of the pieces of a long payload."""
+        return self.prefix + _SMALL[PAYLOAD] + pack_bytes(item_id)
+
+    def done(self, item_id: bytes) -> bytes:
+        """Return the key that keeps a completed id taken."""
+        return self.prefix + _SMALL[DONE] + pack_bytes(item_id)
+
+
+class PartKeys(QueueKeys):
+    """The keys of one part of the top-level queue."""
+
+    __slots__ = ("depth_prefix", "part")
+
+    def __init__(self, part: int) -> None:
+        super().__init__(ROOT + _SMALL[TOP] + pack_int(part))
+        self.part = part
+        self.depth_prefix = ROOT + _SMALL[DEPTH] + pack_int(part)
+
+    def depth(self, kind: str) -> bytes:
+        """Return the key that counts the items of `kind` in all zones of the part."""
+        return self.depth_prefix + pack_text(kind)

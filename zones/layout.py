@@ -1,0 +1,96 @@
+"""A shard's layout and its names: how many parts, which tenant is where, what a queue zone is called.
+
+Pure: names in, keys out. The part of a pointer and the id of a pointer come from BLAKE2b of the packed names, never
+from Python's `hash()`, which differs from process to process.
+"""
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from zones.errors import BadArgument
+from zones.keyspace import NAME_BYTES_MAX, PartKeys, TenantKeys, ZoneKeys
+from zones.settings import ZoneSettings
+
+DEFAULT_ZONE = "queue"
+ID_BYTES = 16
+
+
+class Tenant(NamedTuple):
+    """One user of one app; the unit of sharding, fairness and isolation."""
+
+    app: str
+    user: str
+
+
+def named_tenant(app: str, user: str) -> Tenant:
+    """Return the tenant of these names.
+
+    Raises:
+      BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
+    """
+    return Tenant(check_name("app", app), check_name("user", user))
+
+
+def local_tenant(kind: str) -> Tenant:
+    """Return the place of local items of `kind` (QuiCK section 6, "local work items").
+
+    Items without a tenant live in a zone per kind behind one pointer like any other zone, so a million of them are
+    one visitor. No tenant can have this name: the app of a tenant is never empty.
+    """
+    return Tenant("", check_name("kind", kind))
+
+
+def check_name(argument: str, name: str) -> str:
+    """Return `name` if it can be the name of an app, a user, a zone or a kind.
+
+    Raises:
+      BadArgument: it is not text, is empty, or is longer than 96 bytes in UTF-8.
+    """
+    allowed = f"text of 1 to {NAME_BYTES_MAX} bytes in UTF-8"
+    if not isinstance(name, str) or not name:
+        raise BadArgument(argument=argument, value=name, allowed=allowed)
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        raise BadArgument(argument=argument, value=name, allowed=allowed) from None
+    if size > NAME_BYTES_MAX or "\0" in name:
+        raise BadArgument(argument=argument, value=name[:120], allowed=allowed + ", without NUL")
+    return name
+
+
+def item_id_of(given: str | bytes) -> bytes:
+    """Return the 16-byte id of an item that its enqueuer named: 16 bytes as they are, anything else hashed."""
+    if isinstance(given, bytes) and len(given) == ID_BYTES:
+        return given
+    packed = b"\x01" + given if isinstance(given, bytes) else b"\x02" + given.encode()
+    return blake2b(packed, digest_size=ID_BYTES).digest()
+
+
+class Layout:
+    """What every operation on a shard must agree on: the shard's id, its parts, and the settings of its zones."""
+
+    __slots__ = ("part_count", "parts", "settings", "shard_id")
+
+    def __init__(self, *, shard_id: bytes, part_count: int, settings: ZoneSettings) -> None:
+        self.shard_id = shard_id
+        self.part_count = part_count
+        self.parts = [PartKeys(part) for part in range(part_count)]
+        self.settings = settings
+
+    def place(self, tenant: Tenant, zone: str) -> "Place":
+        """Return where the queue zone `zone` of `tenant` is stored."""
+        return Place(self, tenant, zone)
+
+
+class Place:
+    """Where one queue zone is stored: its keys, its pointer's id, and the part that holds the pointer."""
+
+    __slots__ = ("keys", "layout", "name", "part", "pointer_id", "tenant")
+
+    def __init__(self, layout: Layout, tenant: Tenant, zone: str) -> None:
+        self.layout = layout
+        self.tenant = tenant
+        self.name = zone
+        self.keys = ZoneKeys(TenantKeys(tenant.app, tenant.user), zone)
+        self.pointer_id = blake2b(self.keys.pointer, digest_size=ID_BYTES).digest()
+        self.part = layout.parts[int.from_bytes(self.pointer_id[:8], "big") % layout.part_count]

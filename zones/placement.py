@@ -1,0 +1,22 @@
+"""Which shard is a tenant's home: rendezvous hashing over the configured shards.
+
+Every shard gets a score for the tenant, the highest wins. So all processes agree without talking, and adding a
+shard moves only those tenants that it wins. A tenant keeps its home when shards are added by a placement record on
+the home (a later step); until then the set of shards of an application must not change once it holds tenants.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from zones.keyspace import pack_text
+from zones.layout import Tenant
+
+
+def home(tenant: Tenant, shard_names: Sequence[str]) -> str:
+    """Return the name of the tenant's home among `shard_names`, in whatever order they are given."""
+    packed = pack_text(tenant.app) + pack_text(tenant.user)
+    return max(shard_names, key=lambda name: (blake2b(packed, digest_size=8, key=_key(name)).digest(), name))
+
+
+def _key(shard_name: str) -> bytes:
+    return blake2b(shard_name.encode(), digest_size=32).digest()

@@ -1,0 +1,361 @@
+"""One tenant's queue: the operations of QuiCK section 5.
+
+Every operation takes a transaction first and never commits it, so operations compose with each other and with a
+user's own reads and writes. Time (`now_us`, microseconds since the epoch by the caller's clock) and randomness (ids)
+are arguments, and each body may run twice: the same ids lead to the same result. Each reads the tenant's ownership
+record with conflict, and raises `TenantMoved` if the tenant is not this shard's.
+
+Methods named `..._steps` are operations of `zones.steps` and serve many items of the zone, and many zones in one
+transaction. The others run one of them alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from zones import pointers, stored_item
+from zones.dequeue import Room, dequeue_steps, lease
+from zones.errors import BadArgument, ItemGone, LeaseLost, NotVested
+from zones.history import keep_taken
+from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome
+from zones.keyspace import range_begin, range_end
+from zones.layout import Layout, Tenant
+from zones.records import ItemRecord, PointerRecord, decode
+from zones.settings import WINDOW_KEYS
+from zones.steps import Steps, alone
+from zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
+
+COUNT_MAX = 100_000  # Items of one peek: more would not fit the five seconds of a transaction.
+
+Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
+
+
+class QueueZone:
+    """The queue zone `name` of `tenant`."""
+
+    __slots__ = ("layout", "place")
+
+    def __init__(self, layout: Layout, tenant: Tenant, name: str) -> None:
+        self.layout = layout
+        self.place = layout.place(tenant, name)
+
+    def enqueue(self, tr: Any, item: NewItem, *, item_id: bytes, now_us: int) -> Enqueued:
+        """Add one item; see `enqueue_steps`."""
+        return alone(self.enqueue_steps(tr, [(item_id, item)], now_us=now_us))[0]
+
+    def enqueue_steps(self, tr: Any, items: Sequence[tuple[bytes, NewItem]], *, now_us: int) -> Steps[list[Enqueued]]:
+        """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
+
+        An id that is present, leased, buried, or completed within its `unique_ms` changes nothing, and the status says
+        so. Ids in one call are different from each other.
+
+        Reads with conflict: ownership, pointer index, and per item its key (given ids: also its buried and its done
+        key); by snapshot: the pointer. Writes per item: record, index entry, counts; once: the pointer, if it must be
+        made or woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an
+        awake pointer never conflict, nor does an enqueue with a dequeue.
+        """
+        keys, place = self.place.keys, self.place
+        owner = tr.get(keys.tenant.owner)
+        indexed = tr.get(keys.pointer)
+        stored = tr.snapshot.get(place.part.item(place.pointer_id))
+        present = [tr.get(keys.item(item_id)) for item_id, _ in items]
+        kept = {item_id: (tr.get(keys.buried(item_id)), tr.get(keys.done(item_id)))
+                for item_id, item in items if item.given_id is not None}  # fmt: skip
+        yield
+        stored_item.check_owner(self.layout, owner.value)
+        results: list[Enqueued] = []
+        added: dict[str, int] = {}
+        earliest_us = None
+        for (item_id, item), found in zip(items, present, strict=True):
+            status = _status(found.value, kept.get(item_id), now_us)
+            results.append(Enqueued(item_id, status))
+            if status is not EnqueueStatus.ENQUEUED:
+                continue
+            vesting_us = now_us + item.delay_us
+            stored_item.insert(tr, place, item_id, _record(item, item_id, vesting_us, now_us))
+            added[item.kind] = added.get(item.kind, 0) + 1
+            earliest_us = vesting_us if earliest_us is None else min(earliest_us, vesting_us)
+        for kind, count in added.items():
+            stored_item.change_count(tr, place, kind, count)
+        if earliest_us is not None:
+            self._see_to_pointer(tr, indexed.value, stored.value, earliest_us, now_us)
+        return results
+
+    def peek(
+        self,
+        tr: Any,
+        *,
+        items_max: int,
+        now_us: int,
+        predicate: Callable[[ItemRecord], bool] | None = None,
+    ) -> list[Item]:
+        """Return up to `items_max` vested items in (priority, vesting time) order that match `predicate`.
+
+        Snapshot reads; conflicts with nothing. A predicate is tried on the first 512 vested items at most.
+        """
+        _check_count("items_max", items_max)
+        keys_max = items_max if predicate is None else max(items_max, WINDOW_KEYS)
+        entries, _ = alone(collect_vested(tr, self.place.keys, now_us=now_us, keys_max=keys_max))
+        reads = [(entry.id, tr.snapshot.get(self.place.keys.item(entry.id))) for entry in entries]
+        found: list[Item] = []
+        for item_id, read in reads:
+            record = None if read.value is None else decode(ItemRecord, read.value)
+            if record is not None and (predicate is None or predicate(record)):
+                found.append(Item(item_id, record))
+        return found[:items_max]
+
+    def peek_ids(self, tr: Any, *, items_max: int, now_us: int) -> list[bytes]:
+        """Return the ids that `peek` would return, without reading the records."""
+        _check_count("items_max", items_max)
+        entries, _ = alone(collect_vested(tr, self.place.keys, now_us=now_us, keys_max=items_max))
+        return [entry.id for entry in entries]
+
+    def obtain_lease(self, tr: Any, item_id: bytes, *, lease_id: bytes, lease_us: int, now_us: int) -> LeasedItem:
+        """Hide one vested item until `now_us + lease_us` under `lease_id` (16 random bytes).
+
+        Reads with conflict: ownership, record. Writes: record, index entry. Of two that lease one item one conflicts.
+
+        Raises:
+          ItemGone: there is no such item.
+          NotVested: it is leased, or scheduled for later.
+        """
+        self._check_lease(lease_us)
+        record = self._read_one(tr, item_id)
+        if record.vesting_us > now_us:
+            raise NotVested(item=item_id.hex(), vests_in_ms=(record.vesting_us - now_us) // 1000)
+        return lease(tr, self.place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+
+    def dequeue(self, tr: Any, *, room: Room, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
+        """Lease up to `room.items` vested items of kinds that `room` admits, in order; see `dequeue_steps`.
+
+        QuiCK section 5: "a transactional combination of peek and obtain lease".
+        """
+        self._check_lease(lease_us)
+        operation = dequeue_steps(
+            tr, self.place, room=room, items_max=room.items, lease_id=lease_id, lease_us=lease_us, now_us=now_us
+        )
+        return alone(operation).items
+
+    def complete(self, tr: Any, item_id: bytes, *, lease_id: bytes | None = None) -> None:
+        """Delete an item: with its lease because it is done, without because it is cancelled.
+
+        Commit it together with the item's effects, and they happen exactly once. See `complete_steps`.
+
+        Raises:
+          LeaseLost: somebody else holds it.
+          ItemGone: there is no such item.
+        """
+        _raise_unless_done(alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=0))[0], item_id)
+
+    def complete_steps(self, tr: Any, held: Sequence[Holding], *, now_us: int) -> Steps[list[Outcome]]:
+        """Delete items that are held under the leases given (None: whoever holds them); say how each went.
+
+        Reads with conflict: ownership, the records. Writes: records, index entries, counts.
+        """
+        records = yield from self._read_steps(tr, held)
+        removed: dict[str, int] = {}
+        outcomes = []
+        for (item_id, lease_id), record in zip(held, records, strict=True):
+            outcome = _outcome(record, lease_id)
+            outcomes.append(outcome)
+            if outcome is Outcome.DONE:
+                assert record is not None
+                stored_item.remove(tr, self.place, item_id, record)
+                removed[record.kind] = removed.get(record.kind, 0) + 1
+                if record.unique_us:
+                    keep_taken(tr, self.place, item_id, now_us + record.unique_us)
+        for kind, count in removed.items():
+            stored_item.change_count(tr, self.place, kind, -count)
+        return outcomes
+
+    def extend_lease(self, tr: Any, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:
+        """Hide a held item until `now_us + lease_us`; see `extend_steps`.
+
+        Raises:
+          LeaseLost: somebody else took it over.
+          ItemGone: there is no such item.
+        """
+        _raise_unless_done(
+            alone(self.extend_steps(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))[0], item_id
+        )
+
+    def extend_steps(
+        self, tr: Any, held: Sequence[Holding], *, lease_us: int, now_us: int, ran_alone: bool = False
+    ) -> Steps[list[Outcome]]:
+        """Move the vesting times of held items to `now_us + lease_us`; say how each went.
+
+        Succeeds on an expired lease that nobody else took. `ran_alone` notes that the item now runs with nothing
+        beside it. Reads with conflict: ownership, the records. Writes: records, index entries; and the pointer, if the
+        lease gets shorter.
+        """
+        self._check_lease(lease_us)
+        records = yield from self._read_steps(tr, held)
+        outcomes = [_outcome(record, lease_id) for (_, lease_id), record in zip(held, records, strict=True)]
+        earlier = False
+        for (item_id, _), record, outcome in zip(held, records, outcomes, strict=True):
+            if outcome is Outcome.DONE and record is not None:
+                earlier = earlier or now_us + lease_us < record.vesting_us
+                record.lease_us = lease_us
+                record.ran_alone = record.ran_alone or ran_alone
+                stored_item.move(tr, self.place, item_id, record, now_us + lease_us)
+        if earlier:
+            yield from self.wake_steps(tr, earliest_us=now_us + lease_us, now_us=now_us)
+        return outcomes
+
+    def requeue(
+        self,
+        tr: Any,
+        item_id: bytes,
+        lease_id: bytes | None,
+        *,
+        delay_us: int,
+        now_us: int,
+        error_count: int | None = None,
+        error: str = "",
+    ) -> None:
+        """Let go of a held item: it vests again after `delay_us`. Forgets its lapses; see `requeue_steps`.
+
+        Raises:
+          LeaseLost: somebody else took it over.
+          ItemGone: there is no such item.
+        """
+        operation = self.requeue_steps(
+            tr, item_id, lease_id, delay_us=delay_us, now_us=now_us, error_count=error_count, error=error
+        )
+        _raise_unless_done(alone(operation), item_id)
+
+    def requeue_steps(
+        self,
+        tr: Any,
+        item_id: bytes,
+        lease_id: bytes | None,
+        *,
+        delay_us: int,
+        now_us: int,
+        error_count: int | None = None,
+        error: str = "",
+    ) -> Steps[Outcome]:
+        """Let go of one held item (QuiCK section 5, requeue); with `error_count` because it failed.
+
+        Reads with conflict: ownership, record; and to wake the pointer, when the item now vests earlier than its
+        lease would have ended, the pointer index. Writes: record, index entry, perhaps the pointer.
+        """
+        (record,) = yield from self._read_steps(tr, [(item_id, lease_id)])
+        outcome = _outcome(record, lease_id)
+        if outcome is not Outcome.DONE:
+            return outcome
+        assert record is not None
+        earlier = now_us + delay_us < record.vesting_us
+        record.lease_id, record.lapse_count, record.ran_alone = b"", 0, False
+        if error_count is not None:
+            record.error_count, record.last_error = error_count, error
+        stored_item.move(tr, self.place, item_id, record, now_us + delay_us)
+        if earlier:
+            yield from self.wake_steps(tr, earliest_us=now_us + delay_us, now_us=now_us)
+        return outcome
+
+    def wake_steps(self, tr: Any, *, earliest_us: int, now_us: int) -> Steps[None]:
+        """See to it that the pointer vests no later than `earliest_us`; make it if there is none.
+
+        For every transaction that inserts an index entry earlier than the one it replaces. Reads with conflict: the
+        pointer index (which "sleep" declares a write on), and the pointer's record if it must move.
+        """
+        indexed = tr.get(self.place.keys.pointer)
+        stored = tr.snapshot.get(self.place.part.item(self.place.pointer_id))
+        yield
+        self._see_to_pointer(tr, indexed.value, stored.value, earliest_us, now_us)
+
+    def count(self, tr: Any) -> dict[str, int]:
+        """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
+        prefix = self.place.keys.count_prefix()
+        rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
+        return {
+            row.key[len(prefix) + 1 : -1].decode(): int.from_bytes(row.value, "little", signed=True) for row in rows
+        }
+
+    def is_empty(self, tr: Any) -> bool:
+        """Say whether no item is present. Reads the whole item range with conflict."""
+        begin, end = self.place.keys.item_range()
+        return next(iter(tr.get_range(begin, end, limit=1)), None) is None
+
+    def min_vesting_us(self, tr: Any) -> int | None:
+        """Return the earliest vesting time of any item, or None if the zone is empty.
+
+        Reads with conflict: see `read_first_of_each_priority`.
+        """
+        first = alone(read_first_of_each_priority(tr, self.place.keys))
+        return min((entry.vesting_us for entry in first), default=None)
+
+    def _see_to_pointer(
+        self, tr: Any, indexed: bytes | None, stored: bytes | None, earliest_us: int, now_us: int
+    ) -> None:
+        if indexed is None or stored is None:
+            pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us)
+            return
+        pointer = decode(PointerRecord, stored)
+        if pointer is not None and pointers.must_wake(
+            pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings
+        ):
+            pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us)
+
+    def _read_steps(self, tr: Any, held: Sequence[Holding]) -> Steps[list[ItemRecord | None]]:
+        owner = tr.get(self.place.keys.tenant.owner)
+        reads = [tr.get(self.place.keys.item(item_id)) for item_id, _ in held]
+        yield
+        stored_item.check_owner(self.layout, owner.value)
+        return [None if read.value is None else decode(ItemRecord, read.value) for read in reads]
+
+    def _read_one(self, tr: Any, item_id: bytes) -> ItemRecord:
+        (record,) = alone(self._read_steps(tr, [(item_id, None)]))
+        if record is None:
+            raise ItemGone(item=item_id.hex())
+        return record
+
+    def _check_lease(self, lease_us: int) -> None:
+        maximum_us = self.layout.settings.max_item_lease_ms * 1000
+        if not 0 < lease_us <= maximum_us:
+            raise BadArgument(argument="lease_us", value=lease_us, allowed=f"1 to {maximum_us:,}")
+
+
+def _status(present: bytes | None, kept: tuple[Any, Any] | None, now_us: int) -> EnqueueStatus:
+    if present is not None:
+        return EnqueueStatus.PRESENT
+    if kept is not None:
+        buried, done = kept
+        if buried.value is not None:
+            return EnqueueStatus.BURIED
+        if done.value is not None and int.from_bytes(done.value, "big") > now_us:
+            return EnqueueStatus.COMPLETED
+    return EnqueueStatus.ENQUEUED
+
+
+def _record(item: NewItem, item_id: bytes, vesting_us: int, now_us: int) -> ItemRecord:
+    return ItemRecord(
+        kind=item.kind,
+        payload=item.payload,
+        priority=item.priority,
+        vesting_us=vesting_us,
+        enqueued_us=now_us,
+        given_id=None if item.given_id == item_id else item.given_id,
+        unique_us=item.unique_us,
+        trace=item.trace,
+    )
+
+
+def _outcome(record: ItemRecord | None, lease_id: bytes | None) -> Outcome:
+    if record is None:
+        return Outcome.GONE
+    if lease_id is not None and record.lease_id != lease_id:
+        return Outcome.LEASE_LOST
+    return Outcome.DONE
+
+
+def _raise_unless_done(outcome: Outcome, item_id: bytes) -> None:
+    if outcome is Outcome.GONE:
+        raise ItemGone(item=item_id.hex())
+    if outcome is Outcome.LEASE_LOST:
+        raise LeaseLost(item=item_id.hex())
+
+
+def _check_count(argument: str, value: int) -> None:
+    if not 1 <= value <= COUNT_MAX:
+        raise BadArgument(argument=argument, value=value, allowed=f"1 to {COUNT_MAX:,}")

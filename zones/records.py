@@ -1,0 +1,133 @@
+"""What the values of a shard look like: msgpack arrays behind one format number.
+
+A record is the byte of its format and then a msgpack array. Fields are only ever appended, and a reader ignores
+those it does not know; the format number changes when a field's meaning does. A reader that meets a newer format
+leaves the record alone (`decode` answers None) and goes on with the next: a fleet is upgraded machine by machine.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+FORMAT = 1
+_FORMAT_BYTE = bytes([FORMAT])
+
+Trace = dict[str, str]
+GivenId = str | bytes
+
+
+class ItemRecord(msgspec.Struct, array_like=True):
+    """One unit of deferred work (QuiCK section 5: priority, lease identifier, vesting time, error count).
+
+    `lease_id` is empty when nobody holds the item. It stays set after the lease ran out, until somebody takes the
+    item over: that is how a lapse is noticed, and why `extend_lease` may still succeed.
+    """
+
+    kind: str
+    payload: bytes  # msgpack; empty if `payload_bytes` says that it lies in pieces of its own
+    priority: int
+    vesting_us: int
+    enqueued_us: int
+    lease_id: bytes = b""
+    lease_us: int = 0
+    error_count: int = 0
+    lapse_count: int = 0
+    ran_alone: bool = False
+    payload_bytes: int = 0  # length of a payload kept in pieces, else 0
+    given_id: GivenId | None = None  # what the caller named it, if not the 16 bytes of the id itself
+    unique_us: int = 0  # for how long after completion the id stays taken
+    last_error: str = ""
+    trace: Trace | None = None  # the enqueuer's trace context
+    # Reserved for later steps, so that older readers keep their places: weight, session, intent.
+    weight: int | None = None
+    session: bytes | None = None
+    intent: bytes | None = None
+
+
+class PointerRecord(msgspec.Struct, array_like=True):
+    """The entry of the top-level queue that says: this queue zone may have work (QuiCK section 6)."""
+
+    app: str
+    user: str
+    zone: str
+    vesting_us: int
+    last_active_us: int
+    lease_id: bytes = b""
+    lease_us: int = 0
+    error_count: int = 0
+    resume: bytes = b""  # where in the zone's vesting index the last visit stopped short, see `QueueZone.dequeue`
+    priority: int = 100
+    weight: int | None = None
+    session: bytes | None = None
+
+
+class BuriedRecord(msgspec.Struct, array_like=True):
+    """An item that will not run again by itself, and why."""
+
+    item: ItemRecord
+    reason: str  # "error": failed for good; "lapsed": its worker died or stalled while it ran alone
+    error: str
+    traceback: str
+    buried_us: int
+
+
+class OwnerRecord(msgspec.Struct, array_like=True):
+    """Who owns a logical database; every operation on the tenant reads it, so a move conflicts with all of them."""
+
+    epoch: int
+    shard_id: bytes
+
+
+class ShardRecord(msgspec.Struct, array_like=True):
+    """What a shard is made with, once."""
+
+    shard_id: bytes
+    part_count: int
+    created_us: int
+
+
+class HandlerRecord(msgspec.Struct, array_like=True):
+    """A handler submitted to a running fleet."""
+
+    kind: str
+    version: int
+    code: bytes  # cloudpickle of the handler and its options
+    signature: bytes  # HMAC-SHA256 of the code under the fleet's signing key; empty if there is none
+    submitted_us: int
+
+
+class PeriodicRecord(msgspec.Struct, array_like=True):
+    """When a periodic item is due next."""
+
+    every_us: int
+    next_us: int
+
+
+Record = ItemRecord | PointerRecord | BuriedRecord | OwnerRecord | ShardRecord | HandlerRecord | PeriodicRecord
+_R = TypeVar("_R", bound=Record)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders = {
+    struct: msgspec.msgpack.Decoder(struct)
+    for struct in (
+        ItemRecord, PointerRecord, BuriedRecord, OwnerRecord, ShardRecord, HandlerRecord, PeriodicRecord,
+    )
+}  # fmt: skip
+
+
+def encode(record: Record) -> bytes:
+    """Return the value under which `record` is stored."""
+    return _FORMAT_BYTE + _encoder.encode(record)
+
+
+def decode(struct: type[_R], value: bytes) -> _R | None:
+    """Return the record stored as `value`, or None if its format is newer than this program, or it is corrupt.
+
+    None means: leave it alone, count it, go on with the next.
+    """
+    if value[:1] != _FORMAT_BYTE:
+        return None
+    try:
+        return _decoders[struct].decode(memoryview(value)[1:])  # type: ignore[return-value]
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,79 @@
+"""A shard: one database with its own transactions, opened for its queues.
+
+A shard is made once, with an id and a number of parts that never change afterwards. Everything else that its users
+must agree on are the settings they pass.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from zones import attempt
+from zones.attempt import Attempt
+from zones.engines import Clock, Database
+from zones.errors import BadArgument, ShardRefused
+from zones.keyspace import META_KEY, PART_COUNT_MAX
+from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
+from zones.queue_zone import QueueZone
+from zones.records import ShardRecord, decode, encode
+from zones.settings import ZoneSettings
+
+T = TypeVar("T")
+
+DEFAULT_PART_COUNT = 16  # Enough for sixteen consumers to scan apart; a peek of an empty part costs 10 µs.
+
+
+class Shard:
+    """An open shard. Safe to use from many threads; each process opens its own."""
+
+    def __init__(self, name: str, db: Database, layout: Layout, *, clock: Clock, random: Random) -> None:
+        self.name = name
+        self.db = db
+        self.layout = layout
+        self.clock = clock
+        self.random = random
+
+    def transact(self, body: Callable[[Attempt], T], *, applied: Callable[[Any], bool] | None = None) -> T:
+        """Run `body` in a transaction until it is committed; see `attempt.run`."""
+        return attempt.run(self.db, body, clock=self.clock, random=self.random, applied=applied)
+
+    def zone(self, tenant: Tenant, name: str = DEFAULT_ZONE) -> QueueZone:
+        """Return a queue zone of `tenant`; it need not exist."""
+        return QueueZone(self.layout, tenant, name)
+
+
+def open_shard(
+    name: str,
+    db: Database,
+    *,
+    clock: Clock,
+    random: Random,
+    settings: ZoneSettings | None = None,
+    part_count: int = DEFAULT_PART_COUNT,
+) -> Shard:
+    """Open `db` as a shard, and make it one if it is not yet.
+
+    Args:
+      name: what the shard is called in this application's configuration.
+      part_count: parts of the top-level queue of a shard that is made now, 1 to 1,024; one that exists keeps its own.
+
+    Raises:
+      BadArgument: `part_count` is out of range.
+      ShardRefused: a newer version of Fairlead made it.
+    """
+    if not 1 <= part_count <= PART_COUNT_MAX:
+        raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
+
+    def find_or_make(attempt: Attempt) -> ShardRecord | None:
+        value = attempt.tr.get(META_KEY).value
+        if value is not None:
+            return decode(ShardRecord, value)
+        made = ShardRecord(random.randbytes(ID_BYTES), part_count, attempt.now_us)
+        attempt.tr.set(META_KEY, encode(made))
+        return made
+
+    record = attempt.run(db, find_or_make, clock=clock, random=random)
+    if record is None:
+        raise ShardRefused(shard=name, remedy="it was made by a newer version of fairlead: upgrade this program")
+    layout = Layout(shard_id=record.shard_id, part_count=record.part_count, settings=settings or ZoneSettings())
+    return Shard(name, db, layout, clock=clock, random=random)

@@ -1,0 +1,65 @@
+"""The shard's time: how a consumer notices that its clock is wrong.
+
+Vesting times are wall clocks of different machines. A consumer an hour ahead would take other consumers' leases for
+expired ones, so each shard holds a time that its consumers advance, and one that is further off than `max_skew`
+takes no leases. Nobody can tell a wrong clock by looking once: a shard's time that is far off may be another's
+mistake, or what a fleet left that stopped a day ago. So a consumer that finds it far off watches whether others
+advance it. If they do, this clock is the odd one out; if nobody does, it takes the shard's time over.
+"""
+
+from enum import Enum
+from typing import Any
+
+from zones.keyspace import TIME_KEY
+
+
+class Standing(Enum):
+    """What a consumer's clock is worth after a beat. Only GOOD and TAKEN_OVER may take leases."""
+
+    GOOD = "good"
+    TAKEN_OVER = "taken over"  # the shard's time was far off and nobody advanced it: now it is this clock's
+    WATCHING = "watching"  # the shard's time is far off; others may be advancing it
+    OFF = "off"  # others advance the shard's time, and this clock is far off
+
+
+class ShardClock:
+    """One consumer's view of a shard's time. Plain decisions; `beat` is the transaction around them."""
+
+    def __init__(self, *, max_skew_us: int, watch_us: int) -> None:
+        self._max_skew_us = max_skew_us
+        self._watch_us = watch_us
+        self._watched_us: int | None = None
+        self._unchanged_since_us = 0
+
+    def judge(self, *, shard_us: int | None, now_us: int) -> Standing:
+        """Compare this clock with the shard's time as just read."""
+        if shard_us is None or abs(shard_us - now_us) <= self._max_skew_us:
+            self._watched_us = None
+            return Standing.GOOD
+        if self._watched_us is None or now_us < self._unchanged_since_us:
+            self._watched_us, self._unchanged_since_us = shard_us, now_us
+            return Standing.WATCHING
+        if shard_us != self._watched_us:
+            self._watched_us, self._unchanged_since_us = shard_us, now_us
+            return Standing.OFF
+        if now_us - self._unchanged_since_us < self._watch_us:
+            return Standing.WATCHING
+        self._watched_us = None
+        return Standing.TAKEN_OVER
+
+
+def beat(tr: Any, clock: ShardClock, *, now_us: int) -> Standing:
+    """Judge this consumer's clock and, if it is good, advance the shard's time by it. May run twice.
+
+    Reads the time key by snapshot and writes it by an atomic `max`, so beats never conflict; a take-over reads it
+    with conflict, so of two that take over one does.
+    """
+    value = tr.snapshot.get(TIME_KEY).value
+    standing = clock.judge(shard_us=None if value is None else int.from_bytes(value, "little"), now_us=now_us)
+    packed = now_us.to_bytes(8, "little")
+    if standing is Standing.GOOD:
+        tr.max(TIME_KEY, packed)
+    elif standing is Standing.TAKEN_OVER:
+        tr.add_read_conflict_key(TIME_KEY)
+        tr.set(TIME_KEY, packed)
+    return standing

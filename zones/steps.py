@@ -1,0 +1,45 @@
+"""Operations that wait together: many queue zones in one transaction for the latency of one.
+
+A read of a transaction is sent when it is made and waited for when its value is used. An operation here is a
+generator that sends its reads, yields, and goes on once the others have sent theirs:
+
+    def count(tr, key):
+        value = tr.get(key)     # sent
+        yield                   # the others send theirs
+        return value.value      # waited for
+
+`in_step` moves a batch of them forward round by round; `alone` runs a single one. Between two yields an operation
+sees the transaction as the others of its batch left it, so a batch holds at most one operation per queue zone.
+"""
+
+from collections.abc import Generator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+
+
+def alone(operation: Steps[T]) -> T:
+    """Run one operation to its end and return its result."""
+    while True:
+        try:
+            next(operation)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+
+def in_step(operations: Iterable[Steps[T]]) -> list[T]:
+    """Run operations on different queue zones side by side; return their results in order.
+
+    An error of one operation ends the batch: the transaction has not been committed, and the caller decides.
+    """
+    pending = dict(enumerate(operations))
+    results: dict[int, T] = {}
+    while pending:
+        for place, operation in list(pending.items()):
+            try:
+                next(operation)
+            except StopIteration as stop:
+                results[place] = stop.value
+                del pending[place]
+    return [results[place] for place in sorted(results)]

@@ -1,0 +1,81 @@
+"""An item as it is stored: its record, its index entry, its counts and its payload, always changed together.
+
+Everything that inserts, moves or removes an item goes through the functions here, so that the index names every
+record exactly once and the counts equal the items. Each writes only; what must be read first, and with which
+conflicts, is said where they are called.
+"""
+
+from typing import Any
+
+from zones.errors import TenantMoved
+from zones.layout import Layout, Place
+from zones.records import ItemRecord, OwnerRecord, decode, encode
+from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES
+
+_ZERO = bytes(8)
+
+
+def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
+    """Write a new item with its index entry and its payload. The caller counts it with `change_count`."""
+    payload = record.payload
+    if len(payload) > INLINE_PAYLOAD_BYTES_MAX:
+        record.payload_bytes = len(payload)
+        record.payload = b""
+        prefix = place.keys.payload_prefix(item_id)
+        for number, begin in enumerate(range(0, len(payload), PIECE_BYTES)):
+            tr.set(prefix + b"\x16" + number.to_bytes(2, "big"), payload[begin : begin + PIECE_BYTES])
+    tr.set(place.keys.item(item_id), encode(record))
+    tr.set(place.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
+
+
+def move(tr: Any, place: Place, item_id: bytes, record: ItemRecord, vesting_us: int) -> None:
+    """Store `record`, changed by the caller, under a new vesting time."""
+    tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
+    record.vesting_us = vesting_us
+    tr.set(place.keys.item(item_id), encode(record))
+    tr.set(place.keys.vest(record.priority, vesting_us, item_id), record.kind.encode())
+
+
+def remove(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False) -> None:
+    """Clear an item, its index entry, and its payload unless `keep_payload`. The caller counts it."""
+    tr.clear(place.keys.item(item_id))
+    tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
+    if record.payload_bytes and not keep_payload:
+        clear_payload(tr, place, item_id)
+
+
+def clear_payload(tr: Any, place: Place, item_id: bytes) -> None:
+    """Clear the pieces of a payload that was too long for its record."""
+    prefix = place.keys.payload_prefix(item_id)
+    tr.clear_range(prefix, prefix + b"\xff")
+
+
+def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> bytes:
+    """Return the payload of an item, put together from its pieces by snapshot reads if it has any."""
+    if not record.payload_bytes:
+        return record.payload
+    prefix = place.keys.payload_prefix(item_id)
+    return b"".join(pair.value for pair in tr.snapshot.get_range(prefix, prefix + b"\xff"))
+
+
+def change_count(tr: Any, place: Place, kind: str, change: int) -> None:
+    """Add `change` to the counts of the zone and of its part; the zone's count key goes when it reaches zero.
+
+    Atomic adds: no reads, no conflicts. Not idempotent: the caller has read, with conflict, that the items are
+    there (or are not).
+    """
+    amount = change.to_bytes(8, "little", signed=True)
+    key = place.keys.count(kind)
+    tr.add(key, amount)
+    if change < 0:
+        tr.compare_and_clear(key, _ZERO)
+    tr.add(place.part.depth(kind), amount)
+
+
+def check_owner(layout: Layout, value: bytes | None) -> None:
+    """Raise `TenantMoved` if the ownership record `value` names another shard; absent means: at home since ever."""
+    if value is None:
+        return
+    owner = decode(OwnerRecord, value)
+    if owner is None or owner.shard_id != layout.shard_id:
+        raise TenantMoved(shard=layout.shard_id.hex(), owner=owner and owner.shard_id.hex())

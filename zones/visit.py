@@ -1,0 +1,175 @@
+"""One visit of a pointer: lease, dequeue, and requeue or delete it (QuiCK section 6, Algorithm 2).
+
+The three share one transaction, and so may many visits: whoever else touched the pointer makes the commit conflict,
+so the lease of the pointer never has to be written. A pointer that stays contended is leased first, by `lease`, in a
+transaction of its own, and its visit then runs under that lease.
+
+Where a pointer goes after a visit:
+    items are left that can run      to now: behind every other vested pointer
+    only items that cannot run       for `throttle_delay`, or `pause_recheck` if nobody here knows their kinds
+    only delayed and leased items    to sleep until the first of them vests, `max_sleep` at most
+    nothing                          to sleep until `min_inactive` has passed, and then it is deleted
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from zones import pointers
+from zones.dequeue import Dequeued, Fit, Room, dequeue_steps
+from zones.items import LeasedItem
+from zones.layout import Layout, Place
+from zones.pointers import PointerRef
+from zones.records import PointerRecord, decode
+from zones.settings import ZoneSettings
+from zones.steps import Steps
+from zones.vesting import read_first_of_each_priority
+
+
+class Found(Enum):
+    """What a visit found at a pointer."""
+
+    SERVED = "served"  # it was leased and requeued, whether or not it held anything to run
+    DELETED = "deleted"  # its zone has been empty for `min_inactive`
+    LEASED = "leased"  # it has not vested any more: another consumer came first
+    GONE = "gone"  # the index entry led nowhere, or to another vesting time, and was cleared if it still stood
+    UNREADABLE = "unreadable"  # written by a newer version: left alone
+
+
+@dataclass(slots=True)
+class Visit:
+    """How a visit went."""
+
+    ref: PointerRef
+    found: Found
+    place: Place | None = None
+    items: Sequence[LeasedItem] = ()
+    buried: int = 0
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VisitTerms:
+    """What all visits of a transaction have in common. `lease_id`: 16 random bytes, new for every transaction."""
+
+    now_us: int
+    lease_id: bytes
+    lease_us: int
+    items_max: int
+    throttle_delay_us: int
+    pause_recheck_us: int
+
+
+def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: VisitTerms) -> Steps[Visit]:
+    """Lease the pointer, dequeue from its zone, and requeue or delete it.
+
+    Reads with conflict: the pointer, ownership, the records of the items taken; before a sleep: the whole vesting
+    index by skip-scan; before a deletion: the pointer index and the whole item range. Writes: the pointer and its
+    index entry, the items and theirs; before a sleep: a declared write conflict on the pointer index key, so that a
+    concurrent enqueue of another priority sees the sleep.
+    """
+    part = layout.parts[ref.part]
+    stored = tr.get(part.item(ref.id))
+    yield
+    if stored.value is None:
+        return (yield from _clear_dangling(tr, layout, ref))
+    pointer = decode(PointerRecord, stored.value)
+    if pointer is None:
+        return Visit(ref, Found.UNREADABLE)
+    if pointer.vesting_us > terms.now_us and pointer.lease_id != terms.lease_id:
+        if pointer.vesting_us != ref.vesting_us:
+            yield from _clear_dangling(tr, layout, ref)
+        return Visit(ref, Found.LEASED)
+    place = pointers.place_of(pointer, layout)
+    dequeued = yield from dequeue_steps(
+        tr,
+        place,
+        room=room,
+        items_max=terms.items_max,
+        lease_id=terms.lease_id,
+        lease_us=terms.lease_us,
+        now_us=terms.now_us,
+        resume=pointer.resume,
+    )
+    found = yield from _requeue_steps(tr, place, pointer, dequeued, terms)
+    return Visit(ref, found, place, dequeued.items, dequeued.buried, dequeued.unreadable)
+
+
+def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
+    """Take a lease on a vested pointer (QuiCK section 6, Algorithm 2, line 1); False if somebody else has it.
+
+    Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues.
+    """
+    part = layout.parts[ref.part]
+    value = tr.get(part.item(ref.id)).value
+    pointer = None if value is None else decode(PointerRecord, value)
+    if pointer is None or pointer.vesting_us > now_us:
+        return False
+    pointer.lease_id, pointer.lease_us = lease_id, lease_us
+    pointers.move(tr, part, ref.id, pointer, now_us + lease_us)
+    return True
+
+
+def delay_after(
+    dequeued: Dequeued,
+    first_vesting_us: int | None,
+    *,
+    last_active_us: int,
+    terms: VisitTerms,
+    settings: ZoneSettings,
+) -> int | None:
+    """Return for how long to requeue a pointer after a visit, in microseconds, or None to delete it.
+
+    `first_vesting_us` is the earliest vesting time that is left in the zone, None if it is empty.
+    """
+    if dequeued.left is Fit.RUNS:
+        return 0
+    if dequeued.left is Fit.FULL:
+        return terms.throttle_delay_us
+    if dequeued.left is Fit.UNKNOWN:
+        return terms.pause_recheck_us
+    if first_vesting_us is None:
+        inactive_us = terms.now_us - last_active_us
+        if inactive_us >= settings.min_inactive_ms * 1000:
+            return None
+        return min(settings.min_inactive_ms * 1000 - inactive_us, settings.max_sleep_ms * 1000)
+    return max(0, min(first_vesting_us - terms.now_us, settings.max_sleep_ms * 1000))
+
+
+def _requeue_steps(
+    tr: Any, place: Place, pointer: PointerRecord, dequeued: Dequeued, terms: VisitTerms
+) -> Steps[Found]:
+    first_us = None
+    settings = place.layout.settings
+    if dequeued.left is not Fit.RUNS:
+        first = yield from read_first_of_each_priority(tr, place.keys)
+        first_us = min((entry.vesting_us for entry in first), default=None)
+    delay_us = delay_after(dequeued, first_us, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
+    if delay_us is None:
+        indexed = tr.get(place.keys.pointer)
+        begin, end = place.keys.item_range()
+        rows = tr.get_range(begin, end, limit=1)
+        yield
+        if next(iter(rows), None) is None and indexed.value == place.pointer_id:
+            pointers.delete(tr, place, pointer)
+            return Found.DELETED
+        delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
+    if first_us is not None or dequeued.left is Fit.RUNS:
+        pointer.last_active_us = terms.now_us
+    pointer.lease_id, pointer.lease_us = b"", 0
+    pointer.resume = dequeued.resume
+    pointers.move(tr, place.part, place.pointer_id, pointer, terms.now_us + delay_us)
+    if delay_us > settings.wake_slack_ms * 1000:
+        tr.add_write_conflict_key(place.keys.pointer)
+    return Found.SERVED
+
+
+def _clear_dangling(tr: Any, layout: Layout, ref: PointerRef) -> Steps[Visit]:
+    """Clear an index entry whose record is gone or vests at another time; the record was read with conflict."""
+    key = layout.parts[ref.part].vest(ref.priority, ref.vesting_us, ref.id)
+    entry = tr.get(key)
+    yield
+    if entry.value is not None:
+        tr.clear(key)
+    return Visit(ref, Found.GONE)
