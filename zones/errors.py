@@ -62,7 +62,7 @@ class PayloadTooLarge(QueueError):
 
 
 class PayloadNotData(QueueError):
-    """The payload holds something that is not data (None, bool, int, float, text, bytes, lists, dicts with such values).
+    """The payload holds something that is not data: None, bool, int, float, text, bytes, and lists and dicts of such.
 
     Do: enqueue what the handler needs to find the object, such as its key. Code never travels in a payload.
     """

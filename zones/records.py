@@ -5,7 +5,7 @@ those it does not know; the format number changes when a field's meaning does. A
 leaves the record alone (`decode` answers None) and goes on with the next: a fleet is upgraded machine by machine.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -107,12 +107,9 @@ Record = ItemRecord | PointerRecord | BuriedRecord | OwnerRecord | ShardRecord |
 _R = TypeVar("_R", bound=Record)
 
 _encoder = msgspec.msgpack.Encoder()
-_decoders = {
-    struct: msgspec.msgpack.Decoder(struct)
-    for struct in (
-        ItemRecord, PointerRecord, BuriedRecord, OwnerRecord, ShardRecord, HandlerRecord, PeriodicRecord,
-    )
-}  # fmt: skip
+_decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {
+    struct: msgspec.msgpack.Decoder(struct) for struct in get_args(Record)
+}
 
 
 def encode(record: Record) -> bytes:
@@ -128,6 +125,7 @@ def decode(struct: type[_R], value: bytes) -> _R | None:
     if value[:1] != _FORMAT_BYTE:
         return None
     try:
-        return _decoders[struct].decode(memoryview(value)[1:])  # type: ignore[return-value]
+        record: _R = _decoders[struct].decode(memoryview(value)[1:])
     except msgspec.DecodeError:
         return None
+    return record

@@ -35,10 +35,10 @@ def read_vested(
     size = first_read
     while left > 0:
         size = min(size, left)
-        rows = tr.snapshot.get_range(begin, end, limit=size, streaming_mode=WANT_ALL)
+        sent = tr.snapshot.get_range(begin, end, limit=size, streaming_mode=WANT_ALL)
         yield
-        seen = 0
-        for seen, row in enumerate(rows, start=1):
+        rows = list(sent)
+        for row in rows:
             entry = keys.entry(row.key)
             if entry.vesting_us > now_us:
                 begin = keys.vest_priority(entry.priority + 1)
@@ -48,7 +48,7 @@ def read_vested(
             left -= 1
             begin = row.key + b"\x00"
         else:
-            if seen < size:
+            if len(rows) < size:
                 return None
         size *= 4
     return begin

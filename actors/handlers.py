@@ -1,0 +1,153 @@
+"""Handlers: what runs when an item's turn has come, one per kind, in one registry.
+
+A handler is a function of a `Job`: a plain function, which runs in a thread slot of the worker; an `async def`, which
+runs on the worker's event loop; or a Ray remote function, which runs as a Ray task with its own resources. A plain
+function may be transactional: it gets a transaction that commits together with the completion.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from actors.retry import Retry
+from zones.errors import BadArgument, QueueError
+from zones.layout import check_name
+
+TIMEOUT_S_MAX = 7 * 24 * 3600.0
+
+
+class PermanentError(Exception):
+    """Raised by a handler: this item will fail again however often it is tried. It is buried, not retried."""
+
+
+class HandlerTwice(QueueError):
+    """Two handlers were registered for one kind.
+
+    Do: give one of them another kind; a kind names exactly one handler.
+    """
+
+    message = "the kind has a handler already"
+
+
+class NotTransactional(QueueError):
+    """`transactional=True` was asked of a handler whose effects cannot commit with the completion.
+
+    Do: make it a plain function, or call `job.complete_in(tr)` in a transaction of its own at the end.
+    """
+
+    message = "only a plain function can be transactional"
+
+
+class Form(Enum):
+    """How a handler is run."""
+
+    PLAIN = "plain function"
+    TRANSACTIONAL = "transactional function"
+    ASYNC = "async function"
+    REMOTE = "Ray remote function"
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A kind's function and its terms. Made by `handler_of`."""
+
+    kind: str
+    function: Any
+    form: Form
+    timeout_ms: int
+    retry: Retry
+    max_running: int | None
+    permanent: tuple[type[BaseException], ...]
+    drop: bool
+
+
+@dataclass(slots=True)
+class Registry:
+    """The handlers of an application by kind."""
+
+    handlers: dict[str, Handler] = field(default_factory=dict)
+
+    def add(self, handler: Handler) -> None:
+        """Add a handler.
+
+        Raises:
+          HandlerTwice: its kind has one.
+        """
+        if handler.kind in self.handlers:
+            other = self.handlers[handler.kind].function
+            raise HandlerTwice(kind=handler.kind, first=describe(other), second=describe(handler.function))
+        self.handlers[handler.kind] = handler
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self.handlers.values())
+
+
+def handler_of(
+    kind: str,
+    function: Callable[..., Any],
+    *,
+    timeout: float = 3600.0,
+    retry: Retry | None = None,
+    max_running: int | None = None,
+    transactional: bool = False,
+    permanent: tuple[type[BaseException], ...] = (),
+    drop: bool = False,
+) -> Handler:
+    """Return a checked handler.
+
+    Args:
+      kind: what it handles; text of 1 to 96 bytes.
+      function: takes a `Job`; a transactional one a `Job` and a `TenantTransaction`.
+      timeout: seconds that one attempt may take, above 0, to 7 days; transactional ones end after 5 s anyway.
+      retry: when it is tried again; default `Retry()`.
+      max_running: how many may run at once in a consumer, 1 or more; None: as many as there are slots.
+      transactional: its effects commit together with the completion: exactly once.
+      permanent: exceptions that are not worth a retry, besides `PermanentError`.
+      drop: an item that failed for good is deleted instead of buried.
+
+    Raises:
+      BadArgument: an argument is out of range.
+      NotTransactional: see there.
+    """
+    check_name("kind", kind)
+    if not callable(function) and not is_remote(function):
+        raise BadArgument(argument="handler", value=function, allowed="a function, an async function, or a Ray one")
+    if not 0 < timeout <= TIMEOUT_S_MAX:
+        raise BadArgument(argument="timeout", value=timeout, allowed=f"seconds, above 0, to {TIMEOUT_S_MAX:,.0f}")
+    if max_running is not None and (not isinstance(max_running, int) or max_running < 1):
+        raise BadArgument(argument="max_running", value=max_running, allowed="a whole number, 1 or more, or None")
+    form = _form(function)
+    if transactional and form is not Form.PLAIN:
+        raise NotTransactional(kind=kind, handler=describe(function), form=form.value)
+    return Handler(
+        kind=kind,
+        function=function,
+        form=Form.TRANSACTIONAL if transactional else form,
+        timeout_ms=max(1, int(timeout * 1000)),
+        retry=retry or Retry(),
+        max_running=max_running,
+        permanent=(PermanentError, *permanent),
+        drop=drop,
+    )
+
+
+def is_remote(function: Any) -> bool:
+    """Say whether this is a Ray remote function, without importing Ray: anything from it has `.remote`."""
+    return type(function).__module__.partition(".")[0] == "ray" and hasattr(function, "remote")
+
+
+def describe(function: Any) -> str:
+    """Return where a handler is defined, for errors."""
+    inner = getattr(function, "_function", function)  # Ray keeps the plain function here
+    return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"
+
+
+def _form(function: Any) -> Form:
+    if is_remote(function):
+        return Form.REMOTE
+    call = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        return Form.ASYNC
+    return Form.PLAIN

@@ -1,0 +1,84 @@
+"""The seam between an actor's decisions and where it lives.
+
+The classes in scanner.py, manager.py, worker.py and coordinator.py are plain: what runs beside what, how time
+passes and how another actor is called they get from a `Host`. Ray and threads share one, `thread_host.ThreadHost`:
+threads inside a process, and handles that Ray or the process supplies. The simulator brings greenlets and virtual
+time.
+"""
+
+from collections.abc import Callable
+from random import Random
+from types import TracebackType
+from typing import Any, Protocol
+
+from zones.engines import Clock
+from zones.errors import QueueError
+
+
+class ActorDied(QueueError):
+    """A call went to an actor that is dead or being restarted; whether it was carried out is unknown.
+
+    Do: count on nothing the call was to do, and call again later; all truth is in the store.
+    """
+
+    message = "the actor called is dead or being restarted"
+
+
+class Condition(Protocol):
+    """A condition variable, as `threading.Condition`."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let go, wait for a notification or `timeout` seconds, take hold again; False if time ran out."""
+        ...
+
+    def notify_all(self) -> None:
+        """Wake all that wait."""
+        ...
+
+
+class Task(Protocol):
+    """Something that runs beside its spawner."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, `timeout` seconds at most."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Say whether it still runs."""
+        ...
+
+
+class Host(Protocol):
+    """Where the code of one actor lives."""
+
+    clock: Clock
+    random: Random
+
+    def condition(self) -> Condition:
+        """Return a new condition variable."""
+        ...
+
+    def spawn(self, name: str, body: Callable[[], None]) -> Task:
+        """Run `body` beside the caller."""
+        ...
+
+    def recycle(self, reason: str) -> None:
+        """End this actor's process and start it anew, if it has one of its own; its leases lapse or are given back."""
+        ...
+
+
+class Remote(Protocol):
+    """Another actor, called by message. Arguments and results are data."""
+
+    def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
+        """Send a call; `done(result, error)` runs later on some thread: it takes a lock, notes, notifies.
+
+        `error` is `ActorDied`, or what the method raised.
+        """
+        ...

@@ -1,0 +1,40 @@
+"""What actors say to each other: plain tuples, because one call carries hundreds of them."""
+
+from typing import NamedTuple
+
+from zones.layout import Tenant
+
+
+class ItemRef(NamedTuple):
+    """A leased item on its way to a worker, who reads the record itself: that is its double check of the lease."""
+
+    shard: str
+    tenant: Tenant
+    zone: str
+    item_id: bytes
+    lease_id: bytes
+    kind: str
+    alone: bool
+
+
+class Report(NamedTuple):
+    """What a worker tells its manager in every reply.
+
+    The manager may send `capacity - held` more items, less those it has sent and not had a reply for.
+    """
+
+    incarnation: bytes  # drawn at the worker's start: a new one means that it lost what it held
+    capacity: int  # items it wants to hold: its slots, and as much in reserve as it works off in a moment
+    held: int  # items accepted and not yet finished
+    progress: int  # counts every change; `await_progress` returns when it has passed the caller's
+    kinds: dict[str, int]  # items held of kinds that have a `max_running`
+
+
+class Served(NamedTuple):
+    """What a manager answers to a batch of pointers."""
+
+    items: int  # items leased and sent to workers
+    missed_at_read: int  # pointers that another consumer had leased when the manager read them
+    missed_at_commit: int  # visits that lost to another transaction at their commit
+    unreadable: int  # records written by a newer version, left alone
+    room: int  # items the workers could still take

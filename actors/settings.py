@@ -1,0 +1,109 @@
+"""How a consumer works: parameters under the names of QuiCK's algorithms, and the times of its leases.
+
+Each has a unit, a default with its reason, and a range; relations between them are checked where they are defined.
+"""
+
+from dataclasses import dataclass, fields
+
+from zones.errors import BadArgument
+
+
+class BadSettings(BadArgument):
+    """Two settings contradict each other.
+
+    Do: change one of the two that the error names.
+    """
+
+    message = "settings contradict each other"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """One consumer: a scanner, its managers, and their workers."""
+
+    managers: int = 1
+    """Manager actors. 1 to 64. One keeps two workers busy; add one per two workers beyond."""
+
+    workers: int = 2
+    """Worker actors, dealt out to the managers. 1 to 256. One per core."""
+
+    slots: int = 16
+    """Handlers that run at once in a worker. 1 to 1,000. Raise it for handlers that wait."""
+
+    peek_max: int = 20_000
+    """Vested pointers that a scanner looks at to choose from at random (Algorithm 1; the paper's value). 1 to 10^6."""
+
+    selection_frac: float = 0.02
+    """The fraction of peeked pointers that it chooses (Algorithm 1; the paper's value). Above 0, to 1."""
+
+    selection_max: int = 2_000
+    """The most pointers that it chooses from one peek (Algorithm 1; the paper's value). 1 to 10^6."""
+
+    processing_bound: int = 10_000
+    """Pointers from one shard before the scanner goes on to the next (Algorithm 1). 1 to 10^6."""
+
+    batch_pointers: int = 64
+    """Pointers in one call to a manager, and in one transaction of it. 1 to 1,000. A durable commit costs as much as
+    a dozen visits; beyond 64 it no longer shows, and a conflict costs more."""
+
+    dequeue_max: int = 16
+    """Items taken from a zone per visit (Algorithm 2). 1 to 1,000. What a tenant may take from others at a time."""
+
+    lease_ms: int = 10_000
+    """Lease of an item. 300 to 600,000. A dead worker's items run again after this; extended while it lives."""
+
+    pointer_lease_ms: int = 1_000
+    """Lease of a contended pointer (Algorithm 2, p_duration; the paper's order of magnitude). 10 to 10,000."""
+
+    throttle_delay_ms: int = 100
+    """How long a zone waits in which only kinds at their limit are left. 1 to 60,000."""
+
+    pause_recheck_ms: int = 5_000
+    """How long a zone waits in which nothing is left that anybody here can run. 10 to 600,000."""
+
+    poll_interval_ms: int = 20
+    """The longest sleep of a scanner that found nothing. 1 to 60,000. Half of it is what an idle system adds to the
+    latency of an item; a poll of an idle embedded store costs 10 µs."""
+
+    linger_ms: int = 2
+    """How long finished items wait for others to complete with. 0 to 1,000. Saves commits; nobody waits for it."""
+
+    drain_ms: int = 30_000
+    """How long running handlers get to finish when the consumer is told to stop. 0 to an hour."""
+
+    in_order_lease_ms: int = 3_000
+    """For how long the coordinator lets one scanner take pointers in order. 100 to 60,000."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            low, high = _RANGES[field.name]
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+                raise BadArgument(argument=field.name, value=value, allowed=f"{low} to {high}")
+        if self.managers > self.workers:
+            raise BadSettings(managers=self.managers, workers=self.workers, remedy="each manager needs a worker")
+        if self.linger_ms * 6 > self.lease_ms:
+            raise BadSettings(
+                linger_ms=self.linger_ms, lease_ms=self.lease_ms, remedy="a lease is extended every third of it"
+            )
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "managers": (1, 64),
+    "workers": (1, 256),
+    "slots": (1, 1_000),
+    "peek_max": (1, 1_000_000),
+    "selection_frac": (1e-6, 1),
+    "selection_max": (1, 1_000_000),
+    "processing_bound": (1, 1_000_000),
+    "batch_pointers": (1, 1_000),
+    "dequeue_max": (1, 1_000),
+    "lease_ms": (300, 600_000),
+    "pointer_lease_ms": (10, 10_000),
+    "throttle_delay_ms": (1, 60_000),
+    "pause_recheck_ms": (10, 600_000),
+    "poll_interval_ms": (1, 60_000),
+    "linger_ms": (0, 1_000),
+    "drain_ms": (0, 3_600_000),
+    "in_order_lease_ms": (100, 60_000),
+}
