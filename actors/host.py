@@ -24,8 +24,8 @@ class ActorDied(QueueError):
     message = "the actor called is dead or being restarted"
 
 
-class Condition(Protocol):
-    """A condition variable, as `threading.Condition`."""
+class Lock(Protocol):
+    """A lock, as `threading.Lock`."""
 
     def __enter__(self) -> bool: ...
 
@@ -33,8 +33,16 @@ class Condition(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
 
+
+class Condition(Protocol):
+    """A condition variable, as `threading.Condition`; its lock is taken by who calls its methods."""
+
     def wait(self, timeout: float | None = None) -> bool:
-        """Let go, wait for a notification or `timeout` seconds, take hold again; False if time ran out."""
+        """Let go of the lock, wait for a notification or `timeout` seconds, take it again; False if time ran out."""
+        ...
+
+    def notify(self, n: int = 1) -> None:
+        """Wake up to `n` that wait."""
         ...
 
     def notify_all(self) -> None:
@@ -60,8 +68,12 @@ class Host(Protocol):
     clock: Clock
     random: Random
 
-    def condition(self) -> Condition:
-        """Return a new condition variable."""
+    def lock(self) -> Lock:
+        """Return a new lock."""
+        ...
+
+    def condition(self, lock: Lock) -> Condition:
+        """Return a new condition variable around `lock`; several may share one."""
         ...
 
     def spawn(self, name: str, body: Callable[[], None]) -> Task:

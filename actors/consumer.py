@@ -1,0 +1,145 @@
+"""A consumer: one scanner with its housekeeping, its managers, and their workers; usually one per machine.
+
+`Consumer` puts the actors together in threads of this process. `ray_host` builds the same tree of Ray actors.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from actors.coordinator import Coordinator
+from actors.handlers import Registry
+from actors.housekeeping import Housekeeping
+from actors.manager import Manager
+from actors.scanner import Scanner
+from actors.settings import ConsumerSettings
+from actors.thread_host import ThreadHost, ThreadRemote, ThreadRunners
+from actors.worker import Worker
+from zones.engines import Clock
+from zones.periodic import Period
+from zones.presence import Presence
+from zones.shard import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a consumer is: its id, and where it runs."""
+
+    consumer_id: bytes
+    host: str
+    pid: int
+    started_us: int
+
+    def presence(self, registry: Registry) -> Presence:
+        """Return the sign of life of a consumer that knows the kinds of `registry`."""
+        kinds = sorted(handler.kind for handler in registry)
+        return Presence(self.host, self.pid, kinds, self.started_us, self.started_us)
+
+
+def deal_workers(workers: int, managers: int) -> list[list[int]]:
+    """Return which workers belong to which manager, evenly."""
+    return [list(range(number, workers, managers)) for number in range(managers)]
+
+
+class ClockedCoordinator:
+    """A coordinator with a clock: what a host wraps as an actor."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._coordinator = Coordinator()
+
+    def request(self, shard_id: str, consumer: str, handed_over: bool, wanted: bool, lease_us: int) -> bool:
+        """See `Coordinator.request`."""
+        return self._coordinator.request(
+            shard_id, consumer, handed_over=handed_over, wanted=wanted, lease_us=lease_us, now_us=self._clock.now_us()
+        )
+
+
+class ScannerLoops:
+    """A scanner and its housekeeping, running: what a host wraps as an actor."""
+
+    def __init__(self, host: Any, scanner: Scanner, housekeeping: Callable[[Scanner], Housekeeping]) -> None:
+        self._scanner = scanner
+        self._housekeeping = housekeeping(scanner)
+        self._tasks = [
+            host.spawn("scanner", scanner.run),
+            host.spawn("housekeeping", self._housekeeping.run),
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """See `Scanner.counts`."""
+        return self._scanner.counts()
+
+    def stop(self) -> None:
+        """End both loops, and wait for them."""
+        self._scanner.stop()
+        self._housekeeping.stop()
+        for task in self._tasks:
+            task.join(5.0)
+
+
+class Consumer:
+    """A consumer in threads of this process. It starts when made; `stop` drains it."""
+
+    def __init__(
+        self,
+        shards: Mapping[str, Shard],
+        registry: Registry,
+        settings: ConsumerSettings,
+        *,
+        identity: Identity,
+        clock: Clock,
+        random: Random,
+        periods: Sequence[Period] = (),
+        coordinator: ClockedCoordinator | None = None,
+    ) -> None:
+        host = ThreadHost(clock=clock, random=random)
+        self._settings = settings
+        self._workers = [Worker(host, shards, registry, settings, ThreadRunners()) for _ in range(settings.workers)]
+        for worker in self._workers:
+            worker.start()
+        workers = [ThreadRemote(worker, "worker") for worker in self._workers]
+        self._managers = [
+            Manager(
+                host,
+                shards,
+                registry,
+                settings,
+                [workers[number] for number in numbers],
+                index=index,
+                count=settings.managers,
+            )
+            for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
+        ]
+        managers = [ThreadRemote(manager, "manager") for manager in self._managers]
+        coordinator_remote = ThreadRemote(coordinator or ClockedCoordinator(clock), "coordinator")
+        self._remotes = [*workers, *managers, coordinator_remote]
+        scanner = Scanner(host, shards, settings, managers, coordinator_remote, consumer=identity.consumer_id.hex())
+        self._loops = ScannerLoops(
+            host,
+            scanner,
+            lambda scanner: Housekeeping(
+                host, shards, identity.consumer_id, identity.presence(registry), periods, scanner.set_fit
+            ),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Return what the consumer has done since it started, summed over its actors."""
+        total: Counter[str] = Counter()
+        for counts in (self._loops.counts(), *(worker.counts() for worker in self._workers)):
+            total.update(counts)
+        return dict(total)
+
+    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
+        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once."""
+        self._loops.stop()
+        for manager in self._managers:
+            manager.stop()
+        wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
+        for worker in self._workers:
+            worker.drain(wait_ms)
+        for remote in self._remotes:
+            remote.close()
+        return self.counts()

@@ -1,0 +1,82 @@
+"""What a manager knows of its workers: how much room each has, of which kinds, from their last reports.
+
+A report says what a worker held when it was written; what was sent since and not yet answered is added. A worker
+that died is counted out until it answers again, and what it held is forgotten: it will lapse.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from actors.messages import ItemRef, Report
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker, as its manager sees it."""
+
+    report: Report | None = None  # None: not heard of yet, or dead
+    on_the_way: int = 0
+    kinds_on_the_way: Counter[str] = field(default_factory=Counter)
+    asked: bool = False  # a question for progress is out
+
+    @property
+    def room(self) -> int:
+        """How many items it can take."""
+        if self.report is None:
+            return 0
+        return max(0, self.report.capacity - self.report.held - self.on_the_way)
+
+    def send(self, refs: Sequence[ItemRef]) -> None:
+        """Note that items are on their way to it."""
+        self.on_the_way += len(refs)
+        self.kinds_on_the_way.update(ref.kind for ref in refs)
+
+    def arrive(self, refs: Sequence[ItemRef], report: Report | None) -> None:
+        """Note the answer to `send`; None: it died."""
+        self.on_the_way -= len(refs)
+        self.kinds_on_the_way.subtract(ref.kind for ref in refs)
+        self.hear(report)
+
+    def hear(self, report: Report | None) -> None:
+        """Take the newer of two reports: answers to calls side by side may come out of order."""
+        if (
+            report is None
+            or self.report is None
+            or report.incarnation != self.report.incarnation
+            or report.progress >= self.report.progress
+        ):
+            self.report = report
+
+
+def room_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], unlimited: int) -> dict[str, int]:
+    """Return how many more items of each kind may be given to the crew now, within the kinds' `max_running`."""
+    left = {}
+    for kind, limit in limits.items():
+        if limit is None:
+            left[kind] = unlimited
+        else:
+            held = sum((member.report.kinds.get(kind, 0) if member.report else 0) for member in members)
+            left[kind] = max(0, limit - held - sum(member.kinds_on_the_way[kind] for member in members))
+    return left
+
+
+def share_of(limit: int | None, *, index: int, count: int) -> int | None:
+    """Return the share of a consumer's `max_running` that manager `index` of `count` may use; the shares add up."""
+    if limit is None:
+        return None
+    return limit // count + (1 if index < limit % count else 0)
+
+
+def deal(refs: Sequence[ItemRef], rooms: Sequence[int]) -> list[list[ItemRef]]:
+    """Deal items to workers by their rooms, in order, and evenly by what each can take.
+
+    Items that must run alone go one to a worker, to the roomiest first.
+    """
+    hands: list[list[ItemRef]] = [[] for _ in rooms]
+    left = list(rooms)
+    for ref in sorted(refs, key=lambda ref: not ref.alone):
+        best = max(range(len(left)), key=left.__getitem__)
+        hands[best].append(ref)
+        left[best] -= 1
+    return hands

@@ -1,0 +1,143 @@
+"""What a worker holds: every accepted item from its arrival to its settlement, and how much more it wants.
+
+Plain bookkeeping, without threads or a store: the worker calls it under its lock. An item waits for a slot, runs,
+is finished, and leaves when its completion or requeue has been committed.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+
+from actors.handlers import Handler
+from actors.job import Job
+from actors.messages import ItemRef, Report
+from zones.records import ItemRecord
+
+RESERVE_MS = 20  # A worker holds as much in reserve as its slots work off in this time: two Ray calls and a commit.
+RESERVE_MAX = 496  # Bounds what is lost, and must lapse, with a worker.
+_WEIGHT = 0.05  # Of the newest handler time in the running mean.
+
+
+class Phase(Enum):
+    """Where a held item is on its way through the worker."""
+
+    WAITING = "waiting for a slot"
+    RUNNING = "running"
+    FINISHED = "its end is being committed"
+    GIVEN_UP = "its handler does not listen; its slot was replaced"
+
+
+class Held:
+    """One item that a worker holds."""
+
+    __slots__ = (
+        "cancelled_us", "deadline_us", "error", "handler", "job", "lease_until_us", "phase", "record", "ref",
+        "since_us",
+    )  # fmt: skip
+
+    def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
+        self.ref = ref
+        self.record = record
+        self.handler = handler
+        self.job = job
+        self.phase = Phase.WAITING
+        self.since_us = now_us  # of the phase
+        self.lease_until_us = record.vesting_us
+        self.deadline_us = 0
+        self.cancelled_us = 0
+        self.error: BaseException | None = None  # how its handler failed, once FINISHED
+
+    def cancel(self, now_us: int) -> None:
+        """Tell the handler that its item is lost; interrupt it if its form has a way."""
+        if not self.job.cancelled:
+            self.cancelled_us = now_us
+            self.job.cancel()
+
+
+class Holdings:
+    """The items of one worker. `incarnation`: random bytes that tell this life of the worker from an earlier one."""
+
+    def __init__(self, *, slots: int, incarnation: bytes) -> None:
+        self.waiting: deque[Held] = deque()
+        self._held: dict[bytes, Held] = {}  # by item id + lease id
+        self._slots = slots
+        self._incarnation = incarnation
+        self._running = 0
+        self._alone = False  # an item that must run alone is running
+        self._progress = 0
+        self._kinds: dict[str, int] = {}
+        self._mean_us = RESERVE_MS * 1000.0
+        self.accepting = True
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._held.values()))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def accept(self, held: Held) -> bool:
+        """Take an item in; False if it is held already (a message that came twice)."""
+        key = held.ref.item_id + held.ref.lease_id
+        if key in self._held:
+            return False
+        self._held[key] = held
+        self.waiting.append(held)
+        if held.handler.max_running is not None:
+            self._kinds[held.ref.kind] = self._kinds.get(held.ref.kind, 0) + 1
+        return True
+
+    def next_to_run(self, now_us: int) -> Held | None:
+        """Return the next item to start, or None if none may start now. Items start in the order they came.
+
+        One that must run alone starts when nothing else runs, and nothing starts beside it.
+        """
+        if not self.waiting or self._alone or (self.waiting[0].ref.alone and self._running):
+            return None
+        held = self.waiting.popleft()
+        held.phase = Phase.RUNNING
+        held.since_us = now_us
+        held.deadline_us = now_us + held.handler.timeout_ms * 1000
+        self._running += 1
+        self._alone = held.ref.alone
+        return held
+
+    def finish(self, held: Held, now_us: int) -> None:
+        """Note that a running item's handler has ended."""
+        self._running -= 1
+        self._alone = False
+        self._mean_us += (now_us - held.since_us - self._mean_us) * _WEIGHT
+        held.phase = Phase.FINISHED
+
+    def give_up(self, held: Held) -> None:
+        """Stop counting on a running handler that does not listen."""
+        self._running -= 1
+        self._alone = False
+        held.phase = Phase.GIVEN_UP
+        self.drop(held)
+
+    def drop(self, held: Held) -> None:
+        """Forget an item: settled, given back, or lost."""
+        if self._held.pop(held.ref.item_id + held.ref.lease_id, None) is None:
+            return
+        if held.phase is Phase.WAITING:
+            self.waiting.remove(held)
+        if held.handler.max_running is not None:
+            self._kinds[held.ref.kind] -= 1
+        self._progress += 1
+
+    @property
+    def capacity(self) -> int:
+        """How many items the worker wants to hold: one per slot, and what it works off in a moment."""
+        if not self.accepting:
+            return 0
+        reserve = int(self._slots * RESERVE_MS * 1000 / max(self._mean_us, 1.0))
+        return self._slots + min(reserve, RESERVE_MAX)
+
+    @property
+    def progress(self) -> int:
+        """Counts the items that have left."""
+        return self._progress
+
+    def report(self) -> Report:
+        """Return what the manager is told."""
+        return Report(self._incarnation, self.capacity, len(self._held), self._progress, dict(self._kinds))

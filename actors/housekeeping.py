@@ -1,0 +1,100 @@
+"""What a consumer does once a second on each shard, besides finding work.
+
+It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, enqueues the
+periodic items that are due, and clears what has expired. One small transaction per shard and second.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from actors.host import Host
+from zones import presence
+from zones.attempt import Attempt, clear_receipts
+from zones.history import forget
+from zones.periodic import Period, tick_steps
+from zones.presence import Presence
+from zones.shard import Shard
+from zones.shard_time import ShardClock, Standing, beat
+from zones.steps import in_step
+
+log = logging.getLogger("fairlead.housekeeping")
+
+BEAT_S = 1.0
+WATCH_US = 3_000_000  # Three beats of anybody else.
+CLEAR_MAX = 200  # Keys of each sort cleared per beat: housekeeping never is a load.
+
+
+class Housekeeping:
+    """The once-a-second work of one consumer. `set_fit(shard, fit)`: told whether leases may be taken there."""
+
+    def __init__(
+        self,
+        host: Host,
+        shards: Mapping[str, Shard],
+        consumer_id: bytes,
+        presence: Presence,
+        periods: Sequence[Period],
+        set_fit: Callable[[str, bool], None],
+    ) -> None:
+        self._host = host
+        self._shards = shards
+        self._consumer_id = consumer_id
+        self._presence = presence
+        self._periods = periods
+        self._set_fit = set_fit
+        self._standing: dict[str, Standing] = {}
+        self._clocks = {
+            name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
+            for name, shard in shards.items()
+        }
+        self._lock = host.lock()
+        self._stopped = host.condition(self._lock)
+        self._stopping = False
+
+    def run(self) -> None:
+        """Beat once a second until `stop`, then take the consumer off the list."""
+        while True:
+            for name, shard in self._shards.items():
+                self._beat(name, shard)
+            with self._lock:
+                if self._stopping or self._stopped.wait(BEAT_S):
+                    break
+        for name, shard in self._shards.items():
+            try:
+                shard.transact(lambda attempt: presence.leave(attempt.tr, self._consumer_id))
+            except shard.db.errors as error:
+                log.info("shard %s keeps this consumer on its list for a while: %s", name, error)
+
+    def stop(self) -> None:
+        """End the loop."""
+        with self._lock:
+            self._stopping = True
+            self._stopped.notify_all()
+
+    def _beat(self, name: str, shard: Shard) -> None:
+        clock = self._clocks[name]
+
+        def body(attempt: Attempt) -> Standing:
+            tr, now_us = attempt.tr, attempt.now_us
+            standing = beat(tr, clock, now_us=now_us)
+            if standing in (Standing.GOOD, Standing.TAKEN_OVER):
+                signs = Presence(
+                    self._presence.host, self._presence.pid, self._presence.kinds, self._presence.started_us, now_us
+                )
+                presence.beat(tr, self._consumer_id, signs)
+                presence.clear_dead(tr, now_us=now_us, keys_max=CLEAR_MAX)
+                clear_receipts(tr, now_us=now_us, keys_max=CLEAR_MAX)
+                forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
+                in_step([tick_steps(tr, shard.layout, period, now_us=now_us) for period in self._periods])
+                attempt.enqueued = bool(self._periods)
+            return standing
+
+        try:
+            standing = shard.transact(body)
+        except shard.db.errors as error:
+            log.info("shard %s does not take a sign of life: %s", name, error)
+            return
+        self._set_fit(name, standing in (Standing.GOOD, Standing.TAKEN_OVER))
+        if standing is not self._standing.get(name, Standing.GOOD):
+            log.warning("this machine's clock against the time of shard %s: %s", name, standing.value)
+        self._standing[name] = standing

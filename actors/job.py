@@ -1,0 +1,103 @@
+"""A job: one attempt at an item, as its handler sees it."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from actors.messages import ItemRef
+from zones.attempt import Attempt
+from zones.errors import QueueError
+from zones.items import unpack_payload
+from zones.records import ItemRecord
+from zones.shard import Shard
+from zones.tenant_transaction import TenantTransaction
+
+T = TypeVar("T")
+
+
+class NoStoreHere(QueueError):
+    """`job.transact` was called where the worker's store is not open: in a Ray task.
+
+    Do: open the application in the task, `app.tenant(*job.tenant).transact(...)`, and end with `job.complete_in(tr)`.
+    """
+
+    message = "a job in a Ray task has no store of its own"
+
+
+class Job:
+    """One attempt at an item.
+
+    Attributes:
+      id: the item's id, 16 bytes; the same in every attempt. Good as an idempotency key.
+      tenant: whose item it is; for a local item the app is "".
+      kind, payload: as enqueued.
+      attempt: 1 for the first; every later one follows an error or a lapse.
+      enqueued_us: when it was enqueued, microseconds since the epoch.
+    """
+
+    def __init__(self, shard: Shard | None, ref: ItemRef, record: ItemRecord, payload: bytes) -> None:
+        self.id = ref.item_id
+        self.tenant = ref.tenant
+        self.kind = record.kind
+        self.payload: Any = unpack_payload(payload)
+        self.attempt = 1 + record.error_count + record.lapse_count
+        self.enqueued_us = record.enqueued_us
+        self.shard_name = ref.shard
+        self.zone = ref.zone
+        self.lease_id = ref.lease_id
+        self.completed = False
+        self._shard = shard
+        self._cancelled = False
+        self._interrupt: Callable[[], object] | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt has lost its item: past its timeout, its lease, or the worker's drain.
+
+        A long handler asks now and then, and returns: its result is no longer wanted.
+        """
+        return self._cancelled
+
+    def transact(self, body: Callable[[TenantTransaction], T]) -> T:
+        """Run `body` in a transaction on the tenant's database; it may run twice.
+
+        End it with `job.complete_in(tr)`, and the effects and the completion happen together or not at all.
+
+        Raises:
+          NoStoreHere: the job runs in a Ray task.
+        """
+        if self._shard is None:
+            raise NoStoreHere(kind=self.kind)
+        shard = self._shard
+
+        def run(attempt: Attempt) -> T:
+            return body(TenantTransaction(shard, self.tenant, attempt))
+
+        return shard.transact(run)
+
+    def complete_in(self, tr: TenantTransaction) -> None:
+        """Complete the item in a transaction of the handler's own, as its last step.
+
+        Raises:
+          LeaseLost, ItemGone: the item is somebody else's by now; the transaction must not commit, and will not if
+            this passes through.
+        """
+        tr.zone(self.zone).complete(tr.raw, self.id, now_us=tr.now_us, lease_id=self.lease_id)
+        self.completed = True
+
+    def cancel(self) -> None:
+        """Called by the worker: the item is lost to this attempt."""
+        self._cancelled = True
+        if self._interrupt is not None:
+            self._interrupt()
+
+    def on_cancel(self, interrupt: Callable[[], object]) -> None:
+        """Called by the host of a coroutine or a Ray task: how to interrupt it."""
+        self._interrupt = interrupt
+        if self._cancelled:
+            interrupt()
+
+    def __getstate__(self) -> dict[str, Any]:  # A Ray task gets the data, not the worker's store.
+        return {**self.__dict__, "_shard": None, "_interrupt": None}
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id.hex()} {self.kind!r} of {self.tenant.app}/{self.tenant.user}, attempt {self.attempt}>"

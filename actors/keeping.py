@@ -1,0 +1,57 @@
+"""What a worker must do for the items it holds, besides running them: pure decisions, taken a few times per lease.
+
+A lease is extended once a third of it has passed, so two extensions may fail before it runs out. An item whose
+completion is under way, or whose transactional handler is open, is left alone: the extension would conflict with it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from actors.handlers import Form
+from actors.holdings import Held, Phase
+
+TRANSACTION_LEASE_US = 6_000_000  # A transactional attempt may take 5 s, and its lease is not extended meanwhile.
+TICK_US = 100_000  # How often chores are looked for while anything is held; bounds how late a timeout is noticed.
+WAITING_US_MAX = 500_000  # An item that found no slot for so long is given back: another worker may have one.
+STUCK_US = 5_000_000  # A thread that goes on for so long after it was told to stop is given up.
+
+
+@dataclass(slots=True)
+class Chores:
+    """What to do now, by what must be done."""
+
+    extend: list[Held] = field(default_factory=list)
+    time_out: list[Held] = field(default_factory=list)
+    lost: list[Held] = field(default_factory=list)
+    give_back: list[Held] = field(default_factory=list)
+    stuck: list[Held] = field(default_factory=list)
+
+
+def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
+    """Sort what a worker holds by what must be done for it."""
+    work = Chores()
+    for held in held_items:
+        if held.phase is Phase.FINISHED:
+            continue
+        running = held.phase is Phase.RUNNING
+        if held.job.cancelled:
+            if running and now_us - held.cancelled_us >= STUCK_US:
+                work.stuck.append(held)
+        elif now_us >= held.lease_until_us:
+            work.lost.append(held)
+        elif running and now_us >= held.deadline_us:
+            work.time_out.append(held)
+        elif not running and now_us - held.since_us >= WAITING_US_MAX and not held.ref.alone:
+            work.give_back.append(held)
+        else:
+            open_transaction = running and held.handler.form is Form.TRANSACTIONAL
+            if held.lease_until_us - now_us <= lease_us * 2 // 3 and not open_transaction:
+                work.extend.append(held)
+    return work
+
+
+def lease_at_start(held: Held, *, now_us: int, lease_us: int) -> int | None:
+    """Return the lease that an item needs to be given before its handler starts, in microseconds; None: it has it."""
+    if held.handler.form is Form.TRANSACTIONAL and held.lease_until_us - now_us < TRANSACTION_LEASE_US:
+        return max(lease_us, TRANSACTION_LEASE_US)
+    return lease_us if held.ref.alone else None

@@ -1,0 +1,222 @@
+"""The manager: leases pointers, dequeues their items, hands them to workers (QuiCK section 6, Algorithm 2).
+
+One transaction serves a batch of pointers, and one call carries its items to a worker. When a batch conflicts it is
+halved and tried again, so one hot pointer cannot sink its neighbours; a single pointer that conflicts is leased in a
+transaction of its own first. A manager never takes more than its workers have room for: what it leases starts soon.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from actors.crew import Member, deal, room_for_kinds, share_of
+from actors.handlers import Registry
+from actors.host import Host, Remote
+from actors.messages import ItemRef, Report, Served
+from actors.settings import ConsumerSettings
+from zones.attempt import Attempt
+from zones.dequeue import UNLIMITED, Room
+from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_OLD
+from zones.pointers import PointerRef
+from zones.records import ItemRecord, decode
+from zones.shard import Shard
+from zones.steps import in_step
+from zones.visit import Found, Visit, VisitTerms, lease, visit_steps
+
+log = logging.getLogger("fairlead.manager")
+
+ROOM_WAIT_US = 1_000_000  # The longest that a call waits for a worker to have room.
+
+
+class Manager:
+    """One manager and its workers. `index` of `count`: which share of the consumer's limits is this manager's."""
+
+    def __init__(
+        self,
+        host: Host,
+        shards: Mapping[str, Shard],
+        registry: Registry,
+        settings: ConsumerSettings,
+        workers: Sequence[Remote],
+        *,
+        index: int = 0,
+        count: int = 1,
+    ) -> None:
+        self._host = host
+        self._shards = shards
+        self._registry = registry
+        self._settings = settings
+        self._workers = workers
+        self._share = (index, count)
+        self._members = [Member() for _ in workers]
+        self._lock = host.lock()
+        self._changed = host.condition(self._lock)
+        self._counts: Counter[str] = Counter()
+        self._stopping = False
+
+    def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
+        """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
+
+        Waits up to a second for room. Pointers beyond the room are left as they are; the scanner will find them again.
+        """
+        room = self._await_room()
+        served: Counter[str] = Counter()
+        if room.items and not self._stopping:
+            shard = self._shards[shard_name]
+            self._serve_batch(shard, list(refs[: room.items]), room, served)
+        with self._lock:
+            self._counts.update(served)
+            items_left = sum(member.room for member in self._members)
+        return Served(
+            served["items"], served["missed_at_read"], served["missed_at_commit"], served["unreadable"], items_left
+        )
+
+    def await_room(self) -> int:
+        """Answer with how many items the workers can take, once it is more than none, or after a second."""
+        return self._await_room().items
+
+    def counts(self) -> dict[str, int]:
+        """Return what was served since the start."""
+        with self._lock:
+            return dict(self._counts)
+
+    def stop(self) -> None:
+        """Serve nothing any more."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, served: Counter[str]) -> None:
+        lease_id = self._host.random.randbytes(16)
+        try:
+            visits = self._visit(shard, refs, room, lease_id)
+        except shard.db.errors as error:
+            if error.code not in (NOT_COMMITTED, TRANSACTION_TOO_OLD):  # type: ignore[attr-defined]
+                raise
+            if len(refs) == 1:
+                served["missed_at_commit"] += 1
+                visits = self._visit_leased(shard, refs[0], room)
+            else:
+                half = len(refs) // 2
+                self._serve_batch(shard, refs[:half], room, served)
+                self._serve_batch(shard, refs[half:], room, served)
+                return
+        self._hand_over(shard, visits, room, served)
+
+    def _visit(self, shard: Shard, refs: Sequence[PointerRef], room: Room, lease_id: bytes) -> list[Visit]:
+        """Visit pointers in one transaction. After an unknown result, items that carry `lease_id` are ours."""
+        settings = self._settings
+        visits: list[Visit] = []
+        items_max = max(1, min(settings.dequeue_max, room.items // max(1, len(refs))))
+
+        def body(attempt: Attempt) -> list[Visit]:
+            nonlocal visits
+            terms = VisitTerms(
+                now_us=attempt.now_us,
+                lease_id=lease_id,
+                lease_us=settings.lease_ms * 1000,
+                items_max=items_max,
+                throttle_delay_us=settings.throttle_delay_ms * 1000,
+                pause_recheck_us=settings.pause_recheck_ms * 1000,
+            )
+            this_room = Room(room.items, room.kinds)
+            visits = in_step([visit_steps(attempt.tr, shard.layout, ref, this_room, terms) for ref in refs])
+            return visits
+
+        def applied(tr: Any) -> bool:
+            for visit in visits:
+                for item in visit.items:
+                    assert visit.place is not None
+                    value = tr.get(visit.place.keys.item(item.id)).value
+                    record = None if value is None else decode(ItemRecord, value)
+                    return record is not None and record.lease_id == lease_id
+            return False
+
+        return shard.transact(body, applied=applied, retries_max=0)
+
+    def _visit_leased(self, shard: Shard, ref: PointerRef, room: Room) -> list[Visit]:
+        """Visit one contended pointer under a lease of its own, if it can be had."""
+        lease_id = self._host.random.randbytes(16)
+        lease_us = self._settings.pointer_lease_ms * 1000
+
+        def take(attempt: Attempt) -> bool:
+            return lease(attempt.tr, shard.layout, ref, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us)
+
+        if not shard.transact(take):
+            return [Visit(ref, Found.LEASED)]
+        try:
+            return self._visit(shard, [ref], room, lease_id)
+        except shard.db.errors as error:
+            if error.code != NOT_COMMITTED:  # type: ignore[attr-defined]
+                raise
+            return []  # the lease runs out by itself
+
+    def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: Counter[str]) -> None:
+        refs: list[ItemRef] = []
+        for visit in visits:
+            served[visit.found.value] += 1
+            served["buried"] += visit.buried
+            served["unreadable"] += visit.unreadable
+            place = visit.place
+            for item in visit.items:
+                assert place is not None
+                room.take(item.record.kind)
+                refs.append(
+                    ItemRef(
+                        shard.name,
+                        place.tenant,
+                        place.name,
+                        item.id,
+                        item.record.lease_id,
+                        item.record.kind,
+                        item.alone,
+                    )
+                )
+        served["items"] += len(refs)
+        served["missed_at_read"] += sum(visit.found is Found.LEASED for visit in visits)
+        with self._lock:
+            hands = deal(refs, [member.room for member in self._members])
+            for member, hand in zip(self._members, hands, strict=True):
+                member.send(hand)
+        for number, hand in enumerate(hands):
+            if hand:
+                self._workers[number].call("place", hand, done=partial(self._placed, number, hand))
+
+    def _placed(self, number: int, refs: Sequence[ItemRef], report: Report | None, error: Exception | None) -> None:
+        if error is not None:
+            log.info("worker %d did not take %d items; they will lapse: %s", number, len(refs), error)
+        with self._lock:
+            self._members[number].arrive(refs, report)
+            self._changed.notify_all()
+
+    def _await_room(self) -> Room:
+        """Return the room of the crew, waiting up to a second for some."""
+        index, count = self._share
+        limits = {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in self._registry}
+        limited = any(limit is not None for limit in limits.values())
+        with self._lock:
+            if limited or not sum(member.room for member in self._members):
+                self._ask_for_progress()
+            until_us = self._host.clock.now_us() + ROOM_WAIT_US
+            while not sum(member.room for member in self._members) and not self._stopping:
+                left_us = until_us - self._host.clock.now_us()
+                if left_us <= 0:
+                    break
+                self._changed.wait(left_us / 1e6)
+            return Room(sum(member.room for member in self._members), room_for_kinds(self._members, limits, UNLIMITED))
+
+    def _ask_for_progress(self) -> None:
+        """Ask every worker that is not being asked to answer once items have left it. The lock is held."""
+        for number, (member, worker) in enumerate(zip(self._members, self._workers, strict=True)):
+            if not member.asked:
+                member.asked = True
+                seen = member.report.progress if member.report is not None else -1
+                worker.call("await_progress", seen, done=partial(self._progressed, number))
+
+    def _progressed(self, number: int, report: Report | None, error: Exception | None) -> None:
+        with self._lock:
+            self._members[number].asked = False
+            self._members[number].hear(report)
+            self._changed.notify_all()

@@ -1,0 +1,97 @@
+"""Running one handler, whatever its form, and telling how it ended.
+
+Plain and transactional functions run on the caller's thread, coroutines on the worker's event loop, Ray remote
+functions as Ray tasks. All four occupy the slot that called, so `slots` bounds them alike.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from actors.handlers import Form, Handler
+from actors.holdings import Held
+from actors.job import Job
+from zones.attempt import Attempt
+from zones.errors import QueueError
+from zones.shard import Shard
+from zones.tenant_transaction import TenantTransaction
+
+TRANSACTION_US = 5_000_000  # FoundationDB's window.
+
+
+class TransactionalTooLong(QueueError):
+    """A transactional handler took longer than the five seconds of a transaction.
+
+    Do: split it: a first step that works and stores its result, and a transactional one that applies it; or make it a
+    plain handler and call `job.complete_in(tr)` in a short transaction at its end.
+    """
+
+    message = "a transactional handler ran past 5 s: split it into steps"
+
+
+class JobTimeout(QueueError):
+    """An attempt took longer than its kind's `timeout`.
+
+    Do: raise `timeout`, or find out what it waited for; the item is retried.
+    """
+
+    message = "the handler ran past its timeout"
+
+
+class Runners(Protocol):
+    """Where coroutines and Ray remote functions run; supplied by the host."""
+
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> None:
+        """Run a coroutine function to its end; raise what it raises. Sets `held.stop`."""
+        ...
+
+    def run_remote(self, function: Any, held: Held) -> None:
+        """Run a Ray remote function to its end; raise what it raises. Sets `held.stop`."""
+        ...
+
+
+def run_handler(held: Held, shard: Shard, runners: Runners) -> None:
+    """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last."""
+    tries_left = held.handler.retry.in_line
+    while True:
+        try:
+            return _run_once(held, shard, runners)
+        except held.handler.permanent:
+            raise
+        except Exception:
+            if tries_left == 0 or held.job.cancelled:
+                raise
+            tries_left -= 1
+
+
+def _run_once(held: Held, shard: Shard, runners: Runners) -> None:
+    handler, job = held.handler, held.job
+    if handler.form is Form.PLAIN:
+        handler.function(job)
+    elif handler.form is Form.TRANSACTIONAL:
+        _run_transactional(handler, job, held, shard)
+    elif handler.form is Form.ASYNC:
+        runners.run_coroutine(handler.function, held)
+    else:
+        runners.run_remote(handler.function, held)
+
+
+def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> None:
+    """Run a handler and complete its item in one transaction: both happen, or neither.
+
+    The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.
+    """
+    zone = shard.zone(job.tenant, job.zone)
+    item_key = zone.place.keys.item(job.id)
+
+    def body(attempt: Attempt) -> None:
+        # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
+        try:
+            handler.function(job, TenantTransaction(shard, job.tenant, attempt, trace=held.record.trace))
+            zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)
+        finally:
+            took_us = shard.clock.now_us() - attempt.now_us
+            if took_us > TRANSACTION_US:
+                raise TransactionalTooLong(kind=job.kind, item=job.id.hex(), took_ms=took_us // 1000)
+
+    shard.transact(body, applied=lambda tr: not tr.get(item_key).present())
+    job.completed = True

@@ -1,0 +1,243 @@
+"""The scanner: finds vested pointers and hands them to managers (QuiCK section 6, Algorithm 1).
+
+Round-robin over the shards in random order. It scans only while a manager has room, and sleeps when nothing has
+vested: until the earliest pointer does, `poll_interval` at most. An idle embedded store is not even scanned: its last
+transaction id tells that nothing has changed.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from actors.host import Host, Remote
+from actors.messages import Served
+from actors.selection import batches, select
+from actors.settings import ConsumerSettings
+from zones.attempt import Attempt
+from zones.pointers import PointerRef, earliest_vesting_us
+from zones.shard import Shard
+from zones.steps import in_step
+
+log = logging.getLogger("fairlead.scanner")
+
+CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
+RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
+SLEEP_US_MIN = 500
+
+
+class Scanner:
+    """One consumer's scanner. `run` is its loop; `stop` ends it."""
+
+    def __init__(
+        self,
+        host: Host,
+        shards: Mapping[str, Shard],
+        settings: ConsumerSettings,
+        managers: Sequence[Remote],
+        coordinator: Remote,
+        *,
+        consumer: str,
+    ) -> None:
+        self._host = host
+        self._shards = shards
+        self._settings = settings
+        self._managers = managers
+        self._coordinator = coordinator
+        self._consumer = consumer
+        self._lock = host.lock()
+        self._changed = host.condition(self._lock)
+        self._calls = [0] * len(managers)
+        self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
+        self._held: set[bytes] = set()
+        self._in_order_until_us: dict[str, int] = dict.fromkeys(shards, 0)
+        self._asked_us: dict[str, int] = dict.fromkeys(shards, 0)
+        self._handed_in_order: dict[str, bool] = dict.fromkeys(shards, False)
+        self._fit: dict[str, bool] = dict.fromkeys(shards, True)  # see `set_fit`
+        self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
+        self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
+        self._store_down: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._stopping = False
+
+    def run(self) -> None:
+        """Scan until `stop`."""
+        while not self._stopping:
+            found = 0
+            names = list(self._shards)
+            self._host.random.shuffle(names)
+            for name in names:
+                found += self._visit_shard(name)
+            if not found:
+                self._sleep()
+
+    def stop(self) -> None:
+        """End the loop; what was handed over goes on."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def set_fit(self, shard_name: str, fit: bool) -> None:
+        """Say whether this consumer's clock is good enough to take leases on a shard."""
+        with self._lock:
+            self._fit[shard_name] = fit
+
+    def counts(self) -> dict[str, int]:
+        """Return what was scanned and served since the start, and the pointers in managers' hands now."""
+        with self._lock:
+            return {**self._counts, "pointers_held": len(self._held)}
+
+    def _visit_shard(self, name: str) -> int:
+        """Algorithm 1, lines 3 to 11: scan and hand over until nothing is found or `processing_bound` is reached."""
+        processed = 0
+        while processed < self._settings.processing_bound and self._await_manager():
+            if not self._fit[name]:
+                break
+            try:
+                refs = self._scan(name)
+            except self._shards[name].db.errors as error:
+                if name not in self._store_down:
+                    log.warning("shard %s cannot be scanned; trying again: %s", name, error)
+                    self._store_down.add(name)
+                break
+            for batch in batches(refs, self._settings.batch_pointers):
+                if not self._await_manager():
+                    break
+                self._hand_over(name, batch)
+            processed += len(refs)
+            if not refs:
+                break
+        return processed
+
+    def _scan(self, name: str) -> list[PointerRef]:
+        shard = self._shards[name]
+        now_us = self._host.clock.now_us()
+        token = shard.db.change_token()
+        if token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]:
+            return []
+        self._ask_for_order(name, now_us)
+        in_order = now_us < self._in_order_until_us[name]
+        with self._lock:
+            held = frozenset(self._held)
+
+        def body(attempt: Attempt) -> tuple[list[PointerRef], int | None]:
+            refs = select(
+                attempt.tr,
+                shard.layout,
+                in_order=in_order,
+                held=held,
+                settings=self._settings,
+                now_us=now_us,
+                random=self._host.random,
+            )
+            if refs:
+                return refs, None
+            due = in_step([earliest_vesting_us(attempt.tr, part) for part in shard.layout.parts])
+            return refs, min((vesting_us for vesting_us in due if vesting_us is not None), default=None)
+
+        refs, due_us = shard.transact(body)
+        self._store_down.discard(name)
+        self._counts["scans"] += 1
+        if refs:
+            self._seen_token[name] = None
+            self._handed_in_order[name] = self._handed_in_order[name] or in_order
+        else:
+            self._seen_token[name] = token
+            soon_us = now_us + self._settings.poll_interval_ms * 1000
+            latest_us = now_us + RESCAN_US
+            self._next_due_us[name] = (
+                latest_us if due_us is None else min(due_us if due_us > now_us else soon_us, latest_us)
+            )
+        return refs
+
+    def _rescan_us(self, due_us: int | None, now_us: int) -> int:
+        """Return when to scan again, although nothing was committed, after a scan that found nothing."""
+        if due_us is None:
+            return now_us + RESCAN_US
+        if due_us <= now_us:  # a pointer that a manager holds
+            return now_us + self._settings.poll_interval_ms * 1000
+        return min(due_us, now_us + RESCAN_US)
+
+    def _await_manager(self) -> bool:
+        """Wait until a manager takes a call; False if the scanner is to stop.
+
+        A manager whose workers were full when last heard of is asked for room, not sent pointers.
+        """
+        patience_s = self._settings.in_order_lease_ms / 3000
+        while not self._stopping:
+            full = False
+            with self._lock:
+                if any(self._open(number) for number in range(len(self._managers))):
+                    return True
+                ask = [number for number, calls in enumerate(self._calls) if not calls]
+                for number in ask:
+                    self._calls[number] += 1
+                if not ask:
+                    full = not self._changed.wait(patience_s)
+            for number in ask:
+                self._managers[number].call("await_room", done=partial(self._room_heard, number))
+            if full:
+                self._give_up_order()
+        return False
+
+    def _open(self, number: int) -> bool:
+        """Whether a manager takes another call. The lock is held."""
+        return self._calls[number] < CALLS_MAX and self._room[number] > 0
+
+    def _hand_over(self, name: str, refs: Sequence[PointerRef]) -> None:
+        with self._lock:
+            ready = [number for number in range(len(self._managers)) if self._open(number)]
+            number = min(ready, key=self._calls.__getitem__)
+            self._calls[number] += 1
+            self._held.update(ref.id for ref in refs)
+            self._counts["pointers"] += len(refs)
+        self._managers[number].call("serve", name, refs, done=partial(self._served, number, refs))
+
+    def _served(self, number: int, refs: Sequence[PointerRef], served: Served | None, error: Exception | None) -> None:
+        with self._lock:
+            self._held.difference_update(ref.id for ref in refs)
+            if served is not None:
+                self._counts.update({name: value for name, value in served._asdict().items() if name != "room"})
+        self._room_heard(number, served.room if served is not None else None, error)
+
+    def _room_heard(self, number: int, room: int | None, error: Exception | None) -> None:
+        if error is not None:
+            log.info("manager %d did not answer: %s", number, error)
+        with self._lock:
+            self._calls[number] -= 1
+            self._room[number] = room or 0
+            self._changed.notify_all()
+
+    def _ask_for_order(self, name: str, now_us: int) -> None:
+        lease_us = self._settings.in_order_lease_ms * 1000
+        if now_us - self._asked_us[name] < lease_us // 3:
+            return
+        self._asked_us[name] = now_us
+        handed_over, self._handed_in_order[name] = self._handed_in_order[name], False
+        self._request_order(name, handed_over=handed_over, wanted=True, until_us=now_us + lease_us)
+
+    def _give_up_order(self) -> None:
+        """Let another consumer go in order: this one is full."""
+        now_us = self._host.clock.now_us()
+        for name, until_us in self._in_order_until_us.items():
+            if until_us > now_us:
+                self._in_order_until_us[name] = 0
+                self._request_order(name, handed_over=False, wanted=False, until_us=0)
+
+    def _request_order(self, name: str, *, handed_over: bool, wanted: bool, until_us: int) -> None:
+        def granted(granted: bool | None, error: Exception | None) -> None:
+            if error is None and granted:
+                self._in_order_until_us[name] = until_us
+
+        shard_id = self._shards[name].layout.shard_id.hex()
+        lease_us = self._settings.in_order_lease_ms * 1000
+        self._coordinator.call("request", shard_id, self._consumer, handed_over, wanted, lease_us, done=granted)
+
+    def _sleep(self) -> None:
+        poll_us = self._settings.poll_interval_ms * 1000
+        now_us = self._host.clock.now_us()
+        due_us = min(self._next_due_us.values(), default=now_us)
+        wait_us = min(max(due_us - now_us, SLEEP_US_MIN), poll_us) if due_us > now_us else poll_us
+        with self._lock:
+            if not self._stopping:
+                self._changed.wait(wait_us / 1e6)

@@ -1,0 +1,153 @@
+"""Submitted handlers: how code gets into a running fleet, and why a worker trusts it.
+
+A handler travels as cloudpickle, which is a program: whoever can write it into a store can run code on the workers.
+So an application may turn this off, or set a signing key: then only code that was signed with the same key
+(HMAC-SHA256 over kind, version and code) is even unpickled. Payloads never travel this way.
+"""
+
+import hmac
+import importlib
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from actors.handlers import Handler, Registry, describe, handler_of
+from zones import submitted
+from zones.errors import QueueError
+from zones.keyspace import pack_bytes, pack_int, pack_text
+from zones.layout import local_tenant
+from zones.placement import home
+from zones.records import HandlerRecord
+from zones.shard import Shard
+
+
+class HandlerNotPacked(QueueError):
+    """The function refers to something that cannot travel: an open file, a lock, a connection.
+
+    Do: create it inside the function, or import a module that holds it.
+    """
+
+    message = "the handler cannot be packed"
+
+
+class Refused(NamedTuple):
+    """A submitted handler that was not loaded, and why."""
+
+    kind: str
+    version: int
+    reason: str
+
+
+def pack_handler(kind: str, function: Callable[..., Any], **options: Any) -> bytes:
+    """Return a handler, checked, as bytes that `SubmittedHandlers` loads.
+
+    The function's module travels with it as far as the function refers to it.
+
+    Raises:
+      BadArgument, NotTransactional: see `handler_of`.
+      HandlerNotPacked: it refers to something that cannot travel.
+    """
+    handler_of(kind, function, **options)
+    module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
+    by_value = module is not None and module.__name__ not in cloudpickle.list_registry_pickle_by_value()
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps((function, options))  # type: ignore[no-any-return]
+    except (TypeError, pickle.PicklingError, RecursionError) as error:
+        raise HandlerNotPacked(kind=kind, handler=describe(function), reason=str(error)) from None
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def signature(key: bytes, kind: str, version: int, code: bytes) -> bytes:
+    """Return the HMAC-SHA256 of a handler under `key`; empty if there is no key."""
+    if not key:
+        return b""
+    return hmac.digest(key, pack_text(kind) + pack_int(version) + pack_bytes(code), "sha256")
+
+
+def submit(shards: Mapping[str, Shard], kind: str, code: bytes, *, key: bytes) -> int:
+    """Store a packed handler on the kind's home shard and return its version, higher than on any shard.
+
+    Raises:
+      BadArgument, HandlerTooLarge: see `zones.submitted.submit`.
+    """
+    above = 0
+    for shard in shards.values():
+        known = shard.transact(lambda attempt: submitted.listing(attempt.tr))
+        above = max([above, *(record.version for record in known if record.kind == kind)])
+
+    def sign(kind: str, version: int, code: bytes) -> bytes:
+        return signature(key, kind, version, code)
+
+    at = shards[home(local_tenant(kind), list(shards))]
+    return at.transact(
+        lambda attempt: submitted.submit(attempt.tr, kind, code, sign=sign, above=above, now_us=attempt.now_us)
+    )
+
+
+@dataclass(slots=True)
+class SubmittedHandlers:
+    """The submitted handlers that a process has loaded into its registry.
+
+    Args:
+      registry: where they go; kinds that it has when this is made are the application's own and stay.
+      key: the signing key; empty: none, and whoever can write the store is trusted.
+      allow: False loads nothing.
+    """
+
+    registry: Registry
+    key: bytes
+    allow: bool
+    _own: frozenset[str] = field(init=False)
+    _versions: dict[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._own = frozenset(self.registry.handlers)
+
+    def load(self, shards: Mapping[str, Shard]) -> list[Refused]:
+        """Load what is newer than what was loaded before; return what was refused, each version once.
+
+        Reads each shard by snapshot; conflicts with nothing. Running jobs finish with the handler they started with.
+        """
+        if not self.allow:
+            return []
+        newest: dict[str, HandlerRecord] = {}
+        for shard in shards.values():
+            for record in shard.transact(lambda attempt: submitted.listing(attempt.tr)):
+                if record.version > newest.get(record.kind, record).version or record.kind not in newest:
+                    newest[record.kind] = record
+        refused = []
+        for record in newest.values():
+            if record.version > self._versions.get(record.kind, 0):
+                self._versions[record.kind] = record.version
+                reason = self._take(record)
+                if reason is not None:
+                    refused.append(Refused(record.kind, record.version, reason))
+        return refused
+
+    def _take(self, record: HandlerRecord) -> str | None:
+        """Put a record's handler into the registry; return why not, if not."""
+        if record.kind in self._own:
+            return "the application has a handler of its own for this kind"
+        if self.key and not hmac.compare_digest(
+            record.signature, signature(self.key, record.kind, record.version, record.code)
+        ):
+            return "it is not signed with this fleet's signing key" if record.signature else "it is not signed"
+        try:
+            self.registry.handlers[record.kind] = _unpacked(record)
+        except Exception as error:  # noqa: BLE001 - unpickling is running a stranger's program
+            return f"it cannot be loaded here: {type(error).__name__}: {error}"
+        return None
+
+
+def _unpacked(record: HandlerRecord) -> Handler:
+    importlib.invalidate_caches()  # what it imports may have been installed since this process started
+    function, options = pickle.loads(record.code)
+    return handler_of(record.kind, function, **options)
