@@ -1,0 +1,1 @@
+"""The queues of a shard: every operation, its exact answers, and who conflicts with whom."""
