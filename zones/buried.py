@@ -46,7 +46,7 @@ def bury(
     record.last_error = shortened(error)
     buried = BuriedRecord(record, reason, record.last_error, shortened(traceback), now_us)
     tr.set(place.keys.buried(item_id), encode(buried))
-    tr.set(_grave_key(place, item_id, now_us), record.kind.encode())
+    tr.set(grave_key(place, item_id, now_us), record.kind.encode())
 
 
 def read(tr: Any, place: Place, item_id: bytes) -> BuriedRecord | None:
@@ -58,7 +58,7 @@ def read(tr: Any, place: Place, item_id: bytes) -> BuriedRecord | None:
 def exhume(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
     """Clear the buried record and its place in the shard's list; the payload stays. `read` came before."""
     tr.clear(place.keys.buried(item_id))
-    tr.clear(_grave_key(place, item_id, buried.buried_us))
+    tr.clear(grave_key(place, item_id, buried.buried_us))
 
 
 def revive(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord, *, now_us: int) -> None:
@@ -94,6 +94,13 @@ def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
             yield BuriedItem(place.tenant, zone, item_id, record)
 
 
+def grave_key(place: Place, item_id: bytes, buried_us: int) -> bytes:
+    """Return the key of a buried item in the shard's list."""
+    tenant = place.tenant
+    names = pack_text(tenant.app) + pack_text(tenant.user) + pack_text(place.name)
+    return _GRAVE + pack_int(buried_us) + names + pack_bytes(item_id)
+
+
 def grave_range() -> tuple[bytes, bytes]:
     """Return begin and end of the shard's list of buried items."""
     return _GRAVE, range_end(_GRAVE)
@@ -105,12 +112,6 @@ def shortened(text: str) -> str:
         return text
     half = TEXT_BYTES_MAX // 8
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
-
-
-def _grave_key(place: Place, item_id: bytes, buried_us: int) -> bytes:
-    tenant = place.tenant
-    names = pack_text(tenant.app) + pack_text(tenant.user) + pack_text(place.name)
-    return _GRAVE + pack_int(buried_us) + names + pack_bytes(item_id)
 
 
 def _names(key: bytes) -> tuple[str, str, str, bytes]:

@@ -17,7 +17,7 @@ def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
     """Keep the id of a completed item taken until `until_us`. Writes two keys, conflicts with an enqueue of the id."""
     key = place.keys.done(item_id)
     tr.set(key, until_us.to_bytes(8, "big"))
-    tr.set(_FORGET + pack_int(until_us) + pack_bytes(key), b"")
+    tr.set(forget_key(key, until_us), b"")
 
 
 def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
@@ -35,6 +35,11 @@ def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
             tr.clear(key)
         tr.clear(row.key)
     return len(rows)
+
+
+def forget_key(key: bytes, until_us: int) -> bytes:
+    """Return the key that says when `key`, which keeps an id taken, may go."""
+    return _FORGET + pack_int(until_us) + pack_bytes(key)
 
 
 def forget_range() -> tuple[bytes, bytes]:

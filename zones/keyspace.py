@@ -22,6 +22,7 @@ never reused: a number that is given up stays here as a comment.
     (ROOT, TIME)                                     -> the shard's time, advanced by its consumers
     (ROOT, HANDLER, kind, version)                   -> a submitted handler
     (ROOT, PERIODIC, name)                           -> a periodic item's next tick
+    (ROOT, SESSION, consumer id)                     -> a consumer's last sign of life, and the kinds it knows
 
 Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
 a test holds every function here to what `fdb.tuple` packs.
@@ -31,8 +32,8 @@ from typing import NamedTuple
 
 ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and repeat their prefix.
 
-META, DB, RECEIPT, TOP, POINTER, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC = range(1, 12)
-# Reserved for later steps: sessions 12, placement 13, settings 14, pauses 15, limits 16, history 17, intents 18,
+META, DB, RECEIPT, TOP, POINTER, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(1, 13)
+# Reserved for later steps: placement 13, settings 14, pauses 15, limits 16, history 17, intents 18,
 # global indexes 19.
 DATA, OWNER, ZONE = range(1, 4)
 ITEM, VEST = 1, 2
@@ -45,7 +46,7 @@ PART_COUNT_MAX = 1024
 
 
 def pack_int(number: int) -> bytes:
-    """Return the tuple encoding of `number`, 0 to 2**64 - 1."""
+    """Return the tuple encoding of `number`, 0 to 2**64 - 2."""
     size = (number.bit_length() + 7) >> 3
     return _INT_CODES[size] + number.to_bytes(size, "big")
 
@@ -179,6 +180,10 @@ class ZoneKeys(QueueKeys):
     def payload_prefix(self, item_id: bytes) -> bytes:
         """Return the prefix of the pieces of a long payload."""
         return self.prefix + _SMALL[PAYLOAD] + pack_bytes(item_id)
+
+    def piece(self, item_id: bytes, number: int) -> bytes:
+        """Return the key of a piece of a long payload."""
+        return self.payload_prefix(item_id) + pack_int(number)
 
     def done(self, item_id: bytes) -> bytes:
         """Return the key that keeps a completed id taken."""

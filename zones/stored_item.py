@@ -8,6 +8,7 @@ conflicts, is said where they are called.
 from typing import Any
 
 from zones.errors import TenantMoved
+from zones.keyspace import range_begin, range_end
 from zones.layout import Layout, Place
 from zones.records import ItemRecord, OwnerRecord, decode, encode
 from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES
@@ -21,9 +22,8 @@ def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
     if len(payload) > INLINE_PAYLOAD_BYTES_MAX:
         record.payload_bytes = len(payload)
         record.payload = b""
-        prefix = place.keys.payload_prefix(item_id)
         for number, begin in enumerate(range(0, len(payload), PIECE_BYTES)):
-            tr.set(prefix + b"\x16" + number.to_bytes(2, "big"), payload[begin : begin + PIECE_BYTES])
+            tr.set(place.keys.piece(item_id, number), payload[begin : begin + PIECE_BYTES])
     tr.set(place.keys.item(item_id), encode(record))
     tr.set(place.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
 
@@ -47,7 +47,7 @@ def remove(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, keep_pa
 def clear_payload(tr: Any, place: Place, item_id: bytes) -> None:
     """Clear the pieces of a payload that was too long for its record."""
     prefix = place.keys.payload_prefix(item_id)
-    tr.clear_range(prefix, prefix + b"\xff")
+    tr.clear_range(range_begin(prefix), range_end(prefix))
 
 
 def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> bytes:
@@ -55,7 +55,7 @@ def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> b
     if not record.payload_bytes:
         return record.payload
     prefix = place.keys.payload_prefix(item_id)
-    return b"".join(pair.value for pair in tr.snapshot.get_range(prefix, prefix + b"\xff"))
+    return b"".join(pair.value for pair in tr.snapshot.get_range(range_begin(prefix), range_end(prefix)))
 
 
 def change_count(tr: Any, place: Place, kind: str, change: int) -> None:
