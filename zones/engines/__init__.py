@@ -1,1 +1,79 @@
-"""What a shard offers: transactions."""
+"""Transactions: one API, that of the FoundationDB binding, over three engines.
+
+    memory:            versions in memory, this process only; for tests and simulation
+    embedded:PATH      an LMDB directory, any number of processes on one machine; the default
+    fdb:CLUSTER_FILE   FoundationDB through the official binding (`fdb:` is the default cluster file)
+
+Read in this order:
+    database      what a caller meets: the shapes of a database, a transaction and its futures
+    errors        what goes wrong, under FoundationDB's numbers
+    retry         `transact`, the one retry loop
+    transaction   optimistic transactions step by step, for memory and embedded alike, made of
+      writes        what a transaction has written and not yet committed
+      atomics       the atomic operations; pure
+      ranges        sets of keys and ranges; pure
+      range_read, futures, options, watches   what a transaction hands out
+    commit        what a transaction hands to its store: a commit on its way
+    commit_log    what recent commits wrote, and who conflicts with it
+    memory        the memory engine, on sorted_map, an immutable tree
+    embedded      the embedded engine: snapshots and commits on LMDB
+      lmdb_files    opening, growing, forking: one environment per path and process
+      group_commit  threads that share one fsync
+    foundationdb  the official binding, opened
+
+May import: nothing of the project. Time and randomness arrive as arguments.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+
+from zones.engines.clock import Clock
+from zones.engines.database import Database, Future, KeyValue, Limits, ReadTransaction, StreamingMode, Transaction
+from zones.engines.embedded import EmbeddedDatabase
+from zones.engines.errors import StoreError, StoreUnavailable
+from zones.engines.memory import MemoryDatabase
+from zones.engines.retry import RETRIES_MAX, transact
+
+__all__ = [
+    "open",
+    "transact",
+    "RETRIES_MAX",
+    "Clock",
+    "Database",
+    "Future",
+    "KeyValue",
+    "Limits",
+    "ReadTransaction",
+    "StoreError",
+    "StoreUnavailable",
+    "StreamingMode",
+    "Transaction",
+]
+
+
+def open(url: str, *, clock: Clock, random: random_module.Random) -> Database:
+    """Return the database that `url` names, opened.
+
+    Args:
+      url: `memory:` (a new, empty one each time), `embedded:PATH` (created if missing; opened once per process and
+        shared), or `fdb:CLUSTER_FILE`.
+      clock: the time for the 5 s window, timeouts and versions of the memory and embedded engines, and for delays.
+      random: for the delays between attempts.
+
+    Raises:
+      StoreUnavailable: the store cannot be opened; the error says why and what to do.
+      ValueError: the url names no engine.
+    """
+    engine, colon, place = url.partition(":")
+    if not colon or engine not in ("memory", "embedded", "fdb") or (engine == "embedded") != bool(place):
+        if engine != "fdb" or not colon:
+            raise ValueError(f"not a store: {url!r}; write memory:, embedded:PATH, or fdb:CLUSTER_FILE")
+    if engine == "memory":
+        return MemoryDatabase(url, clock, random)
+    if engine == "embedded":
+        return EmbeddedDatabase(url, place, clock, random)
+    # Imported when chosen: it needs a library that the other engines do without.
+    from zones.engines.foundationdb import open_cluster
+
+    return open_cluster(url, place)

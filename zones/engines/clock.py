@@ -1,0 +1,17 @@
+"""The one clock an engine may look at; it arrives as an argument."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time, as the caller of `open` sees it: the machine's, or the simulator's."""
+
+    def now_us(self) -> int:
+        """Microseconds since the epoch. It may step back; engines stay correct if it does."""
+        ...
+
+    def sleep_us(self, duration_us: int) -> None:
+        """Return after about `duration_us` microseconds have passed on this clock."""
+        ...

@@ -1,0 +1,174 @@
+"""A commit on its way: what a transaction hands to its store, and what comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from zones.engines.commit_log import Reads
+from zones.engines.database import Future, Limits, Pair
+from zones.engines.errors import StoreError
+from zones.engines.writes import Writes
+
+if TYPE_CHECKING:
+    from zones.engines.clock import Clock
+    from zones.engines.watches import Versionstamp, Watch, Watches
+
+NO_VERSION = -1  # What the binding answers for a transaction that has not written.
+
+
+class Snapshot(Protocol):
+    """A store as it was after one commit."""
+
+    errors: tuple[type[Exception], ...]
+    """What `get` raises where the answer takes more than a look: unusual keys, a snapshot that has ended."""
+
+    @property
+    def get(self) -> Callable[[bytes], bytes | None]:
+        """Return the value of a key, or None."""
+        ...
+
+    def explain(self, key: bytes, error: Exception) -> bytes | None:
+        """Return what `get` should have, after it raised; StoreError 1007 if the snapshot has ended."""
+        ...
+
+    def version(self) -> int:
+        """The version of the last commit in it."""
+        ...
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
+        """Yield the pairs of [begin, end), begin < end, in order; StoreError 1007 if the snapshot has ended."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it pins."""
+        ...
+
+
+class Store(Protocol):
+    """What `Transaction` needs of an engine: snapshots, and commits one after the other."""
+
+    limits: Limits
+    watches: Watches
+
+    def snapshot(self, clock: Clock) -> Snapshot:
+        """Return the newest snapshot."""
+        ...
+
+    def snapshot_at(self, clock: Clock, version: int) -> Snapshot:
+        """Return the snapshot of a version; StoreError 1007 where it is gone, 1009 where it has not come yet."""
+        ...
+
+    def submit(self, request: CommitRequest) -> Future:
+        """Start a commit. Its effect and its answer are there at the latest when somebody waits for the future."""
+        ...
+
+    def change_token(self) -> int:
+        """A number that changes with every commit."""
+        ...
+
+
+class CommitRequest:
+    """What one commit asks of a store, and then its answer.
+
+    `reads` and `read_version` are None if nothing that was read can conflict. A store that takes the request up
+    (`begin`) calls `succeed` or `fail` once, without holding a lock.
+    """
+
+    __slots__ = (
+        "_lock",
+        "begun",
+        "clock",
+        "committed_version",
+        "done",
+        "error",
+        "read_version",
+        "reads",
+        "stamps",
+        "watches",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        reads: Reads | None,
+        read_version: int | None,
+        writes: Writes,
+        watches: list[Watch],
+        stamps: list[Versionstamp],
+    ) -> None:
+        assert (reads is None) == (read_version is None)
+        self.clock = clock
+        self.reads = reads
+        self.read_version = read_version
+        self.writes = writes
+        self.watches = watches
+        self.stamps = stamps
+        self.committed_version = NO_VERSION
+        self.error: StoreError | None = None
+        self.done = False
+        self.begun = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> bool:
+        """Take the request up; False if it was withdrawn."""
+        with self._lock:
+            self.begun = not self.done
+            return self.begun
+
+    def withdraw(self, error: StoreError) -> bool:
+        """Fail it with `error` if the store has not taken it up yet; whether that was so."""
+        with self._lock:
+            if self.begun or self.done:
+                return False
+            self.error = error
+            self.done = True
+            return True
+
+    def succeed(self, version: int, store: Store) -> None:
+        """Tell everyone who waits that the commit is durable, at `version`."""
+        self.committed_version = version
+        self.done = True
+        for stamp in self.stamps:
+            stamp.resolve(version_stamp(version))
+        for watch in self.watches:
+            watch.arm(store)
+
+    def fail(self, error: StoreError) -> None:
+        """Tell everyone who waits that the commit did not happen, or, with 1021, that nobody knows."""
+        self.error = error
+        self.done = True
+        for waiting in (*self.stamps, *self.watches):
+            waiting.fail(error)
+
+
+class CommitDone:
+    """The future of a commit that has been answered."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: CommitRequest) -> None:
+        self._request = request
+
+    def wait(self) -> None:
+        """Return if the commit is durable; raise why not otherwise."""
+        if self._request.error is not None:
+            raise self._request.error
+
+    def is_ready(self) -> bool:
+        """True."""
+        return True
+
+    def block_until_ready(self) -> None:
+        """Return at once."""
+
+    def on_ready(self, callback: Callable[[Any], None]) -> None:
+        """Call `callback(self)` now."""
+        callback(self)
+
+
+def version_stamp(version: int) -> bytes:
+    """Return the ten bytes of a commit's versionstamp: the version, and which of the commits of that version."""
+    return version.to_bytes(8, "big") + b"\x00\x00"

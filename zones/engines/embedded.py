@@ -1,0 +1,445 @@
+"""The embedded engine: a shard in a directory, shared by any number of processes on one machine (LMDB).
+
+A transaction reads from an LMDB snapshot. A commit takes LMDB's write lock, looks through the commit log for changes to
+what it read, applies its writes in key order, appends what it conflicts on to the log, and is durable when LMDB's fsync
+returns. The log in the store is the truth; its newest entries are kept decoded, so that nothing is decoded twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import lmdb
+
+from zones.engines.clock import Clock
+from zones.engines.commit import CommitRequest, version_stamp
+from zones.engines.commit_log import WINDOW_US
+from zones.engines.database import Limits, Pair
+from zones.engines.errors import (
+    COMMIT_UNKNOWN_RESULT,
+    FUTURE_VERSION,
+    NOT_COMMITTED,
+    TRANSACTION_TOO_OLD,
+    StoreError,
+)
+from zones.engines.group_commit import GroupCommit, QueuedCommit
+from zones.engines.lmdb_files import LmdbFiles
+from zones.engines.options import TRANSACTION_BYTES_MAX
+from zones.engines.stored_log import StoredLog, start_log
+from zones.engines.transaction import Transaction
+from zones.engines.watches import Watches
+from zones.engines.writes import Mutations
+
+LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
+
+# A snapshot that its transaction neither uses nor ends is ended so long after its window has closed: then no
+# read that began within the window can still be under way on another thread.
+GRACE_US: Final = 1_000_000
+
+_EMPTY_KEY: Final = b"empty"  # Where `meta` keeps the value of the empty key.
+
+
+class EmbeddedDatabase:
+    """A store in a directory, opened. Any number of these share one environment per process and path."""
+
+    errors: tuple[type[Exception], ...] = (StoreError,)
+    limits = LIMITS
+
+    def __init__(self, url: str, path: str, clock: Clock, random_: random.Random) -> None:
+        self.url = url
+        self._clock = clock
+        self._random = random_
+        self._store = _acquire(Path(path), clock)
+        self._release = weakref.finalize(self, _release, self._store)
+
+    def create_transaction(self) -> Transaction:
+        """Return a new, empty transaction."""
+        return Transaction(self._store, self._clock, self._random)
+
+    def change_token(self) -> int | None:
+        """Return the number of LMDB's last commit, by whichever process."""
+        self._store.end_forgotten(self._clock.now_us())
+        return self._store.change_token()
+
+    def close(self) -> None:
+        """Give the environment back; it is closed when the last database of this process on it is."""
+        self._release()
+
+
+class EmbeddedStore:
+    """Snapshots of, and commits to, one environment."""
+
+    limits = LIMITS
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self.users = 0
+        self.watches = Watches()
+        self.files = LmdbFiles(path)
+        self.log = StoredLog(self.files.log)
+        self.group = GroupCommit(self._commit_all)
+        self._open: dict[int, weakref.ref[EmbeddedSnapshot]] = {}
+        self._opened_count = 0
+        self._start_log(clock)
+
+    # --- For transactions ---
+
+    def snapshot(self, clock: Clock) -> EmbeddedSnapshot:
+        """Return the newest snapshot."""
+        now_us = clock.now_us()
+        if self._open:
+            self.end_forgotten(now_us)
+        snapshot = EmbeddedSnapshot(self, self.files.begin_read(), now_us)
+        self._opened_count = serial = self._opened_count + 1
+        self._open[serial] = weakref.ref(snapshot)
+        snapshot.serial = serial
+        return snapshot
+
+    def snapshot_at(self, clock: Clock, version: int) -> EmbeddedSnapshot:
+        """Return the newest snapshot if that is of `version`: LMDB opens no older ones (1007)."""
+        snapshot = self.snapshot(clock)
+        newest = snapshot.version()
+        if newest == version:
+            return snapshot
+        snapshot.close()
+        code = FUTURE_VERSION if version > newest else TRANSACTION_TOO_OLD
+        raise StoreError(code, version=version, newest=newest)
+
+    def submit(self, request: CommitRequest) -> QueuedCommit:
+        """Queue a commit."""
+        return self.group.submit(request)
+
+    def change_token(self) -> int:
+        """Return the number of LMDB's last commit."""
+        return self.files.last_transaction()
+
+    def forget_snapshot(self, serial: int) -> None:
+        """Drop a snapshot that was closed."""
+        self._open.pop(serial, None)
+
+    def end_forgotten(self, now_us: int) -> None:
+        """End the snapshots that have outlived their window, so that nobody's forgotten transaction pins pages."""
+        for serial, reference in list(self._open.items()):
+            snapshot = reference()
+            if snapshot is None:
+                self._open.pop(serial, None)
+            elif now_us - snapshot.opened_us > WINDOW_US + GRACE_US:
+                snapshot.close()
+            else:
+                return  # They are in the order of their opening.
+
+    def end_all(self) -> None:
+        """End all snapshots of this process."""
+        for reference in list(self._open.values()):
+            snapshot = reference()
+            if snapshot is not None:
+                snapshot.close()
+        self._open.clear()
+
+    # --- Committing, on the thread that leads ---
+
+    def _commit_all(self, requests: list[CommitRequest]) -> None:
+        group = [request for request in requests if request.begin()]
+        if group:
+            self._commit_group(group)
+
+    def _commit_group(self, group: list[CommitRequest]) -> None:
+        """Commit a group in one LMDB transaction; if that fails, each on its own, so that none fails for another."""
+        while True:
+            try:
+                outcomes = self._try_group(group)
+            except lmdb.MapFullError:
+                self.files.grow()
+            except lmdb.Error as error:
+                self._fail_group(group, error)
+                return
+            except StoreError as error:
+                for request in group:
+                    request.fail(error)
+                return
+            else:
+                break
+        for request, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, StoreError):
+                request.fail(outcome)
+                continue
+            version, mutations = outcome
+            request.succeed(version, self)
+            if self.watches:
+                cleared = ((key, None) for key in mutations.cleared)
+                self.watches.written([*cleared, *mutations.values], mutations.ranges)
+
+    def _fail_group(self, group: list[CommitRequest], error: lmdb.Error) -> None:
+        if self.files.has_given_up():
+            # LMDB failed while it wrote the root: the commit may be on disk or not.
+            self.files.reopen()
+            for request in group:
+                request.fail(StoreError(COMMIT_UNKNOWN_RESULT, cause=str(error)))
+        elif len(group) > 1:
+            for request in group:
+                self._commit_group([request])
+        else:
+            group[0].fail(self.files.unavailable(error))
+
+    def _try_group(self, group: list[CommitRequest]) -> list[tuple[int, Mutations] | StoreError]:
+        """Check, apply and log each request in turn, and commit them together; nothing is kept if this raises."""
+        log = self.log
+        outcomes: list[tuple[int, Mutations] | StoreError] = []
+        txn = self.files.begin_write()
+        finished = False
+        try:
+            log.begin(txn)
+            for request in group:
+                outcomes.append(self._try_request(txn, request))
+            number = txn.id()
+            if all(isinstance(outcome, StoreError) for outcome in outcomes):
+                txn.abort()
+                number -= 1
+            else:
+                log.prune(txn)
+                txn.commit()
+            log.committed(number)
+            finished = True
+        finally:
+            if not finished:
+                txn.abort()
+                log.forget()
+        return outcomes
+
+    def _try_request(self, txn: Any, request: CommitRequest) -> tuple[int, Mutations] | StoreError:
+        log = self.log
+        if request.reads is not None:
+            assert request.read_version is not None
+            try:
+                if log.changed(txn, request.reads, request.read_version):
+                    return StoreError(NOT_COMMITTED)
+            except StoreError as error:
+                return error
+        version = max(log.last + 1, request.clock.now_us())
+        stamp = version_stamp(version)
+        writes = request.writes
+        stored = txn.get if b"" not in writes.entries else lambda key: self._stored(txn, key)
+        mutations = writes.mutations(stored, stamp)
+        self._apply(txn, mutations)
+        log.append(txn, version, *writes.conflict_keys(stamp))
+        return version, mutations
+
+    def _apply(self, txn: Any, mutations: Mutations) -> None:
+        ranges, cleared, values = mutations
+        for begin, end in ranges:
+            self._clear_range(txn, begin, end)
+        for key in cleared:
+            if key:
+                txn.delete(key)
+            else:
+                txn.delete(_EMPTY_KEY, db=self.files.meta)
+        if values:
+            if not values[0][0]:
+                txn.put(_EMPTY_KEY, values[0][1], db=self.files.meta)
+                values = values[1:]
+            # In key order through one cursor: LMDB then finds most places on the page it has at hand.
+            txn.cursor().putmulti(values)
+
+    def _clear_range(self, txn: Any, begin: bytes, end: bytes) -> None:
+        if not begin:
+            txn.delete(_EMPTY_KEY, db=self.files.meta)
+        cursor = txn.cursor()
+        found = cursor.set_range(begin) if begin else cursor.first()
+        while found and cursor.key() < end:
+            # The cursor is then on the next pair, or past the last: without a key.
+            found = cursor.delete() and bool(cursor.key())
+
+    def _stored(self, txn: Any, key: bytes) -> bytes | None:
+        value: bytes | None = txn.get(key) if key else txn.get(_EMPTY_KEY, db=self.files.meta)
+        return value
+
+    def _start_log(self, clock: Clock) -> None:
+        reading = self.files.begin_read()
+        is_empty = not self.log.version(reading)
+        reading.abort()
+        if is_empty:
+            try:
+                with self.files.begin_write() as txn:
+                    start_log(txn, self.files.log, clock.now_us())
+            except lmdb.Error as error:
+                self.files.close()
+                raise self.files.unavailable(error) from error
+
+    # --- Closing and forking ---
+
+    def close(self) -> None:
+        """Close the environment; commits still queued fail with 1025."""
+        self.group.pause()
+        try:
+            self.end_all()
+            self.files.close()
+        finally:
+            self.group.resume()
+
+    def before_fork(self) -> None:
+        """Finish the commit under way, hold back the next, and end the snapshots: see `LmdbFiles.close_inherited`."""
+        self.group.pause()
+        self.end_all()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self.group.resume()
+
+    def after_fork_in_child(self) -> None:
+        """Become a store of the child's own; opened by its first transaction."""
+        self.group.forget()
+        self.log.forget()
+        self.watches = Watches()
+        self.files.close_inherited()
+
+
+class EmbeddedSnapshot:
+    """An LMDB read transaction."""
+
+    __slots__ = ("__weakref__", "_store", "_txn", "get", "opened_us", "serial")
+
+    errors: tuple[type[Exception], ...] = (lmdb.Error,)
+
+    def __init__(self, store: EmbeddedStore, txn: Any, opened_us: int) -> None:
+        self._store = store
+        self._txn = txn
+        self.opened_us = opened_us
+        self.serial = 0
+        self.get = txn.get  # LMDB's own method: a read goes through nothing else.
+
+    def explain(self, key: bytes, error: Exception) -> bytes | None:
+        """Return what `get` should have: it refuses the empty key, and everything once the snapshot has ended."""
+        if isinstance(error, lmdb.BadValsizeError):
+            try:
+                value: bytes | None = None if key else self._txn.get(_EMPTY_KEY, db=self._store.files.meta)
+            except lmdb.Error as ended:
+                raise self._reason(ended) from None
+            return value
+        raise self._reason(error)
+
+    def version(self) -> int:
+        """Return the version of the last commit in it."""
+        try:
+            return self._store.log.version(self._txn)
+        except lmdb.Error as error:
+            raise self._reason(error) from None
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
+        """Yield the pairs of [begin, end) in order."""
+        try:
+            yield from self._scan_back(begin, end) if reverse else self._scan(begin, end)
+        except lmdb.Error as error:
+            raise self._reason(error) from None
+
+    def close(self) -> None:
+        """End the LMDB transaction."""
+        self._store.forget_snapshot(self.serial)
+        txn, self._txn = self._txn, _ENDED
+        self.get = _ENDED.get
+        txn.abort()
+
+    def _scan(self, begin: bytes, end: bytes) -> Iterator[Pair]:
+        cursor = self._txn.cursor()
+        if begin:
+            found = cursor.set_range(begin)
+        else:
+            yield from self._empty_key()
+            found = cursor.first()
+        if found:
+            for pair in cursor.iternext():
+                if pair[0] >= end:
+                    return
+                yield pair
+
+    def _scan_back(self, begin: bytes, end: bytes) -> Iterator[Pair]:
+        cursor = self._txn.cursor()
+        if cursor.prev() if cursor.set_range(end) else cursor.last():
+            for pair in cursor.iterprev():
+                if pair[0] < begin:
+                    return
+                yield pair
+        if not begin:
+            yield from self._empty_key()
+
+    def _empty_key(self) -> Iterator[Pair]:
+        value = self._txn.get(_EMPTY_KEY, db=self._store.files.meta)
+        if value is not None:
+            yield b"", value
+
+    def _reason(self, error: Exception) -> StoreError:
+        # What LMDB says of a transaction that has ended: by its window, a growth of the map, a fork, a closing.
+        if type(error) in (lmdb.Error, lmdb.BadTxnError, lmdb.InvalidParameterError, lmdb.BadRslotError):
+            return StoreError(TRANSACTION_TOO_OLD)
+        return self._store.files.unavailable(error)
+
+
+class _Ended:
+    """Stands in for the LMDB transaction of a snapshot that has ended."""
+
+    def get(self, *_: object, **__: object) -> bytes | None:
+        raise lmdb.Error("the snapshot has ended")
+
+    cursor = get
+    id = get
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+_ENDED: Any = _Ended()
+
+# --- One store per path and process ---
+
+_stores: dict[Path, EmbeddedStore] = {}
+_stores_lock = threading.Lock()
+_forking: list[EmbeddedStore] = []
+
+
+def _acquire(path: Path, clock: Clock) -> EmbeddedStore:
+    path = path.absolute().resolve()
+    with _stores_lock:
+        store = _stores.get(path)
+        if store is None:
+            store = _stores[path] = EmbeddedStore(path, clock)
+        store.users += 1
+        return store
+
+
+def _release(store: EmbeddedStore) -> None:
+    with _stores_lock:
+        store.users -= 1
+        if store.users:
+            return
+        if _stores.get(store.path) is store:
+            del _stores[store.path]
+    store.close()
+
+
+def _before_fork() -> None:
+    _stores_lock.acquire()
+    _forking[:] = _stores.values()
+    for store in _forking:
+        store.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _forking:
+        store.after_fork_in_parent()
+    _forking.clear()
+    _stores_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    for store in _forking:
+        store.after_fork_in_child()
+    _forking.clear()
+    _stores_lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,115 @@
+"""The FoundationDB engine: the official binding, opened. Nothing of ours lies between a caller and its transactions.
+
+This is the one module that loads the binding, and it is imported only when a store of this kind is opened: the binding
+needs FoundationDB's client library (`libfdb_c`), which other engines do without.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import fdb
+
+from zones.engines.database import Limits, Transaction
+from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreUnavailable
+
+API_VERSION: Final = 730
+LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=10_000_000)
+REACH_MS: Final = 5_000  # How long `open` waits for a cluster to answer at all.
+
+_opened: dict[str, FoundationDatabase] = {}
+_lock = threading.Lock()
+
+
+class FoundationDatabase:
+    """A cluster. `create_transaction` is the binding's own, and so is what it returns."""
+
+    limits = LIMITS
+
+    def __init__(self, url: str, cluster_file: str, errors: tuple[type[Exception], ...], database: Any) -> None:
+        self.url = url
+        self.cluster_file = cluster_file
+        self.errors = errors
+        self.create_transaction: Callable[[], Transaction] = database.create_transaction
+        self._database = database  # The binding destroys it when the last reference goes.
+
+    def change_token(self) -> int | None:
+        """Return None: FoundationDB tells through a read version only, which costs a round trip."""
+        return None
+
+    def close(self) -> None:
+        """Do nothing: the binding keeps one connection per cluster file for the life of the process."""
+
+
+def open_cluster(url: str, cluster_file: str) -> FoundationDatabase:
+    """Return the database of a cluster file; '' is the default cluster file of this machine.
+
+    Raises:
+      StoreUnavailable: the client library is missing or of another version, the cluster file cannot be read, or the
+        cluster does not answer within `REACH_MS`.
+    """
+    with _lock:
+        database = _opened.get(cluster_file)
+        if database is None:
+            _load_client()
+            database = FoundationDatabase(url, cluster_file, (fdb.FDBError,), _connect(cluster_file))
+            _reach(database)
+            _opened[cluster_file] = database
+        return database
+
+
+def _load_client() -> None:
+    try:
+        fdb.api_version(API_VERSION)
+    except RuntimeError as error:
+        raise StoreUnavailable(
+            "FoundationDB's client cannot be used",
+            remedy="Select no other API version in this process, and install the clients of version 7.3 or later.",
+            api_version=API_VERSION,
+            cause=str(error),
+        ) from error
+    except Exception as error:  # noqa: BLE001 - the binding raises a bare Exception when the library is missing
+        raise StoreUnavailable(
+            "FoundationDB's client library is missing",
+            remedy="Install the package foundationdb-clients (7.3 or later) from "
+            "https://github.com/apple/foundationdb/releases; it brings libfdb_c.",
+            cause=str(error),
+        ) from error
+
+
+def _connect(cluster_file: str) -> Any:
+    if cluster_file and not Path(cluster_file).is_file():
+        raise StoreUnavailable(
+            "the cluster file cannot be read",
+            remedy="Name the cluster file of the cluster, or write `fdb:` for this machine's default.",
+            cluster_file=cluster_file,
+        )
+    try:
+        return fdb.open(cluster_file or None)
+    except fdb.FDBError as error:
+        raise StoreUnavailable(
+            "the cluster file cannot be used",
+            remedy="Check the path and the content of the cluster file.",
+            cluster_file=cluster_file,
+            cause=str(error),
+        ) from error
+
+
+def _reach(database: FoundationDatabase) -> None:
+    """Ask for one read version, so that a cluster that is away is noticed here and not in the middle of work."""
+    tr = database.create_transaction()
+    tr.options.set_timeout(REACH_MS)
+    try:
+        tr.get_read_version().wait()
+    except fdb.FDBError as error:
+        if error.code != TRANSACTION_TIMED_OUT:
+            raise
+        raise StoreUnavailable(
+            "the cluster does not answer",
+            remedy="Check with `fdbcli --exec status` that it runs, and that the cluster file is its own.",
+            cluster_file=database.cluster_file,
+            waited_ms=REACH_MS,
+        ) from error

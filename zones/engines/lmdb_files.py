@@ -1,0 +1,231 @@
+"""One LMDB environment: opening, growing, forking, closing, and the errors that name the remedy.
+
+LMDB's rules, kept here: a file is opened once per process; a write transaction begins and ends on one thread; a map that
+another process has grown must be adopted before anything else works; and an environment must not be carried over a
+fork. Transactions open across a growth or a fork end, and whoever reads through them learns 1007.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+import lmdb
+
+from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
+from zones.engines.filesystems import network_filesystem
+
+_T = TypeVar("_T")
+
+FORMAT: Final = 1
+MAP_BYTES: Final = 64 << 30  # Address space, not disk: the file grows as it fills. So growing the map is the exception.
+READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 64 bytes each in the lock file.
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FORMAT_KEY: Final = b"format"
+
+
+class LmdbFiles:
+    """An environment with its three named databases.
+
+    Attributes:
+      data: the keys and values, as they are.
+      log: version -> write conflicts of that commit.
+      meta: the format, and the value of the empty key, which LMDB cannot store as a key.
+    """
+
+    def __init__(self, path: Path, *, map_bytes: int = MAP_BYTES) -> None:
+        self.path = path
+        self._map_bytes = map_bytes
+        self._lock = threading.RLock()
+        self._env: lmdb.Environment | None = None
+        self._closed = False
+        self._open()
+
+    # --- Opening and closing ---
+
+    def _open(self) -> None:
+        self._check_place()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            env = lmdb.open(str(self.path), map_size=self._map_bytes, max_dbs=3, max_readers=READERS_MAX)
+            env.reader_check()  # Slots of processes that died.
+        except (OSError, lmdb.Error) as error:
+            self._raise_unavailable(error)
+        try:
+            self._check_format(env)
+            self.data = env.open_db(b"data")
+            self.log = env.open_db(b"log")
+            self.meta = env.open_db(b"meta")
+        except (OSError, lmdb.Error) as error:
+            env.close()
+            self._raise_unavailable(error)
+        except StoreUnavailable:
+            env.close()
+            raise
+        self._env = env
+
+    def _check_place(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise StoreUnavailable("the path is a file", remedy="Name a directory of its own.", path=str(self.path))
+        kind = network_filesystem(self.path)
+        if kind is not None:
+            raise StoreUnavailable(
+                "the path is on another machine's disk",
+                remedy="Use a local disk: memory maps and locks do not reach across machines. "
+                "For several machines, use FoundationDB.",
+                path=str(self.path),
+                filesystem=kind,
+            )
+
+    def _check_format(self, env: lmdb.Environment) -> None:
+        """Refuse a newer format before anything is written; mark a new store with this one."""
+        with env.begin() as txn:
+            is_new = txn.stat()["entries"] == 0
+        if is_new:
+            meta = env.open_db(b"meta")
+            with env.begin(write=True) as txn:
+                txn.put(_FORMAT_KEY, str(FORMAT).encode(), overwrite=False, db=meta)
+        try:
+            meta = env.open_db(b"meta", create=False)
+        except lmdb.NotFoundError:
+            written = None
+        else:
+            with env.begin() as txn:
+                written = txn.get(_FORMAT_KEY, db=meta)
+        if written is None:
+            raise StoreUnavailable(
+                "the path holds another program's LMDB store", remedy="Name another directory.", path=str(self.path)
+            )
+        if int(written) > FORMAT:
+            raise StoreUnavailable(
+                "the store was written by a newer version",
+                remedy="Use the version that wrote it, or a later one. Nothing was changed.",
+                path=str(self.path),
+                format=int(written),
+                format_known=FORMAT,
+            )
+
+    def close(self) -> None:
+        """Close the environment for good."""
+        with self._lock:
+            self._closed = True
+            if self._env is not None:
+                self._env.close()
+                self._env = None
+
+    def close_inherited(self) -> None:
+        """Close the copy that a fork left in the child; the next transaction opens anew.
+
+        Only after the parent has ended its read transactions: LMDB lets a child that ends its copies unpin the parent's.
+        """
+        self._lock = threading.RLock()
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    # --- Transactions ---
+
+    def begin_read(self) -> lmdb.Transaction[bytes]:
+        """Begin a read transaction on the data."""
+        return self._begin(lambda env: env.begin(self.data))
+
+    def begin_write(self) -> lmdb.Transaction[bytes]:
+        """Begin a write transaction on the data, once no other process has one."""
+        return self._begin(lambda env: env.begin(self.data, write=True))
+
+    def last_transaction(self) -> int:
+        """Return the number of the last committed write transaction of all processes."""
+        env = self._env
+        return self._begin(lambda env: env.info()["last_txnid"]) if env is None else env.info()["last_txnid"]
+
+    def grow(self) -> None:
+        """Double the map after it was found full. Ends this process's transactions."""
+        with self._lock:
+            env = self._usable()
+            env.set_mapsize(2 * env.info()["map_size"])
+            self._map_bytes = env.info()["map_size"]
+
+    def reopen(self) -> None:
+        """Open anew after LMDB has given up on the environment (a failed write of its root)."""
+        with self._lock:
+            if self._env is not None:
+                self._env.close()
+                self._env = None
+            self._usable()
+
+    def has_given_up(self) -> bool:
+        """Whether LMDB refuses this environment since it failed to write its root."""
+        try:
+            if self._env is not None:
+                self._env.begin().abort()
+        except lmdb.PanicError:
+            return True
+        except lmdb.Error:
+            return False
+        return False
+
+    def unavailable(self, error: Exception) -> StoreUnavailable:
+        """Return the error that says what an error of LMDB or the system means, and what to do."""
+        number = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
+        path = str(self.path)
+        if number in _FULL:
+            return StoreUnavailable(
+                "the disk is full",
+                remedy="Free some space; nothing that was acknowledged is lost, and nothing else need be done.",
+                path=path,
+            )
+        if number in (errno.EROFS, errno.EACCES, errno.EPERM) or isinstance(error, lmdb.ReadonlyError):
+            return StoreUnavailable(
+                "the path is read-only", remedy="Make it writable for this user, or name another.", path=path
+            )
+        if isinstance(error, (lmdb.VersionMismatchError, lmdb.InvalidError)):
+            return StoreUnavailable(
+                "the path holds no store of this kind",
+                remedy="Name another directory, or the version of LMDB that wrote it.",
+                path=path,
+                cause=str(error),
+            )
+        if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError)):
+            return StoreUnavailable(
+                "the store is damaged", remedy="Restore it from a backup.", path=path, cause=str(error)
+            )
+        return StoreUnavailable("the disk failed", remedy="See the cause.", path=path, cause=str(error))
+
+    def _begin(self, begin: Callable[[Any], _T]) -> _T:
+        for _ in range(8):  # Each reason below passes; several of them in a row would be strange.
+            try:
+                return begin(self._env or self._usable())
+            except lmdb.MapResizedError:
+                # Another process has grown the map.
+                with self._lock:
+                    self._usable().set_mapsize(0)
+            except lmdb.ReadersFullError:
+                if not self._usable().reader_check():
+                    raise StoreError(
+                        PROCESS_BEHIND, remedy="Close transactions sooner, or use fewer.", readers_max=READERS_MAX
+                    ) from None
+            except lmdb.InvalidParameterError:
+                # Another thread is changing the map; it holds the lock until it is done.
+                with self._lock:
+                    pass
+            except lmdb.PanicError:
+                self.reopen()
+            except lmdb.Error as error:
+                self._raise_unavailable(error)
+        raise StoreUnavailable("the map changes all the time", remedy="Try again.", path=str(self.path))
+
+    def _usable(self) -> lmdb.Environment:
+        with self._lock:
+            if self._closed:
+                raise StoreError(TRANSACTION_CANCELLED, remedy="The database was closed.", path=str(self.path))
+            if self._env is None:
+                self._open()
+            assert self._env is not None
+            return self._env
+
+    def _raise_unavailable(self, error: Exception) -> NoReturn:
+        raise self.unavailable(error) from error

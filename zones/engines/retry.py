@@ -1,0 +1,72 @@
+"""The one retry loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from zones.engines.database import Database, Transaction
+from zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED
+
+_T = TypeVar("_T")
+
+RETRIES_MAX: Final = 100  # With delays that double up to a second: about a minute and a half.
+
+
+def transact(
+    db: Database,
+    body: Callable[[Any], _T],
+    *,
+    applied: Callable[[Any], bool] | None = None,
+    retries_max: int = RETRIES_MAX,
+) -> _T:
+    """Run `body(transaction)` in one transaction, commit it, and return the body's result.
+
+    The body may run several times: after a conflict, when the transaction has become too old, and after a commit of
+    which nobody knows whether it happened (1021). So it must be harmless when run twice, **also when an
+    earlier run was committed**: ids are chosen outside, a count is raised only if the item was not there, and
+    logging, sleeping and calls to others wait until this returns.
+
+    Args:
+      db: an open database.
+      body: reads and writes; must not commit. What it returns is returned, once its transaction is durable.
+      applied: `applied(transaction) -> bool` tells, in a fresh transaction that only reads, whether the earlier
+        commit did happen. It is asked after a commit with an unknown result (1021), and after one that
+        timed out (1031) or was cancelled (1025). If it says True, the result of the attempt that was committed is
+        returned and the body does not run again.
+      retries_max: how many times to try again, at least 0.
+
+    Raises:
+      One of `db.errors`: with code 1031 or 1025 as it came, when `applied` is not given or said False (that commit may
+        still be on its way: running the body again could apply it twice); with a retryable code when `retries_max` is
+        used up; with any other code at once.
+      What `body` raises: the transaction is cancelled.
+    """
+    assert retries_max >= 0
+    transaction: Transaction = db.create_transaction()
+    retries = 0
+    finished = False
+    try:
+        while True:
+            committing = False
+            try:
+                result = body(transaction)
+                committing = True
+                transaction.commit().wait()
+                finished = True
+                return result
+            except db.errors as error:
+                code = error.code  # type: ignore[attr-defined]
+                if committing and code in MAYBE_COMMITTED:
+                    if applied is not None and transact(db, applied, retries_max=retries_max):
+                        return result
+                    if code != COMMIT_UNKNOWN_RESULT:
+                        raise
+                if retries == retries_max:
+                    raise
+                retries += 1
+                transaction.on_error(error).wait()
+    finally:
+        # An exception keeps this frame alive, and with it the transaction and the pages that it pins.
+        if not finished:
+            transaction.cancel()

@@ -1,0 +1,195 @@
+"""Futures that a commit makes ready: watches, and versionstamps.
+
+A watch is ready once the value of its key differs from what its transaction saw. Within this process the commit
+that changes it fires it; for changes by other processes whoever asks (`is_ready`, `wait`) looks, cheaply: only if anything
+was committed since the last look. Nothing runs in the background.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from zones.engines.errors import TRANSACTION_CANCELLED, StoreError
+from zones.engines.ranges import Range
+
+if TYPE_CHECKING:
+    from zones.engines.clock import Clock
+    from zones.engines.commit import Store
+    from zones.engines.transaction import Transaction
+
+POLL_US: Final = 2_000  # How soon a waiting watch notices another process's commit.
+
+
+class _Waiting:
+    """A future that something later makes ready, with callbacks."""
+
+    __slots__ = ("__weakref__", "_callbacks", "_error", "_ready")
+
+    def __init__(self) -> None:
+        self._ready = False
+        self._error: StoreError | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
+
+    def fail(self, error: StoreError) -> None:
+        """Make it ready with an error; nothing happens if it is ready already."""
+        if not self._ready:
+            self._error = error
+            self._settle()
+
+    def on_ready(self, callback: Callable[[Any], None]) -> None:
+        """Call `callback(self)` once ready, from the thread that makes it so; at once if it is."""
+        if self.is_ready():
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def is_ready(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._ready
+
+    def cancel(self) -> None:
+        """Give up waiting; `wait` then raises 1101."""
+        self.fail(StoreError(1101))
+
+    def _settle(self) -> None:
+        self._ready = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
+class Versionstamp(_Waiting):
+    """The ten bytes that a commit puts where a stamp was asked for; ready once that commit is."""
+
+    __slots__ = ("_stamp",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stamp = b""
+
+    def resolve(self, stamp: bytes) -> None:
+        """Make it ready."""
+        self._stamp = stamp
+        self._settle()
+
+    @property
+    def value(self) -> bytes:
+        """The stamp, once the commit has been waited for.
+
+        Raises:
+          StoreError: 2021 if the transaction wrote nothing, or what its commit raised.
+        """
+        assert self._ready, "wait for the commit first: nothing else makes a versionstamp ready"
+        if self._error is not None:
+            raise self._error
+        return self._stamp
+
+    def wait(self) -> Versionstamp:
+        """Return this future itself, as the binding does."""
+        assert self.value
+        return self
+
+
+class Watch(_Waiting):
+    """A watch on one key."""
+
+    __slots__ = ("_clock", "_looked", "_store", "_transaction", "key", "seen")
+
+    def __init__(self, transaction: Transaction, key: bytes, seen: bytes | None) -> None:
+        super().__init__()
+        self.key = key
+        self.seen = seen
+        # Weak: a transaction that is dropped uncommitted cancels its watches, and must not be kept by them.
+        self._transaction = weakref.ref(transaction)
+        self._clock = transaction.clock
+        self._store: Store | None = None
+        self._looked: int | None = None
+
+    def written(self, value: bytes | None) -> None:
+        """Fire if `value` is news."""
+        if not self._ready and value != self.seen:
+            self._settle()
+
+    def changed(self) -> None:
+        """Fire: the value is about to become something else, or nobody can say."""
+        if not self._ready:
+            self._settle()
+
+    def arm(self, store: Store) -> None:
+        """Start watching the store: the transaction has committed."""
+        self._store = store
+        store.watches.add(self)
+
+    def is_ready(self) -> bool:
+        """Whether the value has changed, looking if there were commits since the last look."""
+        if self._ready:
+            return True
+        if self._store is None:
+            if self._transaction() is None:
+                self.fail(StoreError(TRANSACTION_CANCELLED))
+            return self._ready
+        token = self._store.change_token()
+        if token != self._looked:
+            self._looked = token
+            self.written(self._present_value(self._store))
+        return self._ready
+
+    def block_until_ready(self) -> None:
+        """Return once ready, sleeping on the clock in between."""
+        while not self.is_ready():
+            self._clock.sleep_us(POLL_US)
+
+    def wait(self) -> None:
+        """Return once the value has changed.
+
+        Raises:
+          StoreError: what kept the transaction from committing, 1025 if it was dropped before.
+        """
+        self.block_until_ready()
+        if self._error is not None:
+            raise self._error
+
+    def _present_value(self, store: Store) -> bytes | None:
+        snapshot = store.snapshot(self._clock)
+        try:
+            return snapshot.get(self.key)
+        except snapshot.errors as error:
+            return snapshot.explain(self.key, error)
+        finally:
+            snapshot.close()
+
+
+class Watches:
+    """The armed watches of one store in this process. Dropped ones disappear by themselves."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, weakref.WeakSet[Watch]] = {}
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def add(self, watch: Watch) -> None:
+        """Let commits fire this watch."""
+        with self._lock:
+            self._by_key.setdefault(watch.key, weakref.WeakSet()).add(watch)
+
+    def written(self, values: Iterable[tuple[bytes, bytes | None]], cleared: list[Range]) -> None:
+        """Fire the watches on keys that a commit gave another value. Call it without a lock."""
+        fired: list[tuple[Watch, bytes | None]] = []
+        with self._lock:
+            news: dict[bytes, bytes | None] = {}
+            for begin, end in cleared:
+                news.update((key, None) for key in self._by_key if begin <= key < end)
+            news.update((key, value) for key, value in values if key in self._by_key)
+            for key, value in news.items():
+                fired += [(watch, value) for watch in self._by_key[key]]
+            for key in [key for key, watches in self._by_key.items() if not watches]:
+                del self._by_key[key]
+        for watch, value in fired:
+            watch.written(value)
+            if watch._ready:
+                self._by_key.get(watch.key, set()).discard(watch)

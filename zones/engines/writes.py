@@ -1,0 +1,284 @@
+"""What a transaction has written and not yet committed: its own reads see it, its commit applies it.
+
+Per key the last word counts: a value, None for a cleared key, or, where an atomic operation met a key that this
+transaction has not written otherwise, the operations waiting for a base that only the store knows. Cleared ranges lie
+below all of that. Source: FoundationDB's `WriteMap` (the client's read-your-writes cache).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from zones.engines.atomics import COALESCING, Atomic
+from zones.engines.database import Pair
+from zones.engines.errors import CLIENT_INVALID_OPERATION, StoreError
+from zones.engines.ranges import KeySet, Range, any_overlap, covers, gaps, merge
+
+STAMP_BYTES: Final = 10
+_OFFSET_BYTES: Final = 4
+
+
+class Template(NamedTuple):
+    """Bytes with a place for the ten bytes of a versionstamp."""
+
+    text: bytes
+    offset: int
+
+    def stamped(self, stamp: bytes) -> bytes:
+        """Return the bytes with `stamp` in its place."""
+        return self.text[: self.offset] + stamp + self.text[self.offset + STAMP_BYTES :]
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Template:
+        """Return `raw` without its last four bytes, which are the little-endian offset of the stamp.
+
+        Raises:
+          StoreError: 2000 if the stamp would not lie within the bytes.
+        """
+        text, offset = raw[:-_OFFSET_BYTES], int.from_bytes(raw[-_OFFSET_BYTES:], "little")
+        if len(raw) < _OFFSET_BYTES or offset + STAMP_BYTES > len(text):
+            raise StoreError(CLIENT_INVALID_OPERATION, offset=offset, bytes=len(text))
+        return cls(text, offset)
+
+
+class Waiting(list[tuple[Atomic, bytes]]):
+    """Atomic operations in order, on a value known only at commit: the store's, or a stamped one."""
+
+    __slots__ = ("template",)
+
+    def __init__(self, template: Template | None = None) -> None:
+        super().__init__()
+        self.template = template
+
+    def push(self, operation: Atomic, param: bytes) -> None:
+        """Add one operation, combined with the one before it where that is the same."""
+        if self and operation in COALESCING:
+            last, last_param = self[-1]
+            if last is operation and len(last_param) == len(param):
+                self[-1] = (operation, operation(last_param, param) or b"")
+                return
+        self.append((operation, param))
+
+    def apply(self, base: bytes | None) -> bytes | None:
+        """Return what the operations make of `base`."""
+        for operation, param in self:
+            base = operation(base, param)
+        return base
+
+
+Entry = bytes | None | Waiting
+
+
+class Mutations(NamedTuple):
+    """What a commit does to the store: first the cleared ranges, then the cleared keys, then the values."""
+
+    ranges: list[Range]
+    cleared: list[bytes]
+    values: list[tuple[bytes, bytes]]
+    """In key order, each key once, and none of them among `cleared`."""
+
+
+class Writes:
+    """The writes of one transaction, and the keys that they conflict on."""
+
+    __slots__ = ("_keys", "conflicts", "entries", "ranges", "silent", "stamped_keys", "unreadable_keys", "quiet_ranges")
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, Entry] = {}
+        self.ranges: list[Range] = []
+        """Cleared ranges, merged."""
+        self.conflicts = KeySet()
+        """Declared write conflicts; written keys and cleared ranges conflict without being in here."""
+        self.silent: set[bytes] = set()
+        """Keys of `entries` written without a write conflict."""
+        self.quiet_ranges: bool = False
+        """Whether some cleared range has no write conflict; the others are then in `conflicts`."""
+        self.stamped_keys: dict[bytes, tuple[Template, bytes, bool]] = {}
+        self.unreadable_keys = KeySet()
+        self._keys: list[bytes] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.ranges or self.conflicts or self.stamped_keys)
+
+    # --- Writing ---
+
+    def put(self, key: bytes, entry: Entry, *, conflicting: bool) -> None:
+        """Set or clear one key."""
+        if conflicting:
+            self.silent.discard(key)
+        elif key not in self.entries:
+            self.silent.add(key)
+        self.entries[key] = entry
+        if entry is None:
+            self.unreadable_keys.points.discard(key)
+
+    def update(self, key: bytes, operation: Atomic, param: bytes, *, conflicting: bool) -> None:
+        """Apply an atomic operation, now if the value before it is this transaction's own."""
+        entries = self.entries
+        if key in entries:
+            entry = entries[key]
+            if type(entry) is Waiting:
+                entry.push(operation, param)
+                if conflicting:
+                    self.silent.discard(key)
+            else:
+                self.put(key, operation(entry, param), conflicting=conflicting)  # type: ignore[arg-type]
+        elif self.ranges and covers(self.ranges, key):
+            self.put(key, operation(None, param), conflicting=conflicting)
+        else:
+            waiting = Waiting()
+            waiting.append((operation, param))
+            self.put(key, waiting, conflicting=conflicting)
+
+    def clear_range(self, begin: bytes, end: bytes, *, conflicting: bool) -> None:
+        """Clear [begin, end), begin < end, and forget what was written in it before."""
+        covered = self.keys_in(begin, end)
+        if not conflicting:
+            self.conflicts.points.update(key for key in covered if key not in self.silent)
+        if covered:
+            for key in covered:
+                del self.entries[key]
+            self.silent.difference_update(covered)
+            self._keys = []
+        if not conflicting and not self.quiet_ranges:
+            self.quiet_ranges = True
+            self.conflicts.ranges.extend(self.ranges)
+        elif conflicting and self.quiet_ranges:
+            self.conflicts.ranges.append((begin, end))
+        self.ranges = merge([*self.ranges, (begin, end)])
+        for raw in [raw for raw in self.stamped_keys if begin <= raw < end]:
+            del self.stamped_keys[raw]
+        if self.unreadable_keys:
+            still = [gap for taken in self.unreadable_keys.ranges for gap in gaps(*taken, [(begin, end)])]
+            points = (key for key in self.unreadable_keys.points if not begin <= key < end)
+            self.unreadable_keys = KeySet(points, still)
+
+    def put_stamped_value(self, key: bytes, raw: bytes, *, conflicting: bool) -> None:
+        """Set `key` to a value that receives the commit's versionstamp; the key is unreadable until then."""
+        self.put(key, Waiting(Template.parse(raw)), conflicting=conflicting)
+        self.unreadable_keys.points.add(key)
+
+    def put_stamped_key(self, raw: bytes, value: bytes, *, conflicting: bool) -> None:
+        """Set a key that receives the commit's versionstamp; all keys it may become are unreadable until then."""
+        template = Template.parse(raw)
+        self.stamped_keys[raw] = (template, value, conflicting)
+        first, last = (template.stamped(filler * STAMP_BYTES) for filler in (b"\x00", b"\xff"))
+        self.unreadable_keys.add_range(first, last + b"\x00")
+
+    # --- Reading ---
+
+    def keys_in(self, begin: bytes, end: bytes) -> list[bytes]:
+        """Return the written keys in [begin, end), in order."""
+        # Keys only come, except in `clear_range`, which empties the sorted list: equal lengths mean equal keys.
+        if len(self._keys) != len(self.entries):
+            self._keys = sorted(self.entries)
+        keys = self._keys
+        return keys[bisect_left(keys, begin) : bisect_left(keys, end)]
+
+    def is_unreadable(self, begin: bytes, end: bytes) -> bool:
+        """Whether a key in [begin, end) depends on a versionstamp that does not exist yet."""
+        unreadable = self.unreadable_keys
+        if any(begin <= key < end for key in unreadable.points):
+            return True
+        return any_overlap(merge(unreadable.ranges), [(begin, end)])
+
+    def unwritten(self, begin: bytes, end: bytes) -> Iterable[Range]:
+        """Yield the parts of [begin, end) whose content comes, at least in part, from the store.
+
+        Only they are a reason to conflict: no other transaction can change what this one has set or cleared.
+        """
+        entries = self.entries
+        own: list[Range] = []
+        for key in self.keys_in(begin, end):
+            entry = entries[key]
+            if type(entry) is not Waiting or entry.template is not None:
+                own.append((key, key + b"\x00"))
+        if self.ranges:
+            # A waiting operation is never inside a cleared range: there its base is known to be nothing.
+            first = max(bisect_right(self.ranges, (begin,)) - 1, 0)
+            own += self.ranges[first : bisect_left(self.ranges, (end,))]
+            own = merge(own)
+        return gaps(begin, end, own)
+
+    def overlay(
+        self, begin: bytes, end: bytes, scan: Callable[[bytes, bytes, bool], Iterator[Pair]], reverse: bool
+    ) -> Iterator[Pair]:
+        """Yield the pairs of [begin, end) as this transaction sees them, in order.
+
+        `scan(begin, end, reverse)` reads the store; it is called when, and only if, the store has a say: what lies
+        before the first such key is this transaction's own, and who stops there has read nothing.
+        """
+        own = self.keys_in(begin, end)
+        parts = list(self.unwritten(begin, end))
+        if reverse:
+            own.reverse()
+        position = 0
+        if parts:
+            store_begin, store_end = parts[0][0], parts[-1][1]
+            while position < len(own) and (own[position] >= store_end if reverse else own[position] < store_begin):
+                yield from self._own_pair(own[position], None)
+                position += 1
+            for key, value in scan(store_begin, store_end, reverse):
+                while position < len(own) and (own[position] > key if reverse else own[position] < key):
+                    yield from self._own_pair(own[position], None)
+                    position += 1
+                if position < len(own) and own[position] == key:
+                    yield from self._own_pair(key, value)
+                    position += 1
+                elif not (self.ranges and covers(self.ranges, key)):
+                    yield key, value
+        for key in own[position:]:
+            yield from self._own_pair(key, None)
+
+    def _own_pair(self, key: bytes, stored: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        entry = self.entries.get(key)
+        value = entry.apply(stored) if type(entry) is Waiting else entry
+        if value is not None:
+            yield key, value  # type: ignore[misc]
+
+    # --- Committing ---
+
+    def size_bytes(self) -> int:
+        """Return the size that FoundationDB would count for these writes, near enough."""
+        total = 0
+        for entry in self.entries.values():
+            if type(entry) is bytes:
+                total += len(entry)
+            elif entry is not None:
+                total += sum(len(param) for _, param in entry)  # type: ignore[misc]
+        # Each write is a mutation of 28 bytes and a conflict range of 24 bytes, whose two ends are the key.
+        total += 3 * sum(map(len, self.entries)) + 53 * len(self.entries)
+        total += sum(2 * (len(begin) + len(end)) + 52 for begin, end in self.ranges)
+        total += sum(2 * len(key) + 25 for key in self.conflicts.points)
+        total += sum(len(begin) + len(end) + 24 for begin, end in self.conflicts.ranges)
+        return total + sum(3 * len(raw) + len(value) + 53 for raw, (_, value, _) in self.stamped_keys.items())
+
+    def conflict_keys(self, stamp: bytes) -> tuple[frozenset[bytes], list[Range]]:
+        """Return what these writes conflict on: points, and merged ranges."""
+        points = self.entries.keys() - self.silent if self.silent else self.entries.keys()
+        if self.conflicts.points or self.stamped_keys:
+            stamped = (template.stamped(stamp) for template, _, loud in self.stamped_keys.values() if loud)
+            points = {*points, *self.conflicts.points, *stamped}
+        ranges = self.conflicts.ranges if self.quiet_ranges else self.ranges + self.conflicts.ranges
+        return frozenset(points), merge(ranges) if len(ranges) > 1 else list(ranges)
+
+    def mutations(self, stored: Callable[[bytes], bytes | None], stamp: bytes) -> Mutations:
+        """Return what to do to the store, given a reader of its present values and this commit's versionstamp."""
+        cleared: list[bytes] = []
+        values: list[tuple[bytes, bytes]] = []
+        for key, entry in sorted(self.entries.items()):
+            if type(entry) is Waiting:
+                template = entry.template
+                entry = entry.apply(template.stamped(stamp) if template else stored(key))
+            if entry is None:
+                cleared.append(key)
+            else:
+                values.append((key, entry))  # type: ignore[arg-type]
+        if self.stamped_keys:
+            final = dict(values)
+            final.update((template.stamped(stamp), value) for template, value, _ in self.stamped_keys.values())
+            values = sorted(final.items())
+            cleared = [key for key in cleared if key not in final]
+        return Mutations(self.ranges, cleared, values)
