@@ -12,25 +12,51 @@ from zones.records import GivenId, ItemRecord, Trace
 from zones.settings import DELAY_MS_MAX, PAYLOAD_BYTES_MAX
 
 DEFAULT_PRIORITY = 100
+GIVEN_ID_BYTES_MAX = 1_024  # It is kept in the record, which every lease rewrites.
+
+_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 
 _payloads = msgspec.msgpack.Encoder()
 _payload_reader = msgspec.msgpack.Decoder()
 
 
 def pack_payload(payload: Any) -> bytes:
-    """Return `payload` as msgpack.
+    """Return `payload` as msgpack. What it holds comes back equal, tuples as lists.
 
     Raises:
       PayloadNotData: it holds something else than None, bool, int (64 bit), float, text, bytes, lists and dicts.
       PayloadTooLarge: the packed form is longer than 1,000,000 bytes.
     """
     try:
+        foreign = _foreign(payload)
+        if foreign is not None:
+            raise PayloadNotData(found=foreign.__name__)
         packed = _payloads.encode(payload)
-    except (TypeError, OverflowError, ValueError, RecursionError) as error:
+    except (OverflowError, ValueError, RecursionError) as error:
         raise PayloadNotData(found=type(payload).__name__, reason=str(error)[:200]) from None
     if len(packed) > PAYLOAD_BYTES_MAX:
         raise PayloadTooLarge(bytes=len(packed), bytes_max=PAYLOAD_BYTES_MAX)
     return packed
+
+
+def _foreign(payload: Any) -> type | None:
+    """Return the type of something in `payload` that is not data, or None.
+
+    The encoder would take more (dates, sets, decimals), and they would come back as something else.
+    """
+    if type(payload) in _SCALARS:
+        return None
+    if isinstance(payload, dict):
+        for key, value in payload.items():
+            if type(key) not in _SCALARS:
+                return type(key)
+            foreign = _foreign(value)
+            if foreign is not None:
+                return foreign
+        return None
+    if isinstance(payload, list | tuple):
+        return next(filter(None, map(_foreign, payload)), None)
+    return type(payload)
 
 
 def unpack_payload(packed: bytes) -> Any:
@@ -67,7 +93,7 @@ def new_item(
       payload: plain data, at most 1,000,000 bytes packed.
       priority: 0 to 255, lower first.
       delay_ms: how long from now until it vests, 0 to ten years.
-      given_id: the enqueuer's own name for it, any text or bytes; a second enqueue of it changes nothing.
+      given_id: the enqueuer's own name for it, text or bytes, 1 to 1,024 bytes; a second enqueue of it changes nothing.
       unique_ms: for how long after completion `given_id` stays taken, 0 to ten years.
 
     Raises:
@@ -78,14 +104,26 @@ def new_item(
     _check_range("priority", priority, PRIORITY_MAX)
     _check_range("delay_ms", delay_ms, DELAY_MS_MAX)
     _check_range("unique_ms", unique_ms, DELAY_MS_MAX)
-    if given_id is not None and (not isinstance(given_id, str | bytes) or not given_id):
-        raise BadArgument(argument="item_id", value=given_id, allowed="text or bytes, not empty")
+    if given_id is not None:
+        _check_given_id(given_id)
     return NewItem(kind, pack_payload(payload), priority, delay_ms * 1000, given_id, unique_ms * 1000, trace)
 
 
 def _check_range(argument: str, value: int, maximum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
         raise BadArgument(argument=argument, value=value, allowed=f"a whole number, 0 to {maximum:,}")
+
+
+def _check_given_id(given_id: GivenId) -> None:
+    allowed = f"text or bytes, 1 to {GIVEN_ID_BYTES_MAX:,} bytes"
+    if not isinstance(given_id, str | bytes):
+        raise BadArgument(argument="item_id", value=given_id, allowed=allowed)
+    try:
+        size = len(given_id if isinstance(given_id, bytes) else given_id.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        size = 0
+    if not 1 <= size <= GIVEN_ID_BYTES_MAX:
+        raise BadArgument(argument="item_id", value=given_id[:120], allowed=allowed)
 
 
 class EnqueueStatus(Enum):

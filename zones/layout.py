@@ -26,7 +26,7 @@ def named_tenant(app: str, user: str) -> Tenant:
     """Return the tenant of these names.
 
     Raises:
-      BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
+      BadArgument: a name is not text, is empty, is longer than 96 bytes in UTF-8, or holds a NUL.
     """
     return Tenant(check_name("app", app), check_name("user", user))
 
@@ -44,9 +44,9 @@ def check_name(argument: str, name: str) -> str:
     """Return `name` if it can be the name of an app, a user, a zone or a kind.
 
     Raises:
-      BadArgument: it is not text, is empty, or is longer than 96 bytes in UTF-8.
+      BadArgument: it is not text, is empty, is longer than 96 bytes in UTF-8, or holds a NUL.
     """
-    allowed = f"text of 1 to {NAME_BYTES_MAX} bytes in UTF-8"
+    allowed = f"text of 1 to {NAME_BYTES_MAX} bytes in UTF-8, without NUL"
     if not isinstance(name, str) or not name:
         raise BadArgument(argument=argument, value=name, allowed=allowed)
     try:
@@ -54,7 +54,7 @@ def check_name(argument: str, name: str) -> str:
     except UnicodeEncodeError:  # a lone surrogate
         raise BadArgument(argument=argument, value=name, allowed=allowed) from None
     if size > NAME_BYTES_MAX or "\0" in name:
-        raise BadArgument(argument=argument, value=name[:120], allowed=allowed + ", without NUL")
+        raise BadArgument(argument=argument, value=name[:120], allowed=allowed)
     return name
 
 
