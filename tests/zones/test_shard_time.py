@@ -1,0 +1,111 @@
+"""A consumer whose clock is wrong notices, and takes no leases."""
+
+from __future__ import annotations
+
+from tests.zones.world import SECOND, World
+from zones.keyspace import TIME_KEY
+from zones.shard_time import ShardClock, Standing, beat
+
+MAX_SKEW_US = 5 * SECOND
+WATCH_US = 3 * SECOND
+HOUR_US = 3_600 * SECOND
+
+
+def new_clock() -> ShardClock:
+    return ShardClock(max_skew_us=MAX_SKEW_US, watch_us=WATCH_US)
+
+
+def shard_time(world: World) -> int | None:
+    value = world.run(lambda tr: tr.get(TIME_KEY).value)
+    return None if value is None else int.from_bytes(value, "little")
+
+
+def beat_at(world: World, clock: ShardClock, now_us: int) -> Standing:
+    return world.run(lambda tr: beat(tr, clock, now_us=now_us))
+
+
+def test_the_first_consumer_of_a_shard_sets_its_time(world: World) -> None:
+    assert beat_at(world, new_clock(), world.now_us) is Standing.GOOD
+    assert shard_time(world) == world.now_us
+
+
+def test_a_clock_within_the_skew_is_good_and_never_turns_the_time_back(world: World) -> None:
+    ahead, behind = world.now_us + MAX_SKEW_US, world.now_us
+    assert beat_at(world, new_clock(), ahead) is Standing.GOOD
+    assert beat_at(world, new_clock(), behind) is Standing.GOOD
+    assert shard_time(world) == ahead
+
+
+def test_a_clock_that_is_far_off_while_others_advance_the_time_is_off(world: World) -> None:
+    good, wrong = new_clock(), new_clock()
+    standings = []
+    for _ in range(5):
+        assert beat_at(world, good, world.now_us) is Standing.GOOD
+        standings.append(beat_at(world, wrong, world.now_us + HOUR_US))
+        world.pass_us(SECOND)
+    assert standings == [Standing.WATCHING, *[Standing.OFF] * 4]
+    assert shard_time(world) == world.now_us - SECOND
+
+
+def test_a_clock_takes_over_a_time_that_nobody_advances(world: World) -> None:
+    """A fleet that starts again a day later finds a time that is a day old."""
+    assert beat_at(world, new_clock(), world.now_us) is Standing.GOOD
+    world.pass_us(24 * HOUR_US)
+    clock = new_clock()
+    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
+    world.pass_us(WATCH_US - 1)
+    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
+    world.pass_us(1)
+    assert beat_at(world, clock, world.now_us) is Standing.TAKEN_OVER
+    assert shard_time(world) == world.now_us
+    assert beat_at(world, clock, world.now_us) is Standing.GOOD
+
+
+def test_a_take_over_turns_back_a_time_that_a_wrong_clock_left_in_the_future(world: World) -> None:
+    assert beat_at(world, new_clock(), world.now_us + HOUR_US) is Standing.GOOD
+    clock = new_clock()
+    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
+    world.pass_us(WATCH_US)
+    assert beat_at(world, clock, world.now_us) is Standing.TAKEN_OVER
+    assert shard_time(world) == world.now_us
+
+
+def test_a_clock_that_was_set_right_is_good_again(world: World) -> None:
+    good, wrong = new_clock(), new_clock()
+    beat_at(world, good, world.now_us)
+    assert beat_at(world, wrong, world.now_us - HOUR_US) is Standing.WATCHING
+    assert beat_at(world, wrong, world.now_us) is Standing.GOOD
+
+
+def test_a_clock_that_steps_back_while_it_watches_starts_to_watch_anew(world: World) -> None:
+    beat_at(world, new_clock(), world.now_us)
+    world.pass_us(HOUR_US)
+    clock = new_clock()
+    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
+    assert beat_at(world, clock, world.now_us - 60 * SECOND) is Standing.WATCHING
+    assert beat_at(world, clock, world.now_us - 60 * SECOND + WATCH_US - 1) is Standing.WATCHING
+    assert beat_at(world, clock, world.now_us - 60 * SECOND + WATCH_US) is Standing.TAKEN_OVER
+
+
+def test_beats_do_not_conflict_with_each_other_and_take_overs_do(world: World) -> None:
+    first, second = new_clock(), new_clock()
+    earlier, later = world.db.create_transaction(), world.db.create_transaction()
+    for tr, clock in ((earlier, first), (later, second)):
+        assert beat(tr, clock, now_us=world.now_us) is Standing.GOOD
+    earlier.commit().wait()
+    later.commit().wait()
+
+    world.pass_us(HOUR_US)
+    for clock in (first, second):
+        beat_at(world, clock, world.now_us)
+    world.pass_us(WATCH_US)
+    earlier, later = world.db.create_transaction(), world.db.create_transaction()
+    for tr, clock in ((earlier, first), (later, second)):
+        assert beat(tr, clock, now_us=world.now_us) is Standing.TAKEN_OVER
+    earlier.commit().wait()
+    try:
+        later.commit().wait()
+    except world.db.errors as error:
+        assert error.code == 1020  # type: ignore[attr-defined]
+    else:
+        raise AssertionError("two took over one time")

@@ -1,0 +1,202 @@
+"""A shard to tell stories about: one database, a clock that stands still, ids that repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, TypeVar
+
+from tests.clocks import ManualClock
+from zones.dequeue import Dequeued, Room, dequeue_steps
+from zones.engines import Database, transact
+from zones.items import Enqueued, LeasedItem, NewItem, new_item
+from zones.layout import Tenant, item_id_of
+from zones.pointers import PointerRef, scan
+from zones.queue_zone import QueueZone
+from zones.records import ItemRecord, PointerRecord, decode
+from zones.settings import ZoneSettings
+from zones.shard import Shard, open_shard
+from zones.steps import alone, in_step
+from zones.visit import Visit, VisitTerms, visit_steps
+
+T = TypeVar("T")
+
+MS = 1_000
+SECOND = 1_000_000
+LEASE_US = 10 * SECOND
+THROTTLE_US = 100 * MS
+PAUSE_US = 5 * SECOND
+ANY = {"mail": 1_000, "index": 1_000}
+
+ALICE = Tenant("shop", "alice")
+BOB = Tenant("shop", "bob")
+
+
+class World:
+    """One shard and what its users do to it."""
+
+    def __init__(self, db: Database, clock: ManualClock, *, settings: ZoneSettings | None = None) -> None:
+        self.db = db
+        self.clock = clock
+        self.random = Random(7)
+        self.shard = open_shard("test", db, clock=clock, random=self.random, settings=settings, part_count=2)
+        self.layout = self.shard.layout
+
+    @property
+    def now_us(self) -> int:
+        return self.clock.now_us()
+
+    @property
+    def zone(self) -> QueueZone:
+        """Alice's queue."""
+        return self.zone_of(ALICE)
+
+    def zone_of(self, tenant: Tenant, name: str = "queue") -> QueueZone:
+        return self.shard.zone(tenant, name)
+
+    def new_id(self) -> bytes:
+        return self.random.randbytes(16)
+
+    def pass_us(self, duration_us: int) -> None:
+        self.clock.advance_us(duration_us)
+
+    def run(self, body: Callable[[Any], T]) -> T:
+        """Run `body(tr)` in a transaction of its own."""
+        return transact(self.db, body)
+
+    # --- Items ---
+
+    def enqueue(self, kind: str = "mail", payload: Any = None, *, zone: QueueZone | None = None, **how: Any) -> bytes:
+        """Enqueue one item and return its id."""
+        return self.try_enqueue(kind, payload, zone=zone, **how).item_id
+
+    def try_enqueue(
+        self, kind: str = "mail", payload: Any = None, *, zone: QueueZone | None = None, **how: Any
+    ) -> Enqueued:
+        """Enqueue one item; see `new_item` for `how`."""
+        item = new_item(kind, payload, **how)
+        item_id = self.new_id() if item.given_id is None else item_id_of(item.given_id)
+        return self.run(lambda tr: (zone or self.zone).enqueue(tr, item, item_id=item_id, now_us=self.now_us))
+
+    def enqueue_all(self, items: list[NewItem], *, zone: QueueZone | None = None) -> list[bytes]:
+        """Enqueue a batch and return the ids, in order."""
+        batch = [(self.new_id(), item) for item in items]
+        self.run(lambda tr: alone((zone or self.zone).enqueue_steps(tr, batch, now_us=self.now_us)))
+        return [item_id for item_id, _ in batch]
+
+    def dequeue(
+        self,
+        items_max: int = 100,
+        kinds: Mapping[str, int] = ANY,
+        *,
+        zone: QueueZone | None = None,
+        lease_us: int = LEASE_US,
+    ) -> list[LeasedItem]:
+        """Lease what has vested, each dequeue under a lease id of its own."""
+        return self.dequeued(items_max, kinds, zone=zone, lease_us=lease_us).items
+
+    def dequeued(
+        self,
+        items_max: int = 100,
+        kinds: Mapping[str, int] = ANY,
+        *,
+        zone: QueueZone | None = None,
+        lease_us: int = LEASE_US,
+        **resume: Any,
+    ) -> Dequeued:
+        """Lease what has vested, and return all that the dequeue says."""
+        lease_id = self.new_id()
+
+        def body(tr: Any) -> Dequeued:
+            return alone(
+                dequeue_steps(
+                    tr,
+                    (zone or self.zone).place,
+                    room=Room(items_max, kinds),
+                    items_max=items_max,
+                    lease_id=lease_id,
+                    lease_us=lease_us,
+                    now_us=self.now_us,
+                    **resume,
+                )
+            )
+
+        return self.run(body)
+
+    def lease(self, item_id: bytes, *, lease_us: int = LEASE_US) -> bytes:
+        """Lease one item and return the lease id."""
+        lease_id = self.new_id()
+        self.run(
+            lambda tr: self.zone.obtain_lease(tr, item_id, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
+        )
+        return lease_id
+
+    def record(self, item_id: bytes, *, zone: QueueZone | None = None) -> ItemRecord | None:
+        """Return the stored record of an item."""
+        value = self.run(lambda tr: tr.get((zone or self.zone).place.keys.item(item_id)).value)
+        return None if value is None else decode(ItemRecord, value)
+
+    def count(self, zone: QueueZone | None = None) -> dict[str, int]:
+        return self.run(lambda tr: (zone or self.zone).count(tr))
+
+    def vested_ids(self) -> list[bytes]:
+        """Return the ids that a peek shows, in order."""
+        return self.run(lambda tr: self.zone.peek_ids(tr, items_max=1_000, now_us=self.now_us))
+
+    # --- Pointers ---
+
+    def pointer(self, zone: QueueZone | None = None) -> PointerRecord | None:
+        """Return the zone's pointer."""
+        place = (zone or self.zone).place
+        value = self.run(lambda tr: tr.get(place.part.item(place.pointer_id)).value)
+        return None if value is None else decode(PointerRecord, value)
+
+    def pointer_delay_us(self, zone: QueueZone | None = None) -> int:
+        """Return how far in the future the zone's pointer vests."""
+        pointer = self.pointer(zone)
+        assert pointer is not None
+        return pointer.vesting_us - self.now_us
+
+    def scan(self, ids_max: int = 1_000) -> list[PointerRef]:
+        """Return the vested pointers of all parts."""
+
+        def body(tr: Any) -> list[PointerRef]:
+            scans = [scan(tr, part, now_us=self.now_us, ids_max=ids_max) for part in self.layout.parts]
+            return [ref for refs, _ in in_step(scans) for ref in refs]
+
+        return self.run(body)
+
+    def terms(self, *, lease_id: bytes | None = None, items_max: int = 10, lease_us: int = LEASE_US) -> VisitTerms:
+        """Return what a manager passes to its visits now."""
+        return VisitTerms(self.now_us, lease_id or self.new_id(), lease_us, items_max, THROTTLE_US, PAUSE_US)
+
+    def visit(self, kinds: Mapping[str, int] = ANY, *, items_max: int = 10, lease_us: int = LEASE_US) -> list[Visit]:
+        """Visit every vested pointer in one transaction."""
+        refs = self.scan()
+        terms = self.terms(items_max=items_max, lease_us=lease_us)
+
+        def body(tr: Any) -> list[Visit]:
+            room = Room(1_000, kinds)
+            return in_step([visit_steps(tr, self.layout, ref, room, terms) for ref in refs])
+
+        return self.run(body)
+
+    def ref(self, zone: QueueZone | None = None) -> PointerRef:
+        """Return what a scan says, or would say, of the zone's pointer."""
+        place, pointer = (zone or self.zone).place, self.pointer(zone)
+        assert pointer is not None
+        return PointerRef(place.part.part, place.pointer_id, pointer.vesting_us, pointer.priority)
+
+    # --- What is stored ---
+
+    def stored(self, begin: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        """Return all pairs of a range."""
+        return self.run(lambda tr: [(pair.key, pair.value) for pair in tr.snapshot.get_range(begin, end)])
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """Write one key behind the queue's back."""
+        self.run(lambda tr: tr.set(key, value))
+
+    def clear(self, key: bytes) -> None:
+        """Clear one key behind the queue's back."""
+        self.run(lambda tr: tr.clear(key))
