@@ -121,7 +121,8 @@ class SubmittedHandlers:
         newest: dict[str, HandlerRecord] = {}
         for shard in shards.values():
             for record in shard.transact(lambda attempt: submitted.listing(attempt.tr)):
-                if record.version > newest.get(record.kind, record).version or record.kind not in newest:
+                known = newest.get(record.kind)
+                if known is None or record.version > known.version:
                     newest[record.kind] = record
         refused = []
         for record in newest.values():

@@ -1,1 +1,107 @@
-"""What a user of the queue touches."""
+"""What a user of the queue touches.
+
+    import fairlead
+
+    app = fairlead.App("embedded:./data")
+
+    @app.handler("receipt")
+    def send_receipt(job):
+        print(job.tenant, job.payload)
+
+    app.tenant("shop", "alice").enqueue("receipt", {"order": 7})
+
+Read in this order:
+    app              an application: handlers, periodic items, tenants
+    tenant_database  one tenant's keys and queue
+    bulk             many items, few transactions
+    views            items as they are shown
+    shards           an application's stores, opened when used
+    config, layers   settings, and where each came from
+    loading          `shop:app` becomes an application
+    fleet            an application's consumer, started and drained
+    status           what is stored and who serves it, at a glance
+    testing          everything that is due, run in this process
+    clock            the machine's time: nothing else in the product reads it
+    cli/             the command `fairlead`
+May import: actors, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the FoundationDB
+client. Everything a user needs is a name right here.
+"""
+
+from actors.handlers import HandlerTwice, NotTransactional, PermanentError
+from actors.job import Job
+from actors.retry import Retry
+from actors.settings import BadSettings, ConsumerSettings
+from actors.submitted import HandlerNotPacked
+from fairlead.app import App, SubmissionsOff
+from fairlead.config import Config
+from fairlead.layers import BadConfig
+from fairlead.loading import NotFound, load_app
+from fairlead.shards import NoShards, StoreMissing, UnknownShard
+from fairlead.tenant_database import NotBuried, TenantDatabase
+from fairlead.views import BuriedView, ItemView, State
+from zones.engines import StoreError, StoreUnavailable
+from zones.errors import (
+    BadArgument,
+    ItemGone,
+    LeaseLost,
+    NotVested,
+    PayloadNotData,
+    PayloadTooLarge,
+    QueueError,
+    ShardRefused,
+    TenantMoved,
+)
+from zones.items import Enqueued, EnqueueStatus, NewItem, new_item
+from zones.layout import Tenant
+from zones.settings import ZoneSettings
+from zones.submitted import HandlerTooLarge
+from zones.tenant_transaction import TenantTransaction
+
+__all__ = [
+    # An application and its tenants
+    "App",
+    "TenantDatabase",
+    "TenantTransaction",
+    "Tenant",
+    "load_app",
+    # Handlers
+    "Job",
+    "Retry",
+    "PermanentError",
+    # Items
+    "new_item",
+    "NewItem",
+    "Enqueued",
+    "EnqueueStatus",
+    "ItemView",
+    "State",
+    "BuriedView",
+    # Configuration
+    "Config",
+    "ConsumerSettings",
+    "ZoneSettings",
+    # What can go wrong: everything raised on purpose is a QueueError, a StoreError, or on FoundationDB an FDBError
+    "QueueError",
+    "BadArgument",
+    "BadConfig",
+    "BadSettings",
+    "HandlerNotPacked",
+    "HandlerTooLarge",
+    "HandlerTwice",
+    "ItemGone",
+    "LeaseLost",
+    "NoShards",
+    "NotBuried",
+    "NotFound",
+    "NotTransactional",
+    "NotVested",
+    "PayloadNotData",
+    "PayloadTooLarge",
+    "ShardRefused",
+    "StoreMissing",
+    "SubmissionsOff",
+    "TenantMoved",
+    "UnknownShard",
+    "StoreError",
+    "StoreUnavailable",
+]

@@ -1,0 +1,291 @@
+"""An application: its handlers, its shards, and the way to its tenants."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from random import Random, SystemRandom
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from actors.handlers import Registry, handler_of
+from actors.retry import Retry
+from actors.submitted import pack_handler, submit
+from fairlead import bulk, config
+from fairlead.clock import SystemClock
+from fairlead.config import Config, named_shards
+from fairlead.shards import NoShards, Shards
+from fairlead.tenant_database import TenantDatabase
+from zones.engines import Clock
+from zones.errors import BadArgument, QueueError
+from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from zones.layout import DEFAULT_ZONE, local_tenant, named_tenant
+from zones.periodic import Period, period
+from zones.placement import home
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DAY_S = 24 * 3600
+
+
+class SubmissionsOff(QueueError):
+    """Handlers cannot be submitted: the application's configuration turns that off.
+
+    Do: put the handler into the application's code and start the fleet anew, or set `submissions = true`.
+    """
+
+    message = "submitted handlers are turned off"
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What `App.handler` takes besides the kind; see there."""
+
+    timeout: float
+    retry: Retry | None
+    max_running: int | None
+    transactional: bool
+    permanent: tuple[type[BaseException], ...]
+    drop: bool
+
+
+class App:
+    """An application of the queue.
+
+    Opens nothing until it is used: a store on the first call that needs it, the configuration likewise.
+
+    Args:
+      shards: the store's url (`embedded:./data`, `fdb:`, `fdb:CLUSTER_FILE`, `memory:`), or several by name; None:
+        what the configuration says.
+      config: a whole configuration; then neither the environment nor `fairlead.toml` is looked at.
+      clock, random: time and randomness; default: the machine's.
+    """
+
+    def __init__(
+        self,
+        shards: str | Mapping[str, str] | None = None,
+        *,
+        config: Config | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.registry = Registry()
+        self.periods: list[Period] = []
+        self.clock: Clock = clock or SystemClock()
+        self.random = random or SystemRandom()  # The machine's entropy: processes that were forked share no state.
+        self.arguments = {"shards": named_shards(shards)}
+        self._config = config
+        self._shards: Shards | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force.
+
+        Raises:
+          BadConfig: see `fairlead.config.load`.
+        """
+        if self._config is None:
+            self._config = config.load(self.arguments)
+        return self._config
+
+    @property
+    def shards(self) -> Shards:
+        """The shards by name, each opened when it is first used.
+
+        Raises:
+          NoShards: neither the application nor the configuration names one.
+        """
+        with self._lock:
+            if self._shards is None:
+                if not self.config.shards:
+                    raise NoShards
+                self._shards = Shards(
+                    self.config.shards,
+                    clock=self.clock,
+                    random=self.random,
+                    settings=self.config.zones,
+                    part_count=self.config.part_count,
+                )
+            return self._shards
+
+    def configure(self, config: Config) -> None:
+        """Run with `config` from now on: a worker is told so what the fleet was started with. Closes open stores."""
+        self.close()
+        self._config = config
+
+    def close(self) -> None:
+        """Give the stores back. An application that is used again opens them again."""
+        with self._lock:
+            if self._shards is not None:
+                self._shards.close()
+            self._shards = None
+
+    # --- Handlers ---
+
+    def handler(
+        self,
+        kind: str,
+        *,
+        timeout: float = 3600.0,
+        retry: Retry | None = None,
+        max_running: int | None = None,
+        transactional: bool = False,
+        permanent: tuple[type[BaseException], ...] = (),
+        drop: bool = False,
+    ) -> Callable[[F], F]:
+        """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.
+
+        Args:
+          kind: what it handles; text of 1 to 96 bytes.
+          timeout: seconds that one attempt may take, above 0, to 7 days.
+          retry: when it is tried again after an error; default `Retry()`.
+          max_running: how many may run at once in a consumer; None: as many as there are slots.
+          transactional: plain functions only: it gets a `TenantTransaction` as a second argument, which commits
+            together with the completion: exactly once.
+          permanent: exceptions that are not worth a retry, besides `PermanentError`.
+          drop: an item that failed for good is deleted instead of buried.
+
+        Raises:
+          BadArgument: an argument is out of range.
+          HandlerTwice: the kind has a handler.
+          NotTransactional: `transactional` with an async or a remote function.
+        """
+
+        def register(function: F) -> F:
+            self.registry.add(
+                handler_of(
+                    kind,
+                    function,
+                    timeout=timeout,
+                    retry=retry,
+                    max_running=max_running,
+                    transactional=transactional,
+                    permanent=permanent,
+                    drop=drop,
+                )
+            )
+            return function
+
+        return register
+
+    def every(
+        self, seconds: float, *, kind: str | None = None, phase: float = 0, **options: Unpack[HandlerOptions]
+    ) -> Callable[[F], F]:
+        """Run the decorated function every `seconds`, at the multiples of them since the epoch plus `phase`, in UTC.
+
+        No leader is needed, and each tick enqueues one local item on one shard, whatever the number of consumers; it
+        is run like any other, so it may be retried, and a slow one does not hold up the next. Ticks that came while no
+        consumer ran are collapsed into the last of them. `job.payload` is `{"tick_us": ..., "collapsed": ...}`.
+
+        Args:
+          seconds: one second to a year, to the millisecond.
+          kind: of the items; default: the function's name.
+          phase: seconds, 0 to below `seconds`: 3600 with a phase of 300 is five minutes past every hour.
+          options: as for `handler`.
+
+        Raises:
+          BadArgument, HandlerTwice, NotTransactional: as for `handler`.
+        """
+
+        def register(function: F) -> F:
+            named = kind or str(getattr(function, "__name__", ""))
+            checked = period(named, every_ms=round(seconds * 1000), phase_ms=round(phase * 1000))
+            self.handler(named, **options)(function)
+            self.periods.append(checked)
+            return function
+
+        return register
+
+    def daily(self, at: str, *, kind: str | None = None, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
+        """Run the decorated function every day `at` a time such as "03:30", in UTC; see `every`."""
+        hour, colon, minute = at.partition(":")
+        if not (colon and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
+            raise BadArgument(argument="at", value=at, allowed='"HH:MM", 00:00 to 23:59, in UTC')
+        return self.every(DAY_S, kind=kind, phase=int(hour) * 3600 + int(minute) * 60, **options)
+
+    def periods_of(self, shard_name: str) -> list[Period]:
+        """Return the periods whose items this shard's consumers enqueue: each belongs to one shard."""
+        names = list(self.config.shards)
+        return [each for each in self.periods if home(local_tenant(each.kind), names) == shard_name]
+
+    def submit(self, function: Callable[..., Any], *, kind: str, **options: Unpack[HandlerOptions]) -> int:
+        """Give the running fleet a handler for `kind`, and return its version, higher than any before.
+
+        The function travels by value (cloudpickle), with what it refers to in its own module; what it imports must be
+        installed on the workers. They load it within seconds. A kind that the application itself handles keeps its
+        handler. With a signing key, only who has the key can submit.
+
+        Raises:
+          SubmissionsOff: the configuration turns this off.
+          BadArgument, NotTransactional: as for `handler`.
+          HandlerTooLarge: it is longer than 90,000 bytes.
+          HandlerNotPacked: it holds something that cannot travel.
+        """
+        if not self.config.submissions:
+            raise SubmissionsOff
+        code = pack_handler(kind, function, **options)
+        return submit(self.shards, kind, code, key=self.config.signing_key.encode())
+
+    # --- Tenants and their items ---
+
+    def tenant(self, app: str, user: str) -> TenantDatabase:
+        """Return a tenant's database. Nothing is read or written: a tenant exists once it has a key or an item.
+
+        Raises:
+          BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
+        """
+        return TenantDatabase(self.shards, named_tenant(app, user))
+
+    def local(self, kind: str, *, shard: str | None = None) -> TenantDatabase:
+        """Return where local items of `kind`, those without a tenant, live: on `shard`, default the kind's own.
+
+        Raises:
+          BadArgument: `kind` cannot be the name of a kind.
+          UnknownShard: there is no such shard.
+        """
+        return TenantDatabase(self.shards, local_tenant(kind), shard_name=shard)
+
+    def enqueue_local(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        item_id: str | bytes | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        delay_ms: int = 0,
+        unique_ms: int = 0,
+        shard: str | None = None,
+    ) -> Enqueued:
+        """Enqueue one item that belongs to no tenant; all of a kind take turns as if they were one tenant's.
+
+        Args and errors: see `TenantDatabase.enqueue`; `shard` names one, default the kind's own.
+        """
+        return self.local(kind, shard=shard).enqueue(
+            kind, payload, item_id=item_id, priority=priority, delay_ms=delay_ms, unique_ms=unique_ms
+        )
+
+    def enqueue_everywhere(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        item_id: str | bytes | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        delay_ms: int = 0,
+        unique_ms: int = 0,
+    ) -> dict[str, Enqueued]:
+        """Enqueue one local item on each shard, one transaction after the other; see `enqueue_local`.
+
+        If a shard fails, those before it have their item: with an `item_id`, calling again is harmless.
+        """
+        item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
+        return {name: self.local(kind, shard=name).enqueue_many([item])[0] for name in self.shards}
+
+    def enqueue_many(
+        self, items: Iterable[tuple[TenantDatabase, NewItem]], *, zone: str = DEFAULT_ZONE
+    ) -> list[Enqueued]:
+        """Enqueue items of many tenants; return what became of each, in order.
+
+            app.enqueue_many((app.tenant("shop", user), fairlead.new_item("mail", {"about": "sale"})) for user in users)
+
+        A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
+        batch fails, earlier ones stay; with ids of your own, calling again is harmless.
+        """
+        return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in items), zone=zone)

@@ -1,0 +1,93 @@
+"""Many items at once: one transaction per shard and batch, whatever the number of tenants."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from zones.attempt import Attempt
+from zones.items import Enqueued, EnqueueStatus, NewItem
+from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from zones.shard import Shard
+from zones.steps import in_step
+
+BATCH_ITEMS = 500  # Of one transaction; beyond some hundreds a durable commit no longer shows.
+BATCH_BYTES = 1_000_000  # Of payloads in one transaction: FoundationDB advises to stay below, and refuses ten times it.
+
+
+class _Entry(NamedTuple):
+    number: int
+    tenant: Tenant
+    item: NewItem
+
+
+class _Batch:
+    """What waits for the next transaction on one shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.entries: list[_Entry] = []
+        self.payload_bytes = 0
+
+    def add(self, entry: _Entry) -> None:
+        self.entries.append(entry)
+        self.payload_bytes += len(entry.item.payload)
+
+    def has_room(self, item: NewItem) -> bool:
+        return len(self.entries) < BATCH_ITEMS and self.payload_bytes + len(item.payload) <= BATCH_BYTES
+
+
+def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
+    """Enqueue items of many tenants, each on the shard given with it; return what became of each, in order.
+
+    A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
+    batch fails, earlier ones stay; with ids of your own, calling again is harmless. An id that comes twice is answered
+    as if the second had come later.
+
+    Raises:
+      BadArgument: `zone` cannot be the name of a zone.
+      StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
+    """
+    check_name("zone", zone)
+    results: dict[int, Enqueued] = {}
+    batches: dict[str, _Batch] = {}
+    for number, (shard, tenant, item) in enumerate(items):
+        batch = batches.setdefault(shard.name, _Batch(shard))
+        if not batch.has_room(item) and batch.entries:
+            results |= _enqueue(batch, zone)
+            batch = batches[shard.name] = _Batch(shard)
+        batch.add(_Entry(number, tenant, item))
+    for batch in batches.values():
+        results |= _enqueue(batch, zone)
+    return [results[number] for number in range(len(results))]
+
+
+def _enqueue(batch: _Batch, zone: str) -> dict[int, Enqueued]:
+    """Enqueue a batch in one transaction. At most one operation per queue zone: they wait together."""
+
+    def body(attempt: Attempt) -> dict[int, Enqueued]:
+        attempt.enqueued = True
+        by_tenant: dict[Tenant, dict[bytes, _Entry]] = {}
+        repeated: list[tuple[_Entry, _Entry]] = []
+        for entry in batch.entries:
+            given_id = entry.item.given_id
+            item_id = attempt.new_id() if given_id is None else item_id_of(given_id)
+            first = by_tenant.setdefault(entry.tenant, {}).setdefault(item_id, entry)
+            if first is not entry:
+                repeated.append((entry, first))
+        answers = in_step(
+            batch.shard.zone(tenant, zone).enqueue_steps(
+                attempt.tr, [(item_id, entry.item) for item_id, entry in items.items()], now_us=attempt.now_us
+            )
+            for tenant, items in by_tenant.items()
+        )
+        results = {
+            entry.number: answer
+            for items, some in zip(by_tenant.values(), answers, strict=True)
+            for entry, answer in zip(items.values(), some, strict=True)
+        }
+        for entry, first in repeated:
+            answer = results[first.number]
+            found = EnqueueStatus.PRESENT if answer.status is EnqueueStatus.ENQUEUED else answer.status
+            results[entry.number] = answer._replace(status=found)
+        return results
+
+    return batch.shard.transact(body)

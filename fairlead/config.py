@@ -1,0 +1,264 @@
+"""The configuration: one frozen object that remembers where each of its values came from.
+
+A value comes from the highest layer that has it: arguments, then the environment, then `fairlead.toml`, then the
+default. In the file a setting stands in its table; in the environment two underscores stand between table and key:
+
+    [consumer]
+    lease_ms = 20_000             # FAIRLEAD_CONSUMER__LEASE_MS=20000
+
+The shards come from one layer as a whole and are never mixed from two: which tenant lives where depends on all of
+them. `shards = "embedded:./data"` is short for one shard called `main`.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from actors.keeping import TRANSACTION_LEASE_US
+from actors.settings import BadSettings, ConsumerSettings
+from fairlead.layers import (
+    FILE_VARIABLE,
+    ONLY_SHARD,
+    BadConfig,
+    Layer,
+    absolute_url,
+    argument_layer,
+    environment_layer,
+    file_layer,
+)
+from zones.errors import BadArgument
+from zones.keyspace import PART_COUNT_MAX
+from zones.layout import check_name
+from zones.settings import ZoneSettings
+from zones.shard import DEFAULT_PART_COUNT
+
+ENGINES = ("embedded:", "fdb:", "memory:")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+SIGNING_KEY_CHARACTERS_MIN = 16
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What an application runs with.
+
+    Raises:
+      BadConfig: a value is out of its range, or two contradict each other.
+    """
+
+    shards: Mapping[str, str] = field(default_factory=dict)
+    """The stores by name: `embedded:PATH`, `fdb:CLUSTER_FILE` (`fdb:` is the default cluster), `memory:`. The set of
+    names decides where tenants live: do not change it once tenants are stored."""
+
+    part_count: int = DEFAULT_PART_COUNT
+    """Parts of the top-level queue of a shard that is made now; one that exists keeps its own. 1 to 1,024."""
+
+    submissions: bool = True
+    """Whether handlers that were submitted to the running fleet are loaded. Turn it off if the stores have writers
+    that you do not trust with the workers."""
+
+    signing_key: str = field(default="", repr=False)
+    """If set, a submitted handler is loaded only if it was signed with the same key. 16 characters or more."""
+
+    log_level: str = "info"
+    """What `fairlead run` logs: debug, info, warning, or error."""
+
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    """How a consumer works; see `ConsumerSettings`."""
+
+    zones: ZoneSettings = field(default_factory=ZoneSettings)
+    """Times that all processes of an application must agree on; see `ZoneSettings`."""
+
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where each value came from, by dotted key."""
+
+    def __post_init__(self) -> None:
+        _check_shards(self.shards)
+        if not 1 <= self.part_count <= PART_COUNT_MAX:
+            raise BadConfig(key="part_count", value=self.part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
+        if self.log_level not in LOG_LEVELS:
+            raise BadConfig(key="log_level", value=self.log_level, allowed=", ".join(LOG_LEVELS))
+        if self.signing_key and len(self.signing_key) < SIGNING_KEY_CHARACTERS_MIN:
+            raise BadConfig(
+                key="signing_key", value=HIDDEN, allowed=f"{SIGNING_KEY_CHARACTERS_MIN} characters or more, or empty"
+            )
+        _check_order(
+            "consumer.lease_ms", self.consumer.lease_ms, "zones.max_item_lease_ms", self.zones.max_item_lease_ms
+        )
+        if self.zones.max_item_lease_ms * 1000 < TRANSACTION_LEASE_US:
+            allowed = f"{TRANSACTION_LEASE_US // 1000:,} or more: a transactional handler starts with such a lease"
+            raise BadConfig(key="zones.max_item_lease_ms", value=self.zones.max_item_lease_ms, allowed=allowed)
+        _check_order(
+            "consumer.pointer_lease_ms",
+            self.consumer.pointer_lease_ms,
+            "zones.max_pointer_lease_ms",
+            self.zones.max_pointer_lease_ms,
+        )
+
+
+class Setting(NamedTuple):
+    """One line of `fairlead config`. A secret's value is not shown."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def load(
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    path: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Config:
+    """Return the configuration in force: arguments over environment over file over defaults.
+
+    Args:
+      arguments: settings by dotted key, or nested as in the file; None as a value is none.
+      path: the file; default: what `FAIRLEAD_CONFIG` names, or `fairlead.toml` in the current directory if it exists.
+
+    Raises:
+      BadConfig: an unknown key, a wrong type, a value out of range, a contradiction, or no such file.
+    """
+    if path is None and environ.get(FILE_VARIABLE):
+        path = Path(environ[FILE_VARIABLE])
+    layers = [argument_layer(arguments or {}), environment_layer(environ), file_layer(path)]
+    for layer in layers:
+        _refuse_unknown(layer)
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(_TYPES, "default")
+    for layer in reversed(layers):
+        for key, value in layer.values.items():
+            if not key.startswith("shards."):
+                values[key] = _converted(key, value, layer)
+                sources[key] = layer.sources[key]
+    shards, shard_sources = next((found for layer in layers if (found := _shards_of(layer))[0]), ({}, {}))
+    sources |= shard_sources
+    try:
+        return Config(
+            shards=shards,
+            consumer=ConsumerSettings(**_table(values, "consumer")),
+            zones=ZoneSettings(**_table(values, "zones")),
+            sources=sources,
+            **{key: value for key, value in values.items() if "." not in key},
+        )
+    except BadConfig as error:
+        key = str(error.fields.get("key"))
+        raise BadConfig(**error.fields, source=sources.get(key, "default")) from None
+    except BadSettings as error:
+        raise BadConfig(**error.fields) from None
+    except BadArgument as error:
+        named = str(error.fields["argument"])
+        key = f"consumer.{named}" if f"consumer.{named}" in _TYPES else f"zones.{named}"
+        raise BadConfig(
+            key=key, value=error.fields["value"], allowed=error.fields["allowed"], source=sources[key]
+        ) from None
+
+
+def settings_of(config: Config) -> list[Setting]:
+    """Return every value in force with its source, secrets hidden, in the order of the file's tables."""
+    rows = [Setting(f"shards.{name}", url, config.sources.get(f"shards.{name}", "argument"))
+            for name, url in config.shards.items()]  # fmt: skip
+    for key in _TYPES:
+        table, _, name = key.rpartition(".")
+        value = getattr(getattr(config, table) if table else config, name)
+        if key in _SECRETS and value:
+            value = HIDDEN
+        rows.append(Setting(key, value, config.sources.get(key, "argument")))
+    return rows
+
+
+def named_shards(shards: str | Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return shards by name with absolute paths, as they stand in a configuration; a text is the shard `main`."""
+    if shards is None:
+        return None
+    urls = {ONLY_SHARD: shards} if isinstance(shards, str) else dict(shards)
+    return {name: absolute_url(url, Path.cwd()) for name, url in urls.items()}
+
+
+_TYPES: dict[str, type] = {
+    "part_count": int,
+    "submissions": bool,
+    "signing_key": str,
+    "log_level": str,
+    **{f"consumer.{each.name}": type(each.default) for each in fields(ConsumerSettings)},
+    **{f"zones.{each.name}": type(each.default) for each in fields(ZoneSettings)},
+}
+_SECRETS = {"signing_key"}
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def _refuse_unknown(layer: Layer) -> None:
+    for key in layer.values:
+        if key in _TYPES or (key.startswith("shards.") and key != "shards."):
+            continue
+        known = [*_TYPES, "shards"]
+        by_name = {each.rpartition(".")[2]: each for each in reversed(known)}
+        near = get_close_matches(key, known, 1) or [
+            by_name[name] for name in get_close_matches(key.rpartition(".")[2], by_name, 1)
+        ]
+        raise BadConfig(key=key, source=layer.sources[key], nearest=near[0] if near else None, reason="unknown key")
+
+
+def _converted(key: str, value: Any, layer: Layer) -> Any:
+    wanted = _TYPES[key]
+    if layer.textual and isinstance(value, str) and wanted is not str:
+        value = _parsed(value, wanted)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not wanted:
+        shown = HIDDEN if key in _SECRETS else value
+        raise BadConfig(key=key, value=shown, source=layer.sources[key], allowed=_WORDS[wanted])
+    return value
+
+
+def _parsed(text: str, wanted: type) -> Any:
+    """Return what `text` stands for, or `text` itself if it stands for nothing of that type."""
+    if wanted is bool:
+        return text.lower() in _TRUE if text.lower() in _TRUE + _FALSE else text
+    try:
+        return wanted(text)
+    except ValueError:
+        return text
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _shards_of(layer: Layer) -> tuple[dict[str, str], dict[str, str]]:
+    keys = [key for key in layer.values if key.startswith("shards.")]
+    urls = {key.removeprefix("shards."): layer.values[key] for key in keys}
+    return urls, {key: layer.sources[key] for key in keys}
+
+
+def _table(values: Mapping[str, Any], table: str) -> dict[str, Any]:
+    return {key.partition(".")[2]: value for key, value in values.items() if key.startswith(table + ".")}
+
+
+def _check_shards(shards: Mapping[str, str]) -> None:
+    urls: dict[str, str] = {}
+    for name, url in shards.items():
+        key = f"shards.{name}"
+        try:
+            check_name("shard", name)
+        except BadArgument as error:
+            raise BadConfig(key=key, value=name, allowed=error.fields["allowed"]) from None
+        engine, colon, place = url.partition(":") if isinstance(url, str) else ("", "", "")
+        if engine + colon not in ENGINES or (engine == "embedded" and not place):
+            near = get_close_matches(engine + ":", ENGINES, 1)
+            raise BadConfig(
+                key=key,
+                value=url,
+                allowed="embedded:PATH, fdb:CLUSTER_FILE, fdb: or memory:",
+                nearest=near[0] if near else None,
+            )
+        if url in urls and engine != "memory":
+            raise BadConfig(key=key, value=url, reason=f"shards {urls[url]} and {name} are the same store")
+        urls[url] = name
+
+
+def _check_order(small: str, small_value: int, large: str, large_value: int) -> None:
+    if small_value > large_value:
+        raise BadConfig(key=small, value=small_value, allowed=f"at most {large}, which is {large_value:,}")

@@ -1,0 +1,97 @@
+"""The layers that settings come from: arguments, the environment, the file. Each is a flat table of what it says.
+
+Nothing is judged here but the form: which keys exist and what they may hold is `config`'s to say.
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zones.errors import QueueError
+
+FILE_NAME = "fairlead.toml"
+PREFIX = "FAIRLEAD_"
+FILE_VARIABLE = "FAIRLEAD_CONFIG"  # names the file, so it is no setting itself
+ONLY_SHARD = "main"
+
+
+class BadConfig(QueueError):
+    """The configuration cannot be used: an unknown key, a value out of range, or values that contradict each other.
+
+    Do: correct the `key` where `source` says; `nearest` is the key that was probably meant, `allowed` what it may
+    hold. `fairlead config` prints what is in force and where each value came from.
+    """
+
+    message = "the configuration cannot be used"
+
+
+class Layer(NamedTuple):
+    """What one source says: dotted keys (`consumer.lease_ms`) with their values and where each stands.
+
+    `textual`: a value may be text that stands for its type, `"20000"` for 20000.
+    """
+
+    values: dict[str, Any]
+    sources: dict[str, str]
+    textual: bool
+
+
+def argument_layer(arguments: Mapping[str, Any]) -> Layer:
+    """Return what the caller passed: nested tables as in the file, or dotted keys. None is as good as not passed."""
+    rows = ((key, value, "argument") for key, value in _flat(arguments) if value is not None)
+    return _layer(rows, base=Path.cwd(), textual=True)
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """Return what the variables `FAIRLEAD_...` say; two underscores stand between a table and its key."""
+    rows = (
+        (variable.removeprefix(PREFIX).lower().replace("__", ".", 1), value, variable)
+        for variable, value in sorted(environ.items())
+        if variable.startswith(PREFIX) and variable != FILE_VARIABLE
+    )
+    return _layer(rows, base=Path.cwd(), textual=True)
+
+
+def file_layer(path: Path | None) -> Layer:
+    """Return what the file says: the one at `path`, or `fairlead.toml` in the current directory if there is one.
+
+    Raises:
+      BadConfig: the file at `path` is missing, or a file cannot be read or is not TOML.
+    """
+    if path is None and not Path(FILE_NAME).exists():
+        return Layer({}, {}, textual=False)
+    path = path or Path(FILE_NAME)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadConfig(source=str(path), reason=str(error)) from None
+    rows = ((key, value, str(path)) for key, value in _flat(tables))
+    return _layer(rows, base=path.absolute().parent, textual=False)
+
+
+def absolute_url(url: Any, base: Path) -> Any:
+    """Return a store's url with its path, if it has one, made absolute: a worker may run in another directory."""
+    if not isinstance(url, str):
+        return url
+    engine, colon, place = url.partition(":")
+    if engine not in ("embedded", "fdb") or not place:
+        return url
+    return f"{engine}{colon}{(base / Path(place).expanduser()).resolve()}"
+
+
+def _layer(rows: Iterable[tuple[str, Any, str]], *, base: Path, textual: bool) -> Layer:
+    layer = Layer({}, {}, textual)
+    for found, value, source in rows:
+        key = f"shards.{ONLY_SHARD}" if found == "shards" else found
+        layer.values[key] = absolute_url(value, base) if key.startswith("shards.") else value
+        layer.sources[key] = source
+    return layer
+
+
+def _flat(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{inner}", each) for inner, each in value.items())
+        else:
+            yield key, value

@@ -1,0 +1,126 @@
+"""The shards of an application: every store by name, opened when it is first used."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+
+from zones import engines
+from zones.engines import Clock, Database, transact
+from zones.errors import QueueError
+from zones.keyspace import META_KEY
+from zones.layout import Tenant
+from zones.placement import home
+from zones.settings import ZoneSettings
+from zones.shard import Shard, open_shard
+
+
+class NoShards(QueueError):
+    """There is no store to work on.
+
+    Do: pass one to the application, `App("embedded:./data")`; or name it on the command line, `--store
+    embedded:./data` or `--app shop:app`; or write `shards = "embedded:./data"` into fairlead.toml.
+    """
+
+    message = "no shards are configured"
+
+
+class UnknownShard(QueueError):
+    """The application has no shard of this name.
+
+    Do: use one of the names in `known`, or add the shard to the configuration.
+    """
+
+    message = "no shard of this name"
+
+
+class StoreMissing(QueueError):
+    """There is no Fairlead store at this url, and the operation only reads or changes what exists.
+
+    Do: check the url; a store is made by the first enqueue, or by `fairlead run`.
+    """
+
+    message = "there is no store here"
+
+
+class Shards(Mapping[str, Shard]):
+    """The shards by name. Safe to use from many threads; each process opens its own.
+
+    Args:
+      urls: the stores by name.
+      must_exist: refuse a store that does not exist instead of making it.
+    """
+
+    def __init__(
+        self,
+        urls: Mapping[str, str],
+        *,
+        clock: Clock,
+        random: Random,
+        settings: ZoneSettings,
+        part_count: int,
+        must_exist: bool = False,
+    ) -> None:
+        self.urls = dict(urls)
+        self._clock = clock
+        self._random = random
+        self._settings = settings
+        self._part_count = part_count
+        self._must_exist = must_exist
+        self._open: dict[str, Shard] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Shard:
+        """Return a shard, opened.
+
+        Raises:
+          UnknownShard: there is none of this name.
+          StoreUnavailable, ShardRefused, StoreMissing: it cannot be opened.
+        """
+        shard = self._open.get(name)
+        if shard is not None:
+            return shard
+        if name not in self.urls:
+            raise UnknownShard(shard=name, known=sorted(self.urls))
+        with self._lock:
+            if name not in self._open:
+                self._open[name] = self._opened(name, self.urls[name])
+            return self._open[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.urls)
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def home(self, tenant: Tenant) -> Shard:
+        """Return the shard where `tenant` lives.
+
+        Raises:
+          NoShards: there are none.
+        """
+        if not self.urls:
+            raise NoShards
+        return self[home(tenant, list(self.urls))]
+
+    def close(self) -> None:
+        """Give all stores back; one that is used again is opened again."""
+        with self._lock:
+            for shard in self._open.values():
+                shard.db.close()
+            self._open.clear()
+
+    def _opened(self, name: str, url: str) -> Shard:
+        engine, _, place = url.partition(":")
+        if self._must_exist and engine == "embedded" and not Path(place).exists():
+            raise StoreMissing(shard=name, url=url)
+        db = engines.open(url, clock=self._clock, random=self._random)
+        if self._must_exist and not _holds_a_shard(db):
+            raise StoreMissing(shard=name, url=url)
+        return open_shard(
+            name, db, clock=self._clock, random=self._random, settings=self._settings, part_count=self._part_count
+        )
+
+
+def _holds_a_shard(db: Database) -> bool:
+    return transact(db, lambda tr: bool(tr.get(META_KEY).present()))

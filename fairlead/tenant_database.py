@@ -1,0 +1,192 @@
+"""A tenant as a user meets it: one logical database with its queue, wherever its shard is."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from fairlead.bulk import enqueue_many
+from fairlead.shards import Shards
+from fairlead.views import BuriedView, ItemView, buried_view, item_view
+from zones import buried
+from zones.attempt import Attempt
+from zones.buried import BuriedItem
+from zones.errors import QueueError
+from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from zones.keyspace import range_begin, range_end
+from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from zones.records import BuriedRecord, decode
+from zones.shard import Shard
+from zones.steps import alone
+from zones.tenant_transaction import TenantTransaction
+
+T = TypeVar("T")
+
+LATER_THAN_ANY_US = 1 << 62
+
+
+class NotBuried(QueueError):
+    """There is no buried item of this id in the tenant's zone.
+
+    Do: look for it with `fairlead buried`. An item in its queue is not buried: `fairlead peek` shows it.
+    """
+
+    message = "no buried item of this id"
+
+
+class TenantDatabase:
+    """One tenant's keys and queue zones. Made by `App.tenant`; costs nothing until it is used."""
+
+    __slots__ = ("_shard_name", "_shards", "tenant")
+
+    def __init__(self, shards: Shards, tenant: Tenant, *, shard_name: str | None = None) -> None:
+        self.tenant = tenant
+        self._shards = shards
+        self._shard_name = shard_name
+
+    def __repr__(self) -> str:
+        return f"TenantDatabase{tuple(self.tenant)}"
+
+    @property
+    def shard(self) -> Shard:
+        """The shard where the tenant lives, opened."""
+        return self._shards.home(self.tenant) if self._shard_name is None else self._shards[self._shard_name]
+
+    def transact(self, body: Callable[[TenantTransaction], T]) -> T:
+        """Run `body(tr)` in one transaction on the tenant's keys and queue, and return its result once it is durable.
+
+        `body` may run several times (after a conflict), so it does nothing that cannot be done twice: it reads and
+        writes through `tr`, and leaves mails and prints to handlers. What it enqueues through `tr` is there once.
+
+        Raises:
+          StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
+          What `body` raises: nothing was changed.
+        """
+        shard = self.shard
+        return shard.transact(lambda attempt: body(TenantTransaction(shard, self.tenant, attempt)))
+
+    def enqueue(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        item_id: str | bytes | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        delay_ms: int = 0,
+        unique_ms: int = 0,
+        zone: str = DEFAULT_ZONE,
+    ) -> Enqueued:
+        """Enqueue one item in a transaction of its own; return its id and whether this call put it there.
+
+        Args:
+          kind: names the handler; text of 1 to 96 bytes. A kind that nobody knows yet waits.
+          payload: plain data, at most 1,000,000 bytes packed.
+          item_id: your own name for the item, any text or bytes; a second enqueue of it changes nothing.
+          priority: 0 to 255, lower first.
+          delay_ms: how long from now until it may run, 0 to ten years.
+          unique_ms: for how long after completion `item_id` stays taken, 0 to ten years.
+          zone: one of the tenant's queue zones.
+
+        Raises:
+          BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
+        """
+        item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
+        return self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
+
+    def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
+        """Enqueue items that `new_item` made; see `App.enqueue_many`."""
+        shard = self.shard
+        return enqueue_many(((shard, self.tenant, item) for item in items), zone=zone)
+
+    def peek(self, items_max: int = 20, *, vested_only: bool = False, zone: str = DEFAULT_ZONE) -> list[ItemView]:
+        """Return the first items of the queue in (priority, vesting time) order, payloads included.
+
+        Delayed and leased ones come too, at their times, unless `vested_only`. Changes nothing, conflicts with nothing.
+        """
+        shard = self.shard
+
+        def body(attempt: Attempt) -> list[ItemView]:
+            queue = shard.zone(self.tenant, check_name("zone", zone))
+            until_us = attempt.now_us if vested_only else LATER_THAN_ANY_US
+            found = queue.peek(attempt.tr, items_max=items_max, now_us=until_us)
+            return [
+                item_view(shard, attempt.tr, queue.place, each.id, each.record, now_us=attempt.now_us) for each in found
+            ]
+
+        return shard.transact(body)
+
+    def count(self, *, zone: str = DEFAULT_ZONE) -> dict[str, int]:
+        """Return how many items of each kind are in the queue: waiting, delayed and leased ones, not buried ones."""
+        return self.transact(lambda tr: tr.zone(zone).count(tr.raw))
+
+    def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> None:
+        """Delete an item from the queue, whoever holds it; one that runs is not interrupted, but its end is lost.
+
+        Args:
+          item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
+
+        Raises:
+          ItemGone: it completed, was cancelled, is buried, or never was.
+        """
+        wanted = item_id_of(item_id)
+        place = self.shard.layout.place(self.tenant, check_name("zone", zone))
+
+        def body(attempt: Attempt) -> None:
+            queue = self.shard.zone(self.tenant, zone)
+            queue.complete(attempt.tr, wanted, now_us=attempt.now_us)
+
+        self.shard.transact(body, applied=lambda tr: not tr.get(place.keys.item(wanted)).present())
+
+    def buried(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[BuriedView]:
+        """Return the tenant's buried items with their errors, in no particular order. Changes nothing."""
+        shard = self.shard
+        place = shard.layout.place(self.tenant, check_name("zone", zone))
+        prefix = place.keys.buried_prefix()
+
+        def body(attempt: Attempt) -> list[BuriedView]:
+            views = []
+            rows = attempt.tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=items_max)
+            for row in rows:
+                record = decode(BuriedRecord, row.value)
+                item_id = row.key[len(prefix) + 1 : -1].replace(b"\x00\xff", b"\x00")
+                if record is not None:
+                    views.append(buried_view(shard, attempt.tr, BuriedItem(self.tenant, zone, item_id, record)))
+            return views
+
+        return shard.transact(body)
+
+    def revive(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> None:
+        """Put a buried item back into its queue, due now, its errors and lapses forgotten.
+
+        Raises:
+          NotBuried: there is no buried item of this id.
+        """
+
+        def revive(attempt: Attempt, wanted: bytes, record: BuriedRecord) -> None:
+            queue = self.shard.zone(self.tenant, zone)
+            buried.revive(attempt.tr, queue.place, wanted, record, now_us=attempt.now_us)
+            alone(queue.wake_steps(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+
+        self._exhume(item_id, zone, revive)
+
+    def discard(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> None:
+        """Delete a buried item for good.
+
+        Raises:
+          NotBuried: there is no buried item of this id.
+        """
+
+        def discard(attempt: Attempt, wanted: bytes, record: BuriedRecord) -> None:
+            buried.discard(attempt.tr, self.shard.zone(self.tenant, zone).place, wanted, record)
+
+        self._exhume(item_id, zone, discard)
+
+    def _exhume(self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, BuriedRecord], None]) -> None:
+        wanted = item_id_of(item_id)
+        place = self.shard.layout.place(self.tenant, check_name("zone", zone))
+
+        def body(attempt: Attempt) -> None:
+            record = buried.read(attempt.tr, place, wanted)
+            if record is None:
+                raise NotBuried(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
+            change(attempt, wanted, record)
+
+        self.shard.transact(body, applied=lambda tr: buried.read(tr, place, wanted) is None)

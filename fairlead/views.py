@@ -1,0 +1,104 @@
+"""What people and programs are shown of items: plain data, the payload unpacked."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from zones import stored_item
+from zones.buried import BuriedItem
+from zones.items import unpack_payload
+from zones.layout import Place, Tenant
+from zones.records import GivenId, ItemRecord
+from zones.shard import Shard
+
+
+class State(Enum):
+    """What an item in its queue waits for."""
+
+    VESTED = "vested"  # nothing: the next visit may take it
+    DELAYED = "delayed"  # its time, set by the enqueuer or by a retry
+    LEASED = "leased"  # a worker, which holds it until then and extends that while it lives
+
+
+@dataclass(frozen=True, slots=True)
+class ItemView:
+    """An item in its queue. Times in microseconds since the epoch."""
+
+    id: bytes
+    given_id: GivenId | None
+    shard: str
+    tenant: Tenant
+    zone: str
+    kind: str
+    payload: Any
+    priority: int
+    state: State
+    enqueued_us: int
+    vesting_us: int
+    error_count: int
+    lapse_count: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuriedView:
+    """An item that will not run again by itself, and why. Times in microseconds since the epoch.
+
+    `reason`: "error", it failed for good; "lapsed", its worker died or stalled while it ran alone.
+    """
+
+    id: bytes
+    given_id: GivenId | None
+    shard: str
+    tenant: Tenant
+    zone: str
+    kind: str
+    payload: Any
+    reason: str
+    error: str
+    traceback: str
+    error_count: int
+    enqueued_us: int
+    buried_us: int
+
+
+def item_view(shard: Shard, tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, now_us: int) -> ItemView:
+    """Return the view of an item, its payload read by snapshot if it lies apart."""
+    state = State.VESTED if record.vesting_us <= now_us else State.LEASED if record.lease_id else State.DELAYED
+    return ItemView(
+        id=item_id,
+        given_id=record.given_id,
+        shard=shard.name,
+        tenant=place.tenant,
+        zone=place.name,
+        kind=record.kind,
+        payload=unpack_payload(stored_item.read_payload(tr, place, item_id, record)),
+        priority=record.priority,
+        state=state,
+        enqueued_us=record.enqueued_us,
+        vesting_us=record.vesting_us,
+        error_count=record.error_count,
+        lapse_count=record.lapse_count,
+        last_error=record.last_error,
+    )
+
+
+def buried_view(shard: Shard, tr: Any, buried: BuriedItem) -> BuriedView:
+    """Return the view of a buried item, its payload read by snapshot if it lies apart."""
+    place = shard.layout.place(buried.tenant, buried.zone)
+    item = buried.record.item
+    return BuriedView(
+        id=buried.id,
+        given_id=item.given_id,
+        shard=shard.name,
+        tenant=buried.tenant,
+        zone=buried.zone,
+        kind=item.kind,
+        payload=unpack_payload(stored_item.read_payload(tr, place, buried.id, item)),
+        reason=buried.record.reason,
+        error=buried.record.error,
+        traceback=buried.record.traceback,
+        error_count=item.error_count,
+        enqueued_us=item.enqueued_us,
+        buried_us=buried.record.buried_us,
+    )

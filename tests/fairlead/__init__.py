@@ -1,0 +1,1 @@
+"""The face: the public API, configuration, the command line."""

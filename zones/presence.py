@@ -1,0 +1,93 @@
+"""Which consumers are alive, where they run, and the kinds they know.
+
+Soft state: each consumer overwrites its own record every second or so, and whoever reads takes one that is older than
+`LIVE_US` for dead. Nothing that must be true hangs on it: leases alone keep two consumers apart. It tells people who
+serves a shard, and which kinds wait because nobody knows them.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
+from zones.records import FORMAT
+from zones.vesting import WANT_ALL
+
+BEAT_US = 1_000_000  # How often a consumer beats.
+LIVE_US = 5_000_000  # Five beats: a consumer whose last one is older is dead, or its clock is far behind.
+FORGET_US = 60_000_000  # Dead consumers stay listed this long, so that one that fell silent can be asked about.
+
+_PREFIX = ROOT + pack_int(SESSION)
+
+
+class Presence(msgspec.Struct, array_like=True, frozen=True):
+    """A consumer's sign of life. Times by its own clock, microseconds since the epoch."""
+
+    host: str
+    pid: int
+    kinds: list[str]
+    started_us: int
+    beat_us: int
+
+
+class Present(NamedTuple):
+    """A consumer as a reader found it."""
+
+    consumer_id: bytes
+    presence: Presence
+    live: bool
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Presence)
+
+
+def beat(tr: Any, consumer_id: bytes, presence: Presence) -> None:
+    """Say that the consumer lives, at `presence.beat_us`. One blind write; conflicts with nothing; may run twice."""
+    tr.set(_key(consumer_id), bytes([FORMAT]) + _encoder.encode(presence))
+
+
+def leave(tr: Any, consumer_id: bytes) -> None:
+    """Take the consumer off the list, because it stops in good order. One blind write; may run twice."""
+    tr.clear(_key(consumer_id))
+
+
+def listing(tr: Any, *, now_us: int) -> list[Present]:
+    """Return the consumers of the shard, the live and those that died lately, by id.
+
+    Snapshot reads. A record of a newer format is left out.
+    """
+    found = []
+    for row in tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), streaming_mode=WANT_ALL):
+        presence = _decode(row.value)
+        if presence is not None:
+            found.append(Present(_consumer_id(row.key), presence, now_us - presence.beat_us <= LIVE_US))
+    return found
+
+
+def clear_dead(tr: Any, *, now_us: int, keys_max: int) -> int:
+    """Clear up to `keys_max` consumers that have been silent for `FORGET_US`; return how many.
+
+    Snapshot reads; may run twice. One that was only paused comes back with its next beat.
+    """
+    dead = [each for each in listing(tr, now_us=now_us) if now_us - each.presence.beat_us > FORGET_US][:keys_max]
+    for each in dead:
+        tr.clear(_key(each.consumer_id))
+    return len(dead)
+
+
+def _key(consumer_id: bytes) -> bytes:
+    return _PREFIX + pack_bytes(consumer_id)
+
+
+def _consumer_id(key: bytes) -> bytes:
+    return key[len(_PREFIX) + 1 : -1].replace(b"\x00\xff", b"\x00")
+
+
+def _decode(value: bytes) -> Presence | None:
+    if value[:1] != bytes([FORMAT]):
+        return None
+    try:
+        return _decoder.decode(memoryview(value)[1:])
+    except msgspec.DecodeError:
+        return None
