@@ -107,11 +107,14 @@ def grave_range() -> tuple[bytes, bytes]:
 
 
 def shortened(text: str) -> str:
-    """Return `text` cut in its middle to what a record may hold; its end says what went wrong."""
-    if len(text) <= TEXT_BYTES_MAX // 4:
-        return text
-    half = TEXT_BYTES_MAX // 8
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    """Return `text` cut in its middle to what a record may hold; its end says what went wrong.
+
+    What cannot be stored (a lone surrogate, as in the name of a file) is written as its number.
+    """
+    if len(text) > TEXT_BYTES_MAX // 4:
+        half = TEXT_BYTES_MAX // 8
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _names(key: bytes) -> tuple[str, str, str, bytes]:

@@ -43,6 +43,15 @@ class ItemGone(QueueError):
     message = "the item is gone: completed, cancelled, buried, or never enqueued here"
 
 
+class ItemUnreadable(QueueError):
+    """A newer version of Fairlead wrote the item, or its record is damaged; nothing was changed.
+
+    Do: upgrade this program. If it is the newest already, `fairlead check` tells damaged records from newer ones.
+    """
+
+    message = "the item's record cannot be read: written by a newer version, or damaged"
+
+
 class NotVested(QueueError):
     """The item cannot be leased now: it is leased by another consumer, or scheduled for later.
 

@@ -148,6 +148,7 @@ class Outcome(Enum):
     DONE = "done"
     LEASE_LOST = "lease lost"
     GONE = "gone"
+    UNREADABLE = "unreadable"  # written by a newer version: left alone
 
 
 class Item(NamedTuple):

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zones import pointers, stored_item
+from zones.buried import shortened
 from zones.dequeue import Room, dequeue_steps, lease
-from zones.errors import BadArgument, ItemGone, LeaseLost, NotVested
+from zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
 from zones.history import keep_taken
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome
 from zones.keyspace import range_begin, range_end
-from zones.layout import Layout, Tenant
+from zones.layout import ID_BYTES, Layout, Tenant
 from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps, alone
@@ -46,7 +47,8 @@ class QueueZone:
         """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
 
         An id that is present, leased, buried, or completed within its `unique_ms` changes nothing, and the status says
-        so. Ids in one call are different from each other.
+        so; so does an id that comes a second time in one call. An id whose item names no `given_id` must be one that
+        nobody used before.
 
         Reads with conflict: ownership, pointer index, and per item its key (given ids: also its buried and its done
         key); by snapshot: the pointer. Writes per item: record, index entry, counts; once: the pointer, if it must be
@@ -54,6 +56,8 @@ class QueueZone:
         awake pointer never conflict, nor does an enqueue with a dequeue.
         """
         keys, place = self.place.keys, self.place
+        for item_id, _ in items:
+            _check_id(item_id)
         owner = tr.get(keys.tenant.owner)
         indexed = tr.get(keys.pointer)
         stored = tr.snapshot.get(place.part.item(place.pointer_id))
@@ -64,12 +68,16 @@ class QueueZone:
         stored_item.check_owner(self.layout, owner.value)
         results: list[Enqueued] = []
         added: dict[str, int] = {}
+        new_ids: set[bytes] = set()
         earliest_us = None
         for (item_id, item), found in zip(items, present, strict=True):
             status = _status(found.value, kept.get(item_id), now_us)
+            if item_id in new_ids:
+                status = EnqueueStatus.PRESENT
             results.append(Enqueued(item_id, status))
             if status is not EnqueueStatus.ENQUEUED:
                 continue
+            new_ids.add(item_id)
             vesting_us = now_us + item.delay_us
             stored_item.insert(tr, place, item_id, _record(item, item_id, vesting_us, now_us))
             added[item.kind] = added.get(item.kind, 0) + 1
@@ -116,10 +124,13 @@ class QueueZone:
 
         Raises:
           ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
           NotVested: it is leased, or scheduled for later.
         """
         self._check_lease(lease_us)
-        record = self._read_one(tr, item_id)
+        (record,) = alone(self._held_steps(tr, [(item_id, None)]))
+        if isinstance(record, Outcome):
+            raise _error(record, item_id)
         if record.vesting_us > now_us:
             raise NotVested(item=item_id.hex(), vests_in_ms=(record.vesting_us - now_us) // 1000)
         return lease(tr, self.place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
@@ -135,7 +146,7 @@ class QueueZone:
         )
         return alone(operation).items
 
-    def complete(self, tr: Any, item_id: bytes, *, lease_id: bytes | None = None) -> None:
+    def complete(self, tr: Any, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
         """Delete an item: with its lease because it is done, without because it is cancelled.
 
         Commit it together with the item's effects, and they happen exactly once. See `complete_steps`.
@@ -143,26 +154,27 @@ class QueueZone:
         Raises:
           LeaseLost: somebody else holds it.
           ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
         """
-        _raise_unless_done(alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=0))[0], item_id)
+        _raise_unless_done(alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us))[0], item_id)
 
     def complete_steps(self, tr: Any, held: Sequence[Holding], *, now_us: int) -> Steps[list[Outcome]]:
         """Delete items that are held under the leases given (None: whoever holds them); say how each went.
 
         Reads with conflict: ownership, the records. Writes: records, index entries, counts.
         """
-        records = yield from self._read_steps(tr, held)
+        records = yield from self._held_steps(tr, held)
         removed: dict[str, int] = {}
         outcomes = []
-        for (item_id, lease_id), record in zip(held, records, strict=True):
-            outcome = _outcome(record, lease_id)
-            outcomes.append(outcome)
-            if outcome is Outcome.DONE:
-                assert record is not None
-                stored_item.remove(tr, self.place, item_id, record)
-                removed[record.kind] = removed.get(record.kind, 0) + 1
-                if record.unique_us:
-                    keep_taken(tr, self.place, item_id, now_us + record.unique_us)
+        for (item_id, _), record in zip(held, records, strict=True):
+            if isinstance(record, Outcome):
+                outcomes.append(record)
+                continue
+            outcomes.append(Outcome.DONE)
+            stored_item.remove(tr, self.place, item_id, record)
+            removed[record.kind] = removed.get(record.kind, 0) + 1
+            if record.unique_us:
+                keep_taken(tr, self.place, item_id, now_us + record.unique_us)
         for kind, count in removed.items():
             stored_item.change_count(tr, self.place, kind, -count)
         return outcomes
@@ -173,6 +185,7 @@ class QueueZone:
         Raises:
           LeaseLost: somebody else took it over.
           ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
         """
         _raise_unless_done(
             alone(self.extend_steps(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))[0], item_id
@@ -188,15 +201,18 @@ class QueueZone:
         lease gets shorter.
         """
         self._check_lease(lease_us)
-        records = yield from self._read_steps(tr, held)
-        outcomes = [_outcome(record, lease_id) for (_, lease_id), record in zip(held, records, strict=True)]
+        records = yield from self._held_steps(tr, held)
+        outcomes = []
         earlier = False
-        for (item_id, _), record, outcome in zip(held, records, outcomes, strict=True):
-            if outcome is Outcome.DONE and record is not None:
-                earlier = earlier or now_us + lease_us < record.vesting_us
-                record.lease_us = lease_us
-                record.ran_alone = record.ran_alone or ran_alone
-                stored_item.move(tr, self.place, item_id, record, now_us + lease_us)
+        for (item_id, _), record in zip(held, records, strict=True):
+            if isinstance(record, Outcome):
+                outcomes.append(record)
+                continue
+            outcomes.append(Outcome.DONE)
+            earlier = earlier or now_us + lease_us < record.vesting_us
+            record.lease_us = lease_us
+            record.ran_alone = record.ran_alone or ran_alone
+            stored_item.move(tr, self.place, item_id, record, now_us + lease_us)
         if earlier:
             yield from self.wake_steps(tr, earliest_us=now_us + lease_us, now_us=now_us)
         return outcomes
@@ -217,6 +233,7 @@ class QueueZone:
         Raises:
           LeaseLost: somebody else took it over.
           ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
         """
         operation = self.requeue_steps(
             tr, item_id, lease_id, delay_us=delay_us, now_us=now_us, error_count=error_count, error=error
@@ -239,19 +256,17 @@ class QueueZone:
         Reads with conflict: ownership, record; and to wake the pointer, when the item now vests earlier than its
         lease would have ended, the pointer index. Writes: record, index entry, perhaps the pointer.
         """
-        (record,) = yield from self._read_steps(tr, [(item_id, lease_id)])
-        outcome = _outcome(record, lease_id)
-        if outcome is not Outcome.DONE:
-            return outcome
-        assert record is not None
+        (record,) = yield from self._held_steps(tr, [(item_id, lease_id)])
+        if isinstance(record, Outcome):
+            return record
         earlier = now_us + delay_us < record.vesting_us
         record.lease_id, record.lapse_count, record.ran_alone = b"", 0, False
         if error_count is not None:
-            record.error_count, record.last_error = error_count, error
+            record.error_count, record.last_error = error_count, shortened(error)
         stored_item.move(tr, self.place, item_id, record, now_us + delay_us)
         if earlier:
             yield from self.wake_steps(tr, earliest_us=now_us + delay_us, now_us=now_us)
-        return outcome
+        return Outcome.DONE
 
     def wake_steps(self, tr: Any, *, earliest_us: int, now_us: int) -> Steps[None]:
         """See to it that the pointer vests no later than `earliest_us`; make it if there is none.
@@ -297,18 +312,13 @@ class QueueZone:
         ):
             pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us)
 
-    def _read_steps(self, tr: Any, held: Sequence[Holding]) -> Steps[list[ItemRecord | None]]:
+    def _held_steps(self, tr: Any, held: Sequence[Holding]) -> Steps[list[ItemRecord | Outcome]]:
+        """Read the records of held items with conflict; for one that the caller must not touch, why not."""
         owner = tr.get(self.place.keys.tenant.owner)
         reads = [tr.get(self.place.keys.item(item_id)) for item_id, _ in held]
         yield
         stored_item.check_owner(self.layout, owner.value)
-        return [None if read.value is None else decode(ItemRecord, read.value) for read in reads]
-
-    def _read_one(self, tr: Any, item_id: bytes) -> ItemRecord:
-        (record,) = alone(self._read_steps(tr, [(item_id, None)]))
-        if record is None:
-            raise ItemGone(item=item_id.hex())
-        return record
+        return [_held(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
 
     def _check_lease(self, lease_us: int) -> None:
         maximum_us = self.layout.settings.max_item_lease_ms * 1000
@@ -341,19 +351,32 @@ def _record(item: NewItem, item_id: bytes, vesting_us: int, now_us: int) -> Item
     )
 
 
-def _outcome(record: ItemRecord | None, lease_id: bytes | None) -> Outcome:
-    if record is None:
+def _held(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
+    if value is None:
         return Outcome.GONE
+    record = decode(ItemRecord, value)
+    if record is None:
+        return Outcome.UNREADABLE
     if lease_id is not None and record.lease_id != lease_id:
         return Outcome.LEASE_LOST
-    return Outcome.DONE
+    return record
+
+
+_ERRORS = {Outcome.GONE: ItemGone, Outcome.LEASE_LOST: LeaseLost, Outcome.UNREADABLE: ItemUnreadable}
+
+
+def _error(outcome: Outcome, item_id: bytes) -> QueueError:
+    return _ERRORS[outcome](item=item_id.hex())
 
 
 def _raise_unless_done(outcome: Outcome, item_id: bytes) -> None:
-    if outcome is Outcome.GONE:
-        raise ItemGone(item=item_id.hex())
-    if outcome is Outcome.LEASE_LOST:
-        raise LeaseLost(item=item_id.hex())
+    if outcome is not Outcome.DONE:
+        raise _error(outcome, item_id)
+
+
+def _check_id(item_id: bytes) -> None:
+    if len(item_id) != ID_BYTES:
+        raise BadArgument(argument="item_id", value=item_id, allowed="16 bytes, such as `item_id_of` returns")
 
 
 def _check_count(argument: str, value: int) -> None:

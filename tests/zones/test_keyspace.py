@@ -127,9 +127,7 @@ def test_the_keys_that_a_shard_has_one_of_are_tuples() -> None:
 @given(PRIORITIES, TIMES, IDS)
 @example(0, 0, WORST_ID)
 @example(255, LATEST_US, b"\xff" * 16)
-def test_an_entry_of_a_vesting_index_is_read_back_from_its_key(
-    priority: int, vesting_us: int, item_id: bytes
-) -> None:
+def test_an_entry_of_a_vesting_index_is_read_back_from_its_key(priority: int, vesting_us: int, item_id: bytes) -> None:
     for keys in (ZoneKeys(TenantKeys("a", "u"), "z"), PartKeys(9)):
         key = keys.vest(priority, vesting_us, item_id)
         assert key == keys.prefix + fdb.tuple.pack((VEST, priority, vesting_us, item_id))

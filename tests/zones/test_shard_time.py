@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tests.zones.colliding import Body, collides
 from tests.zones.world import SECOND, World
 from zones.keyspace import TIME_KEY
 from zones.shard_time import ShardClock, Standing, beat
@@ -88,24 +91,17 @@ def test_a_clock_that_steps_back_while_it_watches_starts_to_watch_anew(world: Wo
 
 
 def test_beats_do_not_conflict_with_each_other_and_take_overs_do(world: World) -> None:
-    first, second = new_clock(), new_clock()
-    earlier, later = world.db.create_transaction(), world.db.create_transaction()
-    for tr, clock in ((earlier, first), (later, second)):
-        assert beat(tr, clock, now_us=world.now_us) is Standing.GOOD
-    earlier.commit().wait()
-    later.commit().wait()
+    clocks = first, second = new_clock(), new_clock()
 
+    def beats(clock: ShardClock, expected: Standing) -> Body:
+        def body(tr: Any) -> None:
+            assert beat(tr, clock, now_us=world.now_us) is expected
+
+        return body
+
+    assert not collides(world.db, beats(first, Standing.GOOD), beats(second, Standing.GOOD))
     world.pass_us(HOUR_US)
-    for clock in (first, second):
-        beat_at(world, clock, world.now_us)
+    for clock in clocks:
+        assert beat_at(world, clock, world.now_us) is Standing.WATCHING
     world.pass_us(WATCH_US)
-    earlier, later = world.db.create_transaction(), world.db.create_transaction()
-    for tr, clock in ((earlier, first), (later, second)):
-        assert beat(tr, clock, now_us=world.now_us) is Standing.TAKEN_OVER
-    earlier.commit().wait()
-    try:
-        later.commit().wait()
-    except world.db.errors as error:
-        assert error.code == 1020  # type: ignore[attr-defined]
-    else:
-        raise AssertionError("two took over one time")
+    assert collides(world.db, beats(first, Standing.TAKEN_OVER), beats(second, Standing.TAKEN_OVER))

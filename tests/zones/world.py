@@ -15,7 +15,7 @@ from zones.pointers import PointerRef, scan
 from zones.queue_zone import QueueZone
 from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import ZoneSettings
-from zones.shard import Shard, open_shard
+from zones.shard import open_shard
 from zones.steps import alone, in_step
 from zones.visit import Visit, VisitTerms, visit_steps
 
@@ -137,7 +137,7 @@ class World:
         return None if value is None else decode(ItemRecord, value)
 
     def count(self, zone: QueueZone | None = None) -> dict[str, int]:
-        return self.run(lambda tr: (zone or self.zone).count(tr))
+        return self.run((zone or self.zone).count)
 
     def vested_ids(self) -> list[bytes]:
         """Return the ids that a peek shows, in order."""

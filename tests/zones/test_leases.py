@@ -1,0 +1,283 @@
+"""Leases: an item is hidden while somebody works on it, and only who holds it may say what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.zones.world import LEASE_US, MS, SECOND, World
+from zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
+from zones.items import Outcome
+from zones.records import FORMAT, OwnerRecord, encode
+from zones.settings import TEXT_BYTES_MAX
+from zones.steps import alone
+
+Operation = Callable[[World, bytes, bytes | None], None]
+
+
+def complete(world: World, item_id: bytes, lease_id: bytes | None) -> None:
+    world.run(lambda tr: world.zone.complete(tr, item_id, lease_id=lease_id, now_us=world.now_us))
+
+
+def extend(world: World, item_id: bytes, lease_id: bytes | None, lease_us: int = LEASE_US) -> None:
+    assert lease_id is not None
+    world.run(lambda tr: world.zone.extend_lease(tr, item_id, lease_id, lease_us=lease_us, now_us=world.now_us))
+
+
+def requeue(world: World, item_id: bytes, lease_id: bytes | None, **how: Any) -> None:
+    how = {"delay_us": SECOND} | how
+    world.run(lambda tr: world.zone.requeue(tr, item_id, lease_id, now_us=world.now_us, **how))
+
+
+HOLDERS_OPERATIONS = pytest.mark.parametrize("operation", [complete, extend, requeue])
+
+
+# --- Obtaining a lease ---
+
+
+def test_a_leased_item_is_hidden_until_its_lease_ends(world: World) -> None:
+    item_id = world.enqueue()
+    world.lease(item_id)
+    assert world.vested_ids() == []
+    world.pass_us(LEASE_US - 1)
+    assert world.vested_ids() == []
+    world.pass_us(1)
+    assert world.vested_ids() == [item_id]
+
+
+def test_the_record_says_who_holds_it_and_for_how_long(world: World) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    record = world.record(item_id)
+    assert record is not None
+    assert (record.lease_id, record.lease_us, record.vesting_us) == (lease_id, LEASE_US, world.now_us + LEASE_US)
+
+
+def test_an_item_that_is_leased_or_delayed_cannot_be_leased_and_says_for_how_long(world: World) -> None:
+    leased, delayed = world.enqueue(), world.enqueue(delay_ms=250)
+    world.lease(leased)
+    for item_id, vests_in_ms in ((leased, LEASE_US // MS), (delayed, 250)):
+        with pytest.raises(NotVested) as refused:
+            world.lease(item_id)
+        assert refused.value.fields == {"item": item_id.hex(), "vests_in_ms": vests_in_ms}
+
+
+def test_what_is_not_there_cannot_be_leased(world: World) -> None:
+    with pytest.raises(ItemGone):
+        world.lease(world.new_id())
+
+
+@pytest.mark.parametrize("lease_us", [0, -1, 600_000_001])
+def test_a_lease_of_an_absurd_length_is_refused(world: World, lease_us: int) -> None:
+    item_id = world.enqueue()
+    with pytest.raises(BadArgument):
+        world.lease(item_id, lease_us=lease_us)
+    lease_id = world.lease(item_id)
+    with pytest.raises(BadArgument):
+        extend(world, item_id, lease_id, lease_us)
+
+
+# --- Completing ---
+
+
+def test_a_completed_item_is_gone_and_leaves_nothing_behind(world: World) -> None:
+    item_id = world.enqueue()
+    complete(world, item_id, world.lease(item_id))
+    world.pass_us(LEASE_US)
+    assert world.vested_ids() == []
+    prefix = world.zone.place.keys.prefix
+    assert world.stored(prefix, prefix + b"\xff") == []
+
+
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+def test_without_a_lease_complete_cancels_whoever_holds_the_item(world: World, delay_ms: int) -> None:
+    item_id = world.enqueue(delay_ms=delay_ms)
+    complete(world, item_id, None)
+    assert world.record(item_id) is None
+    held = world.enqueue()
+    lease_id = world.lease(held)
+    complete(world, held, None)
+    with pytest.raises(ItemGone):
+        complete(world, held, lease_id)
+
+
+def test_a_lease_that_ran_out_may_still_complete_what_nobody_took(world: World) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    world.pass_us(10 * LEASE_US)
+    complete(world, item_id, lease_id)
+    assert world.record(item_id) is None
+
+
+@HOLDERS_OPERATIONS
+def test_once_another_took_over_the_first_holder_is_told_that_its_lease_is_lost(
+    world: World, operation: Operation
+) -> None:
+    item_id = world.enqueue()
+    first = world.lease(item_id)
+    world.pass_us(LEASE_US)
+    second = world.lease(item_id)
+    with pytest.raises(LeaseLost):
+        operation(world, item_id, first)
+    operation(world, item_id, second)
+
+
+@HOLDERS_OPERATIONS
+def test_a_lease_that_was_given_back_is_lost(world: World, operation: Operation) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    requeue(world, item_id, lease_id)
+    with pytest.raises(LeaseLost):
+        operation(world, item_id, lease_id)
+
+
+@HOLDERS_OPERATIONS
+def test_what_was_completed_is_gone(world: World, operation: Operation) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    complete(world, item_id, lease_id)
+    with pytest.raises(ItemGone):
+        operation(world, item_id, lease_id)
+
+
+@HOLDERS_OPERATIONS
+def test_what_a_newer_version_wrote_is_left_alone_and_not_called_gone(world: World, operation: Operation) -> None:
+    item_id = world.enqueue()
+    key = world.zone.place.keys.item(item_id)
+    newer = bytes([FORMAT + 1]) + b"what it means only they know"
+    world.set(key, newer)
+    with pytest.raises(ItemUnreadable):
+        operation(world, item_id, world.new_id())
+    with pytest.raises(ItemUnreadable):
+        world.lease(item_id)
+    assert world.run(lambda tr: tr.get(key).value) == newer
+    assert world.count() == {"mail": 1}
+
+
+def test_one_lost_item_never_fails_the_rest_of_a_batch(world: World) -> None:
+    mine, lost, gone = world.enqueue(), world.enqueue(), world.new_id()
+    mine_lease = world.lease(mine)
+    world.lease(lost)
+    held = [(lost, world.new_id()), (gone, world.new_id()), (mine, mine_lease)]
+    expected = [Outcome.LEASE_LOST, Outcome.GONE, Outcome.DONE]
+    extended = world.run(lambda tr: alone(world.zone.extend_steps(tr, held, lease_us=LEASE_US, now_us=world.now_us)))
+    assert extended == expected
+    assert world.run(lambda tr: alone(world.zone.complete_steps(tr, held, now_us=world.now_us))) == expected
+    assert world.record(mine) is None
+    assert world.record(lost) is not None
+    assert world.count() == {"mail": 1}
+
+
+# --- Extending ---
+
+
+def test_an_extended_lease_ends_later(world: World) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    world.pass_us(LEASE_US // 3)
+    extend(world, item_id, lease_id)
+    world.pass_us(LEASE_US - 1)
+    assert world.vested_ids() == []
+    world.pass_us(1)
+    assert world.vested_ids() == [item_id]
+
+
+def test_an_expired_lease_can_be_extended_while_nobody_took_the_item(world: World) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    world.pass_us(5 * LEASE_US)
+    extend(world, item_id, lease_id)
+    assert world.vested_ids() == []
+    record = world.record(item_id)
+    assert record is not None
+    assert record.lapse_count == 0
+
+
+def test_a_shorter_extend_shows_the_item_sooner_and_its_pointer_too(world: World) -> None:
+    item_id = world.enqueue()
+    world.visit()
+    (record,) = [world.record(item_id)]
+    assert record is not None
+    assert world.pointer_delay_us() == LEASE_US
+    extend(world, item_id, record.lease_id, 2 * SECOND)
+    assert world.pointer_delay_us() == 2 * SECOND
+    world.pass_us(2 * SECOND)
+    assert world.vested_ids() == [item_id]
+
+
+# --- Requeueing ---
+
+
+def test_a_requeued_item_vests_again_after_its_delay(world: World) -> None:
+    item_id = world.enqueue()
+    requeue(world, item_id, world.lease(item_id), delay_us=3 * SECOND)
+    world.pass_us(3 * SECOND - 1)
+    assert world.vested_ids() == []
+    world.pass_us(1)
+    assert world.vested_ids() == [item_id]
+
+
+def test_a_failure_is_noted_and_a_mere_give_back_is_not(world: World) -> None:
+    item_id = world.enqueue()
+    requeue(world, item_id, world.lease(item_id), delay_us=0, error_count=2, error="ValueError: no")
+    requeue(world, item_id, world.lease(item_id), delay_us=0)
+    record = world.record(item_id)
+    assert record is not None
+    assert (record.error_count, record.last_error, record.lease_id) == (2, "ValueError: no", b"")
+
+
+@pytest.mark.parametrize("error", ["x" * 200_000, "\U0001f355" * 2_001, "no file \udc80"], ids=["long", "wide", "odd"])
+def test_any_error_text_can_be_stored(world: World, error: str) -> None:
+    """An item whose failure could not be noted would lapse instead, and be taken for one that kills its workers."""
+    item_id = world.enqueue()
+    requeue(world, item_id, world.lease(item_id), error_count=1, error=error)
+    record = world.record(item_id)
+    assert record is not None
+    assert 0 < len(record.last_error.encode()) <= TEXT_BYTES_MAX + 100
+
+
+def test_requeueing_wakes_the_pointer_that_sleeps_until_the_end_of_the_lease(world: World) -> None:
+    item_id = world.enqueue()
+    world.visit()
+    record = world.record(item_id)
+    assert record is not None
+    assert world.pointer_delay_us() == LEASE_US
+    requeue(world, item_id, record.lease_id, delay_us=SECOND)
+    assert world.pointer_delay_us() == SECOND
+
+
+# --- A tenant that is not here ---
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda world, held: world.enqueue(),
+        lambda world, held: world.dequeue(),
+        lambda world, held: world.lease(held[0]),
+        lambda world, held: complete(world, *held),
+        lambda world, held: extend(world, *held),
+        lambda world, held: requeue(world, *held),
+        lambda world, held: world.visit(),
+    ],
+    ids=["enqueue", "dequeue", "obtain_lease", "complete", "extend", "requeue", "visit"],
+)
+def test_every_operation_on_a_tenant_that_moved_says_so_and_changes_nothing(
+    world: World, operation: Callable[[World, tuple[bytes, bytes]], object]
+) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    world.enqueue()
+    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
+    before = world.stored(b"", b"\xff")
+    with pytest.raises(QueueError, match="moved"):
+        operation(world, (item_id, lease_id))
+    assert world.stored(b"", b"\xff") == before
+
+
+def test_a_tenant_whose_ownership_names_this_shard_is_served(world: World) -> None:
+    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(2, world.layout.shard_id)))
+    world.enqueue()
+    assert len(world.dequeue()) == 1
