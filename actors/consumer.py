@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from actors.coordinator import Coordinator
 from actors.handlers import Registry
+from actors.host import Host
 from actors.housekeeping import Housekeeping
 from actors.manager import Manager
 from actors.scanner import Scanner
@@ -38,6 +38,21 @@ class Identity:
         return Presence(self.host, self.pid, kinds, self.started_us, self.started_us)
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What an actor works with: the open shards, handlers and settings, and the time and randomness of its host."""
+
+    shards: Mapping[str, Shard]
+    registry: Registry
+    settings: ConsumerSettings
+    periods: Sequence[Period]
+    clock: Clock
+    random: Random
+
+
+Opening = Callable[[], Opened]  # Crosses to other processes by pickle, and runs in each.
+
+
 def deal_workers(workers: int, managers: int) -> list[list[int]]:
     """Return which workers belong to which manager, evenly."""
     return [list(range(number, workers, managers)) for number in range(managers)]
@@ -60,13 +75,10 @@ class ClockedCoordinator:
 class ScannerLoops:
     """A scanner and its housekeeping, running: what a host wraps as an actor."""
 
-    def __init__(self, host: Any, scanner: Scanner, housekeeping: Callable[[Scanner], Housekeeping]) -> None:
+    def __init__(self, host: Host, scanner: Scanner, housekeeping: Housekeeping) -> None:
         self._scanner = scanner
-        self._housekeeping = housekeeping(scanner)
-        self._tasks = [
-            host.spawn("scanner", scanner.run),
-            host.spawn("housekeeping", self._housekeeping.run),
-        ]
+        self._housekeeping = housekeeping
+        self._tasks = [host.spawn("scanner", scanner.run), host.spawn("housekeeping", housekeeping.run)]
 
     def counts(self) -> dict[str, int]:
         """See `Scanner.counts`."""
@@ -83,19 +95,9 @@ class ScannerLoops:
 class Consumer:
     """A consumer in threads of this process. It starts when made; `stop` drains it."""
 
-    def __init__(
-        self,
-        shards: Mapping[str, Shard],
-        registry: Registry,
-        settings: ConsumerSettings,
-        *,
-        identity: Identity,
-        clock: Clock,
-        random: Random,
-        periods: Sequence[Period] = (),
-        coordinator: ClockedCoordinator | None = None,
-    ) -> None:
-        host = ThreadHost(clock=clock, random=random)
+    def __init__(self, opened: Opened, identity: Identity, coordinator: ClockedCoordinator | None = None) -> None:
+        host = ThreadHost(clock=opened.clock, random=opened.random)
+        shards, registry, settings = opened.shards, opened.registry, opened.settings
         self._settings = settings
         self._workers = [Worker(host, shards, registry, settings, ThreadRunners()) for _ in range(settings.workers)]
         for worker in self._workers:
@@ -114,16 +116,13 @@ class Consumer:
             for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
         ]
         managers = [ThreadRemote(manager, "manager") for manager in self._managers]
-        coordinator_remote = ThreadRemote(coordinator or ClockedCoordinator(clock), "coordinator")
-        self._remotes = [*workers, *managers, coordinator_remote]
-        scanner = Scanner(host, shards, settings, managers, coordinator_remote, consumer=identity.consumer_id.hex())
-        self._loops = ScannerLoops(
-            host,
-            scanner,
-            lambda scanner: Housekeeping(
-                host, shards, identity.consumer_id, identity.presence(registry), periods, scanner.set_fit
-            ),
+        coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator")
+        self._remotes = [*workers, *managers, coordinating]
+        scanner = Scanner(host, shards, settings, managers, coordinating, consumer=identity.consumer_id.hex())
+        housekeeping = Housekeeping(
+            host, shards, identity.consumer_id, identity.presence(registry), opened.periods, scanner.set_fit
         )
+        self._loops = ScannerLoops(host, scanner, housekeeping)
 
     def counts(self) -> dict[str, int]:
         """Return what the consumer has done since it started, summed over its actors."""

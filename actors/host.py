@@ -6,6 +6,7 @@ threads inside a process, and handles that Ray or the process supplies. The simu
 time.
 """
 
+import logging
 from collections.abc import Callable
 from random import Random
 from types import TracebackType
@@ -94,3 +95,11 @@ class Remote(Protocol):
         `error` is `ActorDied`, or what the method raised.
         """
         ...
+
+
+def note_failed_call(log: logging.Logger, actor: str, error: Exception) -> None:
+    """Log that a call failed: quietly if the actor died, which is ordinary; with a traceback if its code is wrong."""
+    if isinstance(error, ActorDied):
+        log.info("%s did not answer: %s", actor, error)
+    else:
+        log.error("%s failed", actor, exc_info=error)

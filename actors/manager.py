@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.crew import Member, deal, room_for_kinds, share_of
 from actors.handlers import Registry
-from actors.host import Host, Remote
+from actors.host import Host, Remote, note_failed_call
 from actors.messages import ItemRef, Report, Served
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
@@ -186,7 +186,7 @@ class Manager:
 
     def _placed(self, number: int, refs: Sequence[ItemRef], report: Report | None, error: Exception | None) -> None:
         if error is not None:
-            log.info("worker %d did not take %d items; they will lapse: %s", number, len(refs), error)
+            note_failed_call(log, f"worker {number}", error)
         with self._lock:
             self._members[number].arrive(refs, report)
             self._changed.notify_all()

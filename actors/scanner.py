@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from actors.host import Host, Remote
+from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
 from actors.selection import batches, select
 from actors.settings import ConsumerSettings
@@ -202,7 +202,7 @@ class Scanner:
 
     def _room_heard(self, number: int, room: int | None, error: Exception | None) -> None:
         if error is not None:
-            log.info("manager %d did not answer: %s", number, error)
+            note_failed_call(log, f"manager {number}", error)
         with self._lock:
             self._calls[number] -= 1
             self._room[number] = room or 0

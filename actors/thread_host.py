@@ -74,8 +74,8 @@ class ThreadRemote:
         """See `Remote`."""
         try:
             self._pool.submit(self._run, method, args, done)
-        except RuntimeError:  # the pool was shut down
-            done(None, ActorDied(method=method))
+        except RuntimeError:  # the pool was shut down; never tell on the caller's thread, which may hold a lock
+            threading.Thread(target=done, args=(None, ActorDied(method=method)), daemon=True).start()
 
     def close(self) -> None:
         """Take no more calls."""
