@@ -40,13 +40,20 @@ STOP_GRACE_S = 10.0
 
 
 class RayRemote:
-    """A Ray actor, called by message."""
+    """A Ray actor, called by message, found by its name.
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
+    Names, not handles: a handle among the arguments of an actor's constructor is an object that must outlive it, or the
+    actor cannot be restarted.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._handle: Any = None
 
     def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
         """See `Remote`. `done` runs on a thread of Ray's."""
+        if self._handle is None:
+            self._handle = ray.get_actor(self._name, NAMESPACE)
         reference = getattr(self._handle, method).remote(*args)
         reference.future().add_done_callback(partial(_tell, method, done))
 
@@ -108,7 +115,7 @@ class WorkerActor:
 class ManagerActor:
     """A `Manager` with a process of its own."""
 
-    def __init__(self, opening: Opening, workers: Sequence[Any], index: int, count: int) -> None:
+    def __init__(self, opening: Opening, workers: Sequence[str], index: int, count: int) -> None:
         opened = opening()
         self._manager = Manager(
             ThreadHost(clock=opened.clock, random=opened.random),
@@ -136,13 +143,7 @@ class ManagerActor:
 class ScannerActor:
     """A `Scanner` and its housekeeping with a process of their own."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        managers: Sequence[Any],
-        coordinator: Any,
-        identity: Identity,
-    ) -> None:
+    def __init__(self, opening: Opening, managers: Sequence[str], identity: Identity) -> None:
         opened = opening()
         host = ThreadHost(clock=opened.clock, random=opened.random)
         scanner = Scanner(
@@ -150,7 +151,7 @@ class ScannerActor:
             opened.shards,
             opened.settings,
             [RayRemote(manager) for manager in managers],
-            RayRemote(coordinator),
+            RayRemote(COORDINATOR),
             consumer=identity.consumer_id.hex(),
         )
         housekeeping = Housekeeping(
@@ -192,20 +193,34 @@ class RayConsumer:
     def __init__(self, opening: Opening, identity: Identity) -> None:
         opened = opening()
         self._settings = opened.settings
-        here = {
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
-            "max_concurrency": CALLS_AT_ONCE,
-        }
-        once = {"name": COORDINATOR, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         settings = opened.settings
-        self._coordinator = _start(CoordinatorActor, once, opened.clock)
-        self._workers = [_start(WorkerActor, here, opening) for _ in range(settings.workers)]
+        node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        stem = identity.consumer_id.hex()
+
+        def start(kind: type, name: str, *args: Any) -> Any:
+            placed = {"scheduling_strategy": node, "max_concurrency": CALLS_AT_ONCE}
+            return _start(kind, {"name": f"{stem}-{name}", **placed}, *args)
+
+        workers, managers = range(settings.workers), range(settings.managers)
+        self._coordinator = _start(
+            CoordinatorActor, {"name": COORDINATOR, "lifetime": "detached", "get_if_exists": True}, opened.clock
+        )
+        self._workers = [start(WorkerActor, f"worker-{number}", opening) for number in workers]
         self._managers = [
-            _start(ManagerActor, here, opening, [self._workers[number] for number in numbers], index, settings.managers)
+            start(
+                ManagerActor,
+                f"manager-{index}",
+                opening,
+                [f"{stem}-worker-{number}" for number in numbers],
+                index,
+                settings.managers,
+            )
             for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
         ]
-        self._scanner = _start(ScannerActor, here, opening, self._managers, self._coordinator, identity)
-        ray.get([actor.counts.remote() for actor in (*self._workers, *self._managers, self._scanner)])
+        ray.get([actor.counts.remote() for actor in (*self._workers, *self._managers)])
+        names = [f"{stem}-manager-{index}" for index in managers]
+        self._scanner = start(ScannerActor, "scanner", opening, names, identity)
+        ray.get(self._scanner.counts.remote())
 
     def pids(self) -> dict[str, list[int]]:
         """Return the process ids of the actors by role. An actor that is being restarted has none."""
@@ -235,7 +250,7 @@ class RayConsumer:
 
 def _start(kind: type, options: dict[str, Any], *args: Any) -> Any:
     actor: Any = ray.remote(kind)
-    return actor.options(num_cpus=0, max_restarts=-1, max_task_retries=0, **options).remote(*args)
+    return actor.options(namespace=NAMESPACE, num_cpus=0, max_restarts=-1, max_task_retries=0, **options).remote(*args)
 
 
 def _answers(references: Sequence[Any], timeout_s: float = 2.0) -> list[Any]:
