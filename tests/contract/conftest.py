@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.clocks import ManualClock
-from zones.engines import Database, open as open_database
+from zones.engines import Database
+from zones.engines import open as open_database
 from zones.engines.clock import Clock
 
 ENGINES = ["memory", "embedded", pytest.param("fdb", marks=pytest.mark.foundationdb)]

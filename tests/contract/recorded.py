@@ -1,9 +1,9 @@
 """Programs with the answers that a real FoundationDB gave, and a machine that runs them on any engine.
 
 `recorded_answers.jsonl.xz` holds one program a line: `{"seed", "style", "steps", "answers"}`. They were recorded on
-FoundationDB 7.3.79 through the official binding at API version 730; a program was kept only if two runs agreed. Each step
-is `[op, transaction, ...]`; the answer at position i belongs to step i, `{"error": code}` is an error. All keys lie below
-a prefix, which is not in the recording; keys and values are hexadecimal.
+FoundationDB 7.3.79 through the official binding at API version 730; a program was kept only if two runs agreed. Each
+step is `[op, transaction, ...]`; the answer at position i belongs to step i, `{"error": code}` is an error. All keys lie
+below a prefix, which is not in the recording; keys and values are hexadecimal.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Machine:
         reader = tr.snapshot if snapshot else tr
         return _pairs(reader.get_range(_key(begin), _key(end), limit=limit, reverse=reverse))
 
-    def get_raw(self, tr: Any, key: str) -> None:
+    def get_raw(self, tr: Any, key: str) -> Any:
         return tr.get(bytes.fromhex(key)).value
 
     def get_range_raw(self, tr: Any, begin: str, end: str, limit: int) -> int:
@@ -184,7 +184,7 @@ class Machine:
     def stamp_of(self, name: str, key: str) -> bool:
         stamp = self._named[name].value
         found = list(self._db.create_transaction().get_range(_key(key), _key(key) + b"\xff"))
-        return found[0].key[-10:] == stamp or found[0].value[:10] == stamp
+        return bool(found[0].key[-10:] == stamp or found[0].value[:10] == stamp)
 
     # --- The store ---
 

@@ -8,7 +8,8 @@ Read in this order:
     database      what a caller meets: the shapes of a database, a transaction and its futures
     errors        what goes wrong, under FoundationDB's numbers
     retry         `transact`, the one retry loop
-    transaction   optimistic transactions step by step, for memory and embedded alike, made of
+    transaction   optimistic transactions step by step, for memory and embedded alike, in layers:
+      lifetime, reading, writing   what ends a transaction; its reads; its writes
       writes        what a transaction has written and not yet committed
       atomics       the atomic operations; pure
       ranges        sets of keys and ranges; pure
@@ -17,8 +18,10 @@ Read in this order:
     commit_log    what recent commits wrote, and who conflicts with it
     memory        the memory engine, on sorted_map, an immutable tree
     embedded      the embedded engine: snapshots and commits on LMDB
-      lmdb_files    opening, growing, forking: one environment per path and process
+      lmdb_files, lmdb_snapshot   LMDB's rules about opening, growing, forking and reading
+      stored_log    the commit log in the store
       group_commit  threads that share one fsync
+      filesystems   where a store must not live
     foundationdb  the official binding, opened
 
 May import: nothing of the project. Time and randomness arrive as arguments.
@@ -66,13 +69,12 @@ def open(url: str, *, clock: Clock, random: random_module.Random) -> Database:
       ValueError: the url names no engine.
     """
     engine, colon, place = url.partition(":")
-    if not colon or engine not in ("memory", "embedded", "fdb") or (engine == "embedded") != bool(place):
-        if engine != "fdb" or not colon:
-            raise ValueError(f"not a store: {url!r}; write memory:, embedded:PATH, or fdb:CLUSTER_FILE")
-    if engine == "memory":
+    if engine == "memory" and colon and not place:
         return MemoryDatabase(url, clock, random)
-    if engine == "embedded":
+    if engine == "embedded" and place:
         return EmbeddedDatabase(url, place, clock, random)
+    if engine != "fdb" or not colon:
+        raise ValueError(f"not a store: {url!r}; write memory:, embedded:PATH, or fdb:CLUSTER_FILE")
     # Imported when chosen: it needs a library that the other engines do without.
     from zones.engines.foundationdb import open_cluster
 

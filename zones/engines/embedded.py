@@ -11,7 +11,7 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ import lmdb
 from zones.engines.clock import Clock
 from zones.engines.commit import CommitRequest, version_stamp
 from zones.engines.commit_log import WINDOW_US
-from zones.engines.database import Limits, Pair
+from zones.engines.database import Limits
 from zones.engines.errors import (
     COMMIT_UNKNOWN_RESULT,
     FUTURE_VERSION,
@@ -30,6 +30,7 @@ from zones.engines.errors import (
 )
 from zones.engines.group_commit import GroupCommit, QueuedCommit
 from zones.engines.lmdb_files import LmdbFiles
+from zones.engines.lmdb_snapshot import EMPTY_KEY, LmdbSnapshot
 from zones.engines.options import TRANSACTION_BYTES_MAX
 from zones.engines.stored_log import StoredLog, start_log
 from zones.engines.transaction import Transaction
@@ -41,8 +42,6 @@ LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_b
 # A snapshot that its transaction neither uses nor ends is ended so long after its window has closed: then no
 # read that began within the window can still be under way on another thread.
 GRACE_US: Final = 1_000_000
-
-_EMPTY_KEY: Final = b"empty"  # Where `meta` keeps the value of the empty key.
 
 
 class EmbeddedDatabase:
@@ -84,24 +83,23 @@ class EmbeddedStore:
         self.files = LmdbFiles(path)
         self.log = StoredLog(self.files.log)
         self.group = GroupCommit(self._commit_all)
-        self._open: dict[int, weakref.ref[EmbeddedSnapshot]] = {}
+        self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._opened_count = 0
         self._start_log(clock)
 
     # --- For transactions ---
 
-    def snapshot(self, clock: Clock) -> EmbeddedSnapshot:
+    def snapshot(self, clock: Clock) -> LmdbSnapshot:
         """Return the newest snapshot."""
         now_us = clock.now_us()
         if self._open:
             self.end_forgotten(now_us)
-        snapshot = EmbeddedSnapshot(self, self.files.begin_read(), now_us)
         self._opened_count = serial = self._opened_count + 1
+        snapshot = LmdbSnapshot(self.files, self.log, now_us, partial(self._open.pop, serial, None))
         self._open[serial] = weakref.ref(snapshot)
-        snapshot.serial = serial
         return snapshot
 
-    def snapshot_at(self, clock: Clock, version: int) -> EmbeddedSnapshot:
+    def snapshot_at(self, clock: Clock, version: int) -> LmdbSnapshot:
         """Return the newest snapshot if that is of `version`: LMDB opens no older ones (1007)."""
         snapshot = self.snapshot(clock)
         newest = snapshot.version()
@@ -118,10 +116,6 @@ class EmbeddedStore:
     def change_token(self) -> int:
         """Return the number of LMDB's last commit."""
         return self.files.last_transaction()
-
-    def forget_snapshot(self, serial: int) -> None:
-        """Drop a snapshot that was closed."""
-        self._open.pop(serial, None)
 
     def end_forgotten(self, now_us: int) -> None:
         """End the snapshots that have outlived their window, so that nobody's forgotten transaction pins pages."""
@@ -238,17 +232,17 @@ class EmbeddedStore:
             if key:
                 txn.delete(key)
             else:
-                txn.delete(_EMPTY_KEY, db=self.files.meta)
+                txn.delete(EMPTY_KEY, db=self.files.meta)
         if values:
             if not values[0][0]:
-                txn.put(_EMPTY_KEY, values[0][1], db=self.files.meta)
+                txn.put(EMPTY_KEY, values[0][1], db=self.files.meta)
                 values = values[1:]
             # In key order through one cursor: LMDB then finds most places on the page it has at hand.
             txn.cursor().putmulti(values)
 
     def _clear_range(self, txn: Any, begin: bytes, end: bytes) -> None:
         if not begin:
-            txn.delete(_EMPTY_KEY, db=self.files.meta)
+            txn.delete(EMPTY_KEY, db=self.files.meta)
         cursor = txn.cursor()
         found = cursor.set_range(begin) if begin else cursor.first()
         while found and cursor.key() < end:
@@ -256,7 +250,7 @@ class EmbeddedStore:
             found = cursor.delete() and bool(cursor.key())
 
     def _stored(self, txn: Any, key: bytes) -> bytes | None:
-        value: bytes | None = txn.get(key) if key else txn.get(_EMPTY_KEY, db=self.files.meta)
+        value: bytes | None = txn.get(key) if key else txn.get(EMPTY_KEY, db=self.files.meta)
         return value
 
     def _start_log(self, clock: Clock) -> None:
@@ -298,101 +292,6 @@ class EmbeddedStore:
         self.watches = Watches()
         self.files.close_inherited()
 
-
-class EmbeddedSnapshot:
-    """An LMDB read transaction."""
-
-    __slots__ = ("__weakref__", "_store", "_txn", "get", "opened_us", "serial")
-
-    errors: tuple[type[Exception], ...] = (lmdb.Error,)
-
-    def __init__(self, store: EmbeddedStore, txn: Any, opened_us: int) -> None:
-        self._store = store
-        self._txn = txn
-        self.opened_us = opened_us
-        self.serial = 0
-        self.get = txn.get  # LMDB's own method: a read goes through nothing else.
-
-    def explain(self, key: bytes, error: Exception) -> bytes | None:
-        """Return what `get` should have: it refuses the empty key, and everything once the snapshot has ended."""
-        if isinstance(error, lmdb.BadValsizeError):
-            try:
-                value: bytes | None = None if key else self._txn.get(_EMPTY_KEY, db=self._store.files.meta)
-            except lmdb.Error as ended:
-                raise self._reason(ended) from None
-            return value
-        raise self._reason(error)
-
-    def version(self) -> int:
-        """Return the version of the last commit in it."""
-        try:
-            return self._store.log.version(self._txn)
-        except lmdb.Error as error:
-            raise self._reason(error) from None
-
-    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
-        """Yield the pairs of [begin, end) in order."""
-        try:
-            yield from self._scan_back(begin, end) if reverse else self._scan(begin, end)
-        except lmdb.Error as error:
-            raise self._reason(error) from None
-
-    def close(self) -> None:
-        """End the LMDB transaction."""
-        self._store.forget_snapshot(self.serial)
-        txn, self._txn = self._txn, _ENDED
-        self.get = _ENDED.get
-        txn.abort()
-
-    def _scan(self, begin: bytes, end: bytes) -> Iterator[Pair]:
-        cursor = self._txn.cursor()
-        if begin:
-            found = cursor.set_range(begin)
-        else:
-            yield from self._empty_key()
-            found = cursor.first()
-        if found:
-            for pair in cursor.iternext():
-                if pair[0] >= end:
-                    return
-                yield pair
-
-    def _scan_back(self, begin: bytes, end: bytes) -> Iterator[Pair]:
-        cursor = self._txn.cursor()
-        if cursor.prev() if cursor.set_range(end) else cursor.last():
-            for pair in cursor.iterprev():
-                if pair[0] < begin:
-                    return
-                yield pair
-        if not begin:
-            yield from self._empty_key()
-
-    def _empty_key(self) -> Iterator[Pair]:
-        value = self._txn.get(_EMPTY_KEY, db=self._store.files.meta)
-        if value is not None:
-            yield b"", value
-
-    def _reason(self, error: Exception) -> StoreError:
-        # What LMDB says of a transaction that has ended: by its window, a growth of the map, a fork, a closing.
-        if type(error) in (lmdb.Error, lmdb.BadTxnError, lmdb.InvalidParameterError, lmdb.BadRslotError):
-            return StoreError(TRANSACTION_TOO_OLD)
-        return self._store.files.unavailable(error)
-
-
-class _Ended:
-    """Stands in for the LMDB transaction of a snapshot that has ended."""
-
-    def get(self, *_: object, **__: object) -> bytes | None:
-        raise lmdb.Error("the snapshot has ended")
-
-    cursor = get
-    id = get
-
-    def abort(self) -> None:
-        """Do nothing."""
-
-
-_ENDED: Any = _Ended()
 
 # --- One store per path and process ---
 

@@ -122,6 +122,7 @@ class StoreUnavailable(StoreError):
 
     @property
     def description(self) -> str:
+        """The reason, in a constant sentence."""
         return f"store unavailable: {self.reason}"
 
     def __str__(self) -> str:

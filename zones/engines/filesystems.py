@@ -7,8 +7,33 @@ from typing import Final
 
 # Memory maps and locks of one machine are not seen by the others that mount these.
 NETWORK: Final = frozenset(
-    "9p afs beegfs ceph cifs coda fuse.ceph fuse.glusterfs fuse.s3fs fuse.sshfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 "
-    "ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs virtiofs".split()
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "fuse.ceph",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "virtiofs",
+    }
 )
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 

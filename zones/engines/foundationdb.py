@@ -6,6 +6,9 @@ needs FoundationDB's client library (`libfdb_c`), which other engines do without
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +21,7 @@ from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreUnavailable
 
 API_VERSION: Final = 730
 LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=10_000_000)
+_LIBRARY: Final = "libfdb_c.dylib" if sys.platform == "darwin" else "libfdb_c.so"
 REACH_MS: Final = 5_000  # How long `open` waits for a cluster to answer at all.
 
 _opened: dict[str, FoundationDatabase] = {}
@@ -62,6 +66,14 @@ def open_cluster(url: str, cluster_file: str) -> FoundationDatabase:
 
 
 def _load_client() -> None:
+    # Looked for here first, because the binding says so only with a bare Exception, in the middle of its import.
+    if not _client_library_found():
+        raise StoreUnavailable(
+            "FoundationDB's client library is missing",
+            remedy="Install the package foundationdb-clients (7.3 or later) from "
+            "https://github.com/apple/foundationdb/releases; it brings libfdb_c.",
+            library=_LIBRARY,
+        )
     try:
         fdb.api_version(API_VERSION)
     except RuntimeError as error:
@@ -71,13 +83,18 @@ def _load_client() -> None:
             api_version=API_VERSION,
             cause=str(error),
         ) from error
-    except Exception as error:  # noqa: BLE001 - the binding raises a bare Exception when the library is missing
-        raise StoreUnavailable(
-            "FoundationDB's client library is missing",
-            remedy="Install the package foundationdb-clients (7.3 or later) from "
-            "https://github.com/apple/foundationdb/releases; it brings libfdb_c.",
-            cause=str(error),
-        ) from error
+
+
+def _client_library_found() -> bool:
+    """Whether the library is in one of the places where the binding looks for it."""
+    beside = Path(fdb.__file__).with_name(_LIBRARY)
+    if beside.exists() or beside.with_name(f"{_LIBRARY}.pth").exists():
+        return True
+    try:
+        ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return ctypes.util.find_library("fdb_c") is not None
+    return True
 
 
 def _connect(cluster_file: str) -> Any:

@@ -1,8 +1,8 @@
 """One LMDB environment: opening, growing, forking, closing, and the errors that name the remedy.
 
-LMDB's rules, kept here: a file is opened once per process; a write transaction begins and ends on one thread; a map that
-another process has grown must be adopted before anything else works; and an environment must not be carried over a
-fork. Transactions open across a growth or a fork end, and whoever reads through them learns 1007.
+LMDB's rules, kept here: a file is opened once per process; a map that another process has grown must be adopted
+before anything else works; and an environment must not be carried over a fork. Transactions open across a growth or a
+fork end, and whoever reads through them learns 1007.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class LmdbFiles:
     def close_inherited(self) -> None:
         """Close the copy that a fork left in the child; the next transaction opens anew.
 
-        Only after the parent has ended its read transactions: LMDB lets a child that ends its copies unpin the parent's.
+        Only after the parent has ended its read transactions: a child that ends its copies would unpin the parent's.
         """
         self._lock = threading.RLock()
         if self._env is not None:

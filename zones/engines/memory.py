@@ -61,7 +61,7 @@ class MemoryStore:
         self.watches = Watches()
         self._lock = threading.Lock()
         self._newest: tuple[int, sorted_map.Root] = (version, sorted_map.EMPTY)
-        self._versions = deque([self._newest], maxlen=VERSIONS_MAX)
+        self._versions: deque[tuple[int, sorted_map.Root]] = deque([self._newest], maxlen=VERSIONS_MAX)
         self._log: deque[LogEntry] = deque()
         self._floor = 0  # The newest version that the log has forgotten.
 

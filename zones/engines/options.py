@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zones.engines.errors import CLIENT_INVALID_OPERATION, INVALID_OPTION_VALUE
 
@@ -20,12 +20,37 @@ _INT_MAX: Final = 2**31 - 1
 
 # About clusters, networks, priorities and logs: nothing that an engine on one machine could do differently.
 WITHOUT_EFFECT: Final = frozenset(
-    "causal_write_risky causal_read_risky causal_read_disable automatic_idempotency idempotency_id "
-    "read_priority_low read_priority_normal read_priority_high read_server_side_cache_enable "
-    "read_server_side_cache_disable priority_batch priority_system_immediate durability_datacenter durability_risky "
-    "debug_transaction_identifier log_transaction transaction_logging_max_field_length server_request_tracing "
-    "lock_aware read_lock_aware first_in_batch report_conflicting_keys tag auto_throttle_tag span_parent "
-    "expensive_clear_cost_estimation_enable use_grv_cache include_port_in_address use_provisional_proxies".split()
+    {
+        "causal_write_risky",
+        "causal_read_risky",
+        "causal_read_disable",
+        "automatic_idempotency",
+        "idempotency_id",
+        "read_priority_low",
+        "read_priority_normal",
+        "read_priority_high",
+        "read_server_side_cache_enable",
+        "read_server_side_cache_disable",
+        "priority_batch",
+        "priority_system_immediate",
+        "durability_datacenter",
+        "durability_risky",
+        "debug_transaction_identifier",
+        "log_transaction",
+        "transaction_logging_max_field_length",
+        "server_request_tracing",
+        "lock_aware",
+        "read_lock_aware",
+        "first_in_batch",
+        "report_conflicting_keys",
+        "tag",
+        "auto_throttle_tag",
+        "span_parent",
+        "expensive_clear_cost_estimation_enable",
+        "use_grv_cache",
+        "include_port_in_address",
+        "use_provisional_proxies",
+    }
 )
 
 
@@ -90,7 +115,7 @@ class TransactionOptions:
             return _accept
         raise AttributeError(name)
 
-    def _checked(self, valid: bool, **fields: object) -> bool:
+    def _checked(self, valid: bool, **fields: Any) -> bool:
         if not valid:
             self._transaction.defer(INVALID_OPTION_VALUE, **fields)
         return valid

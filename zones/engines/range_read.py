@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from zones.engines.database import KeyValue, StreamingMode
 from zones.engines.errors import StoreError
-from zones.engines.futures import FailedValue, Value
+from zones.engines.futures import Done, FailedValue, Value
+from zones.engines.ranges import KEYS_BEGIN, KEYS_END
 
 if TYPE_CHECKING:
-    from zones.engines.transaction import Transaction
-
-KEYS_BEGIN = b""
-KEYS_END = b"\xff"  # Keys from here on are FoundationDB's own.
+    from zones.engines.reading import Reading
 
 
 class SnapshotReads:
@@ -21,7 +19,7 @@ class SnapshotReads:
 
     __slots__ = ("_transaction",)
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Reading) -> None:
         self._transaction = transaction
 
     def get(self, key: bytes) -> Value | FailedValue:
@@ -39,7 +37,7 @@ class SnapshotReads:
         """Read the pairs of [begin, end); no reason to conflict."""
         return RangeRead(self._transaction, begin, end, limit, reverse, streaming_mode, True)
 
-    def get_read_version(self) -> object:
+    def get_read_version(self) -> Done[int]:
         """Return a future of the transaction's read version."""
         return self._transaction.get_read_version()
 
@@ -65,7 +63,7 @@ class RangeRead:
 
     def __init__(
         self,
-        transaction: Transaction,
+        transaction: Reading,
         begin: bytes | None,
         end: bytes | None,
         limit: int,

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import Final
 
 Range = tuple[bytes, bytes]
+
+KEYS_BEGIN: Final = b""
+KEYS_END: Final = b"\xff"  # Keys from here on are FoundationDB's own.
+
+# What FoundationDB's client counts for a conflict range beside its two ends.
+_RANGE_BYTES: Final = 24
 
 
 class KeySet:
@@ -32,6 +39,15 @@ class KeySet:
             self.points.add(begin)
         else:
             self.ranges.append((begin, end))
+
+    def size_bytes(self) -> int:
+        """Return what FoundationDB would count for these keys as conflict ranges of a transaction."""
+        points = self.points
+        # A point is the range from the key to the key and a zero byte.
+        size_bytes = 2 * sum(map(len, points)) + (_RANGE_BYTES + 1) * len(points)
+        if self.ranges:
+            size_bytes += sum(len(begin) + len(end) + _RANGE_BYTES for begin, end in self.ranges)
+        return size_bytes
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
@@ -68,7 +84,7 @@ def any_overlap(these: list[Range], those: list[Range]) -> bool:
     if len(these) > len(those):
         these, those = those, these
     for begin, end in these:
-        # The last of `those` that begins before this one ends is the only one that can reach furthest into it.
+        # Of `those` that begin before this one ends, the last reaches furthest.
         index = bisect_left(those, (end,)) - 1
         if index >= 0 and those[index][1] > begin:
             return True

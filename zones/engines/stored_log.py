@@ -92,6 +92,7 @@ class StoredLog:
         if self._since_pruned < PRUNE_EVERY:
             return
         most = max(PRUNE_MAX, 2 * self._since_pruned)
+        self._since_pruned = 0
         cursor = txn.cursor(self._db)
         if txn.stat(self._db)["entries"] > ENTRIES_MAX:
             keep_from = _key(self.last)
@@ -99,7 +100,6 @@ class StoredLog:
             keep_from = cursor.key()
         else:
             return
-        self._since_pruned = 0
         found = cursor.first()
         while found and most and cursor.key() < keep_from:
             found = cursor.delete() and bool(cursor.key())

@@ -1,8 +1,8 @@
 """Futures that a commit makes ready: watches, and versionstamps.
 
-A watch is ready once the value of its key differs from what its transaction saw. Within this process the commit
-that changes it fires it; for changes by other processes whoever asks (`is_ready`, `wait`) looks, cheaply: only if anything
-was committed since the last look. Nothing runs in the background.
+A watch is ready once the value of its key differs from what its transaction saw. Within this process the commit that
+changes it fires it; for changes by other processes whoever asks (`is_ready`, `wait`) looks, and only if anything was
+committed since the last look. Nothing runs in the background.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from zones.engines.errors import TRANSACTION_CANCELLED, StoreError
 from zones.engines.ranges import Range
 
 if TYPE_CHECKING:
-    from zones.engines.clock import Clock
     from zones.engines.commit import Store
-    from zones.engines.transaction import Transaction
+    from zones.engines.lifetime import Lifetime
 
 POLL_US: Final = 2_000  # How soon a waiting watch notices another process's commit.
 
@@ -98,7 +97,7 @@ class Watch(_Waiting):
 
     __slots__ = ("_clock", "_looked", "_store", "_transaction", "key", "seen")
 
-    def __init__(self, transaction: Transaction, key: bytes, seen: bytes | None) -> None:
+    def __init__(self, transaction: Lifetime, key: bytes, seen: bytes | None) -> None:
         super().__init__()
         self.key = key
         self.seen = seen
@@ -108,14 +107,14 @@ class Watch(_Waiting):
         self._store: Store | None = None
         self._looked: int | None = None
 
-    def written(self, value: bytes | None) -> None:
-        """Fire if `value` is news."""
-        if not self._ready and value != self.seen:
+    def written(self, key: bytes, value: bytes | None) -> None:
+        """Fire if `value` of `key` is news."""
+        if not self._ready and key == self.key and value != self.seen:
             self._settle()
 
-    def changed(self) -> None:
-        """Fire: the value is about to become something else, or nobody can say."""
-        if not self._ready:
+    def touched(self, key: bytes) -> None:
+        """Fire if it is about `key`: its value becomes something that nobody knows yet."""
+        if not self._ready and key == self.key:
             self._settle()
 
     def arm(self, store: Store) -> None:
@@ -134,7 +133,7 @@ class Watch(_Waiting):
         token = self._store.change_token()
         if token != self._looked:
             self._looked = token
-            self.written(self._present_value(self._store))
+            self.written(self.key, self._present_value(self._store))
         return self._ready
 
     def block_until_ready(self) -> None:
@@ -190,6 +189,6 @@ class Watches:
             for key in [key for key, watches in self._by_key.items() if not watches]:
                 del self._by_key[key]
         for watch, value in fired:
-            watch.written(value)
+            watch.written(watch.key, value)
             if watch._ready:
                 self._by_key.get(watch.key, set()).discard(watch)

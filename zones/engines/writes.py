@@ -17,7 +17,8 @@ from zones.engines.errors import CLIENT_INVALID_OPERATION, StoreError
 from zones.engines.ranges import KeySet, Range, any_overlap, covers, gaps, merge
 
 STAMP_BYTES: Final = 10
-_OFFSET_BYTES: Final = 4
+_WRITE_BYTES: Final = 53  # What FoundationDB's client counts for a write beside its bytes: mutation and conflict range.
+OFFSET_BYTES: Final = 4  # Little-endian, at the end of a stamped key or value: where the stamp goes.
 
 
 class Template(NamedTuple):
@@ -37,8 +38,8 @@ class Template(NamedTuple):
         Raises:
           StoreError: 2000 if the stamp would not lie within the bytes.
         """
-        text, offset = raw[:-_OFFSET_BYTES], int.from_bytes(raw[-_OFFSET_BYTES:], "little")
-        if len(raw) < _OFFSET_BYTES or offset + STAMP_BYTES > len(text):
+        text, offset = raw[:-OFFSET_BYTES], int.from_bytes(raw[-OFFSET_BYTES:], "little")
+        if len(raw) < OFFSET_BYTES or offset + STAMP_BYTES > len(text):
             raise StoreError(CLIENT_INVALID_OPERATION, offset=offset, bytes=len(text))
         return cls(text, offset)
 
@@ -83,7 +84,17 @@ class Mutations(NamedTuple):
 class Writes:
     """The writes of one transaction, and the keys that they conflict on."""
 
-    __slots__ = ("_keys", "conflicts", "entries", "ranges", "silent", "stamped_keys", "unreadable_keys", "quiet_ranges")
+    __slots__ = (
+        "_keys",
+        "_waiting_bytes",
+        "conflicts",
+        "entries",
+        "quiet_ranges",
+        "ranges",
+        "silent",
+        "stamped_keys",
+        "unreadable",
+    )
 
     def __init__(self) -> None:
         self.entries: dict[bytes, Entry] = {}
@@ -96,8 +107,9 @@ class Writes:
         self.quiet_ranges: bool = False
         """Whether some cleared range has no write conflict; the others are then in `conflicts`."""
         self.stamped_keys: dict[bytes, tuple[Template, bytes, bool]] = {}
-        self.unreadable_keys = KeySet()
+        self.unreadable = KeySet()
         self._keys: list[bytes] = []
+        self._waiting_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.ranges or self.conflicts or self.stamped_keys)
@@ -112,25 +124,28 @@ class Writes:
             self.silent.add(key)
         self.entries[key] = entry
         if entry is None:
-            self.unreadable_keys.points.discard(key)
+            self.unreadable.points.discard(key)
 
     def update(self, key: bytes, operation: Atomic, param: bytes, *, conflicting: bool) -> None:
         """Apply an atomic operation, now if the value before it is this transaction's own."""
         entries = self.entries
+        self._waiting_bytes += len(param)
         if key in entries:
             entry = entries[key]
-            if type(entry) is Waiting:
+            if isinstance(entry, Waiting):
                 entry.push(operation, param)
                 if conflicting:
                     self.silent.discard(key)
             else:
-                self.put(key, operation(entry, param), conflicting=conflicting)  # type: ignore[arg-type]
+                self.put(key, operation(entry, param), conflicting=conflicting)
         elif self.ranges and covers(self.ranges, key):
             self.put(key, operation(None, param), conflicting=conflicting)
         else:
             waiting = Waiting()
             waiting.append((operation, param))
-            self.put(key, waiting, conflicting=conflicting)
+            entries[key] = waiting
+            if not conflicting:
+                self.silent.add(key)
 
     def clear_range(self, begin: bytes, end: bytes, *, conflicting: bool) -> None:
         """Clear [begin, end), begin < end, and forget what was written in it before."""
@@ -150,22 +165,23 @@ class Writes:
         self.ranges = merge([*self.ranges, (begin, end)])
         for raw in [raw for raw in self.stamped_keys if begin <= raw < end]:
             del self.stamped_keys[raw]
-        if self.unreadable_keys:
-            still = [gap for taken in self.unreadable_keys.ranges for gap in gaps(*taken, [(begin, end)])]
-            points = (key for key in self.unreadable_keys.points if not begin <= key < end)
-            self.unreadable_keys = KeySet(points, still)
+        if self.unreadable.points or self.unreadable.ranges:
+            still = [gap for taken in self.unreadable.ranges for gap in gaps(*taken, [(begin, end)])]
+            points = (key for key in self.unreadable.points if not begin <= key < end)
+            self.unreadable = KeySet(points, still)
 
     def put_stamped_value(self, key: bytes, raw: bytes, *, conflicting: bool) -> None:
         """Set `key` to a value that receives the commit's versionstamp; the key is unreadable until then."""
         self.put(key, Waiting(Template.parse(raw)), conflicting=conflicting)
-        self.unreadable_keys.points.add(key)
+        self._waiting_bytes += len(raw)
+        self.unreadable.points.add(key)
 
     def put_stamped_key(self, raw: bytes, value: bytes, *, conflicting: bool) -> None:
         """Set a key that receives the commit's versionstamp; all keys it may become are unreadable until then."""
         template = Template.parse(raw)
         self.stamped_keys[raw] = (template, value, conflicting)
         first, last = (template.stamped(filler * STAMP_BYTES) for filler in (b"\x00", b"\xff"))
-        self.unreadable_keys.add_range(first, last + b"\x00")
+        self.unreadable.add_range(first, last + b"\x00")
 
     # --- Reading ---
 
@@ -179,7 +195,7 @@ class Writes:
 
     def is_unreadable(self, begin: bytes, end: bytes) -> bool:
         """Whether a key in [begin, end) depends on a versionstamp that does not exist yet."""
-        unreadable = self.unreadable_keys
+        unreadable = self.unreadable
         if any(begin <= key < end for key in unreadable.points):
             return True
         return any_overlap(merge(unreadable.ranges), [(begin, end)])
@@ -241,19 +257,25 @@ class Writes:
     # --- Committing ---
 
     def size_bytes(self) -> int:
-        """Return the size that FoundationDB would count for these writes, near enough."""
-        total = 0
+        """Return the size that FoundationDB would count for these writes."""
+        total = self.size_bytes_at_most() - self._waiting_bytes
         for entry in self.entries.values():
-            if type(entry) is bytes:
-                total += len(entry)
-            elif entry is not None:
-                total += sum(len(param) for _, param in entry)  # type: ignore[misc]
-        # Each write is a mutation of 28 bytes and a conflict range of 24 bytes, whose two ends are the key.
-        total += 3 * sum(map(len, self.entries)) + 53 * len(self.entries)
-        total += sum(2 * (len(begin) + len(end)) + 52 for begin, end in self.ranges)
-        total += sum(2 * len(key) + 25 for key in self.conflicts.points)
-        total += sum(len(begin) + len(end) + 24 for begin, end in self.conflicts.ranges)
-        return total + sum(3 * len(raw) + len(value) + 53 for raw, (_, value, _) in self.stamped_keys.items())
+            if type(entry) is Waiting:
+                total += sum(len(param) for _, param in entry) - len(entry)
+                total += len(entry.template.text) if entry.template else 0
+        return total
+
+    def size_bytes_at_most(self) -> int:
+        """Return at least that, sooner: parameters of atomic operations count even where they were overwritten."""
+        entries = self.entries
+        # A write counts its key and value, and its conflict range the key twice.
+        total = 3 * sum(map(len, entries)) + sum(map(len, filter(None, entries.values()))) + _WRITE_BYTES * len(entries)
+        total += self._waiting_bytes + self.conflicts.size_bytes()
+        for begin, end in self.ranges:
+            total += 2 * (len(begin) + len(end)) + _WRITE_BYTES
+        for raw, (_, value, _) in self.stamped_keys.items():
+            total += 3 * len(raw) + len(value) + _WRITE_BYTES
+        return total
 
     def conflict_keys(self, stamp: bytes) -> tuple[frozenset[bytes], list[Range]]:
         """Return what these writes conflict on: points, and merged ranges."""
@@ -268,14 +290,18 @@ class Writes:
         """Return what to do to the store, given a reader of its present values and this commit's versionstamp."""
         cleared: list[bytes] = []
         values: list[tuple[bytes, bytes]] = []
-        for key, entry in sorted(self.entries.items()):
-            if type(entry) is Waiting:
+        for pair in sorted(self.entries.items()):
+            key, entry = pair
+            if type(entry) is bytes:
+                values.append(pair)  # type: ignore[arg-type]
+                continue
+            if isinstance(entry, Waiting):
                 template = entry.template
-                entry = entry.apply(template.stamped(stamp) if template else stored(key))
+                entry = entry.apply(stored(key) if template is None else template.stamped(stamp))
             if entry is None:
                 cleared.append(key)
             else:
-                values.append((key, entry))  # type: ignore[arg-type]
+                values.append((key, entry))
         if self.stamped_keys:
             final = dict(values)
             final.update((template.stamped(stamp), value) for template, value, _ in self.stamped_keys.values())

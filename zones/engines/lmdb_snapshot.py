@@ -1,0 +1,113 @@
+"""A snapshot of an embedded store: an LMDB read transaction, and what it says once it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import lmdb
+
+from zones.engines.database import Pair
+from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
+from zones.engines.lmdb_files import LmdbFiles
+from zones.engines.stored_log import StoredLog
+
+EMPTY_KEY: Final = b"empty"  # Where `meta` keeps the value of the empty key, which LMDB does not take.
+
+
+class LmdbSnapshot:
+    """An LMDB read transaction."""
+
+    __slots__ = ("__weakref__", "_ended", "_files", "_log", "_txn", "get", "opened_us")
+
+    errors: tuple[type[Exception], ...] = (lmdb.Error,)
+
+    def __init__(self, files: LmdbFiles, log: StoredLog, opened_us: int, ended: Callable[[], object]) -> None:
+        """Open the newest; `ended` is called once when it ends, unless it is dropped before."""
+        txn = files.begin_read()
+        self._files = files
+        self._log = log
+        self._txn: Any = txn
+        self._ended = ended
+        self.opened_us = opened_us
+        self.get: Callable[[bytes], bytes | None]
+        self.get = txn.get  # LMDB's own method: a read goes through nothing else.
+
+    def explain(self, key: bytes, error: Exception) -> bytes | None:
+        """Return what `get` should have: it refuses the empty key, and everything once the snapshot has ended."""
+        if isinstance(error, lmdb.BadValsizeError):
+            try:
+                value: bytes | None = None if key else self._txn.get(EMPTY_KEY, db=self._files.meta)
+            except lmdb.Error as ended:
+                raise self._reason(ended) from None
+            return value
+        raise self._reason(error)
+
+    def version(self) -> int:
+        """Return the version of the last commit in it."""
+        try:
+            return self._log.version(self._txn)
+        except lmdb.Error as error:
+            raise self._reason(error) from None
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
+        """Yield the pairs of [begin, end) in order."""
+        try:
+            yield from self._scan_back(begin, end) if reverse else self._scan(begin, end)
+        except lmdb.Error as error:
+            raise self._reason(error) from None
+
+    def close(self) -> None:
+        """End the LMDB transaction."""
+        txn, self._txn = self._txn, _ENDED
+        self.get = _ENDED.get
+        if txn is not _ENDED:
+            txn.abort()
+            self._ended()
+
+    def _scan(self, begin: bytes, end: bytes) -> Iterator[Pair]:
+        cursor = self._txn.cursor()
+        if begin:
+            found = cursor.set_range(begin)
+        else:
+            yield from self._empty_key()
+            found = cursor.first()
+        if found:
+            for pair in cursor.iternext():
+                if pair[0] >= end:
+                    return
+                yield pair
+
+    def _scan_back(self, begin: bytes, end: bytes) -> Iterator[Pair]:
+        cursor = self._txn.cursor()
+        if cursor.prev() if cursor.set_range(end) else cursor.last():
+            for pair in cursor.iterprev():
+                if pair[0] < begin:
+                    return
+                yield pair
+        if not begin:
+            yield from self._empty_key()
+
+    def _empty_key(self) -> Iterator[Pair]:
+        value = self._txn.get(EMPTY_KEY, db=self._files.meta)
+        if value is not None:
+            yield b"", value
+
+    def _reason(self, error: Exception) -> StoreError:
+        # What LMDB says of a transaction that has ended: by its window, a growth of the map, a fork, a closing.
+        if type(error) in (lmdb.Error, lmdb.BadTxnError, lmdb.InvalidParameterError, lmdb.BadRslotError):
+            return StoreError(TRANSACTION_TOO_OLD)
+        return self._files.unavailable(error)
+
+
+class _Ended:
+    """Stands in for the LMDB transaction of a snapshot that has ended."""
+
+    def get(self, *_: object, **__: object) -> bytes | None:
+        raise lmdb.Error("the snapshot has ended")
+
+    cursor = get
+    id = get
+
+
+_ENDED: Any = _Ended()
