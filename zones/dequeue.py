@@ -63,13 +63,18 @@ class Room:
 class Dequeued(NamedTuple):
     """What a dequeue took, and what it saw.
 
-    `left`: the best fit among vested entries that it did not take, None if it took all it saw.
-    `resume`: where the next dequeue goes on behind what cannot run; empty: at the front.
+    `left`: the best fit among vested entries that it did not take, None if it took all that has vested.
+    `first`: of every priority the first entry that has not vested, the leases just taken included, by priority; of the
+    whole index unless `left` is FULL or RUNS.
+    `resume`, `passed`: where the next dequeue goes on behind what cannot run (empty: at the front), and the best fit
+    among what lies before.
     """
 
     items: list[LeasedItem]
     left: Fit | None
+    first: list[IndexEntry]
     resume: bytes
+    passed: Fit
     buried: int
     unreadable: int
 
@@ -84,6 +89,7 @@ def dequeue_steps(
     lease_us: int,
     now_us: int,
     resume: bytes = b"",
+    passed: Fit = Fit.UNKNOWN,
 ) -> Steps[Dequeued]:
     """Lease up to `items_max` vested items that `room` admits, in (priority, vesting time) order.
 
@@ -94,29 +100,39 @@ def dequeue_steps(
     items and their index entries. Conflicts with no enqueue.
     """
     owner = tr.get(place.keys.tenant.owner)
-    picked, left, resume = yield from _pick_steps(tr, place, room, items_max, now_us, resume)
-    reads = [tr.get(place.keys.item(entry.id)) for entry, _ in picked]
-    yield
-    stored_item.check_owner(place.layout, owner.value)
+    search = _Search(place, room, now_us=now_us, resume=resume, passed=passed)
     lapses_max = place.layout.settings.lapses_before_alone
     items: list[LeasedItem] = []
     buried = unreadable = 0
-    for (entry, kind), read in zip(picked, reads, strict=True):
-        record = None if read.value is None else decode(ItemRecord, read.value)
-        if record is None and read.value is not None:
-            unreadable += 1
-        elif record is None or (record.priority, record.vesting_us) != entry[:2]:
-            _clear_dangling(tr, place, entry)
-        elif record.lease_id and record.ran_alone:
-            bury(tr, place, entry.id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
-            buried += 1
-        elif items and (items[-1].alone or record.lapse_count + bool(record.lease_id) >= lapses_max):
-            left = Fit.RUNS
-        else:
-            items.append(lease(tr, place, entry.id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us))
-            continue
-        room.give_back(kind)
-    return Dequeued(items, left, resume, buried, unreadable)
+    postponed = False
+    while True:
+        picked = yield from search.pick_steps(tr, items_max - len(items))
+        reads = [tr.get(place.keys.item(entry.id)) for entry, _ in picked]
+        yield
+        stored_item.check_owner(place.layout, owner.value)
+        unreadable_before = unreadable
+        for (entry, kind), read in zip(picked, reads, strict=True):
+            record = None if read.value is None else decode(ItemRecord, read.value)
+            if record is None and read.value is not None:
+                unreadable += 1
+                search.pass_over(Fit.UNKNOWN)
+            elif record is None or (record.priority, record.vesting_us) != entry[:2]:
+                _clear_dangling(tr, place, entry)
+            elif record.lease_id and record.ran_alone:
+                bury(tr, place, entry.id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
+                buried += 1
+            elif items and (items[-1].alone or record.lapse_count + bool(record.lease_id) >= lapses_max):
+                postponed = True
+            else:
+                items.append(lease(tr, place, entry.id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us))
+                search.unvested.append(IndexEntry(entry.priority, now_us + lease_us, entry.id))
+                continue
+            room.give_back(kind)
+        if search.ended or unreadable == unreadable_before:
+            break
+    left = Fit.RUNS if postponed or search.stopped_short else search.left
+    first = _first_of_each(search.unvested)
+    return Dequeued(items, left, first, search.resume, search.passed, buried, unreadable)
 
 
 LAPSED_ALONE = "its worker died or stalled while it ran this item alone"
@@ -136,38 +152,106 @@ def lease(
     return LeasedItem(item_id, record, record.lapse_count >= place.layout.settings.lapses_before_alone)
 
 
-def _pick_steps(
-    tr: Any, place: Place, room: Room, items_max: int, now_us: int, resume: bytes
-) -> Steps[tuple[list[tuple[IndexEntry, str]], Fit | None, bytes]]:
-    """Choose entries whose kinds can run: from the front, then from `resume`. Takes their room."""
-    picked: list[tuple[IndexEntry, str]] = []
-    left: Fit | None = None
+class _Search:
+    """A search of the vesting index for what can run: through a window at its front, then one from `resume` on.
 
-    def enough(entry: IndexEntry, value: bytes) -> bool:
-        nonlocal left
-        if len(picked) >= items_max:
-            return True
-        kind = value.decode()
-        fit = room.fit(kind)
-        if fit is Fit.RUNS:
-            room.take(kind)
-            picked.append((entry, kind))
-        else:
-            left = fit if left is None else max(left, fit)
-        return False
+    `left`: the best fit among vested entries that it passed over. `unvested`: of every priority that it went through,
+    the first entry that has not vested. `stopped_short`: it stopped in front of an entry because it had found enough.
+    `ended`: there is nothing more to look at this time.
+    """
 
-    begin = b""
-    while True:
-        stopped_at = yield from read_vested(
-            tr, place.keys, now_us=now_us, keys_max=WINDOW_KEYS, first_read=items_max + 1, begin=begin, enough=enough
-        )
-        if stopped_at is None:
-            return picked, left, b""
-        if len(picked) >= items_max:
-            return picked, Fit.RUNS, resume
-        if begin:
-            return picked, max(left or Fit.FULL, Fit.FULL), stopped_at
-        begin = max(stopped_at, resume)
+    __slots__ = ("_begin", "_gap", "_keys_left", "_now_us", "_place", "_room", "_second",
+                 "ended", "left", "passed", "resume", "stopped_short", "unvested")  # fmt: skip
+
+    def __init__(self, place: Place, room: Room, *, now_us: int, resume: bytes, passed: Fit) -> None:
+        self._place = place
+        self._room = room
+        self._now_us = now_us
+        self._begin = b""
+        self._keys_left = WINDOW_KEYS
+        self._second = False  # in the second window
+        self._gap = False  # there are entries between the two windows that nobody looks at this time
+        self.resume = resume
+        self.passed = passed
+        self.left: Fit | None = None
+        self.unvested: list[IndexEntry] = []
+        self.stopped_short = False
+        self.ended = False
+
+    def pick_steps(self, tr: Any, count: int) -> Steps[list[tuple[IndexEntry, str]]]:
+        """Choose up to `count` entries that can run, from where the search stands; take their room."""
+        picked: list[tuple[IndexEntry, str]] = []
+
+        def enough(entry: IndexEntry, value: bytes) -> bool:
+            if len(picked) >= count:
+                return True
+            self._keys_left -= 1
+            kind = value.decode()
+            fit = self._room.fit(kind)
+            if fit is Fit.RUNS:
+                self._room.take(kind)
+                picked.append((entry, kind))
+            else:
+                self.pass_over(fit)
+            return False
+
+        while True:
+            reading = yield from read_vested(
+                tr,
+                self._place.keys,
+                now_us=self._now_us,
+                keys_max=self._keys_left,
+                first_read=min(count, WINDOW_KEYS) + 1,
+                begin=self._begin,
+                enough=enough,
+            )
+            self.unvested += reading.unvested
+            self.stopped_short = reading.stopped_at is not None and len(picked) >= count
+            if reading.stopped_at is None:
+                self._end_at_the_end()
+            elif self.stopped_short:
+                self._begin = reading.stopped_at
+            elif self._second:
+                self._end_at(reading.stopped_at)
+            else:
+                self._begin_second_window(reading.stopped_at)
+                continue
+            return picked
+
+    def pass_over(self, fit: Fit) -> None:
+        """Note a vested entry that is not taken."""
+        self.left = fit if self.left is None else max(self.left, fit)
+        if self._second:
+            self.passed = max(self.passed, fit)
+
+    def _begin_second_window(self, stopped_at: bytes) -> None:
+        self._second = True
+        self._keys_left = WINDOW_KEYS
+        self._gap = self.resume > stopped_at
+        self._begin = max(stopped_at, self.resume)
+        if not self._gap:
+            self.passed = Fit.UNKNOWN
+
+    def _end_at_the_end(self) -> None:
+        """Start at the front next time. What the visits since the last start passed over is left."""
+        self.ended = True
+        if self._gap:
+            self.pass_over(self.passed)
+        self.resume, self.passed = b"", Fit.UNKNOWN
+
+    def _end_at(self, stopped_at: bytes) -> None:
+        """Go on from here next time, and soon: nobody knows what comes."""
+        self.ended = True
+        self.resume = stopped_at
+        self.left = max(self.left or Fit.FULL, Fit.FULL)
+
+
+def _first_of_each(entries: list[IndexEntry]) -> list[IndexEntry]:
+    """Return the first entry of every priority among `entries`, by priority."""
+    first: dict[int, IndexEntry] = {}
+    for entry in entries:
+        first[entry.priority] = min(entry, first.get(entry.priority, entry))
+    return [first[priority] for priority in sorted(first)]
 
 
 def _clear_dangling(tr: Any, place: Place, entry: IndexEntry) -> None:

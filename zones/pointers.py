@@ -31,10 +31,12 @@ def scan(
     """Read up to `ids_max` vested pointers of a part in order, and where to go on (None: that was all).
 
     Reads index keys only, by snapshot; conflicts with nothing (QuiCK section 6: "the peek only scans entries of the
-    vesting time index").
+    vesting time index"). A pointer that has a second, dangling entry comes once: a batch of visits may hold at most
+    one of each.
     """
     entries, stopped_at = yield from collect_vested(tr, part, now_us=now_us, keys_max=ids_max, begin=begin)
-    return [PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in entries], stopped_at
+    refs = {entry.id: PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in reversed(entries)}
+    return list(reversed(refs.values())), stopped_at
 
 
 def earliest_vesting_us(tr: Any, part: PartKeys) -> Steps[int | None]:

@@ -56,6 +56,7 @@ class PointerRecord(msgspec.Struct, array_like=True):
     lease_us: int = 0
     error_count: int = 0
     resume: bytes = b""  # where in the zone's vesting index the last visit stopped short, see `QueueZone.dequeue`
+    passed: int = 0  # the best `Fit` among the entries that `resume` passes over
     priority: int = 100
     weight: int | None = None
     session: bytes | None = None

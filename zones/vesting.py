@@ -4,13 +4,24 @@ The index is ordered by priority first, so what has vested is not one range but 
 at the first key of a priority that has not vested they seek to the next priority, and so on to the end.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from zones.keyspace import PRIORITY_MAX, IndexEntry, QueueKeys
 from zones.steps import Steps
 
 WANT_ALL = -2  # StreamingMode.want_all: a batch is read whole; the default fetches in small steps.
+
+
+class Reading(NamedTuple):
+    """How far a reading of what has vested got.
+
+    `stopped_at`: where to go on, or None if it came to the end of the index.
+    `unvested`: the first entry that has not vested, of each priority that it passed.
+    """
+
+    stopped_at: bytes | None
+    unvested: list[IndexEntry]
 
 
 def read_vested(
@@ -22,36 +33,40 @@ def read_vested(
     first_read: int,
     enough: Callable[[IndexEntry, bytes], bool],
     begin: bytes = b"",
-) -> Steps[bytes | None]:
+) -> Steps[Reading]:
     """Show `enough` the vested entries and their values in order, from `begin` or from the front.
 
-    Stops after `keys_max` entries, or at the entry for which `enough` is true. Returns where to go on (that entry
-    included), or None if it showed all that has vested. `first_read` keys are asked for at first, four times as many
-    in every further read: most zones are small. Snapshot reads only; conflicts with nothing.
+    Stops after `keys_max` entries, or at the entry for which `enough` is true; it goes on with that one. `first_read`
+    keys are asked for at first, four times as many in every further read: most zones are small. Snapshot reads only;
+    conflicts with nothing.
     """
     begin = begin or keys.vest_priority(0)
     end = keys.vest_end()
+    unvested: list[IndexEntry] = []
     left = keys_max
     size = first_read
     while left > 0:
-        size = min(size, left)
         sent = tr.snapshot.get_range(begin, end, limit=size, streaming_mode=WANT_ALL)
         yield
         rows = list(sent)
+        skipping = -1
         for row in rows:
             entry = keys.entry(row.key)
+            if entry.priority == skipping:
+                continue
             if entry.vesting_us > now_us:
-                begin = keys.vest_priority(entry.priority + 1)
-                break
-            if enough(entry, row.value):
-                return row.key  # type: ignore[no-any-return]
-            left -= 1
-            begin = row.key + b"\x00"
-        else:
-            if len(rows) < size:
-                return None
+                skipping = entry.priority
+                unvested.append(entry)
+                begin = keys.vest_priority(skipping + 1)
+            elif left == 0 or enough(entry, row.value):
+                return Reading(row.key, unvested)
+            else:
+                left -= 1
+                begin = row.key + b"\x00"
+        if len(rows) < size:
+            return Reading(None, unvested)
         size *= 4
-    return begin
+    return Reading(begin, unvested)
 
 
 def collect_vested(
@@ -64,26 +79,37 @@ def collect_vested(
         entries.append(entry)
         return False
 
-    stopped_at = yield from read_vested(
+    reading = yield from read_vested(
         tr, keys, now_us=now_us, keys_max=keys_max, first_read=keys_max, enough=collect, begin=begin
     )
-    return entries, stopped_at
+    return entries, reading.stopped_at
 
 
 def read_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[IndexEntry]]:
-    """Read the first entry of every priority that has one.
-
-    Reads with conflict, and the conflict ranges are the point: per priority the range up to its first key, the gaps
-    between priorities and the tail. Whoever inserts an entry that is the first of its priority conflicts.
-    """
+    """Read the first entry of every priority that has one; see `conflict_before_first` for the conflicts."""
     first: list[IndexEntry] = []
     priority = 0
     while priority <= PRIORITY_MAX:
-        rows = tr.get_range(keys.vest_priority(priority), keys.vest_end(), limit=1, streaming_mode=WANT_ALL)
+        rows = tr.snapshot.get_range(keys.vest_priority(priority), keys.vest_end(), limit=1, streaming_mode=WANT_ALL)
         yield
         row = next(iter(rows), None)
         if row is None:
             break
         first.append(keys.entry(row.key))
         priority = first[-1].priority + 1
+    conflict_before_first(tr, keys, first)
     return first
+
+
+def conflict_before_first(tr: Any, keys: QueueKeys, first: Sequence[IndexEntry]) -> None:
+    """Declare read conflicts around `first`, the first entry of every priority that has one, by priority.
+
+    The ranges are the point: per priority the range up to its first key, the gaps between priorities, and the tail.
+    Whoever inserts an entry that is the first of its priority conflicts; whoever takes one of `first` away does not,
+    since nothing has to happen earlier because of that.
+    """
+    begin = keys.vest_priority(0)
+    for entry in first:
+        tr.add_read_conflict_range(begin, keys.vest(*entry))
+        begin = keys.vest_priority(entry.priority + 1)
+    tr.add_read_conflict_range(begin, keys.vest_end())

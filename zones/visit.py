@@ -6,7 +6,8 @@ transaction of its own, and its visit then runs under that lease.
 
 Where a pointer goes after a visit:
     items are left that can run      to now: behind every other vested pointer
-    only items that cannot run       for `throttle_delay`, or `pause_recheck` if nobody here knows their kinds
+    items at their kinds' limits     for `throttle_delay`
+    only items of unknown kinds      until the first of the others vests, `pause_recheck` at most
     only delayed and leased items    to sleep until the first of them vests, `max_sleep` at most
     nothing                          to sleep until `min_inactive` has passed, and then it is deleted
 """
@@ -24,7 +25,7 @@ from zones.pointers import PointerRef
 from zones.records import PointerRecord, decode
 from zones.settings import ZoneSettings
 from zones.steps import Steps
-from zones.vesting import read_first_of_each_priority
+from zones.vesting import conflict_before_first
 
 
 class Found(Enum):
@@ -64,10 +65,11 @@ class VisitTerms:
 def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: VisitTerms) -> Steps[Visit]:
     """Lease the pointer, dequeue from its zone, and requeue or delete it.
 
-    Reads with conflict: the pointer, ownership, the records of the items taken; before a sleep: the whole vesting
-    index by skip-scan; before a deletion: the pointer index and the whole item range. Writes: the pointer and its
-    index entry, the items and theirs; before a sleep: a declared write conflict on the pointer index key, so that a
-    concurrent enqueue of another priority sees the sleep.
+    Reads with conflict: the pointer, ownership, the records of the items taken; before a sleep: the vesting index up
+    to the first entry of every priority, or all of it if there is something in it that nobody here can run; before a
+    deletion: the pointer index and the whole item range. Writes: the pointer and its index entry, the items and
+    theirs; before a sleep: a declared write conflict on the pointer index key, so that a concurrent enqueue of another
+    priority sees the sleep.
     """
     part = layout.parts[ref.part]
     stored = tr.get(part.item(ref.id))
@@ -91,6 +93,7 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         lease_us=terms.lease_us,
         now_us=terms.now_us,
         resume=pointer.resume,
+        passed=Fit(pointer.passed),
     )
     found = yield from _requeue_steps(tr, place, pointer, dequeued, terms)
     return Visit(ref, found, place, dequeued.items, dequeued.buried, dequeued.unreadable)
@@ -111,42 +114,38 @@ def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us
     return True
 
 
-def delay_after(
-    dequeued: Dequeued,
-    first_vesting_us: int | None,
-    *,
-    last_active_us: int,
-    terms: VisitTerms,
-    settings: ZoneSettings,
-) -> int | None:
-    """Return for how long to requeue a pointer after a visit, in microseconds, or None to delete it.
-
-    `first_vesting_us` is the earliest vesting time that is left in the zone, None if it is empty.
-    """
+def delay_after(dequeued: Dequeued, *, last_active_us: int, terms: VisitTerms, settings: ZoneSettings) -> int | None:
+    """Return for how long to requeue a pointer after a visit, in microseconds, or None to delete it."""
+    sleep_us_max = settings.max_sleep_ms * 1000
+    next_us = min((entry.vesting_us - terms.now_us for entry in dequeued.first), default=None)
     if dequeued.left is Fit.RUNS:
         return 0
     if dequeued.left is Fit.FULL:
         return terms.throttle_delay_us
     if dequeued.left is Fit.UNKNOWN:
-        return terms.pause_recheck_us
-    if first_vesting_us is None:
+        # What vests next may be of another kind; but that it vests is no reason to look more often than at a limit.
+        wait_us = terms.pause_recheck_us if next_us is None else max(next_us, terms.throttle_delay_us)
+        return min(wait_us, terms.pause_recheck_us, sleep_us_max)
+    if next_us is None:
         inactive_us = terms.now_us - last_active_us
         if inactive_us >= settings.min_inactive_ms * 1000:
             return None
-        return min(settings.min_inactive_ms * 1000 - inactive_us, settings.max_sleep_ms * 1000)
-    return max(0, min(first_vesting_us - terms.now_us, settings.max_sleep_ms * 1000))
+        return min(settings.min_inactive_ms * 1000 - inactive_us, sleep_us_max)
+    return min(next_us, sleep_us_max)
 
 
 def _requeue_steps(
     tr: Any, place: Place, pointer: PointerRecord, dequeued: Dequeued, terms: VisitTerms
 ) -> Steps[Found]:
-    first_us = None
     settings = place.layout.settings
-    if dequeued.left is not Fit.RUNS:
-        first = yield from read_first_of_each_priority(tr, place.keys)
-        first_us = min((entry.vesting_us for entry in first), default=None)
-    delay_us = delay_after(dequeued, first_us, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
+    delay_us = delay_after(dequeued, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
+    if dequeued.left is None:
+        conflict_before_first(tr, place.keys, dequeued.first)
+    elif dequeued.left is Fit.UNKNOWN:
+        # What can run may be enqueued behind what cannot, at this moment, by one who still finds the pointer awake.
+        tr.add_read_conflict_range(place.keys.vest_priority(0), place.keys.vest_end())
     if delay_us is None:
+        yield  # The other visits of the batch write before this one reads: what is written has to be sorted only once.
         indexed = tr.get(place.keys.pointer)
         begin, end = place.keys.item_range()
         rows = tr.get_range(begin, end, limit=1)
@@ -155,10 +154,10 @@ def _requeue_steps(
             pointers.delete(tr, place, pointer)
             return Found.DELETED
         delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
-    if first_us is not None or dequeued.left is Fit.RUNS:
+    if dequeued.left is not None or dequeued.first:
         pointer.last_active_us = terms.now_us
     pointer.lease_id, pointer.lease_us = b"", 0
-    pointer.resume = dequeued.resume
+    pointer.resume, pointer.passed = dequeued.resume, int(dequeued.passed)
     pointers.move(tr, place.part, place.pointer_id, pointer, terms.now_us + delay_us)
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer)

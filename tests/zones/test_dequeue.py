@@ -1,0 +1,309 @@
+"""Dequeue: peek and lease in one transaction, in order, of what the caller can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.zones.world import ALICE, LEASE_US, SECOND, World
+from zones.dequeue import Fit, Room
+from zones.errors import BadArgument
+from zones.items import LeasedItem, new_item
+from zones.queue_zone import QueueZone
+from zones.records import FORMAT
+from zones.steps import alone
+
+
+def ids(world: World, count: int, kind: str = "mail") -> list[bytes]:
+    """Enqueue items that vest one after the other."""
+    enqueued = []
+    for _ in range(count):
+        enqueued.append(world.enqueue(kind))
+        world.pass_us(1)
+    return enqueued
+
+
+def test_dequeue_leases_what_has_vested_by_priority_and_vesting_time(world: World) -> None:
+    low = world.enqueue(priority=200)
+    first, second = ids(world, 2)
+    world.enqueue(delay_ms=1_000)
+    high = world.enqueue(priority=0)
+    leased = world.dequeue()
+    assert [item.id for item in leased] == [high, first, second, low]
+    assert {item.record.vesting_us for item in leased} == {world.now_us + LEASE_US}
+    assert world.dequeue() == []
+
+
+def test_all_items_of_a_dequeue_share_its_lease(world: World) -> None:
+    ids(world, 2)
+    lease_id = world.new_id()
+    room = Room(10, {"mail": 10})
+    leased = world.run(
+        lambda tr: world.zone.dequeue(tr, room=room, lease_id=lease_id, lease_us=SECOND, now_us=world.now_us)
+    )
+    assert [item.record.lease_id for item in leased] == [lease_id] * 2
+
+
+def test_dequeue_takes_no_more_than_it_was_asked_for_and_goes_on_from_there(world: World) -> None:
+    enqueued = ids(world, 5)
+    assert [item.id for item in world.dequeue(2)] == enqueued[:2]
+    assert [item.id for item in world.dequeue(2)] == enqueued[2:4]
+    assert [item.id for item in world.dequeue(2)] == enqueued[4:]
+
+
+def test_an_item_whose_lease_ran_out_is_dequeued_again(world: World) -> None:
+    (item_id,) = ids(world, 1)
+    world.dequeue()
+    world.pass_us(LEASE_US - 1)
+    assert world.dequeue() == []
+    world.pass_us(1)
+    assert [item.id for item in world.dequeue()] == [item_id]
+
+
+def test_a_lease_of_an_absurd_length_is_refused(world: World) -> None:
+    with pytest.raises(BadArgument):
+        world.run(
+            lambda tr: world.zone.dequeue(tr, room=Room(1, {}), lease_id=b"l" * 16, lease_us=0, now_us=world.now_us)
+        )
+
+
+# --- Kinds ---
+
+
+def test_only_kinds_that_the_caller_knows_are_dequeued(world: World) -> None:
+    unknown, known = world.enqueue("fax"), world.enqueue("mail")
+    dequeued = world.dequeued(kinds={"mail": 10})
+    assert [item.id for item in dequeued.items] == [known]
+    assert dequeued.left is Fit.UNKNOWN
+    assert world.vested_ids() == [unknown]
+
+
+def test_a_kind_is_dequeued_only_as_often_as_it_may_run(world: World) -> None:
+    mails = ids(world, 3, "mail")
+    (index,) = ids(world, 1, "index")
+    dequeued = world.dequeued(kinds={"mail": 2, "index": 5})
+    assert [item.id for item in dequeued.items] == [*mails[:2], index]
+    assert dequeued.left is Fit.FULL
+
+
+def test_nothing_is_left_when_all_that_vested_was_taken(world: World) -> None:
+    ids(world, 3)
+    world.enqueue(delay_ms=5)
+    assert world.dequeued(3).left is None
+
+
+def test_more_of_what_can_run_is_left_when_the_caller_wanted_no_more(world: World) -> None:
+    ids(world, 4)
+    assert world.dequeued(3).left is Fit.RUNS
+
+
+def test_one_room_serves_several_zones_and_shrinks_with_each_item(world: World) -> None:
+    zones = [world.zone_of(ALICE, name) for name in ("a", "b", "c")]
+    for zone in zones:
+        world.enqueue(zone=zone)
+    room = Room(2, {"mail": 10})
+
+    def take_from(tr: Any, zone: QueueZone) -> int:
+        return len(zone.dequeue(tr, room=room, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us))
+
+    taken = world.run(lambda tr: [take_from(tr, zone) for zone in zones])
+    assert taken == [1, 1, 0]
+    assert room.fit("mail") is Fit.FULL
+    assert room.fit("fax") is Fit.UNKNOWN
+
+
+# --- What cannot run never stands in front of what can ---
+
+
+def enqueue_many(world: World, kind: str, count: int) -> None:
+    world.enqueue_all([new_item(kind) for _ in range(count)])
+    world.pass_us(1)
+
+
+@pytest.mark.parametrize("in_front", [1, 511, 512, 513, 1_024, 1_700])
+@pytest.mark.parametrize("kinds", [{"mail": 9}, {"mail": 9, "fax": 0}], ids=["unknown", "full"])
+def test_an_item_is_found_behind_any_number_that_cannot_run(world: World, in_front: int, kinds: dict[str, int]) -> None:
+    enqueue_many(world, "fax", in_front)
+    (wanted,) = ids(world, 1)
+    resume, dequeues = b"", 0
+    found: list[LeasedItem] = []
+    while not found:
+        dequeued = world.dequeued(kinds=kinds, resume=resume)
+        resume, found = dequeued.resume, dequeued.items
+        dequeues += 1
+        assert found or dequeued.left is Fit.FULL, "it must ask again soon while there is more to look at"
+    assert [item.id for item in found] == [wanted]
+    assert dequeues <= 1 + in_front // 512
+
+
+def test_a_dequeue_that_came_to_the_end_starts_again_at_the_front(world: World) -> None:
+    enqueue_many(world, "fax", 1_100)
+    first = world.dequeued()
+    assert first.resume != b""
+    second = world.dequeued(resume=first.resume)
+    assert (second.resume, second.left) == (b"", Fit.UNKNOWN)
+
+
+def test_the_front_is_looked_at_every_time_wherever_the_last_dequeue_stopped(world: World) -> None:
+    enqueue_many(world, "fax", 1_100)
+    resume = world.dequeued().resume
+    urgent = world.enqueue(priority=0)
+    assert [item.id for item in world.dequeued(resume=resume).items] == [urgent]
+
+
+def test_records_that_a_newer_version_wrote_do_not_stand_in_front_of_others(world: World) -> None:
+    """They are as many as a dequeue takes: leaving them alone must not mean taking nothing."""
+    unreadable = ids(world, 20)
+    for item_id in unreadable:
+        world.set(world.zone.place.keys.item(item_id), bytes([FORMAT + 1]))
+    readable = ids(world, 3)
+    dequeued = world.dequeued(items_max=2)
+    assert [item.id for item in dequeued.items] == readable[:2]
+    assert dequeued.unreadable == 20
+    assert dequeued.left is Fit.RUNS
+    dequeued = world.dequeued(items_max=2)
+    assert [item.id for item in dequeued.items] == readable[2:]
+    assert dequeued.left is Fit.UNKNOWN
+
+
+def test_records_that_cannot_be_read_use_none_of_the_room(world: World) -> None:
+    (unreadable,) = ids(world, 1)
+    world.set(world.zone.place.keys.item(unreadable), bytes([FORMAT + 1]))
+    (readable,) = ids(world, 1)
+    assert [item.id for item in world.dequeue(1, {"mail": 1})] == [readable]
+
+
+# --- Damage ---
+
+
+def test_an_index_entry_that_leads_nowhere_is_cleared_and_passed_over(world: World) -> None:
+    keys = world.zone.place.keys
+    gone = keys.vest(100, world.now_us - 1, world.new_id())
+    world.set(gone, b"mail")
+    (item_id,) = ids(world, 1)
+    assert [item.id for item in world.dequeue()] == [item_id]
+    assert world.run(lambda tr: tr.get(gone).value) is None
+
+
+def test_an_index_entry_that_disagrees_with_its_record_is_cleared(world: World) -> None:
+    (item_id,) = ids(world, 1)
+    keys = world.zone.place.keys
+    other = keys.vest(0, world.now_us - 7, item_id)
+    world.set(other, b"mail")
+    assert [item.id for item in world.dequeue()] == [item_id], "once, not twice"
+    assert world.run(lambda tr: tr.get(other).value) is None
+
+
+# --- Lapses ---
+
+
+def lapse(world: World, items_max: int = 100) -> list[bytes]:
+    """Dequeue, let the worker die, and return what it held."""
+    held = world.dequeue(items_max)
+    world.pass_us(LEASE_US)
+    return [item.id for item in held]
+
+
+def lapses(world: World, item_id: bytes) -> int:
+    record = world.record(item_id)
+    assert record is not None
+    return record.lapse_count
+
+
+def test_an_item_that_is_dequeued_though_its_lease_was_never_given_back_has_lapsed(world: World) -> None:
+    (item_id,) = ids(world, 1)
+    assert lapse(world) == [item_id]
+    assert lapses(world, item_id) == 0
+    assert lapse(world) == [item_id]
+    assert lapses(world, item_id) == 1
+    assert world.dequeue()[0].record.error_count == 0, "lapses are counted apart from errors"
+
+
+def test_an_orderly_give_back_forgets_the_lapses(world: World) -> None:
+    (item_id,) = ids(world, 1)
+    lapse(world)
+    lapse(world)
+    (held,) = world.dequeue()
+    assert lapses(world, item_id) == 2
+    world.run(lambda tr: world.zone.requeue(tr, item_id, held.record.lease_id, delay_us=0, now_us=world.now_us))
+    assert lapses(world, item_id) == 0
+    assert not world.dequeue()[0].alone
+
+
+def lapse_until_alone(world: World, item_id: bytes) -> None:
+    for _ in range(world.layout.settings.lapses_before_alone):
+        assert item_id in lapse(world)
+
+
+def test_an_item_that_lapsed_several_times_is_dequeued_alone(world: World) -> None:
+    (poison,) = ids(world, 1)
+    lapse_until_alone(world, poison)
+    others = ids(world, 3)
+    (held,) = world.dequeue()
+    assert held.id == poison
+    assert held.alone
+    assert [item.id for item in world.dequeue()] == others
+
+
+def test_an_item_to_run_alone_waits_while_others_are_taken_and_says_there_is_more(world: World) -> None:
+    (poison,) = ids(world, 1)
+    lapse_until_alone(world, poison)
+    urgent = world.enqueue(priority=0)
+    room = Room(10, {"mail": 10})
+    dequeued = world.dequeued()
+    assert [item.id for item in dequeued.items] == [urgent]
+    assert dequeued.left is Fit.RUNS
+    assert room.fit("mail") is Fit.RUNS
+    assert [item.id for item in world.dequeue()] == [poison]
+
+
+def note_that_it_runs_alone(world: World, item_id: bytes, lease_id: bytes) -> None:
+    world.run(
+        lambda tr: alone(
+            world.zone.extend_steps(tr, [(item_id, lease_id)], lease_us=LEASE_US, now_us=world.now_us, ran_alone=True)
+        )
+    )
+
+
+def test_however_often_it_lapses_beside_others_it_is_not_buried(world: World) -> None:
+    """It was dequeued alone, but its worker never came to run it with nothing beside it."""
+    (poison,) = ids(world, 1)
+    for _ in range(10):
+        assert lapse(world) == [poison]
+    assert world.record(poison) is not None
+
+
+def test_an_item_that_lapses_while_it_ran_alone_is_buried_with_its_payload(world: World) -> None:
+    payload = bytes(100_000)
+    poison = world.enqueue(payload=payload)
+    world.pass_us(1)
+    lapse_until_alone(world, poison)
+    (held,) = world.dequeue()
+    note_that_it_runs_alone(world, poison, held.record.lease_id)
+    world.pass_us(LEASE_US)
+    (innocent,) = ids(world, 1)
+    dequeued = world.dequeued()
+    assert [item.id for item in dequeued.items] == [innocent]
+    assert dequeued.buried == 1
+    assert world.record(poison) is None
+    assert world.count() == {"mail": 1}
+
+
+def test_an_item_that_finished_alone_after_all_is_completed_like_any_other(world: World) -> None:
+    (poison,) = ids(world, 1)
+    lapse_until_alone(world, poison)
+    (held,) = world.dequeue()
+    note_that_it_runs_alone(world, poison, held.record.lease_id)
+    world.run(lambda tr: world.zone.complete(tr, poison, lease_id=held.record.lease_id, now_us=world.now_us))
+    assert world.count() == {}
+
+
+def test_an_item_that_was_given_back_after_it_ran_alone_is_not_buried(world: World) -> None:
+    (poison,) = ids(world, 1)
+    lapse_until_alone(world, poison)
+    (held,) = world.dequeue()
+    note_that_it_runs_alone(world, poison, held.record.lease_id)
+    world.run(lambda tr: world.zone.requeue(tr, poison, held.record.lease_id, delay_us=0, now_us=world.now_us))
+    assert lapse(world) == [poison]
+    assert [item.id for item in world.dequeue()] == [poison]

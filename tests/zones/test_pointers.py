@@ -1,0 +1,500 @@
+"""Pointers: how consumers find a zone that has work, and how little they cost when it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.zones.world import ALICE, BOB, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World
+from zones.buried import bury, read, revive
+from zones.dequeue import Fit, Room
+from zones.items import new_item
+from zones.keyspace import PartKeys
+from zones.layout import local_tenant
+from zones.pointers import PointerRef, earliest_vesting_us, scan
+from zones.records import FORMAT, PointerRecord, encode
+from zones.settings import ZoneSettings
+from zones.steps import alone, in_step
+from zones.visit import Found, lease, visit_steps
+
+SETTINGS = ZoneSettings()
+SLACK_US = SETTINGS.wake_slack_ms * MS
+MIN_INACTIVE_US = SETTINGS.min_inactive_ms * MS
+MAX_SLEEP_US = SETTINGS.max_sleep_ms * MS
+
+
+def visit_one(world: World, ref: PointerRef, **how: Any) -> Any:
+    terms = world.terms(**how)
+    return world.run(lambda tr: alone(visit_steps(tr, world.layout, ref, Room(100, {"mail": 100}), terms)))
+
+
+# --- Made and woken by whoever enqueues ---
+
+
+def test_the_first_item_of_a_zone_makes_its_pointer(world: World) -> None:
+    assert world.pointer() is None
+    world.enqueue()
+    pointer = world.pointer()
+    assert pointer is not None
+    assert (pointer.app, pointer.user, pointer.zone) == ("shop", "alice", "queue")
+    assert world.scan() == [world.ref()]
+    assert world.pointer_delay_us() == 0
+
+
+def test_a_pointer_to_a_delayed_item_vests_with_it(world: World) -> None:
+    world.enqueue(delay_ms=2_000)
+    assert world.scan() == []
+    world.pass_us(2 * SECOND)
+    assert world.scan() == [world.ref()]
+
+
+def test_more_items_leave_an_awake_pointer_alone(world: World) -> None:
+    world.enqueue()
+    before = world.pointer()
+    world.pass_us(SECOND)
+    world.enqueue()
+    world.enqueue(delay_ms=5)
+    assert world.pointer() == before
+
+
+def test_each_zone_has_one_pointer_however_many_items_it_holds(world: World) -> None:
+    tenants = [ALICE, BOB, local_tenant("reindex")]
+    for tenant in tenants:
+        for _ in range(3):
+            world.enqueue(zone=world.zone_of(tenant))
+    assert len(world.scan()) == 3
+
+
+@pytest.mark.parametrize("later_us, woken", [(SLACK_US, False), (SLACK_US + 1, True)])
+def test_an_item_wakes_a_pointer_that_would_let_it_wait_longer_than_the_slack(
+    world: World, later_us: int, woken: bool
+) -> None:
+    delay_ms = 50
+    world.enqueue(delay_ms=1_000)
+    world.pass_us(SECOND - later_us - delay_ms * MS)
+    world.enqueue(delay_ms=delay_ms)
+    assert world.pointer_delay_us() == delay_ms * MS + (0 if woken else later_us)
+
+
+def test_an_item_wakes_a_sleeping_pointer_in_its_own_transaction(world: World) -> None:
+    world.enqueue(delay_ms=3_600_000)
+    world.enqueue()
+    assert world.pointer_delay_us() == 0
+    assert len(world.scan()) == 1, "the old index entry is gone"
+    world.pass_us(3_600 * SECOND)
+    assert len(world.scan()) == 1
+
+
+def test_a_leased_pointer_is_left_to_its_holder(world: World) -> None:
+    world.enqueue()
+    assert world.run(
+        lambda tr: lease(tr, world.layout, world.ref(), lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us)
+    )
+    world.enqueue(priority=0)
+    assert world.pointer_delay_us() == SECOND
+
+
+def test_a_pointer_leased_for_longer_than_anybody_may_is_woken(world: World) -> None:
+    """Its holder's clock was wrong, and nobody waits for that."""
+    world.enqueue()
+    too_long_us = SETTINGS.max_pointer_lease_ms * MS + 1
+    ref = world.ref()
+    assert world.run(
+        lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=too_long_us, now_us=world.now_us)
+    )
+    world.enqueue()
+    assert world.pointer_delay_us() == 0
+
+
+def test_an_index_entry_without_a_pointer_is_mended_by_the_next_enqueue(world: World) -> None:
+    world.enqueue()
+    place, ref = world.zone.place, world.ref()
+    world.clear(place.part.item(place.pointer_id))
+    world.clear(place.part.vest(ref.priority, ref.vesting_us, ref.id))
+    world.enqueue()
+    assert world.scan() == [world.ref()]
+
+
+def test_reviving_an_item_wakes_the_pointer(world: World) -> None:
+    item_id = world.enqueue()
+    record = world.record(item_id)
+    assert record is not None
+    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="error", error="", traceback="",
+                              now_us=world.now_us))  # fmt: skip
+    world.visit()
+    assert world.pointer_delay_us() == MIN_INACTIVE_US
+    buried = world.run(lambda tr: read(tr, world.zone.place, item_id))
+    assert buried is not None
+
+    def exhume(tr: Any) -> None:
+        revive(tr, world.zone.place, item_id, buried, now_us=world.now_us)
+        alone(world.zone.wake_steps(tr, earliest_us=world.now_us, now_us=world.now_us))
+
+    world.run(exhume)
+    assert world.pointer_delay_us() == 0
+
+
+def test_waking_a_zone_that_has_no_pointer_makes_one(world: World) -> None:
+    world.run(lambda tr: alone(world.zone.wake_steps(tr, earliest_us=world.now_us, now_us=world.now_us)))
+    assert world.scan() == [world.ref()]
+
+
+# --- Where a pointer goes after a visit ---
+
+
+def test_a_visit_leases_items_and_puts_the_pointer_to_sleep_until_the_lease_ends(world: World) -> None:
+    item_id = world.enqueue()
+    world.pass_us(7)
+    (visit,) = world.visit()
+    assert visit.found is Found.SERVED
+    assert visit.place is not None
+    assert visit.place.tenant == ALICE
+    assert [item.id for item in visit.items] == [item_id]
+    assert world.pointer_delay_us() == LEASE_US
+    assert world.scan() == []
+
+
+def test_a_pointer_whose_zone_holds_more_goes_behind_every_other_vested_pointer(world: World) -> None:
+    world.enqueue_all([new_item("mail")] * 5)
+    world.pass_us(SECOND)
+    world.visit(items_max=2)
+    assert world.pointer_delay_us() == 0
+
+
+def test_a_pointer_sleeps_until_the_first_delayed_item_of_any_priority_vests(world: World) -> None:
+    world.enqueue(priority=0, delay_ms=9_000)
+    world.enqueue(priority=200, delay_ms=3_000)
+    world.enqueue(priority=100)
+    world.visit()
+    assert world.pointer_delay_us() == 3 * SECOND
+
+
+def test_no_pointer_sleeps_longer_than_the_cap(world: World) -> None:
+    world.enqueue(delay_ms=3_600_000)
+    world.enqueue()
+    world.visit()
+    (held,) = world.run(lambda tr: world.zone.peek(tr, items_max=1, now_us=world.now_us + LEASE_US))
+    world.run(lambda tr: world.zone.complete(tr, held.id, now_us=world.now_us))
+    world.pass_us(LEASE_US)
+    world.visit()
+    assert world.pointer_delay_us() == MAX_SLEEP_US
+
+
+def test_a_zone_whose_kinds_are_at_their_limits_waits_for_the_throttle_delay(world: World) -> None:
+    world.enqueue()
+    (visit,) = world.visit({"mail": 0})
+    assert visit.found is Found.SERVED
+    assert world.pointer_delay_us() == THROTTLE_US
+
+
+def test_a_zone_of_kinds_that_nobody_here_knows_waits_for_the_recheck(world: World) -> None:
+    world.enqueue("fax")
+    world.visit()
+    assert world.pointer_delay_us() == PAUSE_US
+
+
+def test_a_zone_of_records_that_nobody_here_can_read_waits_for_the_recheck(world: World) -> None:
+    """Going on at once would turn an old consumer into a busy loop for as long as the upgrade takes."""
+    item_id = world.enqueue()
+    world.set(world.zone.place.keys.item(item_id), bytes([FORMAT + 1]))
+    (visit,) = world.visit()
+    assert visit.unreadable == 1
+    assert world.pointer_delay_us() == PAUSE_US
+
+
+def test_paused_items_do_not_hold_up_a_delayed_item_of_another_kind(world: World) -> None:
+    world.enqueue("fax")
+    delayed = world.enqueue("mail", delay_ms=400)
+    world.visit()
+    assert world.pointer_delay_us() == 400 * MS
+    world.pass_us(400 * MS)
+    (visit,) = world.visit()
+    assert [item.id for item in visit.items] == [delayed]
+
+
+def test_delayed_items_that_vest_all_the_time_do_not_make_a_paused_zone_a_busy_loop(world: World) -> None:
+    world.enqueue_all([new_item("fax", delay_ms=number) for number in range(100)])
+    world.visit()
+    assert world.pointer_delay_us() == THROTTLE_US
+
+
+def test_a_dead_workers_item_is_found_though_paused_ones_share_its_zone(world: World) -> None:
+    world.enqueue("fax")
+    item_id = world.enqueue("mail")
+    world.visit(lease_us=SECOND)
+    assert world.pointer_delay_us() == SECOND
+    world.pass_us(SECOND)
+    (visit,) = world.visit()
+    assert [item.id for item in visit.items] == [item_id]
+
+
+def test_visits_go_on_where_the_last_one_stopped_until_they_find_what_can_run(world: World) -> None:
+    world.enqueue_all([new_item("fax")] * 1_700)
+    world.pass_us(1)
+    wanted = world.enqueue("mail")
+    visits = 0
+    while True:
+        (visit,) = world.visit()
+        visits += 1
+        if visit.items:
+            break
+        assert world.pointer_delay_us() == THROTTLE_US
+        world.pass_us(THROTTLE_US)
+    assert [item.id for item in visit.items] == [wanted]
+    assert visits == 3
+
+
+def test_items_at_their_limit_are_asked_for_again_soon_wherever_in_a_long_queue_they_are(world: World) -> None:
+    """They lie between the two windows of the last visit, where it did not look."""
+    world.enqueue_all([new_item("fax")] * 600)
+    world.pass_us(1)
+    world.enqueue("mail")
+    world.pass_us(1)
+    world.enqueue_all([new_item("fax")] * 800)
+    at_limit = {"mail": 0}
+    world.visit(at_limit)
+    pointer = world.pointer()
+    assert pointer is not None
+    assert (pointer.resume != b"", Fit(pointer.passed)) == (True, Fit.FULL)
+    world.pass_us(THROTTLE_US)
+    world.visit(at_limit)
+    assert world.pointer_delay_us() == THROTTLE_US
+    pointer = world.pointer()
+    assert pointer is not None
+    assert (pointer.resume, Fit(pointer.passed)) == (b"", Fit.UNKNOWN)
+
+
+def test_a_long_queue_of_paused_items_rests_once_it_was_looked_through(world: World) -> None:
+    world.enqueue_all([new_item("fax")] * 1_700)
+    delays = []
+    for _ in range(6):
+        world.visit()
+        delays.append(world.pointer_delay_us())
+        world.pass_us(delays[-1])
+    assert delays == [THROTTLE_US, THROTTLE_US, PAUSE_US] * 2
+
+
+# --- Deleted when the zone has been empty for long ---
+
+
+def drained(world: World) -> None:
+    """Leave a zone without items whose pointer has vested."""
+    item_id = world.enqueue()
+    world.visit()
+    world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
+    world.pass_us(LEASE_US)
+
+
+def test_a_pointer_outlives_its_last_item_by_the_time_of_grace_and_is_then_deleted(world: World) -> None:
+    drained(world)
+    (visit,) = world.visit()
+    assert visit.found is Found.SERVED
+    assert world.pointer_delay_us() == MIN_INACTIVE_US - LEASE_US
+    world.pass_us(MIN_INACTIVE_US - LEASE_US)
+    (visit,) = world.visit()
+    assert visit.found is Found.DELETED
+    assert world.pointer() is None
+    assert world.stored(b"", b"\xff")[1:] == [pair for pair in world.stored(b"", b"\xff")[1:] if pair[1] == bytes(8)], (
+        "nothing but the shard's record and a depth of zero"
+    )
+
+
+def test_a_tenant_that_comes_back_within_the_time_of_grace_finds_its_pointer(world: World) -> None:
+    drained(world)
+    world.visit()
+    item_id = world.enqueue()
+    assert world.pointer_delay_us() == 0
+    (visit,) = world.visit()
+    assert [item.id for item in visit.items] == [item_id]
+
+
+def test_a_zone_with_a_delayed_item_keeps_its_pointer(world: World) -> None:
+    drained(world)
+    world.enqueue(delay_ms=10 * MIN_INACTIVE_US // MS)
+    for _ in range(20):
+        world.visit()
+        pointer = world.pointer()
+        assert pointer is not None
+        world.clock.advance_us(max(0, pointer.vesting_us - world.now_us))
+        if world.vested_ids():
+            break
+    (visit,) = world.visit()
+    assert len(visit.items) == 1
+
+
+def test_a_zone_that_was_deleted_starts_anew(world: World) -> None:
+    drained(world)
+    world.pass_us(MIN_INACTIVE_US)
+    (visit,) = world.visit()
+    assert visit.found is Found.DELETED
+    world.enqueue()
+    (visit,) = world.visit()
+    assert len(visit.items) == 1
+
+
+def test_items_that_lost_their_index_entries_keep_their_pointer(world: World) -> None:
+    """Only a repair can help them, and it starts from the pointer."""
+    item_id = world.enqueue()
+    world.clear(world.zone.place.keys.vest(100, world.now_us, item_id))
+    world.pass_us(MIN_INACTIVE_US)
+    (visit,) = world.visit()
+    assert visit.found is Found.SERVED
+    assert world.pointer_delay_us() == PAUSE_US
+
+
+def test_a_pointer_that_the_pointer_index_does_not_name_is_kept(world: World) -> None:
+    drained(world)
+    world.clear(world.zone.place.keys.pointer)
+    world.pass_us(MIN_INACTIVE_US)
+    (visit,) = world.visit()
+    assert visit.found is Found.SERVED
+    assert world.pointer() is not None
+
+
+# --- Several consumers ---
+
+
+def test_of_two_consumers_that_scanned_the_same_pointer_the_second_finds_it_leased(world: World) -> None:
+    world.enqueue()
+    ref = world.ref()
+    assert visit_one(world, ref).found is Found.SERVED
+    before = world.stored(b"", b"\xff")
+    late = visit_one(world, ref)
+    assert (late.found, list(late.items)) == (Found.LEASED, [])
+    assert world.stored(b"", b"\xff") == before
+
+
+def test_a_pointer_leased_first_is_visited_by_its_holder_and_by_nobody_else(world: World) -> None:
+    """For a contended pointer the lease comes in a transaction of its own, as in Algorithm 2."""
+    item_id = world.enqueue()
+    ref = world.ref()
+    mine = b"m" * 16
+
+    def take(lease_id: bytes) -> bool:
+        return world.run(
+            lambda tr: lease(tr, world.layout, ref, lease_id=lease_id, lease_us=SECOND, now_us=world.now_us)
+        )
+
+    assert take(mine)
+    assert not take(b"n" * 16)
+    assert visit_one(world, ref).found is Found.LEASED
+    visit = visit_one(world, ref, lease_id=mine)
+    assert (visit.found, [item.id for item in visit.items]) == (Found.SERVED, [item_id])
+    assert world.scan() == []
+
+
+def test_the_lease_of_a_pointer_whose_holder_died_runs_out(world: World) -> None:
+    world.enqueue()
+    ref = world.ref()
+    world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"m" * 16, lease_us=SECOND, now_us=world.now_us))
+    assert world.scan() == []
+    world.pass_us(SECOND)
+    (visit,) = world.visit()
+    assert len(visit.items) == 1
+
+
+def test_what_is_not_there_cannot_be_leased(world: World) -> None:
+    ref = PointerRef(0, b"p" * 16, world.now_us, 100)
+    assert not world.run(
+        lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us)
+    )
+
+
+def test_many_zones_are_visited_in_one_transaction_and_share_one_room(world: World) -> None:
+    for number in range(30):
+        world.enqueue(zone=world.zone_of(ALICE, f"zone {number}"), kind="mail")
+    refs, terms = world.scan(), world.terms()
+
+    def body(tr: Any) -> list[Any]:
+        room = Room(20, {"mail": 25})
+        return in_step([visit_steps(tr, world.layout, ref, room, terms) for ref in refs])
+
+    visits = world.run(body)
+    assert [visit.found for visit in visits] == [Found.SERVED] * 30
+    assert sum(len(visit.items) for visit in visits) == 20
+    assert len(world.scan()) == 0
+    world.pass_us(THROTTLE_US)
+    assert len(world.scan()) == 10
+
+
+# --- Scanning ---
+
+
+def test_a_scan_shows_vested_pointers_in_order_and_goes_on_where_it_stopped(world: World) -> None:
+    for number in range(10):
+        world.enqueue(zone=world.zone_of(ALICE, f"zone {number}"))
+        world.pass_us(1)
+    for part in world.layout.parts:
+
+        def page(ids_max: int, begin: bytes = b"", part: PartKeys = part) -> tuple[list[PointerRef], bytes | None]:
+            return world.run(lambda tr: alone(scan(tr, part, now_us=world.now_us, ids_max=ids_max, begin=begin)))
+
+        refs, stopped_at = page(100)
+        assert stopped_at is None
+        assert [ref.vesting_us for ref in refs] == sorted(ref.vesting_us for ref in refs)
+        paged: list[PointerRef] = []
+        begin: bytes | None = b""
+        while begin is not None:
+            shown, begin = page(2, begin)
+            paged += shown
+        assert paged == refs
+
+
+def test_the_earliest_pointer_of_a_part_says_when_to_scan_again(world: World) -> None:
+    part = world.zone.place.part
+
+    def earliest() -> int | None:
+        return world.run(lambda tr: alone(earliest_vesting_us(tr, part)))
+
+    assert earliest() is None
+    world.enqueue(delay_ms=700)
+    assert earliest() == world.now_us + 700 * MS
+
+
+# --- Damage ---
+
+
+def test_a_dangling_entry_whose_pointer_is_gone_is_cleared(world: World) -> None:
+    part = world.layout.parts[0]
+    key = part.vest(100, world.now_us, b"p" * 16)
+    world.set(key, b"")
+    (visit,) = world.visit()
+    assert visit.found is Found.GONE
+    assert world.scan() == []
+
+
+def test_a_second_entry_of_a_pointer_is_not_visited_beside_the_first_and_is_cleared_in_the_end(world: World) -> None:
+    """Two visits of one zone in one batch would lease its items twice."""
+    item_id = world.enqueue()
+    place = world.zone.place
+    world.set(place.part.vest(100, world.now_us - 5, place.pointer_id), b"")
+    assert len(world.scan()) == 1
+    (visit,) = world.visit()
+    assert [item.id for item in visit.items] == [item_id]
+    (visit,) = world.visit()
+    assert (visit.found, list(visit.items)) == (Found.LEASED, [])
+    assert world.scan() == []
+    assert world.pointer_delay_us() == LEASE_US
+
+
+def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> None:
+    world.enqueue()
+    ref, place = world.ref(), world.zone.place
+    newer = bytes([FORMAT + 1])
+    world.set(place.part.item(place.pointer_id), newer)
+    assert visit_one(world, ref).found is Found.UNREADABLE
+    world.enqueue()
+    assert world.stored(place.part.item_prefix, place.part.item_prefix + b"\xff")[0][1] == newer
+
+
+def test_a_pointer_record_without_the_fields_of_this_version_is_read(world: World) -> None:
+    world.enqueue()
+    place, pointer = world.zone.place, world.pointer()
+    assert pointer is not None
+    fields = msgspec.msgpack.decode(encode(pointer)[1:])[:5]
+    world.set(place.part.item(place.pointer_id), bytes([FORMAT]) + msgspec.msgpack.encode(fields))
+    assert isinstance(world.pointer(), PointerRecord)
+    (visit,) = world.visit()
+    assert len(visit.items) == 1
