@@ -1,0 +1,126 @@
+"""Nodes and actors: where the product's classes live, are called, are killed, and live again.
+
+An actor is a place with a name. What lives in it is built anew by `birth` at every start, in a host of its own: all
+that its former life had in memory is gone, and every call to it is answered by `ActorDied`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from actors.host import ActorDied
+from simulation.host import NodeClock, SimulatedHost
+from simulation.world import World
+
+CALLS_AT_ONCE = 6  # As the Ray host gives its actors: two batches, two long questions, and room for the rest.
+
+Answer = Callable[[Any, Exception | None], None]
+
+
+class Node:
+    """A machine: a clock, and actors that share it."""
+
+    def __init__(self, world: World, name: str, *, skew_us: int) -> None:
+        self.name = name
+        self.clock = NodeClock(world, skew_us)
+        self.actors: list[Actor] = []
+
+
+class Call:
+    """A call that has arrived. Its arguments came as bytes: nothing is shared across actors but data."""
+
+    __slots__ = ("answer", "method", "packed")
+
+    def __init__(self, method: str, packed: bytes, answer: Answer) -> None:
+        self.method = method
+        self.packed = packed
+        self.answer = answer
+
+
+class Actor:
+    """An actor on a node. `birth(host)` builds what answers the calls, in a task of the new life; it may wait."""
+
+    def __init__(
+        self, world: World, node: Node, name: str, birth: Callable[[SimulatedHost], Any], *, yield_frac: float = 0.0
+    ) -> None:
+        self.name = name
+        self.node = node
+        self.host: SimulatedHost | None = None
+        self.restart_delay_us = 0
+        self._world = world
+        self._birth = birth
+        self._yield_frac = yield_frac
+        self._lives = 0
+        self._born: Any = None
+        self._waiting: deque[Call] = deque()
+        self._running: dict[Call, None] = {}
+        node.actors.append(self)
+
+    def start(self) -> None:
+        """Begin a new life. Called between turns."""
+        assert self.host is None
+        self._lives += 1
+        name = f"{self.name}#{self._lives}"
+        host = SimulatedHost(self._world, name, self.node.clock, self._world.random(name), end=self._end_of_its_own)
+        host.yield_frac = self._yield_frac
+        self.host = host
+        host.spawn("birth", partial(self._be_born, host))
+
+    def kill(self, reason: str) -> None:
+        """End the life there is, without a goodbye. Called between turns."""
+        host, self.host = self.host, None
+        if host is None:
+            return
+        self._world.note(f"kill {host.name}: {reason}")
+        self._born = None
+        host.kill()
+        unanswered = [*self._running, *self._waiting]
+        self._running.clear()
+        self._waiting.clear()
+        for call in unanswered:
+            call.answer(None, ActorDied(actor=self.name, method=call.method))
+
+    def restart(self, reason: str, delay_us: int) -> None:
+        """Kill, and start again after a delay. Called between turns."""
+        if self.host is not None:
+            self.kill(reason)
+            self._world.after(delay_us, self.start)
+
+    def arrive(self, call: Call) -> None:
+        """Take a call in. One that has not been born yet lets calls wait; one that is dead does not. Between turns."""
+        if self.host is None:
+            call.answer(None, ActorDied(actor=self.name, method=call.method))
+        else:
+            self._waiting.append(call)
+            self._start_calls()
+
+    def _be_born(self, host: SimulatedHost) -> None:
+        born = self._birth(host)
+        self._born = born
+        self._start_calls()
+
+    def _start_calls(self) -> None:
+        while self._waiting and self._born is not None and len(self._running) < CALLS_AT_ONCE:
+            call = self._waiting.popleft()
+            self._running[call] = None
+            host = self.host
+            assert host is not None
+            host.spawn(call.method, partial(self._serve, host, call, self._born))
+
+    def _serve(self, host: SimulatedHost, call: Call, born: Any) -> None:
+        result, failed = None, None
+        try:
+            result = getattr(born, call.method)(*pickle.loads(call.packed))
+        except Exception as error:  # noqa: BLE001 - whatever a method raises is the caller's to see
+            failed = error
+        if not host.dead:  # else it failed on the way out, and was answered by the kill
+            del self._running[call]
+            call.answer(result, failed)
+            self._start_calls()
+
+    def _end_of_its_own(self, reason: str) -> None:
+        self.restart(reason, self.restart_delay_us)

@@ -1,0 +1,93 @@
+"""The network between actors: calls that take their time, come late, or are lost.
+
+A lost call ends as on a real host: after a while the caller is told `ActorDied`, and does not learn whether the call
+was carried out.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
+
+from actors.host import ActorDied
+from simulation.actor import Actor, Answer, Call
+from simulation.host import SimulatedHost
+from simulation.world import World
+
+
+class Passage(NamedTuple):
+    """What befalls one call. The times are there and back; a lost call is noticed after `back_us`."""
+
+    there_us: int
+    back_us: int
+    request_lost: bool = False
+    reply_lost: bool = False
+
+
+class Network:
+    """Carries calls. `disturb` are the faults' ways to change what befalls a call."""
+
+    def __init__(self, world: World, random: Random, *, latency_us: int) -> None:
+        self.world = world
+        self.disturb: list[Callable[[Passage], Passage]] = []
+        self._random = random
+        self._latency_us = latency_us
+
+    def send(self, caller: SimulatedHost, target: Actor, method: str, args: tuple[Any, ...], done: Answer) -> None:
+        """Carry a call to `target`, and its answer back to a task of `caller`, if that life goes on."""
+        caller.check_alive()
+        passage = self._draw()
+        packed = pickle.dumps(args)
+        if passage.request_lost or passage.reply_lost:
+            self.world.note(f"call to {target.name}.{method} loses its {'request' if passage.request_lost else 'reply'}")
+        if passage.request_lost:
+            died = ActorDied(actor=target.name, method=method, reason="unreachable")
+            self.world.after(passage.back_us, partial(_deliver, caller, done, None, died))
+        else:
+            call = Call(method, packed, partial(self._answer, caller, target, method, passage, done))
+            self.world.after(passage.there_us, partial(target.arrive, call))
+
+    def _answer(
+        self,
+        caller: SimulatedHost,
+        target: Actor,
+        method: str,
+        passage: Passage,
+        done: Answer,
+        result: Any,
+        error: Exception | None,
+    ) -> None:
+        if passage.reply_lost:
+            result, error = None, ActorDied(actor=target.name, method=method, reason="unreachable")
+        result, error = pickle.loads(pickle.dumps((result, error)))
+        self.world.after(passage.back_us, partial(_deliver, caller, done, result, error))
+
+    def _draw(self) -> Passage:
+        passage = Passage(self._draw_us(), self._draw_us())
+        for disturb in self.disturb:
+            passage = disturb(passage)
+        return passage
+
+    def _draw_us(self) -> int:
+        return int(self._latency_us * (0.5 + self._random.expovariate(2.0)))
+
+
+def _deliver(caller: SimulatedHost, done: Answer, result: Any, error: Exception | None) -> None:
+    if not caller.dead:
+        caller.spawn("answer", partial(done, result, error))
+
+
+class SimulatedRemote:
+    """An actor as its caller sees it; see `actors.host.Remote`."""
+
+    def __init__(self, network: Network, caller: SimulatedHost, target: Actor) -> None:
+        self._network = network
+        self._caller = caller
+        self._target = target
+
+    def call(self, method: str, *args: Any, done: Answer) -> None:
+        """See `Remote`. The answer comes back even if the actor died: then it is `ActorDied`."""
+        self._network.send(self._caller, self._target, method, args, done)

@@ -1,0 +1,193 @@
+"""The world: one thread, virtual time, tasks that take turns, and every choice from one seed.
+
+A task is a greenlet: it runs until it waits, and nothing else runs meanwhile. Whoever waits names the time at which
+to go on, at the latest; the world sleeps for nobody: it takes the next turn from a heap and sets the time to that turn's.
+Turns of the same instant come in drawn order. So a run is a function of its seed, and takes as long as its work.
+
+Source: FoundationDB section 3 ("a deterministic discrete-event simulation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import greenlet
+
+from simulation.event_log import EventLog
+
+if TYPE_CHECKING:
+    from simulation.host import SimulatedHost
+
+START_US = 1_700_000_000_000_000
+TURNS_AT_ONE_INSTANT_MAX = 200_000  # More of them, and time stands still: somebody waits without waiting.
+
+
+class Violation(AssertionError):
+    """The product broke a promise, or does not come to an end. `oracle` says which promise, `what` how."""
+
+    def __init__(self, oracle: str, what: str) -> None:
+        super().__init__(f"{oracle}: {what}")
+        self.oracle = oracle
+        self.what = what
+
+
+class Killed(greenlet.GreenletExit):  # type: ignore[misc]
+    """Thrown into every task of an actor that is killed. No product code catches it."""
+
+
+class Task:
+    """A greenlet and its turns. `host` is the life of the actor that it runs in."""
+
+    __slots__ = ("_body", "greenlet", "host", "name", "parked", "turn", "waiting_to_end", "woken")
+
+    def __init__(self, world: World, host: SimulatedHost, name: str, body: Callable[[], None]) -> None:
+        self.host = host
+        self.name = name
+        self.turn = 0  # Counts its turns: an entry of the heap for one that is over is passed by.
+        self.parked = False
+        self.woken = False
+        self.waiting_to_end: list[Task] = []
+        self._body = body
+        self.greenlet = greenlet.greenlet(self._run, parent=world.hub)
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except Exception as error:  # noqa: BLE001 - whatever ends a loop of the product is a finding
+            self.host.crashed(self.name, error)
+        finally:
+            self.host.ended(self)
+
+
+class World:
+    """Virtual time and whose turn it is. As a clock it shows the true time, which no actor's clock need agree with."""
+
+    def __init__(self, seed: int | str) -> None:
+        self.seed = seed
+        self.log = EventLog()
+        self.hub = greenlet.getcurrent()
+        self.current: Task | None = None
+        self.turns = 0
+        self.violation: Violation | None = None
+        self._now_us = START_US
+        self._heap: list[tuple[int, float, int, Task | None, Any]] = []
+        self._numbers = count()
+        self._draw_order = self.random("order of turns").random
+
+    def random(self, purpose: str) -> Random:
+        """Return a generator of its own for a purpose: what one draws does not change what another draws."""
+        return Random(f"{self.seed}: {purpose}")
+
+    def note(self, event: str) -> None:
+        """Write a line into the event log, with the time and the actor whose turn it is."""
+        who = self.current.host.name if self.current is not None else "world"
+        self.log.add(f"{self._now_us - START_US} {who} {event}")
+
+    def fail(self, oracle: str, what: str) -> None:
+        """Say that a promise is broken: the run ends after this turn, by the first `Violation`."""
+        if self.violation is None:
+            self.violation = Violation(oracle, what)
+            self.note(f"VIOLATION {self.violation}")
+
+    # --- Time ---
+
+    def now_us(self) -> int:
+        """Return the true time, microseconds since the epoch."""
+        return self._now_us
+
+    @property
+    def elapsed_us(self) -> int:
+        """How long the world has existed."""
+        return self._now_us - START_US
+
+    def sleep_us(self, duration_us: int) -> None:
+        """Let others have their turns until the time has passed."""
+        self.park(max(0, duration_us))
+
+    # --- Turns ---
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        """Do `action` at a time, between the turns of tasks. It must not wait."""
+        heappush(self._heap, (time_us, self._draw_order(), next(self._numbers), None, action))
+
+    def after(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Do `action` after a delay; see `at`."""
+        self.at(self._now_us + delay_us, action)
+
+    def begin(self, task: Task) -> None:
+        """Give a new task its first turn."""
+        self._push(self._now_us, task)
+
+    def park(self, timeout_us: int | None = None) -> bool:
+        """End this turn until `wake`, or until time runs out; say whether it was `wake`.
+
+        Raises:
+          Killed: the task's actor was killed.
+        """
+        task = self.current
+        assert task is not None, "only a task can wait"
+        task.host.pass_switch()
+        task.woken = False
+        task.parked = True
+        if timeout_us is not None:
+            self._push(self._now_us + timeout_us, task)
+        self.hub.switch()
+        return task.woken
+
+    def wake(self, task: Task, delay_us: int = 0) -> None:
+        """Give a parked task a turn, now or after a delay; nothing happens if it was woken before."""
+        if task.parked and not task.woken:
+            task.woken = True
+            self._push(self._now_us + delay_us, task)
+
+    def run_until(self, end_us: int) -> None:
+        """Take turns until a time is reached. Raises the `Violation` that an oracle found."""
+        heap = self._heap
+        at_this_instant = 0
+        while heap and heap[0][0] <= end_us:
+            time_us, _, _, task, what = heappop(heap)
+            if task is not None and (what != task.turn or self._put_off(task, time_us)):
+                continue
+            at_this_instant = at_this_instant + 1 if time_us == self._now_us else 0
+            if at_this_instant > TURNS_AT_ONE_INSTANT_MAX:
+                self.fail("time goes on", f"the turn is {task.host.name if task else 'the world'}'s again and again")
+            self._now_us = time_us
+            if task is None:
+                what()
+            else:
+                self._take_turn(task)
+            if self.violation is not None:
+                raise self.violation
+        self._now_us = max(self._now_us, end_us)
+
+    def throw(self, task: Task) -> None:
+        """End a task by `Killed`, between turns. It may not wait on its way out."""
+        assert greenlet.getcurrent() is self.hub
+        outer, self.current = self.current, task
+        task.turn += 1
+        task.greenlet.throw(Killed)
+        self.current = outer
+        assert task.greenlet.dead, f"{task.name} did not die"
+
+    def _take_turn(self, task: Task) -> None:
+        self.turns += 1
+        task.turn += 1
+        task.parked = False
+        self.current = task
+        task.greenlet.switch()
+        self.current = None
+
+    def _put_off(self, task: Task, time_us: int) -> bool:
+        """Put the turn of a paused actor off until it goes on."""
+        paused_until_us = task.host.paused_until_us
+        if paused_until_us <= time_us:
+            return False
+        self._push(paused_until_us, task)
+        return True
+
+    def _push(self, time_us: int, task: Task) -> None:
+        heappush(self._heap, (time_us, self._draw_order(), next(self._numbers), task, task.turn))
