@@ -7,6 +7,7 @@ So an application may turn this off, or set a signing key: then only code that w
 
 import hmac
 import importlib
+import logging
 import pickle
 import sys
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from actors.handlers import Handler, Registry, describe, handler_of
+from actors.host import Host
 from zones import submitted
 from zones.errors import QueueError
 from zones.keyspace import pack_bytes, pack_int, pack_text
@@ -23,6 +25,10 @@ from zones.layout import local_tenant
 from zones.placement import home
 from zones.records import HandlerRecord
 from zones.shard import Shard
+
+log = logging.getLogger("fairlead.submitted")
+
+LOAD_S = 2.0  # A new version is in force after this.
 
 
 class HandlerNotPacked(QueueError):
@@ -142,9 +148,11 @@ class SubmittedHandlers:
         ):
             return "it is not signed with this fleet's signing key" if record.signature else "it is not signed"
         try:
-            self.registry.handlers[record.kind] = _unpacked(record)
+            handler = _unpacked(record)
         except Exception as error:  # noqa: BLE001 - unpickling is running a stranger's program
             return f"it cannot be loaded here: {type(error).__name__}: {error}"
+        # A new table, because other threads may be going through the old one.
+        self.registry.handlers = {**self.registry.handlers, record.kind: handler}
         return None
 
 
@@ -152,3 +160,19 @@ def _unpacked(record: HandlerRecord) -> Handler:
     importlib.invalidate_caches()  # what it imports may have been installed since this process started
     function, options = pickle.loads(record.code)
     return handler_of(record.kind, function, **options)
+
+
+def load_submitted(handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> None:
+    """Load what is newer than what was loaded before, and log what was refused."""
+    for refused in handlers.load(shards):
+        log.warning("submitted handler refused, kind=%s version=%d: %s", *refused)
+
+
+def keep_loading(host: Host, handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> None:
+    """Load submitted handlers every two seconds, for ever: the loop of an actor that has no housekeeping."""
+    lock = host.lock()
+    never = host.condition(lock)
+    while True:
+        with lock:
+            never.wait(LOAD_S)
+        load_submitted(handlers, shards)

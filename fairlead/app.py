@@ -8,9 +8,9 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from actors.handlers import Registry, handler_of
 from actors.retry import Retry
 from actors.submitted import pack_handler, submit
-from fairlead import bulk, config
+from fairlead import bulk
 from fairlead.clock import SystemClock
-from fairlead.config import Config, named_shards
+from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.shards import NoShards, Shards
 from fairlead.tenant_database import TenantDatabase
 from zones.engines import Clock
@@ -18,7 +18,6 @@ from zones.errors import BadArgument, QueueError
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from zones.layout import DEFAULT_ZONE, local_tenant, named_tenant
 from zones.periodic import Period, period
-from zones.placement import home
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,7 +68,7 @@ class App:
         self.periods: list[Period] = []
         self.clock: Clock = clock or SystemClock()
         self.random = random or SystemRandom()  # The machine's entropy: processes that were forked share no state.
-        self.arguments = {"shards": named_shards(shards)}
+        self.arguments = {"shards": named_shards(shards)} if config is None else arguments_of(config)
         self._config = config
         self._shards: Shards | None = None
         self._lock = threading.Lock()
@@ -82,7 +81,7 @@ class App:
           BadConfig: see `fairlead.config.load`.
         """
         if self._config is None:
-            self._config = config.load(self.arguments)
+            self._config = load(self.arguments)
         return self._config
 
     @property
@@ -116,6 +115,10 @@ class App:
             if self._shards is not None:
                 self._shards.close()
             self._shards = None
+
+    def store_errors(self) -> set[type[Exception]]:
+        """Return the classes that the stores opened so far raise: `StoreError`, FoundationDB's own for a cluster."""
+        return self._shards.errors() if self._shards is not None else set()
 
     # --- Handlers ---
 
@@ -199,11 +202,6 @@ class App:
         if not (colon and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
             raise BadArgument(argument="at", value=at, allowed='"HH:MM", 00:00 to 23:59, in UTC')
         return self.every(DAY_S, kind=kind, phase=int(hour) * 3600 + int(minute) * 60, **options)
-
-    def periods_of(self, shard_name: str) -> list[Period]:
-        """Return the periods whose items this shard's consumers enqueue: each belongs to one shard."""
-        names = list(self.config.shards)
-        return [each for each in self.periods if home(local_tenant(each.kind), names) == shard_name]
 
     def submit(self, function: Callable[..., Any], *, kind: str, **options: Unpack[HandlerOptions]) -> int:
         """Give the running fleet a handler for `kind`, and return its version, higher than any before.

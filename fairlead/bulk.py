@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from zones.attempt import Attempt
-from zones.items import Enqueued, EnqueueStatus, NewItem
+from zones.items import Enqueued, NewItem
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from zones.shard import Shard
 from zones.steps import in_step
@@ -65,29 +65,21 @@ def _enqueue(batch: _Batch, zone: str) -> dict[int, Enqueued]:
 
     def body(attempt: Attempt) -> dict[int, Enqueued]:
         attempt.enqueued = True
-        by_tenant: dict[Tenant, dict[bytes, _Entry]] = {}
-        repeated: list[tuple[_Entry, _Entry]] = []
+        by_tenant: dict[Tenant, list[tuple[_Entry, bytes]]] = {}
         for entry in batch.entries:
             given_id = entry.item.given_id
             item_id = attempt.new_id() if given_id is None else item_id_of(given_id)
-            first = by_tenant.setdefault(entry.tenant, {}).setdefault(item_id, entry)
-            if first is not entry:
-                repeated.append((entry, first))
+            by_tenant.setdefault(entry.tenant, []).append((entry, item_id))
         answers = in_step(
             batch.shard.zone(tenant, zone).enqueue_steps(
-                attempt.tr, [(item_id, entry.item) for item_id, entry in items.items()], now_us=attempt.now_us
+                attempt.tr, [(item_id, entry.item) for entry, item_id in some], now_us=attempt.now_us
             )
-            for tenant, items in by_tenant.items()
+            for tenant, some in by_tenant.items()
         )
-        results = {
+        return {
             entry.number: answer
-            for items, some in zip(by_tenant.values(), answers, strict=True)
-            for entry, answer in zip(items.values(), some, strict=True)
+            for some, enqueued in zip(by_tenant.values(), answers, strict=True)
+            for (entry, _), answer in zip(some, enqueued, strict=True)
         }
-        for entry, first in repeated:
-            answer = results[first.number]
-            found = EnqueueStatus.PRESENT if answer.status is EnqueueStatus.ENQUEUED else answer.status
-            results[entry.number] = answer._replace(status=found)
-        return results
 
     return batch.shard.transact(body)

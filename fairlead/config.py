@@ -162,12 +162,16 @@ def settings_of(config: Config) -> list[Setting]:
     rows = [Setting(f"shards.{name}", url, config.sources.get(f"shards.{name}", "argument"))
             for name, url in config.shards.items()]  # fmt: skip
     for key in _TYPES:
-        table, _, name = key.rpartition(".")
-        value = getattr(getattr(config, table) if table else config, name)
+        value = _value(config, key)
         if key in _SECRETS and value:
             value = HIDDEN
         rows.append(Setting(key, value, config.sources.get(key, "argument")))
     return rows
+
+
+def arguments_of(config: Config) -> dict[str, Any]:
+    """Return every value of a configuration as arguments of `load`, which then takes nothing from elsewhere."""
+    return {"shards": dict(config.shards), **{key: _value(config, key) for key in _TYPES}}
 
 
 def named_shards(shards: str | Mapping[str, str] | None) -> dict[str, str] | None:
@@ -188,6 +192,11 @@ _TYPES: dict[str, type] = {
 }
 _SECRETS = {"signing_key"}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def _value(config: Config, key: str) -> Any:
+    table, _, name = key.rpartition(".")
+    return getattr(getattr(config, table) if table else config, name)
 
 
 def _refuse_unknown(layer: Layer) -> None:

@@ -48,7 +48,9 @@ class Shards(Mapping[str, Shard]):
 
     Args:
       urls: the stores by name.
-      must_exist: refuse a store that does not exist instead of making it.
+
+    Attributes:
+      must_exist: refuse a store that does not exist instead of making it; False at first.
     """
 
     def __init__(
@@ -59,14 +61,13 @@ class Shards(Mapping[str, Shard]):
         random: Random,
         settings: ZoneSettings,
         part_count: int,
-        must_exist: bool = False,
     ) -> None:
         self.urls = dict(urls)
         self._clock = clock
         self._random = random
         self._settings = settings
         self._part_count = part_count
-        self._must_exist = must_exist
+        self.must_exist = False
         self._open: dict[str, Shard] = {}
         self._lock = threading.Lock()
 
@@ -103,6 +104,10 @@ class Shards(Mapping[str, Shard]):
             raise NoShards
         return self[home(tenant, list(self.urls))]
 
+    def errors(self) -> set[type[Exception]]:
+        """Return the classes that the stores opened so far raise."""
+        return {kind for shard in self._open.values() for kind in shard.db.errors}
+
     def close(self) -> None:
         """Give all stores back; one that is used again is opened again."""
         with self._lock:
@@ -112,10 +117,10 @@ class Shards(Mapping[str, Shard]):
 
     def _opened(self, name: str, url: str) -> Shard:
         engine, _, place = url.partition(":")
-        if self._must_exist and engine == "embedded" and not Path(place).exists():
+        if self.must_exist and engine == "embedded" and not Path(place).exists():
             raise StoreMissing(shard=name, url=url)
         db = engines.open(url, clock=self._clock, random=self._random)
-        if self._must_exist and not _holds_a_shard(db):
+        if self.must_exist and not _holds_a_shard(db):
             raise StoreMissing(shard=name, url=url)
         return open_shard(
             name, db, clock=self._clock, random=self._random, settings=self._settings, part_count=self._part_count

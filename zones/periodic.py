@@ -7,6 +7,7 @@ record in the same transaction, so each tick happens once, however many consumer
 Ticks that nobody was there to see (the fleet was down) are collapsed into one: the last of them.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from zones.errors import BadArgument
 from zones.items import Enqueued, new_item
 from zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
 from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, check_name, local_tenant
+from zones.placement import home
 from zones.queue_zone import QueueZone
 from zones.records import PeriodicRecord, decode, encode
 from zones.settings import YEAR_MS
@@ -50,6 +52,11 @@ def period(kind: str, *, every_ms: int, phase_ms: int = 0) -> Period:
     if not 0 <= phase_ms < every_ms:
         raise BadArgument(argument="phase_ms", value=phase_ms, allowed=f"0 to below {every_ms:,}")
     return Period(kind, every_ms * 1000, phase_ms * 1000)
+
+
+def periods_of(periods: Sequence[Period], shard_name: str, shard_names: Sequence[str]) -> list[Period]:
+    """Return the periods whose items belong on a shard: each has one home, so that a tick is one item in all."""
+    return [each for each in periods if home(local_tenant(each.kind), shard_names) == shard_name]
 
 
 def last_tick_us(period: Period, now_us: int) -> int:

@@ -1,0 +1,53 @@
+"""The command `fairlead`.
+
+Read in this order:
+    failures    how an error becomes a sentence, a remedy, and an exit code
+    output      tables for people, JSON for programs
+    target      which application and stores a command works on
+    arguments   durations, payloads, ids: what is typed, checked
+    fleet       run, submit
+    items       enqueue, peek, cancel
+    graves      buried, revive, discard
+    overview    status, config
+    upkeep      check, backup, restore
+May import: everything of fairlead. Imported by: nothing.
+"""
+
+import click
+
+from fairlead.cli import fleet, graves, items, overview
+from fairlead.cli.failures import Commands
+
+EPILOG = """\b
+Exit codes:
+  0  done
+  1  done, and something is wrong: `check` found faults, `run` ended by a failure
+  2  refused: a wrong argument or configuration; nothing was changed
+  3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
+  4  what the command names is not there
+
+\b
+Every command takes --json (one object on standard output; errors as one object on standard error) and finds its
+stores by --store URL, by --app MODULE:ATTRIBUTE, or by fairlead.toml and FAIRLEAD_... in the environment.
+"""
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fairlead", prog_name="fairlead")
+def main() -> None:
+    """A transactional queue per tenant, inside the database it serves, run by Ray actors."""
+
+
+for command in (
+    fleet.run,
+    items.enqueue,
+    items.peek,
+    items.cancel,
+    overview.status,
+    graves.buried,
+    graves.revive,
+    graves.discard,
+    fleet.submit,
+    overview.config,
+):
+    main.add_command(command)

@@ -1,0 +1,78 @@
+"""What is typed, checked: durations, payloads, ids of items."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from fairlead.tenant_database import NotBuried
+from zones.errors import ItemGone
+
+T = TypeVar("T")
+
+_UNITS_MS = {"ms": 1, "": 1_000, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]*)\s*")
+_ID = re.compile(r"[0-9a-fA-F]{32}")
+
+
+class Duration(click.ParamType[int]):
+    """A duration such as 90, 90s, 250ms, 5min, 2h or 3d; becomes milliseconds. Its range is the queue's to check."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds."""
+        if isinstance(value, int):
+            return value
+        found = _DURATION.fullmatch(value)
+        if found is None or found[2] not in _UNITS_MS:
+            self.fail(f"{value!r} is no duration. Write 90, 90s, 250ms, 5min, 2h or 3d.", param, ctx)
+        return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+class Payload(click.ParamType[Any]):
+    """A payload as JSON: the text itself, @FILE, or - for standard input."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the data."""
+        try:
+            return json.loads(self._text(value), parse_constant=_refuse_constant)
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"{value} cannot be read: {error}", param, ctx)
+        except (ValueError, RecursionError) as error:
+            self.fail(
+                f"it is not data: {error}. Write JSON in single quotes, such as '{{\"order\": 7}}', or @FILE, or -.",
+                param,
+                ctx,
+            )
+
+    def _text(self, value: str) -> str:
+        if value == "-":
+            return sys.stdin.read()
+        return Path(value[1:]).read_text(encoding="utf-8") if value.startswith("@") else value
+
+
+def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
+    """Run `operation` on the item that was typed: an id of 32 hexadecimal digits as printed, or the name it was given.
+
+    A name may look like an id; then it is tried second.
+
+    Raises:
+      ItemGone, NotBuried: there is no such item.
+    """
+    if _ID.fullmatch(typed):
+        try:
+            return operation(bytes.fromhex(typed))
+        except (ItemGone, NotBuried):
+            pass
+    return operation(typed)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")

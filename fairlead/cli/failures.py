@@ -1,0 +1,102 @@
+"""How an error becomes a sentence, a remedy, and an exit code.
+
+Only errors that were raised on purpose are caught, in this one place: those of the queue and those of the stores. Any
+other is a bug, here or in the application, and its traceback is what its author needs.
+"""
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fairlead.app import App
+from fairlead.cli.output import JSON, plain, ready
+from fairlead.shards import StoreMissing
+from fairlead.tenant_database import NotBuried
+from zones.engines import StoreError
+from zones.errors import ItemGone, QueueError, ShardRefused
+
+FOUND_FAULTS = 1
+REFUSED = 2
+STORE_UNUSABLE = 3
+NOT_THERE = 4
+
+_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (ItemGone, NOT_THERE),
+    (NotBuried, NOT_THERE),
+    (ShardRefused, STORE_UNUSABLE),
+    (StoreMissing, STORE_UNUSABLE),
+    (QueueError, REFUSED),
+)
+
+
+class Commands(click.Group):
+    """The group of all commands, which ends them all alike. The context's object lists the applications in use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which they were added: those that are needed first come first."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, and end the process with a sentence and an exit code if it fails."""
+        apps: list[App] = []
+        ctx.obj = apps
+        try:
+            return super().invoke(ctx)
+        except _errors_of(apps) as error:
+            report(error, as_json=ctx.meta.get(JSON, False))
+            ctx.exit(code_of(error))
+        finally:
+            for app in apps:
+                app.close()
+
+
+def report(error: Exception, *, as_json: bool) -> None:
+    """Print an error with its remedy to standard error."""
+    if as_json:
+        answer = {"error": message_of(error), "fields": fields_of(error), "do": remedy_of(error)}
+        click.echo(json.dumps(ready(answer)), err=True)
+        return
+    fields = (f"{name}: {_short(value)}" for name, value in fields_of(error).items())
+    click.echo(plain(f"Error: {', '.join([message_of(error), *fields])}"), err=True)
+    if remedy := remedy_of(error):
+        click.echo(plain(f"  Do: {remedy}"), err=True)
+
+
+def code_of(error: Exception) -> int:
+    """Return the exit code of an error; what is not the queue's is a store's."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), STORE_UNUSABLE)
+
+
+def message_of(error: Exception) -> str:
+    """Return the constant part of an error."""
+    return str(getattr(error, "message", None) or getattr(error, "description", None) or error)
+
+
+def fields_of(error: Exception) -> dict[str, Any]:
+    """Return the variable part of an error, without its remedy."""
+    fields = getattr(error, "fields", {})
+    return {name: value for name, value in fields.items() if value is not None and name != "remedy"}
+
+
+def remedy_of(error: Exception) -> str:
+    """Return what to do: what the error itself says, or else what the documentation of its class says."""
+    own = getattr(error, "remedy", "") or getattr(error, "fields", {}).get("remedy", "")
+    if own:
+        return str(own)
+    _, found, advice = (inspect.getdoc(type(error)) or "").partition("\nDo: ")
+    return " ".join(advice.partition("\n\n")[0].split()) if found else ""
+
+
+def _errors_of(apps: Sequence[App]) -> tuple[type[Exception], ...]:
+    """Return what is raised on purpose. FoundationDB's class exists only once a cluster is open: ask afterwards."""
+    return (QueueError, StoreError, *(kind for app in apps for kind in app.store_errors()))
+
+
+def _short(value: object) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return " ".join(str(each) for each in value)
+    text = value if isinstance(value, str) and value else repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."

@@ -1,0 +1,106 @@
+"""run, submit: a fleet, and handlers for one that runs already."""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from fairlead import fleet
+from fairlead.app import App
+from fairlead.cli.output import example, json_option, show
+from fairlead.cli.target import Target, config_option, settings_option, target_options
+from fairlead.fleet import HOSTS, Fleet
+from fairlead.loading import load_attribute
+
+LINE_S = 0.5  # How often the live line is drawn.
+
+
+@click.command(epilog=example("fairlead run shop:app --host threads --set consumer.slots=32"))
+@click.argument("reference", metavar="APP")
+@click.option("--host", type=click.Choice(HOSTS), default="ray", show_default=True, help="Where the actors live.")
+@click.option("--address", metavar="ADDRESS", help="The Ray cluster to join; without it Ray is started here.")
+@settings_option
+@config_option
+@json_option
+def run(reference: str, host: str, address: str | None, settings: tuple[str, ...], config_path: Path | None) -> None:
+    """Run the work of APP, written MODULE:ATTRIBUTE, until SIGTERM or Ctrl-C; then let what runs finish.
+
+    A second Ctrl-C ends it at once; leases then give the work back when they lapse.
+    """
+    if address is not None and host != "ray":
+        raise click.UsageError("--address goes with --host ray.")
+    app = Target((), reference, config_path, settings).app(must_exist=False)
+    logging.basicConfig(
+        level=app.config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    with _stop_signal() as stop:
+        running = fleet.start(app, reference, host=host, address=address)
+        click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
+        _watch(running, stop)
+        click.echo("draining: no new work starts, what runs may finish (Ctrl-C again: at once)", err=True)
+        counts = running.stop()
+    show(counts, lambda: [_line(counts)])
+
+
+@click.command(epilog=example("fairlead submit reports:monthly --kind report --app shop:app"))
+@click.argument("reference", metavar="MODULE:FUNCTION")
+@click.option("--kind", required=True, help="What it handles.")
+@click.option("--timeout", type=float, default=3600.0, show_default=True, help="Seconds that one attempt may take.")
+@click.option("--max-running", type=int, help="How many may run at once in a consumer.")
+@click.option("--transactional", is_flag=True, help="Its effects commit together with the completion.")
+@click.option("--drop", is_flag=True, help="An item that failed for good is deleted instead of buried.")
+@target_options
+@json_option
+def submit(target: Target, reference: str, kind: str, **options: Any) -> None:
+    """Give a running fleet a handler: the function travels by value, and workers load it within seconds."""
+    function = load_attribute(reference)
+    version = target.app(must_exist=False).submit(function, kind=kind, **options)
+    show({"kind": kind, "version": version}, lambda: [f"submitted version {version} of {kind}"])
+
+
+@contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGTERM or Ctrl-C sets; the second one acts as it did before."""
+    stop = threading.Event()
+    before: dict[int, Any] = {}
+
+    def note(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before[number] = signal.signal(number, note)
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _watch(running: Fleet, stop: threading.Event) -> None:
+    """Show a live line on standard error, if a person looks, until `stop`."""
+    if not sys.stderr.isatty():
+        stop.wait()
+        return
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        while not stop.wait(LINE_S):
+            live.update(Text(_line(running.counts())), refresh=True)
+
+
+def _kinds(app: App) -> list[str]:
+    return sorted(handler.kind for handler in app.registry)
+
+
+def _line(counts: dict[str, int]) -> str:
+    shown = ("completed", "retried", "buried", "dropped", "lost", "held")
+    return "  ".join(f"{name} {counts.get(name, 0):,}" for name in shown)

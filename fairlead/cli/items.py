@@ -1,0 +1,92 @@
+"""enqueue, peek, cancel: single items, by hand."""
+
+from typing import Any
+
+import click
+
+from fairlead.cli.arguments import Duration, Payload, with_id
+from fairlead.cli.output import ago, example, item_answer, json_option, payload_text, show, table
+from fairlead.cli.target import Target, target_options, tenant_options
+from fairlead.tenant_database import TenantDatabase
+from fairlead.views import ItemView, State
+from zones.items import DEFAULT_PRIORITY, EnqueueStatus
+
+
+@click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop alice --store embedded:./data"))
+@click.argument("kind")
+@click.argument("payload", type=Payload(), default="null")
+@click.option("--tenant", nargs=2, metavar="APP USER", help="Whose item it is.")
+@click.option("--local", is_flag=True, help="It belongs to no tenant.")
+@click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
+@click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The tenant's queue zone.")
+@click.option("--id", "item_id", metavar="NAME", help="Its name; a second enqueue of it changes nothing.")
+@click.option("--delay", type=Duration(), default=0, help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
+@click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
+@click.option("--unique-for", type=Duration(), default=0, help="How long --id stays taken after completion.")
+@target_options
+@json_option
+def enqueue(
+    target: Target,
+    kind: str,
+    payload: Any,
+    tenant: tuple[str, str] | None,
+    local: bool,
+    shard: str | None,
+    zone: str,
+    item_id: str | None,
+    delay: int,
+    priority: int,
+    unique_for: int,
+) -> None:
+    """Enqueue one item of KIND with a PAYLOAD of JSON (default null; @FILE or - for standard input)."""
+    if (tenant is None) != local:
+        raise click.UsageError("Name either a tenant, --tenant APP USER, or say --local for an item without one.")
+    if shard is not None and not local:
+        raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
+    app = target.app(must_exist=False)
+    database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
+    made = database.enqueue(
+        kind, payload, item_id=item_id, priority=priority, delay_ms=delay, unique_ms=unique_for, zone=zone
+    )
+    answer = {"item": made.item_id.hex(), "status": made.status.value, "shard": database.shard.name}
+    note = "" if made.status is EnqueueStatus.ENQUEUED else ": nothing was changed"
+    show(answer, lambda: [f"{made.status.value} {made.item_id.hex()} on shard {database.shard.name}{note}"])
+
+
+@click.command(epilog=example("fairlead peek --tenant shop alice --store embedded:./data"))
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many items.")
+@click.option("--vested", is_flag=True, help="Only those that may run now.")
+@tenant_options
+@json_option
+def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
+    """Show the first items of a queue, in the order in which they will run; changes nothing."""
+    now_us = database.shard.clock.now_us()
+    items = database.peek(limit, vested_only=vested, zone=zone)
+    columns = ("item", "kind", "state", "#priority", "enqueued", "#errors", "payload")
+    count = database.count(zone=zone)
+    show(
+        {"items": [item_answer(item) for item in items], "count": count},
+        lambda: [
+            table(columns, (_row(item, now_us) for item in items)),
+            f"{len(items)} of {sum(count.values()):,} items",
+        ],
+    )
+
+
+@click.command(epilog=example("fairlead cancel order-7 --tenant shop alice --store embedded:./data"))
+@click.argument("item")
+@tenant_options
+@json_option
+def cancel(database: TenantDatabase, item: str, zone: str) -> None:
+    """Delete ITEM, an id or the name it was given, from its queue. One that runs now is not interrupted."""
+    with_id(item, lambda item_id: database.cancel(item_id, zone=zone))
+    show({"cancelled": item}, lambda: [f"cancelled {item}"])
+
+
+def _row(item: ItemView, now_us: int) -> tuple[object, ...]:
+    state = (
+        item.state.value if item.state is State.VESTED else f"{item.state.value}, vests {ago(item.vesting_us, now_us)}"
+    )
+    named = item.id.hex() if item.given_id is None else f"{item.id.hex()} {item.given_id!r}"
+    enqueued = ago(item.enqueued_us, now_us)
+    return named, item.kind, state, item.priority, enqueued, item.error_count, payload_text(item.payload)

@@ -1,0 +1,121 @@
+"""status, config: what is stored and who serves it; what is in force and where it came from."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from fairlead import status as looking
+from fairlead.cli.failures import STORE_UNUSABLE
+from fairlead.cli.output import ago, example, json_option, show, table, when
+from fairlead.cli.target import Target, settings_option, target_options
+from fairlead.config import settings_of
+from fairlead.shards import Shards, StoreMissing
+from fairlead.status import COUNTED_MAX, ShardStatus
+from zones.engines import StoreError
+from zones.errors import ShardRefused
+
+
+@click.command(epilog=example("fairlead status --app shop:app"))
+@target_options
+@json_option
+@click.pass_context
+def status(ctx: click.Context, target: Target) -> None:
+    """Show shards, depth by kind, active zones, the oldest waiting item, buried items, consumers; changes nothing."""
+    app = target.app()
+    found = [_look(app.shards, name, url) for name, url in app.shards.urls.items()]
+    show({"shards": [_answer(each) for each in found]}, lambda: _lines(found))
+    if any(each.error for each in found):
+        ctx.exit(STORE_UNUSABLE)
+
+
+@click.command(epilog=example("fairlead config --set consumer.slots=32"))
+@settings_option
+@target_options
+@json_option
+def config(target: Target, settings: tuple[str, ...]) -> None:
+    """Show every setting in force and where it came from: an argument, a variable, the file, or the default."""
+    rows = settings_of(target.with_settings(settings).config())
+    show(
+        {row.key: {"value": row.value, "source": row.source} for row in rows},
+        lambda: [table(("setting", "value", "from"), rows)],
+    )
+
+
+def _look(shards: Shards, name: str, url: str) -> ShardStatus:
+    """Return the status of a shard, with the error in it if it cannot be read: the others may be fine."""
+    try:
+        return looking.look(shards[name], url)
+    except (StoreError, StoreMissing, ShardRefused) as error:
+        return ShardStatus(name, url, error=str(error))
+    except tuple(shards.errors()) as error:
+        return ShardStatus(name, url, error=str(error))
+
+
+def _answer(each: ShardStatus) -> dict[str, Any]:
+    if each.error:
+        return {"shard": each.name, "url": each.url, "error": each.error}
+    return {
+        "shard": each.name,
+        "url": each.url,
+        "id": each.shard_id,
+        "parts": each.part_count,
+        "depth": each.depth,
+        "pointers": each.pointers,
+        "pointers_vested": each.vested,
+        "counted_max": COUNTED_MAX,
+        "oldest": None if each.oldest_us is None else when(each.oldest_us),
+        "oldest_waits_s": None if each.oldest_us is None else (each.now_us - each.oldest_us) / 1e6,
+        "buried": each.buried,
+        "consumers": [
+            {
+                "id": present.consumer_id.hex(),
+                "live": present.live,
+                "host": present.presence.host,
+                "pid": present.presence.pid,
+                "kinds": present.presence.kinds,
+                "started": when(present.presence.started_us),
+                "last_beat": when(present.presence.beat_us),
+            }
+            for present in each.consumers
+        ],
+        "kinds_without_consumer": each.unserved,
+    }
+
+
+def _lines(found: Sequence[ShardStatus]) -> Iterator[str | Table]:
+    columns = ("shard", "store", "#items", "#active zones", "#with work", "oldest waits", "#buried", "#consumers")
+    yield table(columns, (_row(each) for each in found))
+    for each in found:
+        if each.error:
+            yield f"{each.name}: {each.error}"
+    depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
+    if depths:
+        yield table(("shard", "kind", "#items", "consumers"), depths)
+    present = [(each, one) for each in found for one in each.consumers]
+    if present:
+        yield table(("shard", "consumer", "host", "pid", "last sign of life", "kinds"), (
+            (each.name, one.consumer_id.hex(), one.presence.host, str(one.presence.pid),
+             ago(one.presence.beat_us, each.now_us) + ("" if one.live else ": dead"), ", ".join(one.presence.kinds))
+            for each, one in present
+        ))  # fmt: skip
+
+
+def _row(each: ShardStatus) -> tuple[object, ...]:
+    if each.error:
+        return each.name, each.url, "?", "?", "?", "?", "?", "?"
+    oldest = "" if each.oldest_us is None else ago(each.oldest_us, each.now_us).removesuffix(" ago")
+    live = sum(one.live for one in each.consumers)
+    counts = (_counted(each.pointers), _counted(each.vested))
+    return each.name, each.url, sum(each.depth.values()), *counts, oldest, _counted(each.buried), live
+
+
+def _served(each: ShardStatus, kind: str) -> str:
+    if kind in each.unserved:
+        return "none that is alive knows this kind: it waits"
+    return str(sum(one.live and kind in one.presence.kinds for one in each.consumers))
+
+
+def _counted(count: int) -> str:
+    return f"{count:,}" if count < COUNTED_MAX else f"{count:,} or more"

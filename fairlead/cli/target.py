@@ -1,0 +1,154 @@
+"""Which application and which stores a command works on.
+
+An application that is named (`--app shop:app`) brings its stores; `--store` names them one by one; otherwise the
+environment and fairlead.toml do.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairlead import config
+from fairlead.app import App
+from fairlead.loading import load_app
+from fairlead.tenant_database import TenantDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the options say about where to work."""
+
+    stores: tuple[str, ...]
+    reference: str | None
+    config_path: Path | None
+    settings: tuple[str, ...] = ()
+
+    def with_settings(self, settings: tuple[str, ...]) -> "Target":
+        """Return the same target, with what `--set` said."""
+        return replace(self, settings=settings)
+
+    def app(self, *, must_exist: bool = True) -> App:
+        """Return the application, configured; its stores are opened when they are used.
+
+        Args:
+          must_exist: refuse stores that do not exist instead of making them: a wrong path must not become a store.
+
+        Raises:
+          BadConfig, NotFound, NoShards: see there.
+        """
+        app = self._named()
+        app.configure(config.load({**app.arguments, **_settings(self.settings)}, path=self.config_path))
+        apps: list[App] = click.get_current_context().obj
+        apps.append(app)
+        app.shards.must_exist = must_exist
+        return app
+
+    def config(self) -> config.Config:
+        """Return the configuration that `app` would run with, without asking that it names a store."""
+        return config.load({**self._named().arguments, **_settings(self.settings)}, path=self.config_path)
+
+    def _named(self) -> App:
+        if self.reference is None:
+            return App(_shards(self.stores))
+        if self.stores:
+            raise click.UsageError("--store and --app both name the stores: give one of them.")
+        return load_app(self.reference)
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--store`, `--app` and `--config`, and pass it a `target`."""
+
+    @click.option("--store", "stores", multiple=True, metavar="URL", help=_STORE_HELP)
+    @click.option("--app", "reference", metavar="MODULE:ATTRIBUTE", help="The application whose stores to use.")
+    @config_option
+    @wraps(command)
+    def with_target(
+        *args: Any, stores: tuple[str, ...], reference: str | None, config_path: Path | None, **options: Any
+    ) -> Any:
+        return command(*args, target=Target(stores, reference, config_path), **options)
+
+    return with_target
+
+
+def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--config`."""
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The configuration file; default: fairlead.toml in the current directory, if there is one.",
+    )(command)
+
+
+def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--set KEY=VALUE`."""
+    return click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, such as consumer.slots=32."
+    )(command)
+
+
+def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--tenant APP USER`, `--local KIND`, `--shard` and `--zone`, and pass it a `database`."""
+
+    @click.option("--tenant", nargs=2, metavar="APP USER", help="The tenant.")
+    @click.option("--local", metavar="KIND", help="The local items of a kind, those without a tenant.")
+    @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
+    @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The queue zone.")
+    @target_options
+    @wraps(command)
+    def with_database(
+        *args: Any,
+        tenant: tuple[str, str] | None,
+        local: str | None,
+        shard: str | None,
+        target: Target,
+        **options: Any,
+    ) -> Any:
+        if (tenant is None) == (local is None):
+            raise click.UsageError("Name either a tenant, --tenant APP USER, or local items, --local KIND.")
+        if shard is not None and local is None:
+            raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
+        app = target.app()
+        database: TenantDatabase
+        if tenant is not None:
+            database = app.tenant(*tenant)
+        else:
+            assert local is not None
+            database = app.local(local, shard=shard)
+        return command(*args, database=database, **options)
+
+    return with_database
+
+
+_STORE_HELP = "The store: embedded:PATH, or fdb:CLUSTER_FILE; several as NAME=URL, one --store for each."
+
+
+def _shards(stores: tuple[str, ...]) -> str | dict[str, str] | None:
+    if not stores:
+        return None
+    if len(stores) == 1 and not _is_named(stores[0]):
+        return stores[0]
+    unnamed = [store for store in stores if not _is_named(store)]
+    if unnamed:
+        raise click.UsageError(f"Several stores need names: --store NAME={unnamed[0]}")
+    urls = dict(store.split("=", 1) for store in stores)
+    if len(urls) < len(stores):
+        raise click.UsageError("Two stores have the same name.")
+    return urls
+
+
+def _is_named(store: str) -> bool:
+    return "=" in store.partition(":")[0]
+
+
+def _settings(settings: tuple[str, ...]) -> dict[str, str]:
+    pairs = [setting.partition("=") for setting in settings]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise click.UsageError(f"A setting is written KEY=VALUE, not {key!r}.")
+    return {key: value for key, _, value in pairs}

@@ -1,0 +1,1 @@
+"""check, backup, restore: the upkeep of stores."""

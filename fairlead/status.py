@@ -1,0 +1,125 @@
+"""An application at a glance: what is stored on each shard, who serves it, and what waits for nobody.
+
+Everything is read by snapshot, from counters and from bounded stretches of indexes, so a look costs the same with a
+million tenants, and conflicts with nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zones import presence
+from zones.attempt import Attempt
+from zones.buried import grave_range
+from zones.keyspace import range_begin, range_end
+from zones.layout import Layout
+from zones.pointers import PointerRef, place_of, scan
+from zones.presence import Present
+from zones.records import PointerRecord, decode
+from zones.shard import Shard
+from zones.steps import in_step
+from zones.vesting import WANT_ALL, read_first_of_each_priority
+
+COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
+OLDEST_OF = 64  # Pointers that have waited longest, whose zones are asked for their oldest item.
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """What a look at one shard found. Times in microseconds since the epoch.
+
+    Attributes:
+      depth: items in all queues by kind: waiting, delayed and leased ones, not buried ones.
+      pointers: active queue zones; `vested`: those of them with work to look at now. Both counted up to 10,000.
+      oldest_us: since when the oldest item waits, of those behind the 64 pointers that have waited longest; None if
+        nothing waits.
+      buried: buried items, counted up to 10,000.
+      consumers: the live ones, and those that died within the last minute.
+      unserved: kinds with items that no live consumer knows. They wait.
+      error: why the shard could not be read; then the rest is empty.
+    """
+
+    name: str
+    url: str
+    shard_id: str = ""
+    part_count: int = 0
+    depth: Mapping[str, int] = field(default_factory=dict)
+    pointers: int = 0
+    vested: int = 0
+    oldest_us: int | None = None
+    buried: int = 0
+    consumers: tuple[Present, ...] = ()
+    unserved: tuple[str, ...] = ()
+    now_us: int = 0
+    error: str | None = None
+
+
+def look(shard: Shard, url: str) -> ShardStatus:
+    """Return the status of a shard. Snapshot reads in one transaction.
+
+    Raises:
+      One of `shard.db.errors`: it cannot be read.
+    """
+
+    def body(attempt: Attempt) -> ShardStatus:
+        tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
+        depth = _depth(tr, layout)
+        consumers = presence.listing(tr, now_us=now_us)
+        known = {kind for each in consumers if each.live for kind in each.presence.kinds}
+        return ShardStatus(
+            name=shard.name,
+            url=url,
+            shard_id=layout.shard_id.hex(),
+            part_count=layout.part_count,
+            depth=depth,
+            pointers=_count(tr, [(part.vest_priority(0), part.vest_end()) for part in layout.parts]),
+            vested=_count_vested(tr, layout, now_us),
+            oldest_us=_oldest_us(tr, layout, now_us),
+            buried=_count(tr, [grave_range()]),
+            consumers=tuple(consumers),
+            unserved=tuple(kind for kind in depth if kind not in known),
+            now_us=now_us,
+        )
+
+    return shard.transact(body)
+
+
+def _depth(tr: Any, layout: Layout) -> dict[str, int]:
+    ranges = [
+        (part, tr.snapshot.get_range(range_begin(part.depth_prefix), range_end(part.depth_prefix), 0, False, WANT_ALL))
+        for part in layout.parts
+    ]
+    depth: dict[str, int] = {}
+    for part, rows in ranges:
+        for row in rows:
+            kind = row.key[len(part.depth_prefix) + 1 : -1].decode()
+            depth[kind] = depth.get(kind, 0) + int.from_bytes(row.value, "little", signed=True)
+    return {kind: count for kind, count in sorted(depth.items()) if count}
+
+
+def _count(tr: Any, ranges: list[tuple[bytes, bytes]]) -> int:
+    count = 0
+    for begin, end in ranges:
+        if count < COUNTED_MAX:
+            count += sum(1 for _ in tr.snapshot.get_range(begin, end, limit=COUNTED_MAX - count))
+    return count
+
+
+def _count_vested(tr: Any, layout: Layout, now_us: int) -> int:
+    scans = in_step([scan(tr, part, now_us=now_us, ids_max=COUNTED_MAX) for part in layout.parts])
+    return min(COUNTED_MAX, sum(len(refs) for refs, _ in scans))
+
+
+def _oldest_us(tr: Any, layout: Layout, now_us: int) -> int | None:
+    scans = in_step([scan(tr, part, now_us=now_us, ids_max=OLDEST_OF) for part in layout.parts])
+    refs = sorted((ref for refs, _ in scans for ref in refs), key=lambda ref: ref.vesting_us)[:OLDEST_OF]
+    pointers = [decode(PointerRecord, value) for value in _records(tr, layout, refs) if value is not None]
+    places = [place_of(pointer, layout) for pointer in pointers if pointer is not None]
+    firsts = in_step([read_first_of_each_priority(tr, place.keys) for place in places])
+    waiting = (entry.vesting_us for first in firsts for entry in first)
+    return min((vesting_us for vesting_us in waiting if vesting_us <= now_us), default=None)
+
+
+def _records(tr: Any, layout: Layout, refs: list[PointerRef]) -> list[bytes | None]:
+    reads = [tr.snapshot.get(layout.parts[ref.part].item(ref.id)) for ref in refs]
+    return [read.value for read in reads]
