@@ -9,33 +9,17 @@ from dataclasses import dataclass
 from random import Random
 
 from actors.coordinator import Coordinator
-from actors.handlers import Registry
 from actors.host import Host
-from actors.housekeeping import Housekeeping
+from actors.housekeeping import Housekeeping, Identity
 from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers
 from actors.thread_host import ThreadHost, ThreadRemote, ThreadRunners
 from actors.worker import Worker
 from zones.engines import Clock
 from zones.periodic import Period
-from zones.presence import Presence
 from zones.shard import Shard
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a consumer is: its id, and where it runs."""
-
-    consumer_id: bytes
-    host: str
-    pid: int
-    started_us: int
-
-    def presence(self, registry: Registry) -> Presence:
-        """Return the sign of life of a consumer that knows the kinds of `registry`."""
-        kinds = sorted(handler.kind for handler in registry)
-        return Presence(self.host, self.pid, kinds, self.started_us, self.started_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +27,9 @@ class Opened:
     """What an actor works with: the open shards, handlers and settings, and the time and randomness of its host."""
 
     shards: Mapping[str, Shard]
-    registry: Registry
     settings: ConsumerSettings
     periods: Sequence[Period]
+    submitted: SubmittedHandlers  # and with them the application's own, in its registry
     clock: Clock
     random: Random
 
@@ -97,9 +81,11 @@ class Consumer:
 
     def __init__(self, opened: Opened, identity: Identity, coordinator: ClockedCoordinator | None = None) -> None:
         host = ThreadHost(clock=opened.clock, random=opened.random)
-        shards, registry, settings = opened.shards, opened.registry, opened.settings
+        shards, registry, settings = opened.shards, opened.submitted.registry, opened.settings
         self._settings = settings
-        self._workers = [Worker(host, shards, registry, settings, ThreadRunners()) for _ in range(settings.workers)]
+        self._workers = [
+            Worker(host, shards, opened.submitted, settings, ThreadRunners()) for _ in range(settings.workers)
+        ]
         for worker in self._workers:
             worker.start()
         workers = [ThreadRemote(worker, "worker") for worker in self._workers]
@@ -119,9 +105,7 @@ class Consumer:
         coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator")
         self._remotes = [*workers, *managers, coordinating]
         scanner = Scanner(host, shards, settings, managers, coordinating, consumer=identity.consumer_id.hex())
-        housekeeping = Housekeeping(
-            host, shards, identity.consumer_id, identity.presence(registry), opened.periods, scanner.set_fit
-        )
+        housekeeping = Housekeeping(host, shards, identity, opened.periods, opened.submitted, scanner.set_fit)
         self._loops = ScannerLoops(host, scanner, housekeeping)
 
     def counts(self) -> dict[str, int]:

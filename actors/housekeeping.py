@@ -1,13 +1,16 @@
 """What a consumer does once a second on each shard, besides finding work.
 
 It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, enqueues the
-periodic items that are due, and clears what has expired. One small transaction per shard and second.
+periodic items that are due, loads handlers that were submitted, and clears what has expired. One small transaction
+per shard and second.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from actors.host import Host
+from actors.submitted import SubmittedHandlers, load_submitted
 from zones import presence
 from zones.attempt import Attempt, clear_receipts
 from zones.history import forget
@@ -18,6 +21,17 @@ from zones.shard_time import ShardClock, Standing, beat
 from zones.steps import in_step
 
 log = logging.getLogger("fairlead.housekeeping")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a consumer is: its id, where it runs, and since when."""
+
+    consumer_id: bytes
+    host: str
+    pid: int
+    started_us: int
+
 
 BEAT_S = 1.0
 WATCH_US = 3_000_000  # Three beats of anybody else.
@@ -31,16 +45,16 @@ class Housekeeping:
         self,
         host: Host,
         shards: Mapping[str, Shard],
-        consumer_id: bytes,
-        presence: Presence,
+        identity: Identity,
         periods: Sequence[Period],
+        submitted: SubmittedHandlers,
         set_fit: Callable[[str, bool], None],
     ) -> None:
         self._host = host
         self._shards = shards
-        self._consumer_id = consumer_id
-        self._presence = presence
+        self._identity = identity
         self._periods = periods
+        self._submitted = submitted
         self._set_fit = set_fit
         self._standing: dict[str, Standing] = {}
         self._clocks = {
@@ -56,12 +70,13 @@ class Housekeeping:
         while True:
             for name, shard in self._shards.items():
                 self._beat(name, shard)
+            load_submitted(self._submitted, self._shards)
             with self._lock:
                 if self._stopping or self._stopped.wait(BEAT_S):
                     break
         for name, shard in self._shards.items():
             try:
-                shard.transact(lambda attempt: presence.leave(attempt.tr, self._consumer_id))
+                shard.transact(lambda attempt: presence.leave(attempt.tr, self._identity.consumer_id))
             except shard.db.errors as error:
                 log.info("shard %s keeps this consumer on its list for a while: %s", name, error)
 
@@ -71,6 +86,11 @@ class Housekeeping:
             self._stopping = True
             self._stopped.notify_all()
 
+    def _sign_of_life(self, now_us: int) -> Presence:
+        identity = self._identity
+        kinds = sorted(handler.kind for handler in self._submitted.registry)
+        return Presence(identity.host, identity.pid, kinds, identity.started_us, now_us)
+
     def _beat(self, name: str, shard: Shard) -> None:
         clock = self._clocks[name]
 
@@ -78,10 +98,7 @@ class Housekeeping:
             tr, now_us = attempt.tr, attempt.now_us
             standing = beat(tr, clock, now_us=now_us)
             if standing in (Standing.GOOD, Standing.TAKEN_OVER):
-                signs = Presence(
-                    self._presence.host, self._presence.pid, self._presence.kinds, self._presence.started_us, now_us
-                )
-                presence.beat(tr, self._consumer_id, signs)
+                presence.beat(tr, self._identity.consumer_id, self._sign_of_life(now_us))
                 presence.clear_dead(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 clear_receipts(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)

@@ -8,6 +8,7 @@ store, and comes back by itself.
 
 import logging
 import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,13 +19,14 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.consumer import ClockedCoordinator, Identity, Opening, ScannerLoops, deal_workers
+from actors.consumer import ClockedCoordinator, Opening, ScannerLoops, deal_workers
 from actors.holdings import Held
 from actors.host import ActorDied
-from actors.housekeeping import Housekeeping
+from actors.housekeeping import Housekeeping, Identity
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
 from actors.scanner import Scanner
+from actors.submitted import keep_loading
 from actors.thread_host import ThreadHost, ThreadRunners
 from actors.worker import Worker
 from zones.engines import Clock
@@ -37,6 +39,7 @@ COORDINATOR = "coordinator-1"  # The number changes with what it answers; old an
 CALLS_AT_ONCE = 6  # Two batches, two long questions, and room for counts and a drain.
 RECYCLE_DRAIN_MS = 2_000
 STOP_GRACE_S = 10.0
+OBJECT_STORE_BYTES = 100 * 2**20  # Calls carry their arguments with them; the object store stays all but empty.
 
 
 class RayRemote:
@@ -87,8 +90,9 @@ class WorkerActor:
     def __init__(self, opening: Opening) -> None:
         opened = opening()
         host = ThreadHost(clock=opened.clock, random=opened.random, on_recycle=self._recycle)
-        self._worker = Worker(host, opened.shards, opened.registry, opened.settings, RayRunners())
+        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, RayRunners())
         self._worker.start()
+        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
 
     def place(self, refs: Sequence[ItemRef]) -> Report:
         return self._worker.place(refs)
@@ -117,10 +121,12 @@ class ManagerActor:
 
     def __init__(self, opening: Opening, workers: Sequence[str], index: int, count: int) -> None:
         opened = opening()
+        host = ThreadHost(clock=opened.clock, random=opened.random)
+        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
         self._manager = Manager(
-            ThreadHost(clock=opened.clock, random=opened.random),
+            host,
             opened.shards,
-            opened.registry,
+            opened.submitted.registry,
             opened.settings,
             [RayRemote(worker) for worker in workers],
             index=index,
@@ -154,14 +160,7 @@ class ScannerActor:
             RayRemote(COORDINATOR),
             consumer=identity.consumer_id.hex(),
         )
-        housekeeping = Housekeeping(
-            host,
-            opened.shards,
-            identity.consumer_id,
-            identity.presence(opened.registry),
-            opened.periods,
-            scanner.set_fit,
-        )
+        housekeeping = Housekeeping(host, opened.shards, identity, opened.periods, opened.submitted, scanner.set_fit)
         self._loops = ScannerLoops(host, scanner, housekeeping)
 
     def counts(self) -> dict[str, int]:
@@ -265,12 +264,20 @@ def _answers(references: Sequence[Any], timeout_s: float = 2.0) -> list[Any]:
     return answers
 
 
-def connect(address: str) -> None:
-    """Start a Ray cluster in this process ("local"), or join one ("auto", or the address of its head)."""
+def connect(address: str, *, show_output: bool = True) -> None:
+    """Start a Ray cluster in this process ("local"), or join one ("auto", or the address of its head).
+
+    Args:
+      show_output: whether what handlers print in their actors appears here too.
+    """
     options: dict[str, Any] = {}
     if address == "local":
-        options = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
-    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **options)
+        options = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    ray.init(address=address, namespace=NAMESPACE, log_to_driver=show_output, logging_level=logging.ERROR, **options)
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():  # Ray puts its own in their place, which end the process at once.
+            signal.signal(number, handler)
 
 
 def disconnect() -> None:

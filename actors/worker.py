@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from actors import settlement
-from actors.handlers import Registry, describe
+from actors.handlers import Handler, describe
 from actors.holdings import Held, Holdings, Phase
 from actors.host import Host
 from actors.job import Job
@@ -22,6 +22,7 @@ from actors.keeping import TICK_US, chores, lease_at_start
 from actors.messages import ItemRef, Report
 from actors.running import JobTimeout, Runners, run_handler
 from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers, load_submitted
 from zones import stored_item
 from zones.attempt import Attempt
 from zones.items import Outcome
@@ -49,14 +50,14 @@ class Worker:
         self,
         host: Host,
         shards: Mapping[str, Shard],
-        registry: Registry,
+        submitted: SubmittedHandlers,
         settings: ConsumerSettings,
         runners: Runners,
     ) -> None:
         self._host = host
         self._clock = host.clock
         self._shards = shards
-        self._registry = registry
+        self._submitted = submitted
         self._settings = settings
         self._lease_us = settings.lease_ms * 1000
         self._runners = runners
@@ -135,13 +136,20 @@ class Worker:
                 record = None if read.value is None else decode(ItemRecord, read.value)
                 if record is None or record.lease_id != ref.lease_id or record.vesting_us <= attempt.now_us:
                     continue
-                handler = self._registry.handlers.get(record.kind)
+                handler = self._handler_of(record.kind)
                 if handler is not None:
                     job = Job(shard, ref, record, stored_item.read_payload(tr, place, ref.item_id, record))
                     found.append(Held(ref, record, handler, job, attempt.now_us))
             return found
 
         return shard.transact(body)
+
+    def _handler_of(self, kind: str) -> Handler | None:
+        """Return the handler of a kind; its manager may have heard of one just submitted a moment earlier."""
+        handlers = self._submitted.registry.handlers
+        if kind not in handlers:
+            load_submitted(self._submitted, self._shards)
+        return handlers.get(kind)
 
     def _run_slot(self) -> None:
         while True:

@@ -242,6 +242,8 @@ class Database(Protocol):
     url: str
     limits: Limits
     errors: tuple[type[Exception], ...]
+    results_can_be_unknown: bool
+    """Whether a commit can fail without it being known if it happened (1021); False on the engines in this process."""
     """What `transact` catches: the class that this engine's transactions raise."""
 
     def create_transaction(self) -> Transaction:

@@ -32,7 +32,7 @@ from zones.engines.group_commit import GroupCommit, QueuedCommit
 from zones.engines.lmdb_files import LmdbFiles
 from zones.engines.lmdb_snapshot import EMPTY_KEY, LmdbSnapshot
 from zones.engines.options import TRANSACTION_BYTES_MAX
-from zones.engines.stored_log import StoredLog, start_log
+from zones.engines.stored_log import StoredLog
 from zones.engines.transaction import Transaction
 from zones.engines.watches import Watches
 from zones.engines.writes import Mutations
@@ -48,6 +48,7 @@ class EmbeddedDatabase:
     """A store in a directory, opened. Any number of these share one environment per process and path."""
 
     errors: tuple[type[Exception], ...] = (StoreError,)
+    results_can_be_unknown = False
     limits = LIMITS
 
     def __init__(self, url: str, path: str, clock: Clock, random_: random.Random) -> None:
@@ -80,12 +81,11 @@ class EmbeddedStore:
         self.path = path
         self.users = 0
         self.watches = Watches()
-        self.files = LmdbFiles(path)
-        self.log = StoredLog(self.files.log)
+        self.files = LmdbFiles(path, first_version=clock.now_us())
+        self.log = StoredLog(self.files)
         self.group = GroupCommit(self._commit_all)
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._opened_count = 0
-        self._start_log(clock)
 
     # --- For transactions ---
 
@@ -141,6 +141,7 @@ class EmbeddedStore:
     def _commit_all(self, requests: list[CommitRequest]) -> None:
         group = [request for request in requests if request.begin()]
         if group:
+            self.end_forgotten(group[0].clock.now_us())
             self._commit_group(group)
 
     def _commit_group(self, group: list[CommitRequest]) -> None:
@@ -252,18 +253,6 @@ class EmbeddedStore:
     def _stored(self, txn: Any, key: bytes) -> bytes | None:
         value: bytes | None = txn.get(key) if key else txn.get(EMPTY_KEY, db=self.files.meta)
         return value
-
-    def _start_log(self, clock: Clock) -> None:
-        reading = self.files.begin_read()
-        is_empty = not self.log.version(reading)
-        reading.abort()
-        if is_empty:
-            try:
-                with self.files.begin_write() as txn:
-                    start_log(txn, self.files.log, clock.now_us())
-            except lmdb.Error as error:
-                self.files.close()
-                raise self.files.unavailable(error) from error
 
     # --- Closing and forking ---
 

@@ -31,6 +31,7 @@ _lock = threading.Lock()
 class FoundationDatabase:
     """A cluster. `create_transaction` is the binding's own, and so is what it returns."""
 
+    results_can_be_unknown = True
     limits = LIMITS
 
     def __init__(self, url: str, cluster_file: str, errors: tuple[type[Exception], ...], database: Any) -> None:

@@ -32,6 +32,7 @@ class MemoryDatabase:
     """A database that lives as long as this object."""
 
     errors: tuple[type[Exception], ...] = (StoreError,)
+    results_can_be_unknown = False
     limits = LIMITS
 
     def __init__(self, url: str, clock: Clock, random_: random.Random) -> None:

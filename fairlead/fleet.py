@@ -1,0 +1,128 @@
+"""An application's consumer, started and drained: what `fairlead run` runs.
+
+`threads` keeps everything in this process; `ray` starts Ray here, or joins the cluster at `address`, and gives every
+actor a process of its own, which loads the application by its name and is told the configuration.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from actors.consumer import Consumer, Opened
+from actors.housekeeping import Identity
+from actors.submitted import SubmittedHandlers
+from fairlead.app import App
+from fairlead.config import Config
+from fairlead.loading import load_app
+from zones.errors import QueueError
+
+HOSTS = ("ray", "threads")
+HERE = "local"  # Ray's word for a cluster of its own in this process.
+
+
+class MemoryNeedsThreads(QueueError):
+    """A `memory:` shard lives in one process, and Ray's actors are many.
+
+    Do: run it with `--host threads`, or name a store on disk, `embedded:PATH`.
+    """
+
+    message = "a memory: shard cannot be shared by processes"
+
+
+class Fleet(Protocol):
+    """A running consumer."""
+
+    def counts(self) -> dict[str, int]:
+        """Return what it has done since it started, summed over its actors."""
+        ...
+
+    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
+        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AppOpening:
+    """How an actor's process comes to its application: it imports it, and is told the configuration."""
+
+    reference: str
+    directory: str
+    config: Config
+
+    def __call__(self) -> Opened:
+        """Load the application in this process and open what it works with."""
+        if self.directory not in sys.path:
+            sys.path.insert(0, self.directory)
+        app = load_app(self.reference)
+        app.configure(self.config)
+        return open_for_actors(app)
+
+
+class RayFleet:
+    """A consumer of Ray actors, and this process's connection to the cluster."""
+
+    def __init__(self, consumer: Fleet, disconnect: Callable[[], None]) -> None:
+        self.consumer = consumer
+        self._disconnect = disconnect
+
+    def counts(self) -> dict[str, int]:
+        """See `Fleet`."""
+        return self.consumer.counts()
+
+    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
+        """See `Fleet`. Leaves the cluster; one that was started here ends."""
+        try:
+            return self.consumer.stop(drain_ms)
+        finally:
+            self._disconnect()
+
+
+def start(app: App, reference: str, *, host: str, address: str | None = None) -> Fleet:
+    """Start a consumer of `app`, which processes find as `reference` (`shop:app`), and return it running.
+
+    Args:
+      host: "ray" or "threads".
+      address: of a Ray cluster to join; None: start Ray here.
+
+    Raises:
+      MemoryNeedsThreads: a shard is `memory:` and the host is Ray.
+      StoreUnavailable, ShardRefused: a store cannot be opened.
+    """
+    assert host in HOSTS
+    identity = Identity(app.random.randbytes(8), socket.gethostname(), os.getpid(), app.clock.now_us())
+    opened = open_for_actors(app)
+    if host == "threads":
+        return Consumer(opened, identity)
+    if any(url.startswith("memory:") for url in app.config.shards.values()):
+        raise MemoryNeedsThreads(shards=dict(app.config.shards))
+    # Imported when chosen: Ray takes a second to import, and most commands do without.
+    from actors import ray_host
+
+    ray_host.connect(address or HERE)
+    try:
+        consumer = ray_host.RayConsumer(AppOpening(reference, str(Path.cwd()), app.config), identity)
+    except BaseException:
+        ray_host.disconnect()
+        raise
+    return RayFleet(consumer, ray_host.disconnect)
+
+
+def open_for_actors(app: App) -> Opened:
+    """Open an application's shards and return what its actors work with.
+
+    Raises:
+      StoreUnavailable, ShardRefused: a store cannot be opened.
+    """
+    config = app.config
+    return Opened(
+        shards={name: app.shards[name] for name in app.shards},
+        settings=config.consumer,
+        periods=app.periods,
+        submitted=SubmittedHandlers(app.registry, config.signing_key.encode(), config.submissions),
+        clock=app.clock,
+        random=app.random,
+    )
