@@ -1,18 +1,21 @@
-"""The engines, each with an empty store: every contract test runs over all of them."""
+"""The engines, each with an empty store: every contract test runs over all of them.
+
+On a FoundationDB cluster a test keeps to the keys below its own prefix, and they are gone when it ends.
+"""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.clocks import ManualClock
-from zones.engines import Database
+from zones.engines import Database, StreamingMode, transact
 from zones.engines import open as open_database
-from zones.engines.clock import Clock
 
 ENGINES = ["memory", "embedded", pytest.param("fdb", marks=pytest.mark.foundationdb)]
 
@@ -34,7 +37,60 @@ def url(engine: str, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def db(url: str, clock: Clock) -> Iterator[Database]:
+def prefix(request: pytest.FixtureRequest) -> bytes:
+    """Where this test's keys live."""
+    return b"\x15contract/" + str(os.getpid()).encode() + b"/" + request.node.name.encode()[:100] + b"/"
+
+
+@pytest.fixture
+def db(engine: str, url: str, clock: ManualClock, prefix: bytes) -> Iterator[Database]:
     database = open_database(url, clock=clock, random=random.Random(1))
     yield database
+    if engine == "fdb":
+        transact(database, lambda tr: tr.clear_range(prefix, prefix + b"\xff"))
     database.close()
+
+
+@pytest.fixture
+def pass_us(engine: str, clock: ManualClock) -> Callable[[int], None]:
+    """Let time pass: on the manual clock, or, where the cluster has a clock of its own, really."""
+    return clock.advance_us if engine != "fdb" else lambda duration_us: time.sleep(duration_us / 1_000_000)
+
+
+class Space:
+    """The keys below a prefix, with short names, each step a transaction of its own."""
+
+    def __init__(self, db: Database, prefix: bytes) -> None:
+        self._db = db
+        self.prefix = prefix
+
+    def key(self, name: str) -> bytes:
+        return self.prefix + name.encode()
+
+    def end(self) -> bytes:
+        return self.prefix + b"\xff"
+
+    def put(self, **pairs: bytes) -> None:
+        """Commit some pairs."""
+        transact(self._db, lambda tr: [tr.set(self.key(name), value) for name, value in pairs.items()])
+
+    def all(self) -> dict[str, bytes]:
+        """Return what is stored."""
+        tr = self._db.create_transaction()
+        rows = tr.get_range(self.prefix, self.end(), streaming_mode=StreamingMode.want_all)
+        return {key[len(self.prefix) :].decode("latin-1"): value for key, value in rows}
+
+
+@pytest.fixture
+def space(db: Database, prefix: bytes) -> Space:
+    return Space(db, prefix)
+
+
+def code_of(future: object) -> int:
+    """Return the code of the error that a future fails with; 0 if it does not."""
+    try:
+        future.wait()  # type: ignore[attr-defined]
+    except Exception as error:
+        code: int = error.code  # type: ignore[attr-defined]
+        return code
+    return 0

@@ -17,6 +17,7 @@ import lmdb
 
 from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
 from zones.engines.filesystems import network_filesystem
+from zones.engines.stored_log import start_log
 
 _T = TypeVar("_T")
 
@@ -26,6 +27,7 @@ READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORMAT_KEY: Final = b"format"
+_DATABASES: Final = (b"data", b"log", b"meta")
 
 
 class LmdbFiles:
@@ -37,8 +39,10 @@ class LmdbFiles:
       meta: the format, and the value of the empty key, which LMDB cannot store as a key.
     """
 
-    def __init__(self, path: Path, *, map_bytes: int = MAP_BYTES) -> None:
+    def __init__(self, path: Path, *, first_version: int, map_bytes: int = MAP_BYTES) -> None:
+        """Open the environment, created if it is missing; a new log starts at `first_version`."""
         self.path = path
+        self._first_version = first_version
         self._map_bytes = map_bytes
         self._lock = threading.RLock()
         self._env: lmdb.Environment | None = None
@@ -52,15 +56,14 @@ class LmdbFiles:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             env = lmdb.open(str(self.path), map_size=self._map_bytes, max_dbs=3, max_readers=READERS_MAX)
-            env.reader_check()  # Slots of processes that died.
         except (OSError, lmdb.Error) as error:
             self._raise_unavailable(error)
         try:
-            self._check_format(env)
-            self.data = env.open_db(b"data")
-            self.log = env.open_db(b"log")
-            self.meta = env.open_db(b"meta")
-        except (OSError, lmdb.Error) as error:
+            env.reader_check()  # Slots of processes that died.
+            if not self._is_of_this_format(env):
+                self._create(env)
+            self.data, self.log, self.meta = (env.open_db(name, create=False) for name in _DATABASES)
+        except lmdb.Error as error:
             env.close()
             self._raise_unavailable(error)
         except StoreUnavailable:
@@ -81,14 +84,11 @@ class LmdbFiles:
                 filesystem=kind,
             )
 
-    def _check_format(self, env: lmdb.Environment) -> None:
-        """Refuse a newer format before anything is written; mark a new store with this one."""
+    def _is_of_this_format(self, env: lmdb.Environment) -> bool:
+        """Whether the environment holds a store; False if it is empty. Refuses all else, unchanged."""
         with env.begin() as txn:
-            is_new = txn.stat()["entries"] == 0
-        if is_new:
-            meta = env.open_db(b"meta")
-            with env.begin(write=True) as txn:
-                txn.put(_FORMAT_KEY, str(FORMAT).encode(), overwrite=False, db=meta)
+            if txn.stat()["entries"] == 0:
+                return False
         try:
             meta = env.open_db(b"meta", create=False)
         except lmdb.NotFoundError:
@@ -108,6 +108,14 @@ class LmdbFiles:
                 format=int(written),
                 format_known=FORMAT,
             )
+        return True
+
+    def _create(self, env: lmdb.Environment) -> None:
+        """Make an empty environment a store: all at once, so that no process ever sees half of it."""
+        with env.begin(write=True) as txn:
+            _, log, meta = (env.open_db(name, txn=txn) for name in _DATABASES)
+            if txn.put(_FORMAT_KEY, str(FORMAT).encode(), overwrite=False, db=meta):
+                start_log(txn, log, self._first_version)
 
     def close(self) -> None:
         """Close the environment for good."""
@@ -139,8 +147,7 @@ class LmdbFiles:
 
     def last_transaction(self) -> int:
         """Return the number of the last committed write transaction of all processes."""
-        env = self._env
-        return self._begin(lambda env: env.info()["last_txnid"]) if env is None else env.info()["last_txnid"]
+        return self._begin(lambda env: int(env.info()["last_txnid"]))
 
     def grow(self) -> None:
         """Double the map after it was found full. Ends this process's transactions."""
@@ -182,6 +189,10 @@ class LmdbFiles:
             return StoreUnavailable(
                 "the path is read-only", remedy="Make it writable for this user, or name another.", path=path
             )
+        if number in (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
+            return StoreUnavailable(
+                "the path cannot be created", remedy="Name another directory.", path=path, cause=str(error)
+            )
         if isinstance(error, (lmdb.VersionMismatchError, lmdb.InvalidError)):
             return StoreUnavailable(
                 "the path holds no store of this kind",
@@ -215,6 +226,7 @@ class LmdbFiles:
             except lmdb.PanicError:
                 self.reopen()
             except lmdb.Error as error:
+                self._usable()  # Says so if it was closed meanwhile.
                 self._raise_unavailable(error)
         raise StoreUnavailable("the map changes all the time", remedy="Try again.", path=str(self.path))
 

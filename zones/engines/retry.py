@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from zones.engines.database import Database, Transaction
 from zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED
@@ -15,9 +15,9 @@ RETRIES_MAX: Final = 100  # With delays that double up to a second: about a minu
 
 def transact(
     db: Database,
-    body: Callable[[Any], _T],
+    body: Callable[[Transaction], _T],
     *,
-    applied: Callable[[Any], bool] | None = None,
+    applied: Callable[[Transaction], bool] | None = None,
     retries_max: int = RETRIES_MAX,
 ) -> _T:
     """Run `body(transaction)` in one transaction, commit it, and return the body's result.
@@ -43,7 +43,7 @@ def transact(
       What `body` raises: the transaction is cancelled.
     """
     assert retries_max >= 0
-    transaction: Transaction = db.create_transaction()
+    transaction = db.create_transaction()
     retries = 0
     finished = False
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -31,12 +31,17 @@ _decode = msgspec.msgpack.Decoder(tuple[frozenset[bytes], list[tuple[bytes, byte
 Txn = Any  # lmdb.Transaction[bytes]; its stubs make generics of what is none at run time.
 
 
+class Files(Protocol):
+    """Where the log is; the handle changes when the environment is opened anew."""
+
+    log: Any
+
+
 class StoredLog:
     """The log, used by one thread at a time except for `version`."""
 
-    def __init__(self, db: Any) -> None:
-        """`db` is the handle of the named database that holds the log."""
-        self._db = db
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self._newest = (-1, 0)  # Number of the LMDB transaction that this process saw last, and its version.
         self._tail: deque[LogEntry] = deque()
         self._tail_points = 0
@@ -50,7 +55,7 @@ class StoredLog:
         number, version = self._newest
         if txn.id() == number:
             return version
-        return _last_version(txn.cursor(self._db))
+        return _last_version(txn.cursor(self._files.log))
 
     # --- Within one write transaction: begin, then check and append in turn, then finish or forget. ---
 
@@ -58,7 +63,7 @@ class StoredLog:
         """Learn the last version, as the write transaction sees it."""
         number, self.last = self._newest
         if txn.id() - 1 != number:
-            stored = _last_version(txn.cursor(self._db))
+            stored = _last_version(txn.cursor(self._files.log))
             self._behind = self._behind or stored != self.last
             self.last = stored
 
@@ -71,7 +76,7 @@ class StoredLog:
         if self._behind:
             self._catch_up(txn, read_version)
         if read_version < self._tail_floor:
-            if read_version < _first_version(txn.cursor(self._db)):
+            if read_version < _first_version(txn.cursor(self._files.log)):
                 raise StoreError(TRANSACTION_TOO_OLD, read_version=read_version)
             if reads.changed_by_any(self._stored(txn, read_version, self._tail_floor)):
                 return True
@@ -80,7 +85,7 @@ class StoredLog:
     def append(self, txn: Txn, version: int, points: frozenset[bytes], ranges: list[Range]) -> None:
         """Add a commit, above all others."""
         assert version > self.last
-        txn.put(_key(version), _encode((points, ranges)), append=True, db=self._db)
+        txn.put(_key(version), _encode((points, ranges)), append=True, db=self._files.log)
         if self._behind:
             self._forget_tail(self.last)
         self._keep(LogEntry(version, points, ranges))
@@ -93,8 +98,8 @@ class StoredLog:
             return
         most = max(PRUNE_MAX, 2 * self._since_pruned)
         self._since_pruned = 0
-        cursor = txn.cursor(self._db)
-        if txn.stat(self._db)["entries"] > ENTRIES_MAX:
+        cursor = txn.cursor(self._files.log)
+        if txn.stat(self._files.log)["entries"] > ENTRIES_MAX:
             keep_from = _key(self.last)
         elif cursor.set_range(_key(self.last - WINDOW_US + 1)) and cursor.prev():
             keep_from = cursor.key()
@@ -118,7 +123,7 @@ class StoredLog:
     def _catch_up(self, txn: Txn, read_version: int) -> None:
         """Decode what other processes have committed, as far as a transaction of `read_version` needs it."""
         known = self._tail[-1].version if self._tail else self._tail_floor
-        start = max(known, read_version, _first_version(txn.cursor(self._db)))
+        start = max(known, read_version, _first_version(txn.cursor(self._files.log)))
         if start > known:
             self._forget_tail(start)
         for entry in self._stored(txn, start, self.last):
@@ -126,7 +131,7 @@ class StoredLog:
         self._behind = False
 
     def _stored(self, txn: Txn, above: int, up_to: int) -> Iterator[LogEntry]:
-        cursor = txn.cursor(self._db)
+        cursor = txn.cursor(self._files.log)
         if cursor.set_range(_key(above + 1)):
             for key, value in cursor.iternext():
                 version = int.from_bytes(key, "big")
@@ -162,6 +167,5 @@ def _first_version(cursor: Any) -> int:
 
 
 def start_log(txn: Txn, db: Any, version: int) -> None:
-    """Give an empty log its first entry, so that versions start near the clock and the log is never empty."""
-    if not txn.cursor(db).first():
-        txn.put(_key(version), _encode((frozenset(), [])), db=db)
+    """Give a new log its first entry: versions start near the clock, and the log is never empty."""
+    txn.put(_key(version), _encode((frozenset(), [])), db=db)
