@@ -1,0 +1,340 @@
+"""What each operation asks of the store, exactly: a call more on these paths is a decision, not an accident."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.zones.counting import CountingTransaction
+from tests.zones.world import ANY, LEASE_US, MS, SECOND, World
+from zones import engines
+from zones.buried import bury, read, revive
+from zones.dequeue import Room
+from zones.engines import Database
+from zones.items import new_item
+from zones.layout import item_id_of
+from zones.pointers import scan
+from zones.records import ItemRecord, decode
+from zones.settings import ZoneSettings
+from zones.steps import alone
+from zones.visit import Found, lease, visit_steps
+
+
+@pytest.fixture
+def db(clock: ManualClock) -> Database:
+    """One engine is enough: the calls are counted above it."""
+    return engines.open("memory:", clock=clock, random=Random(1))
+
+
+def calls(world: World, body: Any) -> dict[str, int]:
+    """Run `body` in a transaction and return its store calls."""
+    counting: list[CountingTransaction] = []
+
+    def counted(tr: Any) -> None:
+        counting.append(CountingTransaction(tr))
+        body(counting[-1])
+
+    world.run(counted)
+    return dict(counting[-1].calls)
+
+
+# --- Enqueue ---
+
+ITEM_WRITTEN = {
+    "set": 2,  # record, index entry
+    "add": 2,  # the zone's count of the kind, the part's depth of the kind
+}
+ENQUEUE_READS = {
+    "get": 3,  # ownership, pointer index, the item's own key
+    "snapshot_get": 1,  # the pointer's record
+}
+
+
+def test_enqueue_with_an_awake_pointer(world: World) -> None:
+    world.enqueue()
+    item_id = world.new_id()
+    assert calls(world, lambda tr: world.zone.enqueue(tr, new_item("mail"), item_id=item_id, now_us=world.now_us)) == {
+        **ENQUEUE_READS,
+        **ITEM_WRITTEN,
+    }
+
+
+def test_enqueue_of_a_given_id_looks_in_the_grave_and_in_the_history_too(world: World) -> None:
+    world.enqueue()
+    item = new_item("mail", given_id="a")
+    assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id_of("a"), now_us=world.now_us)) == {
+        **ENQUEUE_READS,
+        **ITEM_WRITTEN,
+        "get": 5,
+    }
+
+
+def test_enqueue_that_makes_the_pointer(world: World) -> None:
+    item_id = world.new_id()
+    assert calls(world, lambda tr: world.zone.enqueue(tr, new_item("mail"), item_id=item_id, now_us=world.now_us)) == {
+        **ENQUEUE_READS,
+        "set": 5,  # the item's 2; pointer index, pointer record, its index entry
+        "add": 2,
+    }
+
+
+def test_enqueue_that_wakes_the_pointer(world: World) -> None:
+    world.enqueue(delay_ms=60_000)
+    item_id = world.new_id()
+    assert calls(world, lambda tr: world.zone.enqueue(tr, new_item("mail"), item_id=item_id, now_us=world.now_us)) == {
+        **ENQUEUE_READS,
+        "set": 4,  # the item's 2; pointer record, its index entry
+        "clear": 1,  # its old index entry
+        "add": 2,
+        "conflict": 1,  # read conflict on the pointer record
+    }
+
+
+def test_enqueue_of_what_is_present_writes_nothing(world: World) -> None:
+    world.enqueue(given_id="a")
+    item = new_item("mail", given_id="a")
+    assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id_of("a"), now_us=world.now_us)) == {
+        **ENQUEUE_READS,
+        "get": 5,
+    }
+
+
+def test_a_batch_reads_the_zone_once_and_counts_once_per_kind(world: World) -> None:
+    world.enqueue()
+    batch = [(world.new_id(), new_item(kind)) for kind in ["mail"] * 60 + ["index"] * 40]
+    assert calls(world, lambda tr: alone(world.zone.enqueue_steps(tr, batch, now_us=world.now_us))) == {
+        "get": 102,  # ownership, pointer index; 100 item keys
+        "snapshot_get": 1,
+        "set": 200,
+        "add": 4,  # zone and part, for two kinds
+    }
+
+
+def test_a_long_payload_adds_one_key_per_90_kb(world: World) -> None:
+    world.enqueue()
+    item, item_id = new_item("mail", bytes(200_000)), world.new_id()
+    assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id, now_us=world.now_us)) == {
+        **ENQUEUE_READS,
+        "set": 5,  # record, index entry, 3 pieces
+        "add": 2,
+    }
+
+
+# --- Visits ---
+
+VISIT_READS = {
+    "get": 2,  # pointer record, ownership; and one per item taken
+    "snapshot_get_range": 1,  # the vesting index
+}
+POINTER_MOVED = {"set": 2, "clear": 1}  # record, new index entry; old index entry
+
+
+def visit(world: World, *, items_max: int = 10, found: Found = Found.SERVED, ref: Any = None) -> dict[str, int]:
+    ref, terms = ref or world.ref(), world.terms(items_max=items_max)
+
+    def body(tr: Any) -> None:
+        assert alone(visit_steps(tr, world.layout, ref, Room(100, ANY), terms)).found is found
+
+    return calls(world, body)
+
+
+@pytest.mark.parametrize("items", [1, 3])
+def test_a_visit_that_takes_all_and_puts_the_pointer_to_sleep(world: World, items: int) -> None:
+    world.enqueue_all([new_item("mail")] * items)
+    assert visit(world) == {
+        "get": 2 + items,
+        "snapshot_get_range": 1,
+        "set": 2 * items + 2,  # per item record and index entry; the pointer's 2
+        "clear": items + 1,  # the old index entries
+        "conflict": 3,  # the index before and behind its first entry; the declared write on the pointer index
+    }
+
+
+def test_a_visit_that_leaves_items_does_not_read_how_long_to_sleep(world: World) -> None:
+    world.enqueue_all([new_item("mail")] * 5)
+    assert visit(world, items_max=2) == {
+        "get": 4,
+        "snapshot_get_range": 1,
+        "set": 6,
+        "clear": 3,
+    }
+
+
+@pytest.mark.parametrize("priorities, ranges", [([100], 1), ([0, 100, 255], 1)])
+def test_a_small_zone_is_read_at_once_however_many_priorities_it_has(
+    world: World, priorities: list[int], ranges: int
+) -> None:
+    world.enqueue_all([new_item("mail", priority=priority, delay_ms=1_000) for priority in priorities])
+    ref = world.ref()
+    world.run(lambda tr: tr.set(world.zone.place.part.vest(100, world.now_us, ref.id), b""))
+    world.enqueue()
+    assert visit(world)["snapshot_get_range"] == ranges
+
+
+def test_a_visit_of_an_empty_zone_that_waits_for_its_deletion(world: World) -> None:
+    item_id = world.enqueue()
+    world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
+    assert visit(world) == {
+        **VISIT_READS,
+        **POINTER_MOVED,
+        "conflict": 2,  # the whole index; the declared write on the pointer index
+    }
+
+
+def test_a_visit_that_deletes_the_pointer(world: World) -> None:
+    item_id = world.enqueue()
+    world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
+    world.pass_us(ZoneSettings().min_inactive_ms * MS)
+    assert visit(world, found=Found.DELETED) == {
+        "get": 3,  # pointer record, ownership, pointer index
+        "snapshot_get_range": 1,
+        "get_range": 1,  # the whole item range
+        "clear": 3,  # pointer index, record, index entry
+        "conflict": 1,
+    }
+
+
+def test_a_visit_of_what_another_leased_reads_one_key(world: World) -> None:
+    world.enqueue()
+    ref = world.ref()
+    visit(world)
+    assert visit(world, ref=ref, found=Found.LEASED) == {
+        "get": 2,  # the record; whether the scan's entry still stands
+    }
+
+
+def test_the_lease_of_a_contended_pointer(world: World) -> None:
+    world.enqueue()
+    ref = world.ref()
+    assert calls(
+        world,
+        lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us),
+    ) == {"get": 1, **POINTER_MOVED}
+
+
+def test_a_scan_reads_one_range_per_part(world: World) -> None:
+    world.enqueue()
+    assert calls(world, lambda tr: alone(scan(tr, world.layout.parts[0], now_us=world.now_us, ids_max=1_000))) == {
+        "snapshot_get_range": 1
+    }
+
+
+# --- Holders ---
+
+
+def held(world: World, count: int = 1) -> list[tuple[bytes, bytes | None]]:
+    world.enqueue_all([new_item("mail")] * count)
+    return [(item.id, item.record.lease_id) for item in world.dequeue()]
+
+
+def test_complete(world: World) -> None:
+    ((item_id, lease_id),) = held(world)
+    assert calls(world, lambda tr: world.zone.complete(tr, item_id, lease_id=lease_id, now_us=world.now_us)) == {
+        "get": 2,  # ownership, record
+        "clear": 2,  # record, index entry
+        "add": 2,  # the zone's count, the part's depth
+        "compare_and_clear": 1,  # the zone's count vanishes at zero
+    }
+
+
+def test_completing_many_items_of_a_zone_counts_once(world: World) -> None:
+    items = held(world, 10)
+    assert calls(world, lambda tr: alone(world.zone.complete_steps(tr, items, now_us=world.now_us))) == {
+        "get": 11,
+        "clear": 20,
+        "add": 2,
+        "compare_and_clear": 1,
+    }
+
+
+def test_completing_an_id_that_stays_taken_writes_two_keys_more(world: World) -> None:
+    item_id = world.enqueue(given_id="a", unique_ms=1_000)
+    assert calls(world, lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))["set"] == 2
+
+
+def test_extend(world: World) -> None:
+    ((item_id, lease_id),) = held(world)
+    assert lease_id is not None
+    world.pass_us(SECOND)
+    assert calls(
+        world,
+        lambda tr: world.zone.extend_lease(tr, item_id, lease_id, lease_us=LEASE_US, now_us=world.now_us),
+    ) == {
+        "get": 2,  # ownership, record
+        "set": 2,  # record, index entry
+        "clear": 1,  # old index entry
+    }
+
+
+def test_requeue_that_finds_the_pointer_awake_enough(world: World) -> None:
+    ((item_id, lease_id),) = held(world)
+    assert calls(world, lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=SECOND, now_us=world.now_us)) == {
+        "get": 3,  # ownership, record; pointer index, for it vests earlier than the lease would have ended
+        "snapshot_get": 1,  # the pointer's record
+        "set": 2,
+        "clear": 1,
+    }
+
+
+def test_requeue_beyond_the_end_of_the_lease_does_not_look_at_the_pointer(world: World) -> None:
+    ((item_id, lease_id),) = held(world)
+    assert calls(
+        world,
+        lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=2 * LEASE_US, now_us=world.now_us),
+    ) == {"get": 2, "set": 2, "clear": 1}
+
+
+def test_obtain_lease(world: World) -> None:
+    item_id = world.enqueue()
+    assert calls(
+        world,
+        lambda tr: world.zone.obtain_lease(tr, item_id, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us),
+    ) == {"get": 2, "set": 2, "clear": 1}
+
+
+# --- Looking, and the grave ---
+
+
+def test_peek_and_count(world: World) -> None:
+    world.enqueue_all([new_item("mail")] * 7)
+    assert calls(world, lambda tr: world.zone.peek(tr, items_max=5, now_us=world.now_us)) == {
+        "snapshot_get_range": 1,
+        "snapshot_get": 5,  # the records
+    }
+    assert calls(world, lambda tr: world.zone.peek_ids(tr, items_max=5, now_us=world.now_us)) == {
+        "snapshot_get_range": 1
+    }
+    assert calls(world, world.zone.count) == {"snapshot_get_range": 1}
+    assert calls(world, world.zone.is_empty) == {"get_range": 1}
+
+
+def test_bury_and_revive(world: World) -> None:
+    item_id = world.enqueue()
+    place = world.zone.place
+
+    def bury_it(tr: Any) -> None:
+        record = decode(ItemRecord, tr.get(place.keys.item(item_id)).value)
+        assert record is not None
+        bury(tr, place, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
+
+    def revive_it(tr: Any) -> None:
+        buried = read(tr, place, item_id)
+        assert buried is not None
+        revive(tr, place, item_id, buried, now_us=world.now_us)
+
+    assert calls(world, bury_it) == {
+        "get": 1,  # the record, read by the caller
+        "clear": 2,  # record, index entry
+        "add": 2,
+        "compare_and_clear": 1,
+        "set": 2,  # buried record, the shard's list
+    }
+    assert calls(world, revive_it) == {
+        "get": 1,  # the buried record
+        "clear": 2,  # buried record, the shard's list
+        "set": 2,  # record, index entry
+        "add": 2,
+    }
