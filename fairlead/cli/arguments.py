@@ -66,12 +66,15 @@ def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
     Raises:
       ItemGone, NotBuried: there is no such item.
     """
-    if _ID.fullmatch(typed):
+    if not _ID.fullmatch(typed):
+        return operation(typed)
+    try:
+        return operation(bytes.fromhex(typed))
+    except (ItemGone, NotBuried) as not_there:
         try:
-            return operation(bytes.fromhex(typed))
+            return operation(typed)
         except (ItemGone, NotBuried):
-            pass
-    return operation(typed)
+            raise not_there from None
 
 
 def _refuse_constant(text: str) -> NoReturn:

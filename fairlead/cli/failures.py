@@ -15,7 +15,7 @@ from fairlead.app import App
 from fairlead.cli.output import JSON, plain, ready
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotBuried
-from zones.engines import StoreError
+from zones.engines import StoreError, StoreUnavailable
 from zones.errors import ItemGone, QueueError, ShardRefused
 
 FOUND_FAULTS = 1
@@ -76,9 +76,10 @@ def message_of(error: Exception) -> str:
 
 
 def fields_of(error: Exception) -> dict[str, Any]:
-    """Return the variable part of an error, without its remedy."""
+    """Return the variable part of an error, without its remedy and what its message says already."""
     fields = getattr(error, "fields", {})
-    return {name: value for name, value in fields.items() if value is not None and name != "remedy"}
+    said = ("remedy", "reason") if isinstance(error, StoreUnavailable) else ("remedy",)
+    return {name: value for name, value in fields.items() if value is not None and name not in said}
 
 
 def remedy_of(error: Exception) -> str:

@@ -23,6 +23,7 @@ from rich.text import Text
 from fairlead.views import BuriedView, ItemView
 
 JSON = "fairlead.json"  # where the context notes that `--json` was given
+WIDTH = 160  # Of a table in a pipe or a file.
 PAYLOAD_CHARACTERS = 60  # Of a payload in a table.
 
 
@@ -47,7 +48,7 @@ def show(answer: Any, lines: Callable[[], Iterable[str | Table]]) -> None:
     if click.get_current_context().meta.get(JSON):
         click.echo(json.dumps(ready(answer), ensure_ascii=False))
         return
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
     for line in lines():
         console.print(line if isinstance(line, Table) else plain(line), soft_wrap=isinstance(line, str))
 

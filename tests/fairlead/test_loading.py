@@ -11,9 +11,6 @@ import pytest
 from fairlead.layers import BadConfig
 from fairlead.loading import NotFound, load_app, load_attribute
 
-# The FoundationDB binding brings an old copy of `six`, whose importer Python 3.11 warns about when it is asked.
-pytestmark = pytest.mark.filterwarnings("ignore:_SixMetaPathImporter:ImportWarning")
-
 SHOP = "import fairlead\napp = fairlead.App('memory:')\nclass inner:\n    app = app\nnumber = 7\n"
 
 

@@ -8,7 +8,10 @@ import pytest
 from tests.style.sources import Offence, Source, assert_none, functions, place, product_sources, source
 
 # `path:function` that may catch everything, and why. Such a line also carries `noqa: BLE001`, for its reader.
-ALLOWED: dict[str, str] = {}
+ALLOWED: dict[str, str] = {
+    "actors/submitted.py:SubmittedHandlers._take": "unpickling a submitted handler is running a stranger's program",
+    "fairlead/testing.py:_error_of": "a handler may raise anything, and a drain settles its item first",
+}
 
 
 def broad_excepts(source: Source) -> Iterator[Offence]:

@@ -1,0 +1,244 @@
+"""Your application in your tests: everything that is due, run in this process, one item after the other.
+
+    app = App("memory:", clock=ManualClock())
+    place_order(app, "alice", 7)
+    assert drain(app).completed == {"receipt": 1}
+
+No actor, thread or Ray is started. Items go the way they go in production (pointers are visited, items leased, run and
+settled by the same code), in an order that repeats: round by round, one item of each active zone.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from actors.handlers import Registry
+from actors.holdings import Held
+from actors.job import Job
+from actors.messages import ItemRef
+from actors.running import run_handler
+from actors.settlement import judge, settle
+from actors.submitted import SubmittedHandlers
+from fairlead.app import App
+from zones import stored_item
+from zones.attempt import Attempt
+from zones.dequeue import UNLIMITED, Room
+from zones.errors import BadArgument, QueueError
+from zones.items import DEFAULT_PRIORITY, LeasedItem
+from zones.layout import ID_BYTES, Place
+from zones.periodic import Period, last_tick_us, periods_of, tick_steps
+from zones.pointers import PointerRef, scan
+from zones.shard import Shard
+from zones.steps import alone, in_step
+from zones.visit import Found, Visit, VisitTerms, visit_steps
+
+POINTERS_MAX = 1_000  # Of one part, in one round.
+
+
+class NotDrained(QueueError):
+    """More items became due than `items_max`: perhaps a handler enqueues its own kind for ever.
+
+    Do: let the handler stop, or raise `items_max`.
+    """
+
+    message = "items keep becoming due"
+
+
+class ManualClock:
+    """A clock that stands still until it is told to go on, or slept on. For `App(..., clock=ManualClock())`."""
+
+    def __init__(self, now_us: int = 1_700_000_000_000_000) -> None:
+        self._now_us = now_us
+
+    def now_us(self) -> int:
+        """Return the time, microseconds since the epoch."""
+        return self._now_us
+
+    def sleep_us(self, duration_us: int) -> None:
+        """Let time pass."""
+        self.advance_us(duration_us)
+
+    def advance_us(self, duration_us: int) -> None:
+        """Let time pass; a negative duration steps the clock back."""
+        self._now_us += duration_us
+
+
+@dataclass(slots=True)
+class Drained:
+    """What a drain did: items by kind. `errors` are in order, each item's every attempt."""
+
+    completed: Counter[str] = field(default_factory=Counter)
+    retried: Counter[str] = field(default_factory=Counter)
+    buried: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    errors: list[Exception] = field(default_factory=list)
+
+    @property
+    def runs(self) -> int:
+        """How many times a handler was run."""
+        return sum(sum(each.values()) for each in (self.completed, self.retried, self.buried, self.dropped, self.lost))
+
+
+def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max: int = 10_000) -> Drained:
+    """Run everything that is due on all shards, what it enqueues included, until nothing is; return what was done.
+
+    Periodic items whose tick has come are enqueued first. Items of kinds without a handler, delayed ones, and those
+    that others have leased, stay. Timeouts are not enforced; Ray remote functions run as the functions they were made
+    of. Time may pass by as much as `wake_slack_ms`.
+
+    Args:
+      within_ms: let so much time pass on the application's `ManualClock`, and run what becomes due in it: delayed
+        items, retries, ticks. Time goes from one due moment to the next, so it costs nothing.
+      raise_errors: raise what a handler raised, after its item has been settled (requeued, buried, or dropped).
+      items_max: after so many runs `NotDrained` is raised.
+
+    Raises:
+      BadArgument: `within_ms` with a clock that cannot be advanced.
+      NotDrained: see there.
+      What a handler raises, if `raise_errors`.
+    """
+    if within_ms and not isinstance(app.clock, ManualClock):
+        raise BadArgument(argument="within_ms", value=within_ms, allowed="0, unless the App has a ManualClock")
+    clock, until_us = app.clock, app.clock.now_us() + within_ms * 1000
+    slack_us = app.config.zones.wake_slack_ms * 1000
+    drain = _Drain(app, raise_errors=raise_errors, items_max=items_max)
+    while True:
+        if drain.run_round():
+            continue
+        now_us = clock.now_us()
+        due_us = drain.next_due_us(now_us)
+        if due_us is None or due_us > max(until_us, now_us + slack_us):
+            break
+        clock.sleep_us(due_us - now_us)
+    clock.sleep_us(max(0, until_us - clock.now_us()) if within_ms else 0)
+    return drain.drained
+
+
+class _Drain:
+    """One drain on its way: the handlers, submitted ones included, and what was done so far."""
+
+    def __init__(self, app: App, *, raise_errors: bool, items_max: int) -> None:
+        self.drained = Drained()
+        self._app = app
+        self._raise_errors = raise_errors
+        self._items_max = items_max
+        self._jitter = Random(0)  # retries come at the same moments in every run
+        self._registry = Registry(dict(app.registry.handlers))
+        key = app.config.signing_key.encode()
+        SubmittedHandlers(self._registry, key, app.config.submissions).load(app.shards)
+
+    def run_round(self) -> bool:
+        """Enqueue due ticks and visit every vested pointer once; say whether that changed anything."""
+        changed = False
+        for name, shard in self._app.shards.items():
+            for period in periods_of(self._app.periods, name, list(self._app.shards)):
+                changed = _tick(shard, period) or changed
+            for ref in _vested(shard):
+                visit = self._visit(shard, ref)
+                changed = changed or visit.found in (Found.SERVED, Found.DELETED, Found.GONE)
+                for item in visit.items:
+                    assert visit.place is not None
+                    self._run(shard, visit.place, item)
+        return changed
+
+    def next_due_us(self, now_us: int) -> int | None:
+        """Return when, after `now_us`, the next pointer vests or the next tick comes; None: never."""
+        ticks = [last_tick_us(period, now_us) + period.every_us for period in self._app.periods]
+        vests = [due_us for shard in self._app.shards.values() if (due_us := _next_vesting_us(shard, now_us))]
+        return min([*ticks, *vests], default=None)
+
+    def _visit(self, shard: Shard, ref: PointerRef) -> Visit:
+        """Lease at most one item of a zone, so that none waits under a lease while another runs."""
+        lease_id = self._app.random.randbytes(ID_BYTES)
+        settings = shard.layout.settings
+
+        def body(attempt: Attempt) -> Visit:
+            terms = VisitTerms(
+                now_us=attempt.now_us,
+                lease_id=lease_id,
+                lease_us=settings.max_item_lease_ms * 1000,
+                items_max=1,
+                throttle_delay_us=settings.max_sleep_ms * 1000,
+                pause_recheck_us=settings.max_sleep_ms * 1000,
+            )
+            room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED))
+            return alone(visit_steps(attempt.tr, shard.layout, ref, room, terms))
+
+        return shard.transact(body)
+
+    def _run(self, shard: Shard, place: Place, item: LeasedItem) -> None:
+        if self.drained.runs >= self._items_max:
+            raise NotDrained(items_max=self._items_max, kind=item.record.kind)
+        record, kind, clock = item.record, item.record.kind, self._app.clock
+        ref = ItemRef(shard.name, place.tenant, place.name, item.id, record.lease_id, kind, item.alone)
+        payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, place, item.id, record))
+        job = Job(shard, ref, record, payload)
+        held = Held(ref, record, self._registry.handlers[kind], job, clock.now_us())
+        error = _error_of(held, shard)
+        if job.completed:
+            self.drained.completed[kind] += 1
+        else:
+            failed = [] if error is None else [judge(held, error, now_us=clock.now_us(), random=self._jitter)]
+            for name, count in settle(shard, [] if failed else [held], failed).items():
+                getattr(self.drained, name)[kind] += count
+        if error is not None:
+            self.drained.errors.append(error)
+            if self._raise_errors:
+                raise error
+
+
+class _SameThread:
+    """Runs coroutines to their end, and Ray remote functions as plain ones, where the drain runs."""
+
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> None:
+        """See `Runners`."""
+        asyncio.run(function(held.job))
+
+    def run_remote(self, function: Any, held: Held) -> None:
+        """See `Runners`."""
+        function._function(held.job)
+
+
+def _error_of(held: Held, shard: Shard) -> Exception | None:
+    """Run the item's handler and return what it raised."""
+    try:
+        run_handler(held, shard, _SameThread())
+    except Exception as error:  # noqa: BLE001 - a handler may raise anything
+        return error
+    return None
+
+
+def _tick(shard: Shard, period: Period) -> bool:
+    return shard.transact(
+        lambda attempt: alone(tick_steps(attempt.tr, shard.layout, period, now_us=attempt.now_us)) is not None
+    )
+
+
+def _vested(shard: Shard) -> list[PointerRef]:
+    """Return the vested pointers of all parts in the order in which they vested."""
+
+    def body(attempt: Attempt) -> list[PointerRef]:
+        scans = [scan(attempt.tr, part, now_us=attempt.now_us, ids_max=POINTERS_MAX) for part in shard.layout.parts]
+        return [ref for refs, _ in in_step(scans) for ref in refs]
+
+    return sorted(shard.transact(body), key=lambda ref: (ref.priority, ref.vesting_us, ref.id))
+
+
+def _next_vesting_us(shard: Shard, now_us: int) -> int | None:
+    """Return when, after `now_us`, the shard's next pointer vests. Pointers all have one priority."""
+
+    def body(attempt: Attempt) -> int | None:
+        parts = shard.layout.parts
+        begins = [part.vest_after(DEFAULT_PRIORITY, now_us) for part in parts]
+        reads = [
+            attempt.tr.snapshot.get_range(begin, part.vest_end(), limit=1)
+            for begin, part in zip(begins, parts, strict=True)
+        ]
+        return min((part.entry(row.key).vesting_us for part, rows in zip(parts, reads, strict=True) for row in rows),
+                   default=None)  # fmt: skip
+
+    return shard.transact(body)
