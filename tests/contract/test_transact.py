@@ -1,0 +1,199 @@
+"""The retry loop: once, or again, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Space, code_of
+from zones.engines import Database, transact
+
+CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED = 1020, 1021, 1031, 1025
+
+
+class Unsure:
+    """A database that answers some commits with an error, whether they happened or not."""
+
+    def __init__(self, db: Database, answers: list[tuple[int, bool]]) -> None:
+        """Each answer is (code, whether the commit is applied); later commits are let through."""
+        self.url, self.limits, self.errors = db.url, db.limits, db.errors
+        self._db = db
+        self._answers = answers
+
+    def create_transaction(self) -> Any:
+        return _Unsure(self, self._db.create_transaction())
+
+    def change_token(self) -> int | None:
+        return self._db.change_token()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def commit(self, tr: Any, wrote: bool) -> Any:
+        if not wrote or not self._answers:
+            return tr.commit()
+        code, applied = self._answers.pop(0)
+        if applied:
+            tr.commit().wait()
+        return _Failed(self.errors[0](code))
+
+
+class _Unsure:
+    def __init__(self, db: Unsure, tr: Any) -> None:
+        self._db = db
+        self._tr = tr
+        self._wrote = False
+
+    def __getattr__(self, name: str) -> Any:
+        self._wrote |= name in ("set", "add")
+        return getattr(self._tr, name)
+
+    def commit(self) -> Any:
+        return self._db.commit(self._tr, self._wrote)
+
+
+class _Failed:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def wait(self) -> None:
+        raise self._error
+
+
+def receipt(space: Space) -> Callable[[Any], bool]:
+    """Return the question whether the commit happened."""
+    return lambda tr: bool(tr.get(space.key("receipt")).present())
+
+
+class Body:
+    """Counts its runs, adds one to a counter and leaves a receipt."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.runs = 0
+
+    def __call__(self, tr: Any) -> int:
+        self.runs += 1
+        tr.add(self._space.key("n"), b"\x01")
+        tr.set(self._space.key("receipt"), b"")
+        return self.runs
+
+
+def test_the_result_of_the_body_comes_back_once_it_is_durable(db: Database, space: Space) -> None:
+    def body(tr: Any) -> str:
+        tr.set(space.key("a"), b"1")
+        return "done"
+
+    assert transact(db, body) == "done"
+    assert space.all() == {"a": b"1"}
+
+
+def test_a_conflict_runs_the_body_again_with_what_is_there_now(db: Database, space: Space) -> None:
+    seen = []
+
+    def body(tr: Any) -> None:
+        seen.append(tr.get(space.key("a")).value)
+        if len(seen) == 1:
+            space.put(a=b"theirs")
+        tr.set(space.key("a"), b"mine")
+
+    transact(db, body)
+    assert seen == [None, b"theirs"]
+    assert space.all() == {"a": b"mine"}
+
+
+def test_a_transaction_that_became_too_old_is_run_again(db: Database, space: Space, pass_us: Any) -> None:
+    runs = []
+
+    def body(tr: Any) -> None:
+        runs.append(tr.get(space.key("a")).value)
+        if len(runs) == 1:
+            pass_us(7_000_000)
+        tr.set(space.key("a"), b"1")
+
+    transact(db, body)
+    assert len(runs) == 2
+
+
+def test_an_error_of_the_body_travels_up_and_nothing_is_written(db: Database, space: Space) -> None:
+    kept = []
+
+    def body(tr: Any) -> None:
+        kept.append(tr)
+        tr.set(space.key("a"), b"1")
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        transact(db, body)
+    assert space.all() == {}
+    assert code_of(kept[0].commit()) == CANCELLED
+
+
+def test_retries_end(db: Database, space: Space) -> None:
+    runs = []
+
+    def body(tr: Any) -> None:
+        runs.append(tr.get(space.key("a")).value)
+        space.put(a=str(len(runs)).encode())
+        tr.set(space.key("b"), b"1")
+
+    with pytest.raises(db.errors) as caught:
+        transact(db, body, retries_max=3)
+    assert caught.value.code == CONFLICT  # type: ignore[attr-defined]
+    assert len(runs) == 4
+
+
+def test_an_error_that_must_not_be_retried_is_raised_at_once(db: Database, space: Space) -> None:
+    body = Body(space)
+    with pytest.raises(db.errors) as caught:
+        transact(db, lambda tr: (body(tr), tr.set(b"\xff", b"")))
+    assert caught.value.code == 2004  # type: ignore[attr-defined]
+    assert body.runs == 1
+
+
+def test_after_an_unknown_result_a_body_runs_again(db: Database, space: Space) -> None:
+    body = Body(space)
+    assert transact(Unsure(db, [(UNKNOWN, True)]), body) == 2
+    assert space.all()["n"] == b"\x02"  # Applied twice: such a body needs `applied`.
+
+
+@pytest.mark.parametrize("code", [UNKNOWN, TIMED_OUT, CANCELLED])
+def test_a_commit_that_happened_after_all_is_not_made_again(db: Database, space: Space, code: int) -> None:
+    body = Body(space)
+    assert transact(Unsure(db, [(code, True)]), body, applied=receipt(space)) == 1
+    assert space.all()["n"] == b"\x01"
+    assert body.runs == 1
+
+
+def test_the_result_is_that_of_the_attempt_that_was_committed(db: Database, space: Space) -> None:
+    body = Body(space)
+    assert transact(Unsure(db, [(UNKNOWN, False), (CONFLICT, False), (UNKNOWN, True)]), body, applied=receipt(space)) == 3
+    assert space.all()["n"] == b"\x01"
+
+
+def test_a_commit_of_unknown_result_that_did_not_happen_is_made_again(db: Database, space: Space) -> None:
+    body = Body(space)
+    assert transact(Unsure(db, [(UNKNOWN, False)]), body, applied=receipt(space)) == 2
+    assert space.all()["n"] == b"\x01"
+
+
+@pytest.mark.parametrize("code", [TIMED_OUT, CANCELLED])
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_commit_that_may_still_be_on_its_way_is_not_made_again(
+    db: Database, space: Space, code: int, applied: bool
+) -> None:
+    body = Body(space)
+    with pytest.raises(db.errors) as caught:
+        transact(Unsure(db, [(code, False)]), body, applied=receipt(space) if applied else None)
+    assert caught.value.code == code  # type: ignore[attr-defined]
+    assert body.runs == 1
+
+
+def test_a_future_that_the_body_returns_is_ready_afterwards(db: Database, space: Space) -> None:
+    def body(tr: Any) -> Any:
+        tr.set_versionstamped_value(space.key("a"), bytes(14))
+        return tr.get_versionstamp()
+
+    assert transact(db, body).value == space.all()["a"]
