@@ -7,7 +7,7 @@ was carried out.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -28,17 +28,20 @@ class Passage(NamedTuple):
 
 
 class Network:
-    """Carries calls. `disturb` are the faults' ways to change what befalls a call."""
+    """Carries calls. `disturb` are the faults' ways to change what befalls a call; `on_call` are told of each."""
 
     def __init__(self, world: World, random: Random, *, latency_us: int) -> None:
         self.world = world
         self.disturb: list[Callable[[Passage], Passage]] = []
+        self.on_call: list[Callable[[str, str, Sequence[Any]], None]] = []
         self._random = random
         self._latency_us = latency_us
 
     def send(self, caller: SimulatedHost, target: Actor, method: str, args: tuple[Any, ...], done: Answer) -> None:
         """Carry a call to `target`, and its answer back to a task of `caller`, if that life goes on."""
         caller.check_alive()
+        for tell in self.on_call:
+            tell(target.name, method, args)
         passage = self._draw()
         packed = pickle.dumps(args)
         if passage.request_lost or passage.reply_lost:

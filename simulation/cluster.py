@@ -1,0 +1,221 @@
+"""A simulated cluster: shards, nodes, and consumers made of the product's own classes, unmodified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
+from actors.handlers import Form, Handler, Registry
+from actors.holdings import Held
+from actors.housekeeping import Housekeeping, Identity
+from actors.job import Job
+from actors.manager import Manager
+from actors.scanner import Scanner
+from actors.submitted import SubmittedHandlers
+from actors.worker import Worker
+from simulation.actor import Actor, Node
+from simulation.host import NodeClock, SimulatedHost
+from simulation.network import Network, SimulatedRemote
+from simulation.oracles.oracle import Bench, Run
+from simulation.plan import Plan
+from simulation.store import SimulatedDatabase, SimulatedStore
+from simulation.world import START_US, World
+from zones.errors import QueueError
+from zones.periodic import Period
+from zones.shard import Shard, open_shard
+
+
+class Application(Protocol):
+    """What runs on the cluster: handlers, and who enqueues work for them."""
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """Return the handlers as a process has them that lives in `host`."""
+        ...
+
+    def periods(self) -> Sequence[Period]:
+        """Return the periodic items."""
+        ...
+
+
+class NoSuchRunner(QueueError):
+    """A handler of this form cannot run in the simulator.
+
+    Do: register a plain function.
+    """
+
+    message = "the simulator runs plain and transactional functions only"
+
+
+class SimulatedRunners:
+    """See `actors.running.Runners`."""
+
+    def run_coroutine(self, function: Any, held: Held) -> None:
+        """Refuse."""
+        raise NoSuchRunner(kind=held.ref.kind)
+
+    def run_remote(self, function: Any, held: Held) -> None:
+        """Refuse."""
+        raise NoSuchRunner(kind=held.ref.kind)
+
+
+class Cluster:
+    """The machines of a run and what lives on them."""
+
+    def __init__(self, world: World, plan: Plan, bench: Bench, application: Application) -> None:
+        self.world = world
+        self.plan = plan
+        self.bench = bench
+        self.application = application
+        self.stores = {name: SimulatedStore(world, name, plan.latencies) for name in bench.shards}
+        for store in self.stores.values():
+            store.on_commit.append(bench.on_commit)
+        self.network = Network(world, world.random("network"), latency_us=plan.call_us)
+        self.network.on_call.append(bench.on_call)
+        self.nodes: list[Node] = []
+        self.actors: dict[str, Actor] = {}
+        self._databases = {
+            name: SimulatedDatabase(store, tells_changes=plan.tells_changes) for name, store in self.stores.items()
+        }
+        self._clocks: dict[str, NodeClock] = {}
+        self._skews = world.random("clocks")
+
+    def add_node(self, name: str) -> Node:
+        """Add a machine with a clock that is off by at most `skew_us_max`."""
+        skew_us = self._skews.randint(-self.plan.skew_us_max, self.plan.skew_us_max)
+        node = Node(self.world, name, skew_us=skew_us)
+        self.nodes.append(node)
+        self._clocks[name] = node.clock
+        return node
+
+    def add_consumers(self) -> None:
+        """Add the coordinator and all consumers, and start them."""
+        coordinator = self._add_actor(self.add_node("coordinator"), "coordinator", lambda host: ClockedCoordinator(host.clock))
+        for number in range(self.plan.consumers):
+            self._add_consumer(f"c{number}", coordinator)
+        for actor in self.actors.values():
+            actor.start()
+
+    def clock_of(self, host_name: str) -> int:
+        """Return what the clock of a host's node shows now."""
+        return self._clocks[host_name.partition("#")[0].partition(".")[0]].now_us()
+
+    def is_consumer(self, host_name: str) -> bool:
+        """Whether a host belongs to a consumer or the coordinator."""
+        return host_name.partition("#")[0] in self.actors
+
+    def heal(self) -> None:
+        """End what faults left behind: nothing is away or paused any more. What is dead comes back by itself."""
+        for store in self.stores.values():
+            store.away_until_us = 0
+        for actor in self.actors.values():
+            if actor.host is not None:
+                actor.host.paused_until_us = 0
+
+    def close(self) -> None:
+        """End every life, so that nothing of this world is left in the process."""
+        for node in self.nodes:
+            for actor in node.actors:
+                actor.kill("the end")
+
+    def open_shards(self, host: SimulatedHost) -> dict[str, Shard]:
+        """Open all shards as a process does that lives in `host`. Waits."""
+        return {
+            name: open_shard(
+                name,
+                database,
+                clock=host.clock,
+                random=host.random,
+                settings=self.plan.zones,
+                part_count=self.plan.part_count,
+            )
+            for name, database in self._databases.items()
+        }
+
+    def _add_actor(self, node: Node, name: str, birth: Any) -> Actor:
+        actor = Actor(self.world, node, name, birth, yield_frac=self.plan.yield_frac)
+        self.actors[name] = actor
+        return actor
+
+    def _add_consumer(self, name: str, coordinator: Actor) -> None:
+        """Add one consumer: what `actors.consumer.Consumer` puts together in threads."""
+        node, settings = self.add_node(name), self.plan.consumer
+        workers = [
+            self._add_actor(node, f"{name}.worker{number}", self._birth_of_worker) for number in range(settings.workers)
+        ]
+        managers = [
+            self._add_actor(
+                node,
+                f"{name}.manager{index}",
+                partial(self._birth_of_manager, workers=[workers[number] for number in numbers], index=index),
+            )
+            for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
+        ]
+        identity = Identity(name.encode().ljust(16, b"-"), node.name, 1, START_US)
+        birth = partial(self._birth_of_scanner, managers=managers, coordinator=coordinator, identity=identity)
+        self._add_actor(node, f"{name}.scanner", birth)
+
+    def _birth_of_worker(self, host: SimulatedHost) -> Worker:
+        handlers = self._handlers(watched(self.application.registry(host), host, self.bench))
+        worker = Worker(host, self.open_shards(host), handlers, self.plan.consumer, SimulatedRunners())
+        worker.start()
+        return worker
+
+    def _birth_of_manager(self, host: SimulatedHost, workers: Sequence[Actor], index: int) -> Manager:
+        return Manager(
+            host,
+            self.open_shards(host),
+            self.application.registry(host),
+            self.plan.consumer,
+            [SimulatedRemote(self.network, host, worker) for worker in workers],
+            index=index,
+            count=self.plan.consumer.managers,
+        )
+
+    def _birth_of_scanner(
+        self, host: SimulatedHost, managers: Sequence[Actor], coordinator: Actor, identity: Identity
+    ) -> ScannerLoops:
+        shards: Mapping[str, Shard] = self.open_shards(host)
+        scanner = Scanner(
+            host,
+            shards,
+            self.plan.consumer,
+            [SimulatedRemote(self.network, host, manager) for manager in managers],
+            SimulatedRemote(self.network, host, coordinator),
+            consumer=identity.consumer_id.hex(),
+        )
+        handlers = self._handlers(self.application.registry(host))
+        housekeeping = Housekeeping(host, shards, identity, self.application.periods(), handlers, scanner.set_fit)
+        return ScannerLoops(host, scanner, housekeeping)
+
+    def _handlers(self, registry: Registry) -> SubmittedHandlers:
+        return SubmittedHandlers(registry, key=b"", allow=False)
+
+
+def watched(registry: Registry, host: SimulatedHost, bench: Bench) -> Registry:
+    """Return the same handlers, whose starts and ends the oracles see."""
+    seen = Registry()
+    for handler in registry:
+        assert handler.form in (Form.PLAIN, Form.TRANSACTIONAL)
+        seen.add(replace(handler, function=_watched(handler, host, bench)))
+    return seen
+
+
+def _watched(handler: Handler, host: SimulatedHost, bench: Bench) -> Any:
+    def function(job: Job, *rest: Any) -> Any:
+        run = Run(
+            job.shard_name, job.id, job.lease_id, job.kind, host.name, host.clock.now_us(), may_drop=handler.drop
+        )
+        bench.on_start(run)
+        try:
+            result = handler.function(job, *rest)
+            run.returned = True
+            return result
+        finally:
+            run.over = True
+            if not host.dead:
+                bench.on_end(run)
+
+    return function

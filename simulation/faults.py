@@ -1,0 +1,191 @@
+"""Faults: each a small class with three phases: set up (draw how bad it is), go on for a while, stop.
+
+A run draws which of them exist; each has a generator of its own, so leaving one out changes nothing of what the
+others draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from simulation.network import Passage
+from simulation.store import Fate, SimulatedStore
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+
+class Fault:
+    """Something that goes wrong now and then."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self.cluster = cluster
+        self.random = random
+        self.going_on = True
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Draw how bad it is, and begin."""
+
+    def stop(self) -> None:
+        """Let it happen no more."""
+        self.going_on = False
+
+    def now_and_then(self, mean_us: float, happen: Callable[[], None]) -> None:
+        """Let it happen at random times, `mean_us` apart, until it is stopped."""
+
+        def once() -> None:
+            if self.going_on:
+                happen()
+                self.now_and_then(mean_us, happen)
+
+        self.cluster.world.after(1 + int(self.random.expovariate(1 / mean_us)), once)
+
+
+class Conflicts(Fault):
+    """Commits are refused with 1020 though nothing changed: FoundationDB's resolvers may be too careful."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._frac = self.random.choice([0.01, 0.1, 0.3])
+        for store in self.cluster.stores.values():
+            store.draw_fate.append(self._draw)
+
+    def _draw(self) -> Fate:
+        return Fate.CONFLICT if self.going_on and self.random.random() < self._frac else Fate.DECIDED
+
+
+class UnknownResults(Fault):
+    """Commits end with 1021, applied or not."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._frac = self.random.choice([0.01, 0.1, 0.3])
+        for store in self.cluster.stores.values():
+            store.draw_fate.append(self._draw)
+
+    def _draw(self) -> Fate:
+        if not self.going_on or self.random.random() >= self._frac:
+            return Fate.DECIDED
+        return self.random.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])
+
+
+class Recoveries(Fault):
+    """A shard is away for seconds (FoundationDB section 5: median 3.1 s, 90th percentile 5.3 s).
+
+    Commits that are on their way then end with 1021; read versions wait.
+    """
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        for store in self.cluster.stores.values():
+            store.draw_fate.append(partial(self._draw, store))
+        self.now_and_then(self.random.choice([4e6, 10e6]), self._go_away)
+
+    def _go_away(self) -> None:
+        store = self.random.choice(list(self.cluster.stores.values()))
+        away_us = int(self.random.lognormvariate(1.13, 0.42) * 1e6)
+        self.cluster.world.note(f"{store.name} is away for {away_us} us")
+        store.away_until_us = self.cluster.world.now_us() + away_us
+
+    def _draw(self, store: SimulatedStore) -> Fate:
+        if store.away_until_us <= self.cluster.world.now_us():
+            return Fate.DECIDED
+        return self.random.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])
+
+
+class Kills(Fault):
+    """An actor is killed, at once or at one of its next switches, and started again after a while."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._restart_us = self.random.choice([50_000, 2_000_000])
+        for actor in self.cluster.actors.values():
+            actor.restart_delay_us = self._restart_us
+        self.now_and_then(self.random.choice([0.3e6, 2e6]), self._kill)
+
+    def _kill(self) -> None:
+        actor = self.random.choice(list(self.cluster.actors.values()))
+        if actor.host is not None and self.random.random() < 0.5:
+            actor.host.end_at_switch(self.random.randint(1, 30))
+        else:
+            actor.restart("killed", int(self._restart_us * self.random.random()))
+
+
+class NodeKills(Fault):
+    """A machine fails with all its actors, and comes back."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([2e6, 6e6]), self._kill)
+
+    def _kill(self) -> None:
+        node = self.random.choice([node for node in self.cluster.nodes if node.actors])
+        back_us = int(self.random.uniform(0.1e6, 4e6))
+        for actor in node.actors:
+            actor.restart(f"{node.name} fails", back_us)
+
+
+class Pauses(Fault):
+    """A process stops for a while, its leases perhaps with it, and goes on as if nothing had happened."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([0.5e6, 3e6]), self._pause)
+
+    def _pause(self) -> None:
+        actor = self.random.choice(list(self.cluster.actors.values()))
+        longest_us = 2_000 * self.cluster.plan.consumer.lease_ms
+        pause_us = int(longest_us * self.random.random() ** 2)
+        if actor.host is not None:
+            self.cluster.world.note(f"{actor.host.name} is paused for {pause_us} us")
+            actor.host.paused_until_us = self.cluster.world.now_us() + pause_us
+
+
+class LostCalls(Fault):
+    """Calls between actors are lost on their way there or back."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._frac = self.random.choice([0.01, 0.1])
+        self.cluster.network.disturb.append(self._disturb)
+
+    def _disturb(self, passage: Passage) -> Passage:
+        if not self.going_on or self.random.random() >= self._frac:
+            return passage
+        back_us = int(self.random.uniform(1e3, 3e6))
+        if self.random.random() < 0.5:
+            return passage._replace(back_us=back_us, request_lost=True)
+        return passage._replace(back_us=back_us, reply_lost=True)
+
+
+class LateCalls(Fault):
+    """Calls between actors, or their answers, come seconds late, and so out of order."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._frac = self.random.choice([0.02, 0.2])
+        self.cluster.network.disturb.append(self._disturb)
+
+    def _disturb(self, passage: Passage) -> Passage:
+        if not self.going_on or self.random.random() >= self._frac:
+            return passage
+        late_us = int(self.random.uniform(1e3, 2e6))
+        if self.random.random() < 0.5:
+            return passage._replace(there_us=late_us)
+        return passage._replace(back_us=late_us)
+
+
+FAULTS: Final[dict[str, type[Fault]]] = {
+    "conflicts": Conflicts,
+    "unknown results": UnknownResults,
+    "recoveries": Recoveries,
+    "kills": Kills,
+    "node kills": NodeKills,
+    "pauses": Pauses,
+    "lost calls": LostCalls,
+    "late calls": LateCalls,
+}

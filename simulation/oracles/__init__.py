@@ -1,0 +1,12 @@
+"""Oracles: what must be true of every run, each promise a small class of its own.
+
+    oracle        what an oracle is shown, and the bench that shows it to all of them
+    contents      records, index and counts agree; an item stays what it was enqueued as
+    pointers      the pointer invariant
+    leases        nobody takes, changes or starts what another holds
+    lives         every item is enqueued once, runs, and ends as it may
+    leftovers     nothing is left behind at the end
+
+Source: FoundationDB section 3 ("test oracles"). What they know they take from commits, from calls between actors, and
+from the starts and ends of handlers, so they hold for any application's handlers.
+"""

@@ -1,0 +1,77 @@
+"""Records, index entries and counts agree after every commit; an item stays what it was enqueued as."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from simulation.oracles.oracle import Oracle
+from simulation.shadow import Meaning, ShardShadow, ZoneShadow
+from simulation.world import World
+from zones.layout import Layout
+
+
+class IndexNamesEveryItem(Oracle):
+    """Every item has exactly one index entry, at its priority and vesting time; every pointer too."""
+
+    promise = "the index names every record exactly once"
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for zone in meaning.zones.values():
+            wanted = {(record.priority, record.vesting_us, item_id) for item_id, record in zone.items.items()}
+            if wanted != zone.entries:
+                self.broken(f"{zone} has {sorted(wanted)}, its index {sorted(zone.entries)}")
+            self._check_pointer(meaning.shard, zone)
+
+    def _check_pointer(self, shard: ShardShadow, zone: ZoneShadow) -> None:
+        if (zone.indexed is None) != (zone.pointer is None):
+            self.broken(f"the pointer index of {zone} says {zone.indexed!r}, the pointer is {zone.pointer}")
+        elif zone.pointer is not None and zone.indexed is not None:
+            entries = shard.pointer_entries.get(zone.indexed, set())
+            if entries != {(zone.pointer.priority, zone.pointer.vesting_us)}:
+                self.broken(f"the pointer of {zone} vests at {zone.pointer.vesting_us}, its index has {sorted(entries)}")
+
+
+class CountsEqualItems(Oracle):
+    """The counts of a zone, and of its part of the shard, equal the items in their queues."""
+
+    promise = "the counts equal the items"
+
+    def __init__(self, world: World, layouts: dict[str, Layout]) -> None:
+        super().__init__(world)
+        self._layouts = layouts
+        self._present: Counter[tuple[str, int, str]] = Counter()
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        touched = set()
+        for change in meaning.items:
+            name = change.zone.name
+            part = self._layouts[meaning.shard.name].place(name.tenant, name.zone).part.part
+            for record, one in ((change.before, -1), (change.after, 1)):
+                if record is not None:
+                    self._present[meaning.shard.name, part, record.kind] += one
+                    touched.add((part, record.kind))
+        for zone in meaning.zones.values():
+            counted = dict(Counter(record.kind for record in zone.items.values()))
+            if zone.counts != counted:
+                self.broken(f"{zone} holds {counted}, and counts {zone.counts}")
+        for part, kind in sorted(touched):
+            present, counted_depth = self._present[meaning.shard.name, part, kind], meaning.shard.depths.get((part, kind), 0)
+            if present != counted_depth:
+                self.broken(f"part {part} of {meaning.shard.name} holds {present} of {kind}, and counts {counted_depth}")
+
+
+class ItemsKeepTheirContent(Oracle):
+    """From its enqueue on, an item keeps its kind, payload, priority and name: a second enqueue changes nothing."""
+
+    promise = "an item stays what it was enqueued as"
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for change in meaning.items:
+            before, after = change.before, change.after
+            if before is not None and after is not None:
+                was = (before.kind, before.payload, before.priority, before.given_id, before.enqueued_us)
+                now = (after.kind, after.payload, after.priority, after.given_id, after.enqueued_us)
+                if was != now:
+                    self.broken(f"{change.item_id.hex()} of {change.zone} was {was}, and became {now} by {meaning.by}")

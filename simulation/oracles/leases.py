@@ -1,0 +1,65 @@
+"""Leases: nobody takes over, changes, removes or starts an item that another holds under a live lease."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from actors.messages import ItemRef
+from simulation.oracles.oracle import Oracle, Run
+from simulation.shadow import ItemChange, Meaning
+from simulation.world import World
+
+Holding = tuple[bytes, bytes]  # item id, lease id
+
+
+class LeasesAreRespected(Oracle):
+    """Who takes an item over finds its last lease ended by its own clock; who holds none changes nothing.
+
+    Args:
+      clock_of: answers what the clock of a host's node shows.
+      is_consumer: whether a host belongs to a consumer; anybody else may cancel whatever it likes.
+    """
+
+    promise = "no item is held by two live leases"
+
+    def __init__(self, world: World, clock_of: Callable[[str], int], is_consumer: Callable[[str], bool]) -> None:
+        super().__init__(world)
+        self._clock_of = clock_of
+        self._is_consumer = is_consumer
+        self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to
+        self._ends_us: dict[Holding, int] = {}
+
+    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+        """See `Oracle`."""
+        if method == "place":
+            refs: Sequence[ItemRef] = args[0]
+            for ref in refs:
+                self._holders[ref.item_id, ref.lease_id] = target
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for change in meaning.items:
+            before, after = change.before, change.after
+            if before is not None and before.lease_id and self._is_consumer(meaning.commit.by):
+                self._check(change, meaning)
+            if after is not None and after.lease_id:
+                self._ends_us[change.item_id, after.lease_id] = after.vesting_us
+
+    def on_start(self, run: Run) -> None:
+        """See `Oracle`."""
+        ended_us = self._ends_us.get((run.item_id, run.lease_id))
+        if ended_us is None:
+            self.broken(f"{run.host} runs {run.item_id.hex()} under a lease that nobody took")
+        elif ended_us <= run.clock_us:
+            self.broken(
+                f"{run.host} starts {run.item_id.hex()} {run.clock_us - ended_us} us after its lease ended by its own clock"
+            )
+
+    def _check(self, change: ItemChange, meaning: Meaning) -> None:
+        before, after = change.before, change.after
+        assert before is not None
+        if self._holders.get((change.item_id, before.lease_id)) == meaning.by:
+            return
+        left_us = before.vesting_us - self._clock_of(meaning.commit.by)
+        if left_us > 0:
+            done = "removes" if after is None else "changes"
+            self.broken(f"{meaning.by} {done} {change.item_id.hex()}, held by another for {left_us} us more")

@@ -1,0 +1,45 @@
+"""At the end nothing is left behind: no pointers of empty zones, no keys that nobody will ever clear."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from simulation.oracles.oracle import Oracle
+from simulation.shadow import ShardShadow, unpacked
+from zones import keyspace
+from zones.keyspace import ROOT
+
+_STAYS = {keyspace.META, keyspace.TIME, keyspace.SESSION, keyspace.HANDLER, keyspace.PERIODIC}
+
+
+class NothingIsLeftBehind(Oracle):
+    """Queues are empty, pointers deleted, counts zero; what else is there belongs to somebody, or has a time to go."""
+
+    promise = "nothing is left behind"
+
+    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+        """See `Oracle`."""
+        for shard in shards:
+            for zone in shard.zones.values():
+                if zone.entries or zone.counts or zone.pointer is not None or zone.indexed is not None:
+                    left = {"entries": sorted(zone.entries), "counts": zone.counts, "pointer": zone.pointer}
+                    self.broken(f"{zone} of {shard.name} is left with {left}")
+            for pointer_id, entries in shard.pointer_entries.items():
+                if entries:
+                    self.broken(f"{shard.name} has an index entry of pointer {pointer_id.hex()}, which is gone")
+            for (part, kind), depth in shard.depths.items():
+                if depth:
+                    self.broken(f"part {part} of {shard.name} counts {depth} of {kind}, and is empty")
+            for key in shard.others:
+                path = unpacked(key)
+                if not self._may_stay(shard, path):
+                    self.broken(f"{shard.name} has a key that nobody will clear: {path}")
+
+    def _may_stay(self, shard: ShardShadow, path: list[Any]) -> bool:
+        if path[0] in _STAYS or (path[0] == keyspace.DB and path[3] == keyspace.DATA):
+            return True
+        if path[0] in (keyspace.RECEIPT, keyspace.FORGET):
+            return True  # housekeeping clears it, at the time that stands in it
+        if path[0] == keyspace.DB and path[3] == keyspace.ZONE:
+            buried = {item_id for zone in shard.zones.values() for item_id in zone.buried}
+            return path[5] == keyspace.DONE or (path[5] == keyspace.PAYLOAD and path[6] in buried)
+        return bool(path[0] == keyspace.GRAVE)

@@ -1,0 +1,96 @@
+"""What an oracle is shown: every commit in the queue's terms, every call, every run of a handler, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simulation.shadow import Meaning, ShardShadow
+from simulation.store import Commit
+from simulation.world import World
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a handler: of which item under which lease, where, and whether it returned."""
+
+    shard: str
+    item_id: bytes
+    lease_id: bytes
+    kind: str
+    host: str
+    clock_us: int  # what the node's clock showed at its start
+    may_drop: bool  # whether an item of this kind that failed for good is deleted
+    returned: bool = False
+    over: bool = False
+
+    @property
+    def actor(self) -> str:
+        """The worker that it ran on, whichever life of it."""
+        return self.host.partition("#")[0]
+
+
+class Oracle:
+    """A promise. What it is not interested in it does not override."""
+
+    promise = ""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """A commit was applied."""
+
+    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+        """An actor was called."""
+
+    def on_start(self, run: Run) -> None:
+        """A handler starts."""
+
+    def on_end(self, run: Run) -> None:
+        """A handler has ended."""
+
+    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+        """The run is over: faults have stopped long ago, and all work should be done."""
+
+    def broken(self, what: str) -> None:
+        """Say how the promise was broken."""
+        self.world.fail(self.promise, what)
+
+
+class Bench:
+    """All oracles of a run, and the shadows that they look at."""
+
+    def __init__(self, world: World, shard_names: Sequence[str]) -> None:
+        self.shards = {name: ShardShadow(name) for name in shard_names}
+        self.oracles: list[Oracle] = []
+        self._world = world
+
+    def on_commit(self, commit: Commit) -> None:
+        """Show a commit to all."""
+        meaning = self.shards[commit.shard].read(commit, self._world.now_us())
+        for oracle in self.oracles:
+            oracle.on_commit(meaning)
+
+    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+        """Show a call to all."""
+        for oracle in self.oracles:
+            oracle.on_call(target, method, args)
+
+    def on_start(self, run: Run) -> None:
+        """Show the start of a handler to all."""
+        self._world.note(f"runs {run.kind} {run.item_id.hex()} under {run.lease_id.hex()[:8]}")
+        for oracle in self.oracles:
+            oracle.on_start(run)
+
+    def on_end(self, run: Run) -> None:
+        """Show the end of a handler to all."""
+        self._world.note(f"ends {run.kind} {run.item_id.hex()}: {'returned' if run.returned else 'raised'}")
+        for oracle in self.oracles:
+            oracle.on_end(run)
+
+    def at_end(self) -> None:
+        """Let all look at the end."""
+        for oracle in self.oracles:
+            oracle.at_end(list(self.shards.values()))

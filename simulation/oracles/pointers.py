@@ -1,0 +1,57 @@
+"""The pointer invariant: a zone with work has a pointer that leads consumers to it in time (QuiCK section 6).
+
+A zone's pointer vests no later than its first item, or its last write, and a slack; or it is leased for a bounded
+time; or its zone is throttled, or holds a kind that nobody knows, and is looked at again within a stated time.
+"""
+
+from dataclasses import dataclass
+
+from simulation.oracles.oracle import Oracle
+from simulation.shadow import Meaning, ZoneShadow
+from simulation.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class PointerBounds:
+    """How long the pointer of a zone with work may be away, in microseconds."""
+
+    wake_slack_us: int
+    ahead_us_max: int  # how far the clock of any node may be ahead of the true time
+    pointer_lease_us: int
+    throttle_delay_us: int
+    pause_recheck_us: int
+    known_kinds: frozenset[str]
+
+
+class PointersLeadToWork(Oracle):
+    """The pointer invariant, for every zone and pointer that a commit touched."""
+
+    promise = "a zone with work has a pointer that vests in time"
+
+    def __init__(self, world: World, bounds: PointerBounds) -> None:
+        super().__init__(world)
+        self._bounds = bounds
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for zone in meaning.zones.values():
+            if not zone.entries:
+                continue
+            if zone.pointer is None:
+                self.broken(f"{zone} has {len(zone.entries)} items and no pointer after a commit by {meaning.by}")
+            elif zone.pointer.vesting_us > self._latest_us(zone):
+                late_us = zone.pointer.vesting_us - self._latest_us(zone)
+                self.broken(f"the pointer of {zone} vests {late_us} us too late after a commit by {meaning.by}")
+
+    def _latest_us(self, zone: ZoneShadow) -> int:
+        bounds = self._bounds
+        assert zone.pointer is not None
+        earliest_us = min(vesting_us for _, vesting_us, _ in zone.entries)
+        written_us = zone.pointer_written_us + bounds.ahead_us_max
+        away_us = bounds.throttle_delay_us
+        if zone.pointer.lease_id:
+            away_us = max(away_us, bounds.pointer_lease_us)
+        if any(record.kind not in bounds.known_kinds for record in zone.items.values()):
+            away_us = max(away_us, bounds.pause_recheck_us)
+        now_us = self.world.now_us() + bounds.ahead_us_max
+        return max(earliest_us, now_us, written_us + away_us) + bounds.wake_slack_us

@@ -1,0 +1,83 @@
+"""What a run is made of, drawn from its seed: sizes, settings, latencies, clocks, and which faults exist.
+
+Every run draws other extremes (swarm testing, FoundationDB section 3): a fault that is always there hides what only
+happens without it, and a setting that is always the same becomes something the code depends on.
+"""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from actors.settings import ConsumerSettings
+from simulation.faults import FAULTS
+from simulation.store import Latencies
+from zones.settings import ZoneSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run. Counts of things, and times in microseconds of the true time."""
+
+    consumers: int = 3
+    shards: int = 2
+    producers: int = 2
+    tenants: int = 20
+    items: int = 200
+    part_count: int = 2
+    zones: ZoneSettings = ZoneSettings()
+    consumer: ConsumerSettings = ConsumerSettings()
+    latencies: Latencies = Latencies()
+    call_us: int = 1_000
+    skew_us_max: int = 0
+    yield_frac: float = 0.0
+    tells_changes: bool = True
+    faults: tuple[str, ...] = ()
+    trouble_us: int = 10_000_000  # for how long faults happen, and items are enqueued
+    drain_us_max: int = 120_000_000  # how long the work may take from then on
+
+
+def draw_plan(random: Random, **chosen: Any) -> Plan:
+    """Return a plan drawn by `random`; `chosen` fields are as given. Each field draws for itself."""
+    latency_factor = random.choice([0.2, 1.0, 1.0, 5.0])
+    drawn = Plan(
+        part_count=random.choice([1, 2, 4]),
+        zones=_draw_zones(random),
+        consumer=_draw_consumer(random),
+        latencies=Latencies(*(int(mean_us * latency_factor) for mean_us in Latencies())),
+        call_us=random.choice([100, 1_000, 5_000]),
+        skew_us_max=random.choice([0, 5_000, 200_000, 2_000_000]),
+        yield_frac=random.choice([0.0, 0.0, 0.02, 0.3]),
+        tells_changes=random.random() < 0.5,
+        faults=tuple(name for name in FAULTS if random.random() < 0.5),
+    )
+    return replace(drawn, **chosen)
+
+
+def _draw_zones(random: Random) -> ZoneSettings:
+    return ZoneSettings(
+        wake_slack_ms=random.choice([1, 20, 200]),
+        min_inactive_ms=random.choice([0, 300, 2_000]),
+        max_sleep_ms=random.choice([200, 5_000, 300_000]),
+        lapses_before_alone=random.choice([1, 3, 3]),
+    )
+
+
+def _draw_consumer(random: Random) -> ConsumerSettings:
+    workers = random.choice([1, 2, 3])
+    return ConsumerSettings(
+        managers=random.randint(1, workers),
+        workers=workers,
+        slots=random.choice([1, 4, 16]),
+        peek_max=random.choice([2, 20_000]),
+        selection_frac=random.choice([0.02, 0.5, 1.0]),
+        selection_max=random.choice([1, 2_000]),
+        processing_bound=random.choice([1, 10_000]),
+        batch_pointers=random.choice([1, 4, 64]),
+        dequeue_max=random.choice([1, 16]),
+        lease_ms=random.choice([500, 2_000, 10_000]),
+        pointer_lease_ms=random.choice([10, 1_000]),
+        throttle_delay_ms=random.choice([10, 100]),
+        poll_interval_ms=random.choice([20, 100, 500]),
+        linger_ms=random.choice([0, 2, 50]),
+        in_order_lease_ms=random.choice([200, 3_000]),
+    )

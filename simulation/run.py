@@ -1,0 +1,163 @@
+"""One run of a simulated cluster from one seed: trouble, then peace, then the end; and what the oracles saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.keeping import TRANSACTION_LEASE_US
+from simulation.cluster import Cluster
+from simulation.faults import FAULTS
+from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
+from simulation.oracles.leases import LeasesAreRespected
+from simulation.oracles.leftovers import NothingIsLeftBehind
+from simulation.oracles.lives import ItemsAreEnqueuedOnce, ItemsRunBeforeTheyGo
+from simulation.oracles.oracle import Bench, Oracle
+from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
+from simulation.plan import Plan, draw_plan
+from simulation.product_log import product_log_into
+from simulation.workload import KINDS, Shop
+from simulation.world import START_US, Violation, World
+from zones.layout import Layout
+
+STEP_US = 100_000
+TAIL_LINES = 60
+
+
+@dataclass(slots=True)
+class Report:
+    """How a run went. `events` is the digest of the event log: equal digests, equal runs."""
+
+    seed: int
+    plan: Plan
+    events: str
+    lines: Sequence[str]
+    virtual_us: int
+    turns: int
+    commits: int
+    drained_us: int | None = None  # how long after the end of trouble the last item left its queue
+    violations: list[Violation] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        if not self.violations:
+            return f"seed {self.seed}: no violation in {self.virtual_us / 1e6:.1f} virtual seconds"
+        return "\n".join(
+            [f"seed {self.seed}, {self.plan}", *self.lines[-TAIL_LINES:], *(str(each) for each in self.violations)]
+        )
+
+
+def run(seed: int, **chosen: Any) -> Report:
+    """Run the standard workload in the world of `seed`; `chosen` fields of its `Plan` are as given, not drawn.
+
+    Never raises a `Violation`: the report holds it.
+    """
+    return Simulation(seed, **chosen).run()
+
+
+class Simulation:
+    """A cluster with its workload, faults and oracles, ready to run once."""
+
+    def __init__(self, seed: int, **chosen: Any) -> None:
+        self.world = World(seed)
+        self.plan = draw_plan(self.world.random("plan"), **chosen)
+        self.bench = Bench(self.world, [f"s{number}" for number in range(self.plan.shards)])
+        self.shop = Shop(self.world)
+        self.cluster = Cluster(self.world, self.plan, self.bench, self.shop)
+        self.bench.oracles += [*self._oracles(), *self.shop.oracles()]
+        self._drained_us: int | None = None
+
+    def run(self) -> Report:
+        """Run to the end, or to the first violation."""
+        violations: list[Violation] = []
+        with product_log_into(self.world):
+            try:
+                self._run()
+            except Violation as violation:
+                violations.append(violation)
+            finally:
+                self.cluster.close()
+        world = self.world
+        return Report(
+            seed=int(world.seed),
+            plan=self.plan,
+            events=world.log.digest(),
+            lines=world.log.lines,
+            virtual_us=world.elapsed_us,
+            turns=world.turns,
+            commits=sum(store.commits for store in self.cluster.stores.values()),
+            drained_us=self._drained_us,
+            violations=violations,
+        )
+
+    def _run(self) -> None:
+        world, plan = self.world, self.plan
+        self.cluster.add_consumers()
+        self.shop.start(self.cluster)
+        faults = [FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in plan.faults]
+        world.run_until(START_US + plan.trouble_us)
+        for fault in faults:
+            fault.stop()
+        self.cluster.heal()
+        world.note("peace")
+        begun_us = world.now_us()
+        while not (self.shop.finished and self._is_drained()):
+            if world.now_us() - begun_us > plan.drain_us_max:
+                self._say_what_is_left()
+                break
+            world.run_until(world.now_us() + STEP_US)
+        self._drained_us = world.now_us() - begun_us
+        empty_us = world.now_us()
+        while self._has_pointers() and world.now_us() - empty_us <= self._forget_us():
+            world.run_until(world.now_us() + STEP_US)
+        self.bench.at_end()
+        if world.violation is not None:
+            raise world.violation
+
+    def _is_drained(self) -> bool:
+        return not any(zone.items for shard in self.bench.shards.values() for zone in shard.zones.values())
+
+    def _has_pointers(self) -> bool:
+        return any(zone.pointer for shard in self.bench.shards.values() for zone in shard.zones.values())
+
+    def _say_what_is_left(self) -> None:
+        left = [
+            f"{shard.name} {zone} {item_id.hex()} {record}"
+            for shard in self.bench.shards.values()
+            for zone, item_id, record in shard.items()
+        ]
+        raise Violation("everything drains after the faults", f"{len(left)} items are left, such as {left[:3]}")
+
+    def _forget_us(self) -> int:
+        """How long an empty zone's pointer may stay.
+
+        It may sleep until the last lease would have ended, and then for `min_inactive`; each visit comes a little late.
+        """
+        zones, consumer = self.plan.zones, self.plan.consumer
+        lease_ms = min(zones.max_sleep_ms, max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000))
+        waits_ms = lease_ms + zones.min_inactive_ms + 2 * consumer.poll_interval_ms + 2_000
+        return 1000 * waits_ms + 4 * self.plan.skew_us_max
+
+    def _oracles(self) -> list[Oracle]:
+        world, plan = self.world, self.plan
+        layouts = {
+            name: Layout(shard_id=b"", part_count=plan.part_count, settings=plan.zones) for name in self.bench.shards
+        }
+        bounds = PointerBounds(
+            wake_slack_us=plan.zones.wake_slack_ms * 1000,
+            ahead_us_max=plan.skew_us_max,
+            pointer_lease_us=plan.consumer.pointer_lease_ms * 1000,
+            throttle_delay_us=plan.consumer.throttle_delay_ms * 1000,
+            pause_recheck_us=plan.consumer.pause_recheck_ms * 1000,
+            known_kinds=frozenset(KINDS),
+        )
+        return [
+            IndexNamesEveryItem(world),
+            CountsEqualItems(world, layouts),
+            ItemsKeepTheirContent(world),
+            PointersLeadToWork(world, bounds),
+            LeasesAreRespected(world, self.cluster.clock_of, self.cluster.is_consumer),
+            ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
+            ItemsAreEnqueuedOnce(world),
+            NothingIsLeftBehind(world),
+        ]

@@ -1,0 +1,206 @@
+"""What a shard holds, taken apart and kept up commit by commit, so that oracles need not read the store.
+
+The keys are taken apart here by the tuple layer's rules, not by the product's own readers: a key that the product
+packs wrongly is not understood here, and that is a finding too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from simulation.store import Commit
+from zones import keyspace
+from zones.keyspace import ROOT
+from zones.layout import Layout, Place, Tenant
+from zones.records import BuriedRecord, ItemRecord, PointerRecord, decode
+
+Entry = tuple[int, int, bytes]  # priority, vesting time, id
+
+
+class ZoneName(NamedTuple):
+    """A queue zone of a shard."""
+
+    tenant: Tenant
+    zone: str
+
+
+@dataclass(slots=True)
+class ZoneShadow:
+    """One queue zone."""
+
+    name: ZoneName
+    items: dict[bytes, ItemRecord] = field(default_factory=dict)
+    entries: set[Entry] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
+    buried: dict[bytes, BuriedRecord] = field(default_factory=dict)
+    indexed: bytes | None = None  # the pointer that the pointer index names
+    pointer: PointerRecord | None = None
+    pointer_written_us: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name.tenant.app}/{self.name.tenant.user}/{self.name.zone}"
+
+
+class ItemChange(NamedTuple):
+    """What a commit did to one item. `buried`, `revived`: it moved into or out of the grave."""
+
+    zone: ZoneShadow
+    item_id: bytes
+    before: ItemRecord | None
+    after: ItemRecord | None
+    buried: bool
+    revived: bool
+
+
+@dataclass(slots=True)
+class Meaning:
+    """A commit in the queue's terms: the zones it touched, pointers included, and what it did to items."""
+
+    commit: Commit
+    shard: ShardShadow
+    zones: dict[ZoneName, ZoneShadow] = field(default_factory=dict)
+    items: list[ItemChange] = field(default_factory=list)
+    data: dict[bytes, bytes | None] = field(default_factory=dict)  # of tenants, by whole key
+
+    @property
+    def by(self) -> str:
+        """The actor that committed, such as `c0.worker1`, whichever life of it."""
+        return self.commit.by.partition("#")[0]
+
+
+class ShardShadow:
+    """One shard."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.zones: dict[ZoneName, ZoneShadow] = {}
+        self.depths: dict[tuple[int, str], int] = {}
+        self.pointer_entries: dict[bytes, set[tuple[int, int]]] = {}  # by pointer id: priority and vesting time
+        self.others: dict[bytes, bytes] = {}  # what belongs to no zone and no pointer
+        self._pointers: dict[bytes, ZoneName] = {}
+
+    def read(self, commit: Commit, now_us: int) -> Meaning:
+        """Take a commit in, and say what it meant."""
+        meaning = Meaning(commit, self)
+        graves: dict[tuple[ZoneName, bytes], bool] = {}
+        changed: list[tuple[ZoneShadow, bytes, bytes | None, bytes | None]] = []
+        for key, before, after in commit.changes:
+            path = unpacked(key) if key.startswith(ROOT) else []
+            if path[:1] == [keyspace.DB] and len(path) > 5 and path[3] == keyspace.ZONE:
+                zone = self._touch(meaning, ZoneName(Tenant(path[1], path[2]), path[4]))
+                if path[5] == keyspace.ITEM:
+                    changed.append((zone, path[6], before, after))
+                else:
+                    self._read_zone_key(zone, path[5:], key, after, graves)
+            elif path[:1] == [keyspace.POINTER]:
+                self._touch(meaning, ZoneName(Tenant(path[1], path[2]), path[3])).indexed = after
+            elif path[:1] == [keyspace.TOP]:
+                self._read_pointer(meaning, path, before, after, now_us)
+            elif path[:1] == [keyspace.DEPTH]:
+                self.depths[path[1], path[2]] = _signed(after)
+            else:
+                if path[:1] == [keyspace.DB] and path[3] == keyspace.DATA:
+                    meaning.data[key] = after
+                _put(self.others, key, after)
+        for zone, item_id, before, after in changed:
+            record = None if after is None else decode(ItemRecord, after)
+            earlier = None if before is None else decode(ItemRecord, before)
+            _put(zone.items, item_id, record)
+            moved = graves.get((zone.name, item_id))
+            meaning.items.append(ItemChange(zone, item_id, earlier, record, moved is True, moved is False))
+        return meaning
+
+    def items(self) -> Iterator[tuple[ZoneShadow, bytes, ItemRecord]]:
+        """Yield every item in its queue."""
+        for zone in self.zones.values():
+            for item_id, record in zone.items.items():
+                yield zone, item_id, record
+
+    def _touch(self, meaning: Meaning, name: ZoneName) -> ZoneShadow:
+        zone = self.zones.get(name)
+        if zone is None:
+            zone = self.zones[name] = ZoneShadow(name)
+        meaning.zones[name] = zone
+        return zone
+
+    def _read_zone_key(
+        self,
+        zone: ZoneShadow,
+        path: list[Any],
+        key: bytes,
+        after: bytes | None,
+        graves: dict[tuple[ZoneName, bytes], bool],
+    ) -> None:
+        number = path[0]
+        if number == keyspace.VEST:
+            entry = (path[1], path[2], path[3])
+            if after is None:
+                zone.entries.discard(entry)
+            else:
+                zone.entries.add(entry)
+        elif number == keyspace.COUNT:
+            _put(zone.counts, path[1], None if after is None else _signed(after))
+        elif number == keyspace.BURIED:
+            graves[zone.name, path[1]] = after is not None
+            _put(zone.buried, path[1], None if after is None else decode(BuriedRecord, after))
+        else:
+            _put(self.others, key, after)
+
+    def _read_pointer(
+        self, meaning: Meaning, path: list[Any], before: bytes | None, after: bytes | None, now_us: int
+    ) -> None:
+        if path[2] == keyspace.VEST:
+            entries = self.pointer_entries.setdefault(path[5], set())
+            if after is None:
+                entries.discard((path[3], path[4]))
+            else:
+                entries.add((path[3], path[4]))
+            if path[5] in self._pointers:
+                self._touch(meaning, self._pointers[path[5]])
+            return
+        value = after if after is not None else before
+        record = None if value is None else decode(PointerRecord, value)
+        if record is not None:
+            zone = self._touch(meaning, ZoneName(Tenant(record.app, record.user), record.zone))
+            self._pointers[path[3]] = zone.name
+            zone.pointer = record if after is not None else None
+            zone.pointer_written_us = now_us
+
+
+def place_of(zone: ZoneShadow, layout: Layout) -> Place:
+    """Return where the product says a zone is."""
+    return layout.place(zone.name.tenant, zone.name.zone)
+
+
+def unpacked(key: bytes) -> list[Any]:
+    """Return the elements of a key of ours after the root: whole numbers, texts and byte strings."""
+    path: list[Any] = []
+    at = len(ROOT)
+    while at < len(key):
+        code = key[at]
+        if code in (1, 2):
+            end = key.index(b"\x00", at)
+            while key[end + 1 : end + 2] == b"\xff":
+                end = key.index(b"\x00", end + 2)
+            raw = key[at + 1 : end].replace(b"\x00\xff", b"\x00")
+            path.append(raw.decode() if code == 2 else raw)
+            at = end + 1
+        else:
+            size = code - 0x14
+            assert 0 <= size <= 8, f"no tuple of ours: {key!r}"
+            path.append(int.from_bytes(key[at + 1 : at + 1 + size], "big"))
+            at += 1 + size
+    return path
+
+
+def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _signed(value: bytes | None) -> int:
+    return 0 if value is None else int.from_bytes(value, "little", signed=True)
