@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
-from zones.engines import Clock, Database, transact
+from zones.engines import RETRIES_MAX, Clock, Database, transact
 from zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
 from zones.vesting import WANT_ALL
 
@@ -47,6 +47,7 @@ def run(
     clock: Clock,
     random: Random,
     applied: Callable[[Any], bool] | None = None,
+    retries_max: int = RETRIES_MAX,
 ) -> T:
     """Run `body` in a transaction until it is committed, and return its result.
 
@@ -75,7 +76,7 @@ def run(
             return bool(tr.get(receipt).present())
         return applied is not None and applied(tr)
 
-    return transact(db, attempt_once, applied=was_applied)
+    return transact(db, attempt_once, applied=was_applied, retries_max=retries_max)
 
 
 def clear_receipts(tr: Any, *, now_us: int, keys_max: int) -> int:

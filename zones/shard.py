@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from zones import attempt
 from zones.attempt import Attempt
-from zones.engines import Clock, Database
+from zones.engines import RETRIES_MAX, Clock, Database
 from zones.errors import BadArgument, ShardRefused
 from zones.keyspace import META_KEY, PART_COUNT_MAX
 from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
@@ -33,9 +33,17 @@ class Shard:
         self.clock = clock
         self.random = random
 
-    def transact(self, body: Callable[[Attempt], T], *, applied: Callable[[Any], bool] | None = None) -> T:
+    def transact(
+        self,
+        body: Callable[[Attempt], T],
+        *,
+        applied: Callable[[Any], bool] | None = None,
+        retries_max: int = RETRIES_MAX,
+    ) -> T:
         """Run `body` in a transaction until it is committed; see `attempt.run`."""
-        return attempt.run(self.db, body, clock=self.clock, random=self.random, applied=applied)
+        return attempt.run(
+            self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
+        )
 
     def zone(self, tenant: Tenant, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return a queue zone of `tenant`; it need not exist."""
@@ -64,16 +72,26 @@ def open_shard(
     if not 1 <= part_count <= PART_COUNT_MAX:
         raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
 
-    def find_or_make(attempt: Attempt) -> ShardRecord | None:
-        value = attempt.tr.get(META_KEY).value
-        if value is not None:
-            return decode(ShardRecord, value)
-        made = ShardRecord(random.randbytes(ID_BYTES), part_count, attempt.now_us)
-        attempt.tr.set(META_KEY, encode(made))
-        return made
-
-    record = attempt.run(db, find_or_make, clock=clock, random=random)
+    record = attempt.run(
+        db,
+        lambda attempt: find_or_make(attempt.tr, random=random, part_count=part_count, now_us=attempt.now_us),
+        clock=clock,
+        random=random,
+    )
     if record is None:
         raise ShardRefused(shard=name, remedy="it was made by a newer version of fairlead: upgrade this program")
     layout = Layout(shard_id=record.shard_id, part_count=record.part_count, settings=settings or ZoneSettings())
     return Shard(name, db, layout, clock=clock, random=random)
+
+
+def find_or_make(tr: Any, *, random: Random, part_count: int, now_us: int) -> ShardRecord | None:
+    """Return the shard's record, written now if there is none; None if it cannot be read.
+
+    Reads its key with conflict: of two that make a shard one conflicts, and finds the other's.
+    """
+    value = tr.get(META_KEY).value
+    if value is not None:
+        return decode(ShardRecord, value)
+    made = ShardRecord(random.randbytes(ID_BYTES), part_count, now_us)
+    tr.set(META_KEY, encode(made))
+    return made

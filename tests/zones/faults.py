@@ -1,0 +1,78 @@
+"""A database whose commits end as a story wants them to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from zones.engines import Database
+from zones.engines.errors import COMMIT_UNKNOWN_RESULT
+
+
+@dataclass
+class Fault:
+    """How one commit ends: with an error, although it was `applied` or because it was not; `then` something happens."""
+
+    applied: bool
+    code: int = COMMIT_UNKNOWN_RESULT
+    then: Callable[[], object] = lambda: None
+
+
+class FaultyDatabase:
+    """Passes everything on to a database whose results can be unknown.
+
+    Commits of transactions that wrote something meet `faults`, one after the other.
+    """
+
+    results_can_be_unknown = True
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self.faults: deque[Fault] = deque()
+        self.url, self.limits, self.errors = db.url, db.limits, db.errors
+
+    def create_transaction(self) -> Any:
+        return FaultyTransaction(self, self._db.create_transaction())
+
+    def change_token(self) -> int | None:
+        return self._db.change_token()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def commit(self, tr: Any) -> None:
+        fault = self.faults.popleft() if self.faults else None
+        if fault is None or fault.applied:
+            tr.commit().wait()
+        if fault is not None:
+            fault.then()
+            raise self.errors[0](fault.code)
+
+
+class FaultyTransaction:
+    """Passes everything on to a transaction, but its commit may meet a fault."""
+
+    def __init__(self, db: FaultyDatabase, tr: Any) -> None:
+        self._db = db
+        self._tr = tr
+        self._wrote = False
+
+    def __getattr__(self, name: str) -> Any:
+        self._wrote = self._wrote or name in ("set", "clear", "add")
+        return getattr(self._tr, name)
+
+    def commit(self) -> Any:
+        return FaultyCommit(self._db, self._tr) if self._wrote else self._tr.commit()
+
+
+class FaultyCommit:
+    """The future of such a commit."""
+
+    def __init__(self, db: FaultyDatabase, tr: Any) -> None:
+        self._db = db
+        self._tr = tr
+
+    def wait(self) -> None:
+        self._db.commit(self._tr)

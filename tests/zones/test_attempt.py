@@ -1,0 +1,218 @@
+"""Commits whose result is unknown: what was enqueued comes once, whatever happened in between."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.zones.faults import Fault, FaultyDatabase
+from tests.zones.world import ALICE, SECOND, World
+from zones.attempt import RECEIPT_LIFE_US, Attempt, clear_receipts
+from zones.engines import Database
+from zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT
+from zones.items import Enqueued, EnqueueStatus, new_item
+from zones.keyspace import RECEIPT, ROOT, pack_int, range_end
+from zones.shard import Shard, open_shard
+from zones.steps import alone
+from zones.tenant_transaction import TenantTransaction
+
+RECEIPTS = (ROOT + pack_int(RECEIPT), range_end(ROOT + pack_int(RECEIPT)))
+APPLIED = pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
+
+
+@pytest.fixture
+def faulty(db: Database) -> FaultyDatabase:
+    return FaultyDatabase(db)
+
+
+@pytest.fixture
+def world(faulty: FaultyDatabase, clock: ManualClock) -> World:
+    return World(faulty, clock)
+
+
+def enqueue(world: World, payload: Any = None) -> Enqueued:
+    """Enqueue as an application does."""
+    return world.shard.transact(lambda attempt: enqueue_in(world.shard, attempt, payload))
+
+
+def enqueue_in(shard: Shard, attempt: Attempt, payload: Any = None) -> Enqueued:
+    return TenantTransaction(shard, ALICE, attempt).enqueue("mail", payload)
+
+
+def receipts(world: World) -> int:
+    return len(world.stored(*RECEIPTS))
+
+
+def test_the_ids_of_a_call_are_new_and_the_same_in_every_attempt(world: World, faulty: FaultyDatabase) -> None:
+    drawn: list[list[bytes]] = []
+
+    def body(attempt: Attempt) -> None:
+        drawn.append([attempt.new_id() for _ in range(3)])
+        attempt.tr.set(b"x", b"")
+
+    faulty.faults += [Fault(applied=False, code=NOT_COMMITTED), Fault(applied=False)]
+    world.shard.transact(body)
+    assert drawn[0] == drawn[1] == drawn[2]
+    world.shard.transact(body)
+    assert len(set(drawn[0] + drawn[3])) == 6
+    assert {len(item_id) for item_id in drawn[0]} == {16}
+
+
+def test_an_attempt_uses_one_time_throughout_and_the_next_attempt_a_later_one(
+    world: World, faulty: FaultyDatabase
+) -> None:
+    times: list[tuple[int, int]] = []
+
+    def body(attempt: Attempt) -> None:
+        before = attempt.now_us
+        world.pass_us(SECOND)
+        times.append((before, attempt.now_us))
+        attempt.tr.set(b"x", b"")
+
+    faulty.faults += [Fault(applied=False, code=NOT_COMMITTED)]
+    world.shard.transact(body)
+    assert all(before == after for before, after in times)
+    assert times[1][0] >= times[0][0] + SECOND
+
+
+@APPLIED
+def test_an_enqueue_of_unknown_result_is_there_once(world: World, faulty: FaultyDatabase, applied: bool) -> None:
+    faulty.faults += [Fault(applied=applied)]
+    item_id, status = enqueue(world)
+    assert status is EnqueueStatus.ENQUEUED
+    assert world.vested_ids() == [item_id]
+    assert world.count() == {"mail": 1}
+
+
+@APPLIED
+def test_an_item_that_ran_and_was_completed_before_the_retry_does_not_come_again(
+    world: World, faulty: FaultyDatabase, applied: bool
+) -> None:
+    """It would run twice: its id is free again, and only the receipt remembers it."""
+    ran: list[bytes] = []
+
+    def run_all() -> None:
+        held = [(item.id, item.record.lease_id) for item in world.dequeue()]
+        world.run(lambda tr: alone(world.zone.complete_steps(tr, held, now_us=world.now_us)))
+        ran.extend(item_id for item_id, _ in held)
+
+    faulty.faults += [Fault(applied=applied, then=run_all)]
+    item_id, _ = enqueue(world)
+    run_all()
+    assert ran == [item_id]
+    assert world.count() == {}
+
+
+def test_without_the_receipt_it_would_come_again(world: World, faulty: FaultyDatabase) -> None:
+    """The story above, on a transaction of the user's own that keeps no receipt."""
+    item, item_id = new_item("mail"), world.new_id()
+
+    def complete() -> None:
+        world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
+
+    faulty.faults += [Fault(applied=True, then=complete)]
+    world.run(lambda tr: world.zone.enqueue(tr, item, item_id=item_id, now_us=world.now_us))
+    assert world.vested_ids() == [item_id]
+
+
+@APPLIED
+@pytest.mark.parametrize("code", [TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED])
+def test_a_commit_that_timed_out_succeeds_if_it_was_applied_and_else_says_so(
+    world: World, faulty: FaultyDatabase, code: int, applied: bool
+) -> None:
+    """It may still be on its way, so it is not tried again."""
+    faulty.faults += [Fault(applied=applied, code=code)]
+    if applied:
+        assert enqueue(world).status is EnqueueStatus.ENQUEUED
+    else:
+        with pytest.raises(world.db.errors) as raised:
+            enqueue(world)
+        assert raised.value.code == code  # type: ignore[attr-defined]
+    assert len(world.vested_ids()) == applied
+
+
+def test_several_unknown_results_in_a_row_are_no_different(world: World, faulty: FaultyDatabase) -> None:
+    faulty.faults += [Fault(applied=False), Fault(applied=False, code=NOT_COMMITTED), Fault(applied=True)]
+    enqueue(world)
+    assert world.count() == {"mail": 1}
+
+
+def test_a_result_that_stays_unknown_is_reported_when_the_retries_are_used_up(
+    world: World, faulty: FaultyDatabase
+) -> None:
+    faulty.faults += [Fault(applied=False)] * 3
+    with pytest.raises(world.db.errors) as raised:
+        world.shard.transact(lambda attempt: enqueue_in(world.shard, attempt), retries_max=2)
+    assert raised.value.code == COMMIT_UNKNOWN_RESULT  # type: ignore[attr-defined]
+
+
+def test_a_body_that_can_tell_by_itself_is_asked(world: World, faulty: FaultyDatabase) -> None:
+    """A manager that dequeued finds its lease id on the items."""
+    item_id = world.enqueue()
+    lease_id = world.new_id()
+    runs = 0
+
+    def body(attempt: Attempt) -> bytes:
+        nonlocal runs
+        runs += 1
+        leased = world.zone.obtain_lease(attempt.tr, item_id, lease_id=lease_id, lease_us=SECOND, now_us=attempt.now_us)
+        return leased.record.lease_id
+
+    def applied(tr: Any) -> bool:
+        return lease_id in tr.get(world.zone.place.keys.item(item_id)).value
+
+    faulty.faults += [Fault(applied=True)]
+    assert world.shard.transact(body, applied=applied) == lease_id
+    assert runs == 1
+
+
+def test_a_transaction_that_enqueues_leaves_a_receipt_and_any_other_does_not(world: World) -> None:
+    world.shard.transact(lambda attempt: attempt.tr.set(b"x", b""))
+    assert receipts(world) == 0
+    enqueue(world)
+    assert receipts(world) == 1
+
+
+def test_engines_that_always_know_their_results_keep_no_receipts(db: Database, clock: ManualClock) -> None:
+    if db.results_can_be_unknown:
+        pytest.skip("this engine's results can be unknown")
+    world = World(db, clock)
+    enqueue(world)
+    assert receipts(world) == 0
+
+
+def test_receipts_are_cleared_once_no_client_can_ask_for_them(world: World) -> None:
+    for _ in range(3):
+        enqueue(world)
+    world.pass_us(RECEIPT_LIFE_US)
+    enqueue(world)
+    cleared = [world.run(lambda tr: clear_receipts(tr, now_us=world.now_us, keys_max=2)) for _ in range(2)]
+    assert cleared == [0, 0], "not a microsecond early"
+    world.pass_us(1)
+    cleared = [world.run(lambda tr: clear_receipts(tr, now_us=world.now_us, keys_max=2)) for _ in range(3)]
+    assert cleared == [2, 1, 0]
+    assert receipts(world) == 1
+
+
+@APPLIED
+def test_a_shard_whose_creation_had_an_unknown_result_is_made_once(
+    faulty: FaultyDatabase, clock: ManualClock, applied: bool
+) -> None:
+    faulty.faults += [Fault(applied=applied)]
+    ids = {open_shard("s", faulty, clock=clock, random=Random(seed)).layout.shard_id for seed in range(3)}
+    assert len(ids) == 1
+
+
+@APPLIED
+def test_a_settlement_of_unknown_result_counts_once(world: World, faulty: FaultyDatabase, applied: bool) -> None:
+    """The counts are not idempotent; what makes them so is that the record was read with conflict."""
+    first, second = world.enqueue(), world.enqueue()
+    faulty.faults += [Fault(applied=applied)]
+    world.shard.transact(
+        lambda attempt: alone(world.zone.complete_steps(attempt.tr, [(first, None)], now_us=attempt.now_us))
+    )
+    assert world.vested_ids() == [second]
+    assert world.count() == {"mail": 1}

@@ -1,0 +1,114 @@
+"""Buried items: kept with their error until somebody decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.zones.world import ALICE, BOB, SECOND, World
+from zones.buried import BuriedItem, bury, discard, grave_range, listing, read, revive
+from zones.items import unpack_payload
+from zones.layout import local_tenant
+from zones.queue_zone import QueueZone
+from zones.records import FORMAT, BuriedRecord, ItemRecord
+from zones.stored_item import read_payload
+
+
+def bury_item(world: World, item_id: bytes, *, zone: QueueZone | None = None, **why: Any) -> None:
+    record = world.record(item_id, zone=zone)
+    assert record is not None
+    why = {"reason": "error", "error": "ValueError: no", "traceback": "Traceback ..."} | why
+    world.run(lambda tr: bury(tr, (zone or world.zone).place, item_id, record, now_us=world.now_us, **why))
+
+
+def read_buried(world: World, item_id: bytes) -> BuriedRecord:
+    buried = world.run(lambda tr: read(tr, world.zone.place, item_id))
+    assert buried is not None
+    return buried
+
+
+def shown(world: World, items_max: int = 100) -> list[BuriedItem]:
+    return world.run(lambda tr: list(listing(tr, world.layout, items_max=items_max)))
+
+
+def test_a_buried_item_is_out_of_the_queue_and_says_why(world: World) -> None:
+    item_id = world.enqueue(payload={"order": 7})
+    world.lease(item_id)
+    bury_item(world, item_id)
+    assert world.record(item_id) is None
+    assert world.count() == {}
+    world.pass_us(100 * SECOND)
+    assert world.dequeue() == []
+    buried = read_buried(world, item_id)
+    assert (buried.reason, buried.error, buried.traceback) == ("error", "ValueError: no", "Traceback ...")
+    assert unpack_payload(buried.item.payload) == {"order": 7}
+    assert buried.item.lease_id == b""
+
+
+def test_the_shards_buried_items_are_listed_oldest_first_whose_ever_they_are(world: World) -> None:
+    expected = []
+    for tenant in (BOB, ALICE, local_tenant("reindex")):
+        zone = world.zone_of(tenant, "other")
+        item_id = world.enqueue(zone=zone)
+        bury_item(world, item_id, zone=zone)
+        expected.append((tenant, "other", item_id))
+        world.pass_us(1)
+    assert [item[:3] for item in shown(world)] == expected
+    assert [item[:3] for item in shown(world, 2)] == expected[:2]
+
+
+def test_a_buried_item_that_a_newer_version_wrote_is_not_listed(world: World) -> None:
+    newer, readable = world.enqueue(), world.enqueue()
+    for item_id in (newer, readable):
+        bury_item(world, item_id)
+    world.set(world.zone.place.keys.buried(newer), bytes([FORMAT + 1]))
+    assert [item.id for item in shown(world)] == [readable]
+
+
+def test_a_revived_item_is_due_now_and_its_errors_and_lapses_are_forgotten(world: World) -> None:
+    item_id = world.enqueue(priority=3, delay_ms=60_000)
+    record = world.record(item_id)
+    assert record is not None
+    record.error_count, record.lapse_count, record.ran_alone = 4, 2, True
+    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="lapsed", error="", traceback="",
+                              now_us=world.now_us))  # fmt: skip
+    world.pass_us(SECOND)
+    buried = read_buried(world, item_id)
+    world.run(lambda tr: revive(tr, world.zone.place, item_id, buried, now_us=world.now_us))
+    (item,) = world.dequeue()
+    assert item.id == item_id
+    assert not item.alone
+    assert (item.record.error_count, item.record.lapse_count, item.record.priority) == (0, 0, 3)
+    assert world.count() == {"mail": 1}
+    assert world.stored(*grave_range()) == []
+
+
+def test_a_long_payload_is_kept_through_burial_and_revival_and_goes_with_discarding(world: World) -> None:
+    payload = bytes(200_000)
+    item_id = world.enqueue(payload=payload)
+    bury_item(world, item_id)
+    buried = read_buried(world, item_id)
+    assert kept_payload(world, item_id, buried.item) == payload
+    world.run(lambda tr: revive(tr, world.zone.place, item_id, buried, now_us=world.now_us))
+    record = world.record(item_id)
+    assert record is not None
+    assert kept_payload(world, item_id, record) == payload
+    bury_item(world, item_id)
+    buried = read_buried(world, item_id)
+    world.run(lambda tr: discard(tr, world.zone.place, item_id, buried))
+    prefix = world.zone.place.keys.prefix
+    assert world.stored(prefix, prefix + b"\xff") == []
+    assert world.stored(*grave_range()) == []
+
+
+def kept_payload(world: World, item_id: bytes, record: ItemRecord) -> Any:
+    return unpack_payload(world.run(lambda tr: read_payload(tr, world.zone.place, item_id, record)))
+
+
+def test_long_errors_and_tracebacks_keep_their_beginning_and_their_end(world: World) -> None:
+    item_id = world.enqueue()
+    bury_item(world, item_id, error="first" + "x" * 100_000 + "last", traceback="T" * 100_000)
+    error = read_buried(world, item_id).error
+    assert error.startswith("first")
+    assert error.endswith("last")
+    assert "left out" in error
+    assert len(error) < 3_000

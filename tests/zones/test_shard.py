@@ -1,0 +1,73 @@
+"""A shard is made once, with what its users can never change afterwards."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.zones.colliding import collides
+from tests.zones.world import ALICE, World
+from zones.engines import Database
+from zones.errors import BadArgument, ShardRefused
+from zones.keyspace import META_KEY
+from zones.records import FORMAT
+from zones.settings import ZoneSettings
+from zones.shard import find_or_make, open_shard
+
+
+def test_a_shard_keeps_its_id_and_its_number_of_parts(db: Database, clock: ManualClock) -> None:
+    made = open_shard("s", db, clock=clock, random=Random(1), part_count=5)
+    opened = open_shard("s", db, clock=clock, random=Random(2), part_count=9)
+    assert opened.layout.shard_id == made.layout.shard_id
+    assert (opened.layout.part_count, len(opened.layout.parts)) == (5, 5)
+
+
+def test_of_two_processes_that_make_one_shard_one_conflicts_and_finds_the_others(
+    db: Database, clock: ManualClock
+) -> None:
+    makers = [
+        lambda tr, seed=seed: find_or_make(tr, random=Random(seed), part_count=seed, now_us=clock.now_us())
+        for seed in (1, 2)
+    ]
+    assert collides(db, *makers)
+    assert open_shard("s", db, clock=clock, random=Random(3)).layout.part_count == 1
+
+
+@pytest.mark.parametrize("part_count", [0, -1, 1_025])
+def test_an_absurd_number_of_parts_is_refused(db: Database, clock: ManualClock, part_count: int) -> None:
+    with pytest.raises(BadArgument):
+        open_shard("s", db, clock=clock, random=Random(1), part_count=part_count)
+
+
+def test_a_shard_that_a_newer_version_made_is_refused_and_left_as_it_is(db: Database, clock: ManualClock) -> None:
+    world = World(db, clock)
+    newer = bytes([FORMAT + 1]) + b"what it means only they know"
+    world.set(META_KEY, newer)
+    with pytest.raises(ShardRefused) as refused:
+        open_shard("blue", db, clock=clock, random=Random(1))
+    assert refused.value.fields["shard"] == "blue"
+    assert "upgrade" in str(refused.value.fields["remedy"])
+    assert world.run(lambda tr: tr.get(META_KEY).value) == newer
+
+
+def test_two_programs_that_open_one_shard_see_each_others_items(db: Database, clock: ManualClock) -> None:
+    one, other = World(db, clock), World(db, clock)
+    item_id = one.enqueue()
+    assert [item.id for item in other.dequeue()] == [item_id]
+
+
+def test_an_opened_shard_offers_its_tenants_zones_by_name(world: World) -> None:
+    assert world.shard.zone(ALICE).place.name == "queue"
+    assert world.shard.zone(ALICE, "other").place.name == "other"
+
+
+@pytest.mark.parametrize(
+    "setting, value",
+    [("wake_slack_ms", 0), ("max_sleep_ms", 99), ("max_skew_ms", 5.5), ("lapses_before_alone", 101)],
+)
+def test_a_setting_outside_its_range_is_named(setting: str, value: float) -> None:
+    with pytest.raises(BadArgument) as refused:
+        ZoneSettings(**{setting: value})  # type: ignore[arg-type]
+    assert refused.value.fields["argument"] == setting
