@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import ray
+import ray._private.worker as ray_worker
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -275,9 +276,27 @@ def connect(address: str, *, show_output: bool = True) -> None:
         options = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     ray.init(address=address, namespace=NAMESPACE, log_to_driver=show_output, logging_level=logging.ERROR, **options)
+    _keep_notes_off_the_screen()
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():  # Ray puts its own in their place, which end the process at once.
             signal.signal(number, handler)
+
+
+def _keep_notes_off_the_screen() -> None:
+    """Send Ray's notes about dead processes to the log.
+
+    Ray prints them to the driver's standard output, whatever `log_to_driver` says, between the lines of a program that
+    is piped; and a worker's death, which they explain at length, is ordinary here. There is no public switch.
+    """
+    printing = ray_worker.print_to_stdstream
+
+    def note(data: dict[str, Any], *args: Any, **options: Any) -> None:
+        if data.get("pid") == "raylet":
+            log.info("ray: %s", " ".join(data["lines"]))
+        else:
+            printing(data, *args, **options)
+
+    ray_worker.print_to_stdstream = note
 
 
 def disconnect() -> None:

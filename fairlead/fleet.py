@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from actors.consumer import Consumer, Opened
 from actors.housekeeping import Identity
@@ -19,6 +19,9 @@ from fairlead.app import App
 from fairlead.config import Config
 from fairlead.loading import load_app
 from zones.errors import QueueError
+
+if TYPE_CHECKING:
+    from actors.ray_host import RayConsumer
 
 HOSTS = ("ray", "threads")
 HERE = "local"  # Ray's word for a cluster of its own in this process.
@@ -65,28 +68,33 @@ class AppOpening:
 class RayFleet:
     """A consumer of Ray actors, and this process's connection to the cluster."""
 
-    def __init__(self, consumer: Fleet, disconnect: Callable[[], None]) -> None:
-        self.consumer = consumer
+    def __init__(self, consumer: "RayConsumer", disconnect: Callable[[], None]) -> None:
+        self._consumer = consumer
         self._disconnect = disconnect
+
+    def pids(self) -> dict[str, list[int]]:
+        """Return the process ids of the actors by role; one that is being restarted has none."""
+        return self._consumer.pids()
 
     def counts(self) -> dict[str, int]:
         """See `Fleet`."""
-        return self.consumer.counts()
+        return self._consumer.counts()
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """See `Fleet`. Leaves the cluster; one that was started here ends."""
         try:
-            return self.consumer.stop(drain_ms)
+            return self._consumer.stop(drain_ms)
         finally:
             self._disconnect()
 
 
-def start(app: App, reference: str, *, host: str, address: str | None = None) -> Fleet:
+def start(app: App, reference: str, *, host: str, address: str | None = None, show_output: bool = True) -> Fleet:
     """Start a consumer of `app`, which processes find as `reference` (`shop:app`), and return it running.
 
     Args:
       host: "ray" or "threads".
       address: of a Ray cluster to join; None: start Ray here.
+      show_output: with Ray: whether what handlers print in their actors appears here too.
 
     Raises:
       MemoryNeedsThreads: a shard is `memory:` and the host is Ray.
@@ -102,7 +110,7 @@ def start(app: App, reference: str, *, host: str, address: str | None = None) ->
     # Imported when chosen: Ray takes a second to import, and most commands do without.
     from actors import ray_host
 
-    ray_host.connect(address or HERE)
+    ray_host.connect(address or HERE, show_output=show_output)
     try:
         consumer = ray_host.RayConsumer(AppOpening(reference, str(Path.cwd()), app.config), identity)
     except BaseException:

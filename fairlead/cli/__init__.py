@@ -10,12 +10,13 @@ Read in this order:
     graves      buried, revive, discard
     overview    status, config
     upkeep      check, backup, restore
+    demo        demo
 May import: everything of fairlead. Imported by: nothing.
 """
 
 import click
 
-from fairlead.cli import fleet, graves, items, overview
+from fairlead.cli import demo, fleet, graves, items, overview
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -39,6 +40,7 @@ def main() -> None:
 
 
 for command in (
+    demo.demo,
     fleet.run,
     items.enqueue,
     items.peek,

@@ -1,0 +1,91 @@
+"""demo: real work through the real system, on this machine, in a minute."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from fairlead.cli.output import json_option, progress, show, table
+from fairlead.demo import library, play
+from fairlead.demo.corpus import read_library
+from fairlead.demo.verdict import TenantRow
+from fairlead.fleet import HOSTS
+
+ROWS = 4  # Largest and smallest tenants shown.
+FOUND = 20
+
+
+@click.command()
+@click.option("--host", type=click.Choice(HOSTS), default="ray", show_default=True, help="Where the actors live.")
+@click.option("--search", "word", metavar="WORD", help="Search the index of the last demo; runs one if there is none.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("fairlead-demo"),
+    show_default=True,
+    help="Where the demo keeps its store. What is there is replaced.",
+)
+@json_option
+def demo(host: str, word: str | None, data: Path) -> None:
+    r"""Index the Python standard library with a fleet, kill a worker half-way, and check the result.
+
+    Exits with 1 if a file was lost, indexed twice, or the index differs from one computed directly.
+
+    \b
+    Example:
+      fairlead demo --search queue
+    """
+    store = data.absolute() / "store"
+    if word is not None and store.is_dir():
+        _search(store, word)
+        return
+    with progress("indexing") as advance:
+        played = play.play(store, host=host, tell=lambda line: click.echo(line, err=True), progress=advance)
+    verdict = played.verdict
+    answer: dict[str, Any] = {
+        "files": verdict.files,
+        "enqueued": played.enqueued,
+        "completed": played.completed,
+        "lost": verdict.lost,
+        "doubled": verdict.doubled,
+        "index_matches": verdict.index_matches,
+        "per_s": round(played.completed / played.seconds, 1),
+        "seconds": round(played.seconds, 2),
+        "killed_pid": played.killed_pid,
+    }
+    show(answer, lambda: [_summary(answer), _fairness(verdict.rows), "PASSED" if verdict.passed else "FAILED"])
+    if word is not None:
+        _search(store, word)
+    if not verdict.passed:
+        raise click.exceptions.Exit(1)
+
+
+def _summary(answer: dict[str, Any]) -> str:
+    matches = "equals" if answer["index_matches"] else "DIFFERS from"
+    return (
+        f"{answer['completed']:,} of {answer['files']:,} files indexed in {answer['seconds']} s,"
+        f" {answer['per_s']:,} per second; lost {answer['lost']}, doubled {answer['doubled']};"
+        f" the index {matches} one computed directly\n"
+    )
+
+
+def _fairness(rows: list[TenantRow]) -> Table:
+    """Waits of the largest and the smallest tenants: a large one must not delay a small one."""
+    ordered = sorted(rows, key=lambda row: -row.files)
+    shown = ordered if len(ordered) <= 2 * ROWS else [*ordered[:ROWS], *ordered[-ROWS:]]
+    cells = [
+        (row.tenant, row.files, *(f"{ms:,.0f} ms" for ms in (row.first_ms, row.median_ms, row.last_ms)))
+        for row in shown
+    ]
+    return table(("tenant", "#files", "#shortest wait", "#median wait", "#longest wait"), cells)
+
+
+def _search(store: Path, word: str) -> None:
+    play.configure(store)
+    tenants = sorted({file.tenant for file in read_library()})
+    found = library.search(word, tenants)
+    rows = [{"tenant": tenant, "path": path, "count": count} for tenant, path, count in found]
+    shown = [(row["path"], row["count"]) for row in rows[:FOUND]]
+    title = f"{word!r} is in {len(rows):,} files" + (f"; the first {FOUND}:" if len(rows) > FOUND else ":")
+    show({"word": word, "found": rows}, lambda: [title, table(("file", "#times"), shown)])
