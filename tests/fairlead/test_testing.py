@@ -13,12 +13,6 @@ from fairlead.testing import ManualClock, NotDrained, drain
 MINUTE_MS = 60_000
 
 
-@pytest.fixture
-def app() -> App:
-    """An application in memory whose time stands still."""
-    return App("memory:", clock=ManualClock(), random=Random(3))
-
-
 def ran(app: App, kind: str = "mail", **options: Any) -> list[Any]:
     """Register a handler that notes the payloads it was run with, in order."""
     seen: list[Any] = []

@@ -1,0 +1,105 @@
+"""Stores are opened when they are used, kept, and given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fairlead import App, NoShards, ShardRefused, StoreMissing, StoreUnavailable, UnknownShard
+from fairlead.shards import Shards
+from fairlead.testing import ManualClock
+from zones import engines
+from zones.keyspace import META_KEY
+from zones.layout import Tenant
+from zones.settings import ZoneSettings
+
+
+def shards_of(urls: dict[str, str], *, part_count: int = 2) -> Shards:
+    return Shards(urls, clock=ManualClock(), random=Random(1), settings=ZoneSettings(), part_count=part_count)
+
+
+def test_nothing_is_opened_before_it_is_used(tmp_path: Path) -> None:
+    shards = shards_of({"good": "memory:", "unused": f"embedded:{tmp_path / 'missing'}"})
+    assert list(shards) == ["good", "unused"]
+    assert shards["good"].name == "good"
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_shard_is_opened_once() -> None:
+    shards = shards_of({"main": "memory:"})
+    assert shards["main"] is shards["main"]
+
+
+def test_a_tenant_has_the_same_home_in_every_process() -> None:
+    urls = {"eu": "memory:", "us": "memory:"}
+    one, other = shards_of(urls), shards_of(dict(reversed(urls.items())))
+    tenants = [Tenant("shop", f"user {number}") for number in range(50)]
+    assert [one.home(tenant).name for tenant in tenants] == [other.home(tenant).name for tenant in tenants]
+    assert {one.home(tenant).name for tenant in tenants} == {"eu", "us"}
+
+
+def test_a_name_that_is_none_of_the_shards_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UnknownShard) as caught:
+        shards_of({"eu": "memory:", "us": "memory:"})["asia"]
+    assert caught.value.fields == {"shard": "asia", "known": ["eu", "us"]}
+
+
+def test_without_shards_no_tenant_has_a_home() -> None:
+    with pytest.raises(NoShards):
+        shards_of({}).home(Tenant("shop", "alice"))
+
+
+def test_a_store_that_does_not_exist_is_not_made_by_who_only_looks(tmp_path: Path) -> None:
+    shards = shards_of({"main": f"embedded:{tmp_path / 'data'}"})
+    shards.must_exist = True
+    with pytest.raises(StoreMissing):
+        shards["main"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_without_a_shard_in_it_is_not_made_one_by_who_only_looks(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'data'}"
+    engines.open(url, clock=ManualClock(), random=Random(1)).close()
+    shards = shards_of({"main": url})
+    shards.must_exist = True
+    with pytest.raises(StoreMissing):
+        shards["main"]
+    shards.must_exist = False
+    shards["main"].db.close()
+
+
+def test_a_shard_keeps_its_parts_and_its_id_when_it_is_opened_again(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'data'}"
+    first = shards_of({"main": url}, part_count=3)
+    made = first["main"].layout
+    first.close()
+    again = shards_of({"main": url}, part_count=9)["main"]
+    assert (again.layout.part_count, again.layout.shard_id) == (3, made.shard_id)
+    again.db.close()
+
+
+def test_a_closed_application_opens_again_when_it_is_used(tmp_path: Path) -> None:
+    app = App(f"embedded:{tmp_path / 'data'}")
+    app.tenant("shop", "alice").enqueue("mail")
+    app.close()
+    assert app.tenant("shop", "alice").count() == {"mail": 1}
+    app.close()
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    with pytest.raises(StoreUnavailable, match="is a file"):
+        shards_of({"main": f"embedded:{tmp_path / 'data'}"})["main"]
+    assert (tmp_path / "data").read_text() == "mine"
+
+
+def test_a_shard_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'data'}"
+    db = engines.open(url, clock=ManualClock(), random=Random(1))
+    engines.transact(db, lambda tr: tr.set(META_KEY, b"\x02new"))
+    with pytest.raises(ShardRefused, match="upgrade"):
+        shards_of({"main": url})["main"]
+    assert engines.transact(db, lambda tr: tr.get(META_KEY).value) == b"\x02new"
+    db.close()

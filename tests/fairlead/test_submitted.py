@@ -1,0 +1,184 @@
+"""Handlers reach a running fleet, and only those that the fleet trusts."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.handlers import Form, NotTransactional, Registry
+from actors.submitted import HandlerNotPacked, SubmittedHandlers, pack_handler, submit
+from fairlead import App, BadArgument, Config, Retry, SubmissionsOff
+from fairlead.loading import load_attribute
+from fairlead.testing import ManualClock
+from zones import submitted
+from zones.attempt import Attempt
+from zones.shard import Shard
+
+KEY = b"correct horse battery staple"
+OTHER_KEY = b"another horse battery staple"
+
+
+@pytest.fixture
+def shards() -> dict[str, Shard]:
+    app = App({"eu": "memory:", "us": "memory:"}, clock=ManualClock(), random=Random(1))
+    return dict(app.shards)
+
+
+def worker(key: bytes = b"", *, allow: bool = True) -> SubmittedHandlers:
+    """Return what a worker of a fleet with this key loads."""
+    return SubmittedHandlers(Registry(), key, allow)
+
+
+def double(job: Any) -> int:
+    return 2 * int(job)
+
+
+def test_a_worker_loads_a_handler_with_its_options(shards: dict[str, Shard]) -> None:
+    code = pack_handler("double", double, timeout=3, retry=Retry(attempts=2), max_running=4, drop=True)
+    assert submit(shards, "double", code, key=b"") == 1
+    loaded = worker()
+    assert loaded.load(shards) == []
+    handler = loaded.registry.handlers["double"]
+    assert (handler.function(21), handler.form) == (42, Form.PLAIN)
+    assert (handler.timeout_ms, handler.retry.attempts, handler.max_running, handler.drop) == (3000, 2, 4, True)
+
+
+def test_a_newer_version_replaces_the_older_and_is_loaded_once(shards: dict[str, Shard]) -> None:
+    loaded = worker()
+    submit(shards, "double", pack_handler("double", double), key=b"")
+    loaded.load(shards)
+    first = loaded.registry.handlers["double"]
+    loaded.load(shards)
+    assert loaded.registry.handlers["double"] is first
+    assert submit(shards, "double", pack_handler("double", lambda job: 3), key=b"") == 2
+    loaded.load(shards)
+    assert loaded.registry.handlers["double"].function(0) == 3
+
+
+def test_of_several_shards_the_highest_version_counts(shards: dict[str, Shard]) -> None:
+    """Somebody who knew one shard only submitted there."""
+    for _ in range(3):
+        submit({"eu": shards["eu"]}, "double", pack_handler("double", double), key=b"")
+    assert submit({"us": shards["us"]}, "double", pack_handler("double", lambda job: 0), key=b"") == 1
+    loaded = worker()
+    loaded.load(shards)
+    assert loaded.registry.handlers["double"].function(21) == 42
+    assert submit(shards, "double", pack_handler("double", lambda job: 5), key=b"") == 4
+    loaded.load(shards)
+    assert loaded.registry.handlers["double"].function(21) == 5
+
+
+def test_a_signed_handler_is_loaded_by_who_has_the_key(shards: dict[str, Shard]) -> None:
+    submit(shards, "double", pack_handler("double", double), key=KEY)
+    assert worker(KEY).load(shards) == []
+    assert worker().load(shards) == []
+
+
+@pytest.mark.parametrize("key, reason", [(b"", "it is not signed"), (OTHER_KEY, "signing key")])
+def test_an_unsigned_or_wrongly_signed_handler_is_not_even_unpickled(
+    shards: dict[str, Shard], key: bytes, reason: str
+) -> None:
+    submit(shards, "double", b"not even a pickle", key=key)
+    loaded = worker(KEY)
+    (refused,) = loaded.load(shards)
+    assert (refused.kind, refused.version) == ("double", 1)
+    assert reason in refused.reason
+    assert list(loaded.registry) == []
+
+
+@pytest.mark.parametrize("change", [{"kind": "pay"}, {"version": 9}, {"code": b"other"}])
+def test_a_signature_is_good_for_one_kind_version_and_code_only(
+    shards: dict[str, Shard], change: dict[str, Any]
+) -> None:
+    """Whoever can write the store can copy a record, and must not gain by it."""
+    submit(shards, "double", pack_handler("double", double), key=KEY)
+    (good,) = [each for shard in shards.values() for each in shard.transact(lambda at: submitted.listing(at.tr))]
+    forged = {"kind": good.kind, "version": good.version, "code": good.code, **change}
+
+    def forge(attempt: Attempt) -> None:
+        kind, code = forged["kind"], forged["code"]
+        submitted.submit(attempt.tr, kind, code, sign=lambda *_: good.signature, above=forged["version"] - 1, now_us=1)
+
+    for shard in shards.values():
+        shard.transact(forge)
+    assert any("signing key" in each.reason for each in worker(KEY).load(shards))
+
+
+def test_a_fleet_that_does_not_allow_them_loads_none(shards: dict[str, Shard]) -> None:
+    submit(shards, "double", pack_handler("double", double), key=b"")
+    loaded = worker(allow=False)
+    assert loaded.load(shards) == []
+    assert list(loaded.registry) == []
+
+
+def test_the_applications_own_handler_stays(shards: dict[str, Shard]) -> None:
+    app = App("memory:")
+    app.handler("double")(print)
+    submit(shards, "double", pack_handler("double", double), key=b"")
+    loaded = SubmittedHandlers(app.registry, b"", True)
+    (refused,) = loaded.load(shards)
+    assert "of its own" in refused.reason
+    assert app.registry.handlers["double"].function is print
+    assert loaded.load(shards) == []  # told once
+
+
+def test_code_that_cannot_be_loaded_here_is_refused_and_takes_nothing_with_it(shards: dict[str, Shard]) -> None:
+    submit(shards, "broken", b"nonsense", key=b"")
+    submit(shards, "double", pack_handler("double", double), key=b"")
+    loaded = worker()
+    (refused,) = loaded.load(shards)
+    assert refused.kind == "broken"
+    assert "cannot be loaded here" in refused.reason
+    assert set(loaded.registry.handlers) == {"double"}
+
+
+def test_a_function_travels_with_what_it_refers_to_in_its_module(
+    shards: dict[str, Shard], empty_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is on the submitter's disk only."""
+    (empty_directory / "fl_reports.py").write_text(
+        "FACTOR = 3\ndef times(x): return FACTOR * x\ndef run(job): return times(job)"
+    )
+    monkeypatch.syspath_prepend(str(empty_directory))
+    function = load_attribute("fl_reports:run")
+    submit(shards, "report", pack_handler("report", function), key=b"")
+    monkeypatch.delitem(sys.modules, "fl_reports")
+    (empty_directory / "fl_reports.py").unlink()
+    loaded = worker()
+    assert loaded.load(shards) == []
+    assert loaded.registry.handlers["report"].function(7) == 21
+
+
+def test_what_cannot_travel_or_be_a_handler_is_refused_before_anything_is_stored() -> None:
+    app = App("memory:")
+    lock = threading.Lock()
+
+    async def remote(job: Any) -> None: ...
+
+    with pytest.raises(HandlerNotPacked):
+        app.submit(lambda job: lock, kind="double")
+    with pytest.raises(BadArgument):
+        app.submit(double, kind="")
+    with pytest.raises(BadArgument):
+        app.submit(double, kind="double", timeout=-1)
+    with pytest.raises(NotTransactional):
+        app.submit(remote, kind="double", transactional=True)
+    assert app.shards["main"].transact(lambda attempt: submitted.listing(attempt.tr)) == []
+
+
+def test_submitting_is_refused_where_it_is_turned_off() -> None:
+    app = App(config=Config(shards={"main": "memory:"}, submissions=False))
+    with pytest.raises(SubmissionsOff):
+        app.submit(double, kind="double")
+
+
+def test_an_application_signs_with_its_key() -> None:
+    app = App(config=Config(shards={"main": "memory:"}, signing_key=KEY.decode()))
+    app.submit(double, kind="double")
+    assert worker(KEY).load(app.shards) == []
+    assert len(worker(OTHER_KEY).load(app.shards)) == 1
