@@ -92,13 +92,14 @@ class Housekeeping:
         return Presence(identity.host, identity.pid, kinds, identity.started_us, now_us)
 
     def _beat(self, name: str, shard: Shard) -> None:
-        clock = self._clocks[name]
+        clock, mine = self._clocks[name], self._identity.consumer_id
 
         def body(attempt: Attempt) -> Standing:
             tr, now_us = attempt.tr, attempt.now_us
-            standing = beat(tr, clock, now_us=now_us)
+            others = [each for each in presence.listing(tr, now_us=now_us) if each.consumer_id != mine]
+            standing = beat(tr, clock, now_us=now_us, alone=not others)
             if standing in (Standing.GOOD, Standing.TAKEN_OVER):
-                presence.beat(tr, self._identity.consumer_id, self._sign_of_life(now_us))
+                presence.beat(tr, mine, self._sign_of_life(now_us))
                 presence.clear_dead(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 clear_receipts(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
@@ -112,6 +113,11 @@ class Housekeeping:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
         self._set_fit(name, standing in (Standing.GOOD, Standing.TAKEN_OVER))
-        if standing is not self._standing.get(name, Standing.GOOD):
-            log.warning("this machine's clock against the time of shard %s: %s", name, standing.value)
+        if standing is Standing.OFF and self._standing.get(name) is not Standing.OFF:
+            log.error(
+                "this machine's clock is more than %d ms off the time of shard %s, which other machines advance:"
+                " no leases are taken there until it is set right",
+                shard.layout.settings.max_skew_ms,
+                name,
+            )
         self._standing[name] = standing

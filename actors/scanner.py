@@ -53,7 +53,7 @@ class Scanner:
         self._in_order_until_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._asked_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._handed_in_order: dict[str, bool] = dict.fromkeys(shards, False)
-        self._fit: dict[str, bool] = dict.fromkeys(shards, True)  # see `set_fit`
+        self._fit: dict[str, bool] = dict.fromkeys(shards, False)  # until `set_fit` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._store_down: set[str] = set()
@@ -81,6 +81,7 @@ class Scanner:
         """Say whether this consumer's clock is good enough to take leases on a shard."""
         with self._lock:
             self._fit[shard_name] = fit
+            self._changed.notify_all()
 
     def counts(self) -> dict[str, int]:
         """Return what was scanned and served since the start, and the pointers in managers' hands now."""

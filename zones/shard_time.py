@@ -4,7 +4,8 @@ Vesting times are wall clocks of different machines. A consumer an hour ahead wo
 expired ones, so each shard holds a time that its consumers advance, and one that is further off than `max_skew`
 takes no leases. Nobody can tell a wrong clock by looking once: a shard's time that is far off may be another's
 mistake, or what a fleet left that stopped a day ago. So a consumer that finds it far off watches whether others
-advance it. If they do, this clock is the odd one out; if nobody does, it takes the shard's time over.
+advance it. If they do, this clock is the odd one out; if nobody does, or no other consumer is on the shard's list,
+it takes the shard's time over.
 """
 
 from enum import Enum
@@ -31,11 +32,14 @@ class ShardClock:
         self._watched_us: int | None = None
         self._unchanged_since_us = 0
 
-    def judge(self, *, shard_us: int | None, now_us: int) -> Standing:
-        """Compare this clock with the shard's time as just read."""
+    def judge(self, *, shard_us: int | None, now_us: int, alone: bool = False) -> Standing:
+        """Compare this clock with the shard's time as just read. `alone`: no other consumer is there to be wronged."""
         if shard_us is None or abs(shard_us - now_us) <= self._max_skew_us:
             self._watched_us = None
             return Standing.GOOD
+        if alone:
+            self._watched_us = None
+            return Standing.TAKEN_OVER
         if self._watched_us is None or now_us < self._unchanged_since_us:
             self._watched_us, self._unchanged_since_us = shard_us, now_us
             return Standing.WATCHING
@@ -48,14 +52,15 @@ class ShardClock:
         return Standing.TAKEN_OVER
 
 
-def beat(tr: Any, clock: ShardClock, *, now_us: int) -> Standing:
+def beat(tr: Any, clock: ShardClock, *, now_us: int, alone: bool = False) -> Standing:
     """Judge this consumer's clock and, if it is good, advance the shard's time by it. May run twice.
 
     Reads the time key by snapshot and writes it by an atomic `max`, so beats never conflict; a take-over reads it
     with conflict, so of two that take over one does.
     """
     value = tr.snapshot.get(TIME_KEY).value
-    standing = clock.judge(shard_us=None if value is None else int.from_bytes(value, "little"), now_us=now_us)
+    shard_us = None if value is None else int.from_bytes(value, "little")
+    standing = clock.judge(shard_us=shard_us, now_us=now_us, alone=alone)
     packed = now_us.to_bytes(8, "little")
     if standing is Standing.GOOD:
         tr.max(TIME_KEY, packed)

@@ -64,6 +64,14 @@ def test_a_clock_takes_over_a_time_that_nobody_advances(world: World) -> None:
     assert beat_at(world, clock, world.now_us) is Standing.GOOD
 
 
+def test_a_clock_that_is_alone_on_the_shard_takes_its_time_over_at_once(world: World) -> None:
+    """A fleet that stopped in good order left nobody on the list, and must not wait when it starts again."""
+    beat_at(world, new_clock(), world.now_us)
+    world.pass_us(24 * HOUR_US)
+    assert world.run(lambda tr: beat(tr, new_clock(), now_us=world.now_us, alone=True)) is Standing.TAKEN_OVER
+    assert shard_time(world) == world.now_us
+
+
 def test_a_take_over_turns_back_a_time_that_a_wrong_clock_left_in_the_future(world: World) -> None:
     assert beat_at(world, new_clock(), world.now_us + HOUR_US) is Standing.GOOD
     clock = new_clock()
