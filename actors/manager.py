@@ -204,13 +204,17 @@ class Manager:
                 left_us = until_us - self._host.clock.now_us()
                 if left_us <= 0:
                     break
+                self._ask_for_progress(known_only=True)
                 self._changed.wait(left_us / 1e6)
             return Room(sum(member.room for member in self._members), room_for_kinds(self._members, limits, UNLIMITED))
 
-    def _ask_for_progress(self) -> None:
-        """Ask every worker that is not being asked to answer once items have left it. The lock is held."""
+    def _ask_for_progress(self, *, known_only: bool = False) -> None:
+        """Ask every worker that is not being asked to answer once items have left it. The lock is held.
+
+        `known_only` leaves out those that are dead: they answer at once, again and again.
+        """
         for number, (member, worker) in enumerate(zip(self._members, self._workers, strict=True)):
-            if not member.asked:
+            if not member.asked and not (known_only and member.report is None):
                 member.asked = True
                 seen = member.report.progress if member.report is not None else -1
                 worker.call("await_progress", seen, done=partial(self._progressed, number))

@@ -1,0 +1,9 @@
+"""The simulator's own tests, and the product's in its world.
+
+Read in this order:
+    test_world        time, turns, locks, killing
+    test_replay       the same seed gives the same run, wherever it runs
+    test_seeds        fresh seeds and kept ones find no violation
+    test_oracles      a planted bug is found
+    test_found        what seeds have found in the product, told as stories
+"""
