@@ -1,1 +1,21 @@
-"""Load generators and the figures they measure."""
+"""Load generators and the figures they measure, each beside what the machine could do at best in the same run.
+
+Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
+    core           enqueue, drain, latency, light tenants and memory on one page
+    fairness       one tenant's flood and fifty light tenants, on both hosts
+    idle_tenants   what a million tenants cost that have nothing to do
+    idle_fleet     what a fleet costs that has nothing to do, and how soon it wakes
+    memory         what each actor holds in memory, and whether it grows
+
+Read in this order:
+    report         a figure: medians and spreads, as a table or as JSON
+    machine        the disk that the stores are on, its fsync, the load
+    loads          items, tenants, pacing; one application in many processes
+    floor          a plain loop over LMDB: what everything is compared with
+    handlers       the application that the fleets run; it notes when an item starts
+    fleets         a fleet in a process of its own
+    clusters       the Ray cluster beneath, and empty actors on it
+    actor_cost     CPU time and memory of a process
+    enqueueing, drain, latency, light_tenants   what `core` measures, one each; sizes: how much of it
+May import: everything of the product, and Ray. Imported by: tests.
+"""

@@ -1,0 +1,39 @@
+"""A local Ray cluster for the fleets of one command, and empty actors on it to compare with."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from actors import ray_host
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """Start a Ray cluster, as `fairlead run` would; yield its address; end it."""
+    ray_host.connect("local")
+    try:
+        yield ray.get_runtime_context().gcs_address
+    finally:
+        ray_host.disconnect()
+
+
+class Empty:
+    """What every Ray actor costs at least."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@contextmanager
+def empty_actors(count: int) -> Iterator[list[int]]:
+    """Run actors without a program while the caller measures, and yield their process ids."""
+    kind: Any = ray.remote(Empty)
+    actors = [kind.options(num_cpus=0).remote() for _ in range(count)]
+    try:
+        yield ray.get([actor.pid.remote() for actor in actors])
+    finally:
+        for actor in actors:
+            ray.kill(actor)

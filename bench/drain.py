@@ -1,0 +1,93 @@
+"""Draining a store that was filled before: items per second from the first completion seen to the last.
+
+A fleet counts from when it does what it does all day: its start, which takes a Ray cluster seconds, is left out. The
+depth is read from the store's own counters by a process beside the fleet, so an item counts when its completion is
+durable.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import loads
+from bench.actor_cost import memory
+from bench.fleets import RunningFleet, running
+from zones.attempt import Attempt
+from zones.keyspace import range_begin, range_end
+from zones.shard import Shard
+
+POLL_S = 0.02
+MEMORY_EVERY_S = 0.5
+DRAIN_S_MAX = 600.0
+
+
+class NotDrained(Exception):
+    """The fleet did not finish in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """How a drain went. `anon_mb`: the most that each actor's RssAnon was, by role, in MB."""
+
+    per_s: float
+    anon_mb: dict[str, float]
+
+
+def drain(store: Path, items: int, *, host: str, address: str | None = None) -> Drained:
+    """Let a fleet with default settings complete the `items` no-op items in `store`.
+
+    Raises:
+      NotDrained: they were not complete after ten minutes.
+    """
+    app = loads.opened(store)
+    try:
+        with running(loads.config_of(store), host=host, address=address) as fleet:
+            return _watch(app.shards["main"], items, fleet)
+    finally:
+        app.close()
+
+
+def depth(shard: Shard) -> int:
+    """Return how many items of all kinds are in a shard, delayed and leased ones included. Snapshot reads."""
+
+    def body(attempt: Attempt) -> int:
+        ranges = [attempt.tr.snapshot.get_range(range_begin(part.depth_prefix), range_end(part.depth_prefix))
+                  for part in shard.layout.parts]  # fmt: skip
+        return sum(int.from_bytes(row.value, "little", signed=True) for rows in ranges for row in rows)
+
+    return shard.transact(body)
+
+
+def await_depth(shard: Shard, at_most: int, *, seconds: float = DRAIN_S_MAX) -> float:
+    """Return when the depth was seen to be `at_most`, on the monotonic clock, in seconds.
+
+    Raises:
+      NotDrained: it was not within `seconds`.
+    """
+    until_s = time.monotonic() + seconds
+    while (now_s := time.monotonic()) < until_s:
+        if depth(shard) <= at_most:
+            return now_s
+        time.sleep(POLL_S)
+    raise NotDrained(f"{depth(shard)} items are left after {seconds:g} s")
+
+
+def _watch(shard: Shard, items: int, fleet: RunningFleet) -> Drained:
+    first_s, left_at_first = 0.0, items
+    until_s = time.monotonic() + DRAIN_S_MAX
+    anon_mb: dict[str, float] = {}
+    pids: dict[str, int] = {}
+    next_look_s = 0.0
+    while (now_s := time.monotonic()) < until_s:
+        left = depth(shard)
+        if left < items and left_at_first == items:
+            first_s, left_at_first = now_s, left
+            pids = fleet.pids()
+        if left == 0:
+            return Drained(left_at_first / (now_s - first_s), anon_mb)
+        if now_s >= next_look_s:
+            next_look_s = now_s + MEMORY_EVERY_S
+            for role, pid in pids.items():
+                anon_mb[role] = max(anon_mb.get(role, 0.0), memory(pid).anon_mb)
+        time.sleep(POLL_S)
+    raise NotDrained(f"{depth(shard)} of {items} items are left after {DRAIN_S_MAX:g} s")

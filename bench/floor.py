@@ -1,0 +1,152 @@
+"""The floor: a plain loop in one process over LMDB that does what any durable queue must do, and nothing else.
+
+No queue, no log, no conflicts, no fairness; every transaction is fsynced. Keys and values have the sizes that the
+queue's own have, built by concatenation and written one after the other. Per item:
+
+    record    56-byte key, 300 bytes       the item
+    index     66-byte key, its kind        when it may run
+    count     44-byte key, 8 bytes         how many items of the kind its zone holds; read, changed, written
+
+and per zone two pointer keys, which say that the zone has work:
+
+    pointer   28-byte key, 55 bytes
+    index     38-byte key, empty           when somebody should look at it
+
+`write` adds items one by one or a hundred to a transaction. `lease_and_complete` takes what was written in batches of
+64 zones, two transactions each: the first moves the pointers, and rewrites each item's record and moves its index key
+to the lease's end; the second deletes records and index keys and changes the counts. It reads nothing but the counts,
+since the loop remembers what it wrote: a queue has to find it.
+"""
+
+import random
+import time
+from pathlib import Path
+
+import lmdb
+
+ZONES_PER_BATCH = 64
+MAP_BYTES = 16 << 30
+
+ITEM = bytes(300)
+KIND = b"noop"
+POINTER = bytes(55)
+
+Stamp = bytes  # a vesting time, 8 bytes
+Written = tuple[Stamp, list[tuple[bytes, Stamp]]]  # when a zone's pointer vests; its items: id, and when each vests
+
+
+class Floor:
+    """A store without a queue. Not thread-safe; the process that wrote the items leases and completes them."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True)
+        self._env = lmdb.open(str(path), map_size=MAP_BYTES)
+        self._random = random.Random(0)
+        self._zones: dict[int, Written] = {}
+        self._pointer_ids: dict[int, bytes] = {}
+
+    def write(self, first: int, end: int, *, zones: int, batch: int) -> None:
+        """Write the items numbered `first` to below `end`, each into zone `number % zones`, `batch` a transaction."""
+        for begin in range(first, end, batch):
+            with self._env.begin(write=True) as txn:
+                for number in range(begin, min(begin + batch, end)):
+                    self._write_item(txn, number % zones)
+
+    def lease_and_complete(self) -> int:
+        """Lease and complete all items, 64 zones at a time, and return how many there were."""
+        zones = list(self._zones.items())
+        self._zones = {}
+        for begin in range(0, len(zones), ZONES_PER_BATCH):
+            batch = zones[begin : begin + ZONES_PER_BATCH]
+            leased = _stamp()
+            with self._env.begin(write=True) as txn:
+                for zone, (vests, items) in batch:
+                    self._lease_zone(txn, zone, vests, items, leased)
+            with self._env.begin(write=True) as txn:
+                for zone, (_, items) in batch:
+                    _complete_zone(txn, zone, items, leased)
+        return sum(len(items) for _, (_, items) in zones)
+
+    def entries(self) -> int:
+        """Return how many keys there are."""
+        return int(self._env.stat()["entries"])
+
+    def close(self) -> None:
+        """Close the store."""
+        self._env.close()
+
+    def _write_item(self, txn: lmdb.Transaction, zone: int) -> None:
+        prefix, item_id, vests = _prefix(zone), self._random.randbytes(16), _stamp()
+        txn.put(record_key(prefix, item_id), ITEM)
+        txn.put(index_key(prefix, vests, item_id), KIND)
+        key = count_key(prefix)
+        count = int.from_bytes(txn.get(key, b""), "little")
+        txn.put(key, (count + 1).to_bytes(8, "little"))
+        if zone not in self._zones:
+            pointer_id = self._pointer_ids[zone] = self._random.randbytes(16)
+            txn.put(pointer_key(pointer_id), POINTER)
+            txn.put(pointer_index_key(vests, pointer_id), b"")
+            self._zones[zone] = vests, []
+        self._zones[zone][1].append((item_id, vests))
+
+    def _lease_zone(
+        self, txn: lmdb.Transaction, zone: int, vests: Stamp, items: list[tuple[bytes, Stamp]], leased: Stamp
+    ) -> None:
+        pointer_id = self._pointer_ids[zone]
+        txn.put(pointer_key(pointer_id), POINTER)
+        txn.delete(pointer_index_key(vests, pointer_id))
+        txn.put(pointer_index_key(leased, pointer_id), b"")
+        prefix = _prefix(zone)
+        for item_id, item_vests in items:
+            txn.put(record_key(prefix, item_id), ITEM)
+            txn.delete(index_key(prefix, item_vests, item_id))
+            txn.put(index_key(prefix, leased, item_id), KIND)
+
+
+def _complete_zone(txn: lmdb.Transaction, zone: int, items: list[tuple[bytes, Stamp]], leased: Stamp) -> None:
+    prefix = _prefix(zone)
+    for item_id, _ in items:
+        txn.delete(record_key(prefix, item_id))
+        txn.delete(index_key(prefix, leased, item_id))
+    key = count_key(prefix)
+    count = int.from_bytes(txn.get(key, b""), "little") - len(items)
+    if count:
+        txn.put(key, count.to_bytes(8, "little"))
+    else:
+        txn.delete(key)
+
+
+# --- Keys: as long as the queue's own, for a tenant and a zone with names like those of `loads` ---
+
+
+def _prefix(zone: int) -> bytes:
+    return b"fl/db/bench/tenant-%05d/zone/queue/" % zone
+
+
+def record_key(prefix: bytes, item_id: bytes) -> bytes:
+    """Return the key of an item's record."""
+    return prefix + b"item" + item_id
+
+
+def index_key(prefix: bytes, vests: Stamp, item_id: bytes) -> bytes:
+    """Return the key that says when an item may run."""
+    return prefix + b"vest/p" + vests + item_id
+
+
+def count_key(prefix: bytes) -> bytes:
+    """Return the key that counts a zone's items of the kind."""
+    return prefix + b"cnt/noop"
+
+
+def pointer_key(pointer_id: bytes) -> bytes:
+    """Return the key of a zone's pointer."""
+    return b"fl/top/item/" + pointer_id
+
+
+def pointer_index_key(vests: Stamp, pointer_id: bytes) -> bytes:
+    """Return the key that says when somebody should look at a zone."""
+    return b"fl/top/vest100" + vests + pointer_id
+
+
+def _stamp() -> Stamp:
+    return (time.time_ns() // 1000).to_bytes(8, "big")
