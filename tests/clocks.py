@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 
 class ManualClock:
     """A clock that stands still until it is advanced, or slept on."""
@@ -18,3 +20,13 @@ class ManualClock:
     def advance_us(self, duration_us: int) -> None:
         """Let time pass; a negative duration steps the clock back."""
         self._now_us += duration_us
+
+
+class WallClock:
+    """The machine's clock, for tests whose processes really run side by side."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
+
+    def sleep_us(self, duration_us: int) -> None:
+        time.sleep(duration_us / 1_000_000)

@@ -197,7 +197,9 @@ class EmbeddedStore:
                 txn.abort()
                 number -= 1
             else:
-                log.prune(txn)
+                if log.is_due_for_pruning():
+                    log.prune(txn)
+                    self.files.clear_dead_readers()
                 txn.commit()
             log.committed(number)
             finished = True
@@ -293,7 +295,7 @@ def _acquire(path: Path, clock: Clock) -> EmbeddedStore:
     path = path.absolute().resolve()
     with _stores_lock:
         store = _stores.get(path)
-        if store is None:
+        if store is None or not store.files.is_current():
             store = _stores[path] = EmbeddedStore(path, clock)
         store.users += 1
         return store

@@ -142,11 +142,17 @@ class GroupCommit:
     def _hand_over(self, group: list[QueuedCommit]) -> None:
         """Give up the lead: to who wants to pause, else to who waits in the queue; wake who has been answered."""
         with self._mutex:
-            woken = [queued.waiter for queued in group if queued.waiter is not None]
-            if self._pausing:
-                woken.append(self._pausing.pop(0))
-            else:
+            woken = [queued for queued in group if queued.waiter is not None]
+            turn = self._pausing.pop(0) if self._pausing else None
+            if turn is None:
                 self._led = False
-                woken += [queued.waiter for queued in self._queue if queued.waiter is not None][:1]
-        for waiter in woken:
+                woken += [queued for queued in self._queue if queued.waiter is not None][:1]
+            # Taken away here, so that nobody wakes a thread that is awake already but has not come round to it.
+            waiters = [queued.waiter for queued in woken]
+            for queued in woken:
+                queued.waiter = None
+        for waiter in waiters:
+            assert waiter is not None
             waiter.release()
+        if turn is not None:
+            turn.release()

@@ -8,6 +8,8 @@ fork end, and whoever reads through them learns 1007.
 from __future__ import annotations
 
 import errno
+import os
+import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,8 @@ FORMAT: Final = 1
 MAP_BYTES: Final = 64 << 30  # Address space, not disk: the file grows as it fills. So growing the map is the exception.
 READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 64 bytes each in the lock file.
 
+HARDLY_ANY_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
+
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORMAT_KEY: Final = b"format"
 _DATABASES: Final = (b"data", b"log", b"meta")
@@ -39,11 +43,11 @@ class LmdbFiles:
       meta: the format, and the value of the empty key, which LMDB cannot store as a key.
     """
 
-    def __init__(self, path: Path, *, first_version: int, map_bytes: int = MAP_BYTES) -> None:
+    def __init__(self, path: Path, *, first_version: int) -> None:
         """Open the environment, created if it is missing; a new log starts at `first_version`."""
         self.path = path
         self._first_version = first_version
-        self._map_bytes = map_bytes
+        self._map_bytes = MAP_BYTES
         self._lock = threading.RLock()
         self._env: lmdb.Environment | None = None
         self._closed = False
@@ -59,7 +63,7 @@ class LmdbFiles:
         except (OSError, lmdb.Error) as error:
             self._raise_unavailable(error)
         try:
-            env.reader_check()  # Slots of processes that died.
+            env.reader_check()
             if not self._is_of_this_format(env):
                 self._create(env)
             self.data, self.log, self.meta = (env.open_db(name, create=False) for name in _DATABASES)
@@ -70,6 +74,18 @@ class LmdbFiles:
             env.close()
             raise
         self._env = env
+        self._identity = self._file_identity()
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to the files that are open; not if they were deleted, or made anew."""
+        return self._file_identity() == self._identity
+
+    def _file_identity(self) -> tuple[int, int] | None:
+        try:
+            found = (self.path / "data.mdb").stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _check_place(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -164,6 +180,10 @@ class LmdbFiles:
                 self._env = None
             self._usable()
 
+    def clear_dead_readers(self) -> None:
+        """Free the slots of processes that died, and with them the pages that they pin."""
+        self._usable().reader_check()
+
     def has_given_up(self) -> bool:
         """Whether LMDB refuses this environment since it failed to write its root."""
         try:
@@ -179,10 +199,10 @@ class LmdbFiles:
         """Return the error that says what an error of LMDB or the system means, and what to do."""
         number = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
         path = str(self.path)
-        if number in _FULL:
+        if number in _FULL or (number == errno.EIO and self._is_out_of_space()):
             return StoreUnavailable(
                 "the disk is full",
-                remedy="Free some space; nothing that was acknowledged is lost, and nothing else need be done.",
+                remedy="Free some space, or raise the limit on file sizes. Nothing that was acknowledged is lost.",
                 path=path,
             )
         if number in (errno.EROFS, errno.EACCES, errno.EPERM) or isinstance(error, lmdb.ReadonlyError):
@@ -205,6 +225,15 @@ class LmdbFiles:
                 "the store is damaged", remedy="Restore it from a backup.", path=path, cause=str(error)
             )
         return StoreUnavailable("the disk failed", remedy="See the cause.", path=path, cause=str(error))
+
+    def _is_out_of_space(self) -> bool:
+        """Whether there is hardly any: LMDB says of a write that was cut short only that it failed (EIO)."""
+        disk = os.statvfs(self.path)
+        size_bytes_max = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        left_bytes = disk.f_bavail * disk.f_frsize
+        if size_bytes_max != resource.RLIM_INFINITY:
+            left_bytes = min(left_bytes, size_bytes_max - (self.path / "data.mdb").stat().st_size)
+        return left_bytes < HARDLY_ANY_BYTES
 
     def _begin(self, begin: Callable[[Any], _T]) -> _T:
         for _ in range(8):  # Each reason below passes; several of them in a row would be strange.

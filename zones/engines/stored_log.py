@@ -92,10 +92,12 @@ class StoredLog:
         self._since_pruned += 1
         self.last = version
 
+    def is_due_for_pruning(self) -> bool:
+        """Whether so much was appended that looking for old entries pays."""
+        return self._since_pruned >= PRUNE_EVERY
+
     def prune(self, txn: Txn) -> None:
-        """Delete what the window has left behind, now and then."""
-        if self._since_pruned < PRUNE_EVERY:
-            return
+        """Delete what the window has left behind, or the oldest part of it."""
         most = max(PRUNE_MAX, 2 * self._since_pruned)
         self._since_pruned = 0
         cursor = txn.cursor(self._files.log)

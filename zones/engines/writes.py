@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from zones.engines.atomics import COALESCING, Atomic
@@ -187,10 +188,12 @@ class Writes:
 
     def keys_in(self, begin: bytes, end: bytes) -> list[bytes]:
         """Return the written keys in [begin, end), in order."""
-        # Keys only come, except in `clear_range`, which empties the sorted list: equal lengths mean equal keys.
-        if len(self._keys) != len(self.entries):
-            self._keys = sorted(self.entries)
+        # Keys only come, in the order of the dictionary, except in `clear_range`, which empties the sorted list. So
+        # what is missing are the last ones, and sorting a sorted list with a short tail costs little.
         keys = self._keys
+        if len(keys) != len(self.entries):
+            keys += islice(self.entries, len(keys), None)
+            keys.sort()
         return keys[bisect_left(keys, begin) : bisect_left(keys, end)]
 
     def is_unreadable(self, begin: bytes, end: bytes) -> bool:

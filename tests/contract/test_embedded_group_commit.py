@@ -1,0 +1,170 @@
+"""Threads that commit at the same time share an fsync, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clocks import WallClock
+from tests.contract.conftest import code_of
+from zones.engines import Database, transact
+from zones.engines import open as open_database
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    database = open_database(f"embedded:{tmp_path / 'store'}", clock=WallClock(), random=random.Random(1))
+    yield database
+    database.close()
+
+
+def begun(db: Database, key: bytes, value: bytes = b"", *, reads: bytes | None = None) -> Any:
+    """Return a transaction with one write, and one read if asked for."""
+    tr = db.create_transaction()
+    if reads is not None:
+        assert tr.get(reads).value is None
+    tr.set(key, value)
+    return tr
+
+
+def stored(db: Database) -> dict[bytes, bytes]:
+    return {pair.key: pair.value for pair in db.create_transaction().get_range(None, None)}
+
+
+def test_commits_that_are_queued_together_are_one_commit_of_lmdb(db: Database) -> None:
+    trs = [begun(db, bytes([number])) for number in range(1, 20)]
+    before = db.change_token()
+    futures = [tr.commit() for tr in trs]
+    assert db.change_token() == before  # Nobody has waited yet.
+    assert code_of(futures[7]) == 0
+    assert all(future.is_ready() for future in futures)
+    assert db.change_token() == (before or 0) + 1
+    assert len(stored(db)) == 19
+    versions = [tr.get_committed_version() for tr in trs]
+    assert versions == sorted(set(versions))
+
+
+def test_many_threads_need_fewer_commits_of_lmdb_than_they_make(db: Database) -> None:
+    start = threading.Barrier(8)
+
+    def load(thread: int) -> None:
+        start.wait()
+        for number in range(50):
+            transact(db, lambda tr: tr.set(f"{thread} {number}".encode(), b""))
+
+    before = db.change_token() or 0
+    threads = [threading.Thread(target=load, args=(thread,)) for thread in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(stored(db)) == 400
+    assert (db.change_token() or 0) - before < 300
+
+
+def test_threads_that_contend_lose_no_update(db: Database) -> None:
+    def body(tr: Any) -> None:
+        tr.set(b"n", str(int(tr.get(b"n").value or b"0") + 1).encode())
+
+    threads = [threading.Thread(target=lambda: [transact(db, body) for _ in range(25)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stored(db) == {b"n": b"200"}
+
+
+def test_a_later_commit_of_a_group_sees_the_conflicts_of_an_earlier_one(db: Database) -> None:
+    one, two = begun(db, b"a", reads=b"b"), begun(db, b"b", reads=b"a")
+    futures = [one.commit(), two.commit()]
+    assert [code_of(future) for future in futures] == [0, 1020]
+    assert stored(db) == {b"a": b""}
+
+
+def test_a_later_commit_of_a_group_sees_the_writes_of_an_earlier_one(db: Database) -> None:
+    trs = [db.create_transaction() for _ in range(10)]
+    for tr in trs:
+        tr.add(b"n", b"\x01")
+    futures = [tr.commit() for tr in trs]
+    assert [code_of(future) for future in futures] == [0] * 10
+    assert stored(db) == {b"n": b"\x0a"}
+
+
+def test_one_that_fails_does_not_fail_the_others(db: Database) -> None:
+    transact(db, lambda tr: tr.set(b"seen", b"1"))
+    stale = db.create_transaction()
+    assert stale.get(b"seen").value == b"1"
+    stale.set(b"stale", b"")
+    transact(db, lambda tr: tr.set(b"seen", b"2"))
+    large = begun(db, b"large", bytes(1_000))
+    large.options.set_size_limit(100)
+    futures = [tr.commit() for tr in (begun(db, b"a"), stale, large, begun(db, b"b"))]
+    assert [code_of(future) for future in futures] == [0, 1020, 2101, 0]
+    assert sorted(stored(db)) == [b"a", b"b", b"seen"]
+
+
+def test_who_only_asks_whether_it_is_ready_gets_there(db: Database) -> None:
+    tr = begun(db, b"a")
+    future = tr.commit()
+    assert future.is_ready()
+    assert stored(db) == {b"a": b""}
+
+
+def test_who_only_waits_for_a_callback_gets_there(db: Database) -> None:
+    called: list[object] = []
+    tr = begun(db, b"a")
+    future = tr.commit()
+    future.on_ready(called.append)
+    assert called == [future]
+    future.on_ready(called.append)
+    assert called == [future, future]
+    assert stored(db) == {b"a": b""}
+
+
+def test_a_commit_that_is_still_queued_can_be_cancelled(db: Database) -> None:
+    one, two = begun(db, b"a"), begun(db, b"b")
+    futures = [one.commit(), two.commit()]
+    one.cancel()
+    assert [code_of(future) for future in futures] == [1025, 0]
+    assert stored(db) == {b"b": b""}
+
+
+def test_a_commit_that_has_happened_stays_when_its_transaction_is_cancelled(db: Database) -> None:
+    tr = begun(db, b"a")
+    future = tr.commit()
+    assert code_of(future) == 0
+    tr.cancel()
+    assert code_of(future) == 0
+    assert stored(db) == {b"a": b""}
+
+
+def test_an_interrupted_leader_says_that_nobody_knows_and_holds_up_nobody(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupting(WallClock):
+        def now_us(self) -> int:
+            raise KeyboardInterrupt
+
+    tr, other = begun(db, b"a"), begun(db, b"b")
+    future, other_future = tr.commit(), other.commit()
+    future.request.clock = Interrupting()  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        future.wait()
+    assert [code_of(future), code_of(other_future)] == [1021, 1021]
+    transact(db, lambda tr: tr.set(b"c", b""))
+    assert stored(db) == {b"c": b""}
+
+
+def test_closing_the_database_fails_what_is_still_queued(tmp_path: Path) -> None:
+    db = open_database(f"embedded:{tmp_path / 'other'}", clock=WallClock(), random=random.Random(1))
+    tr = begun(db, b"a")
+    future = tr.commit()
+    db.close()
+    assert code_of(future) == 1025
+    assert code_of(begun(db, b"b").commit()) == 1025
+    assert code_of(db.create_transaction().get_read_version()) == 1025

@@ -1,0 +1,294 @@
+"""Several processes on one embedded store, and what is left when one of them dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clocks import ManualClock, WallClock
+from tests.contract.conftest import code_of
+from tests.contract.neighbours import Neighbour, say
+from zones.engines import Database, lmdb_files, transact
+from zones.engines import open as open_database
+
+
+def key(number: int) -> bytes:
+    return f"key {number:08}".encode()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"embedded:{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[Database]:
+    database = open_database(url, clock=WallClock(), random=random.Random(1))
+    yield database
+    database.close()
+
+
+def put(db: Database, number: int, value: bytes = b"") -> None:
+    transact(db, lambda tr: tr.set(key(number), value))
+
+
+def value_of(db: Database, number: int) -> bytes | None:
+    return db.create_transaction().get(key(number)).value
+
+
+def count_up(db: Database, name: bytes, times: int) -> int:
+    """Read, add one and write, so often; return how many attempts that took."""
+    attempts = 0
+
+    def body(tr: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        before = tr.get(name).value or b"0"
+        tr.set(name, str(int(before) + 1).encode())
+
+    for _ in range(times):
+        transact(db, body)
+    return attempts
+
+
+def test_processes_that_contend_for_a_key_lose_no_update(url: str, db: Database) -> None:
+    with Neighbour(url) as one, Neighbour(url) as two, Neighbour(url) as three:
+        neighbours = (one, two, three)
+        for neighbour in neighbours:
+            neighbour.tell(count_up, b"shared", 50)
+        count_up(db, b"shared", 50)
+        for neighbour in neighbours:
+            assert neighbour.hear() >= 50
+    assert db.create_transaction().get(b"shared").value == b"200"
+
+
+def test_what_one_process_commits_the_others_read_next(url: str, db: Database) -> None:
+    with Neighbour(url) as other:
+        put(db, 1, b"mine")
+        assert other.ask(value_of, 1) == b"mine"
+        other.ask(put, 2, b"theirs")
+        assert value_of(db, 2) == b"theirs"
+
+
+def test_a_commit_of_another_process_is_a_reason_to_conflict(url: str, db: Database) -> None:
+    with Neighbour(url) as other:
+        for expected, theirs in ((1020, 1), (0, 2), (1020, 1)):
+            tr = db.create_transaction()
+            assert tr.get(key(1)).value in (None, b"")
+            tr.set(key(3), b"")
+            other.ask(put, theirs)
+            assert code_of(tr.commit()) == expected
+
+
+def test_ranges_are_compared_with_the_commits_of_others_too(url: str, db: Database) -> None:
+    with Neighbour(url) as other:
+        for expected, theirs in ((1020, 15), (0, 25)):
+            tr = db.create_transaction()
+            list(tr.get_range(key(10), key(20)))
+            tr.set(key(99), b"")
+            other.ask(put, theirs)
+            assert code_of(tr.commit()) == expected
+
+
+def test_the_change_token_tells_of_commits_of_every_process(url: str, db: Database) -> None:
+    with Neighbour(url) as other:
+        before = db.change_token()
+        assert db.change_token() == before
+        value_of(db, 1)
+        assert db.change_token() == before
+        other.ask(put, 1)
+        after = db.change_token()
+        assert after != before
+        put(db, 2)
+        assert db.change_token() not in (before, after)
+
+
+def test_a_watch_notices_another_process(url: str, db: Database) -> None:
+    with Neighbour(url) as other:
+        tr = db.create_transaction()
+        watch = tr.watch(key(1))
+        assert code_of(tr.commit()) == 0
+        other.ask(put, 2)
+        assert not watch.is_ready()
+        other.tell(put, 1, b"new")
+        assert code_of(watch) == 0
+        other.hear()
+
+
+def acknowledge(db: Database) -> None:
+    """Commit one key after the other, for ever, and say so of each."""
+    number = 0
+    while True:
+        put(db, number, str(number).encode() * 100)
+        say(number)
+        number += 1
+
+
+def test_every_acknowledged_commit_of_a_killed_process_is_there(url: str) -> None:
+    for acknowledged_at_least in (1, 100):
+        victim = Neighbour(url)
+        victim.tell(acknowledge)
+        acknowledged = [victim.hear() for _ in range(acknowledged_at_least)]
+        victim.kill()
+        acknowledged += victim.hear_all()
+        db = open_database(url, clock=WallClock(), random=random.Random(1))
+        found = [pair.value for pair in db.create_transaction().get_range(None, None)]
+        whole = [str(number).encode() * 100 for number in range(len(found))]
+        assert found == whole
+        assert len(acknowledged) <= len(found) <= len(acknowledged) + 1
+        transact(db, lambda tr: tr.clear_range(b"", b"\xff"))
+        db.close()
+
+
+def test_a_process_killed_in_the_middle_of_a_commit_holds_up_nobody(url: str, db: Database) -> None:
+    for _ in range(5):
+        victim = Neighbour(url)
+        victim.tell(acknowledge)
+        victim.hear()
+        victim.kill()
+        put(db, 99_999, b"still here")
+    assert value_of(db, 99_999) == b"still here"
+
+
+def hold_snapshot(db: Database) -> None:
+    """Leave a read transaction open, for ever."""
+    tr = db.create_transaction()
+    say(tr.get(key(0)).value)
+    threading.Event().wait()
+
+
+def test_the_snapshot_of_a_killed_process_pins_no_page_for_long(url: str, db: Database, tmp_path: Path) -> None:
+    put(db, 0, b"")
+    victim = Neighbour(url)
+    victim.tell(hold_snapshot)
+    assert victim.hear() == b""
+    victim.kill()
+    for _ in range(64):  # The dead are looked for as often as the log is pruned.
+        put(db, 0, b"")
+    before = (tmp_path / "store" / "data.mdb").stat().st_size
+    for round_ in range(30):
+        put(db, 1, bytes([round_]) * 100_000)
+    assert (tmp_path / "store" / "data.mdb").stat().st_size < before + 1_000_000
+
+
+def commit_once_a_second(db: Database, seconds: int) -> None:
+    clock = ManualClock()
+    here = open_database(db.url, clock=clock, random=random.Random(1))
+    for second in range(seconds):
+        put(here, second, b"changed")
+        clock.advance_us(1_000_000)
+
+
+def test_a_process_that_slept_past_a_pruned_entry_is_refused_whatever_its_clock_says(url: str) -> None:
+    """Its own clock stands still, so that only the log in the store can know."""
+    stopped = ManualClock(1_000_000_000_000_000)
+    db = open_database(url, clock=stopped, random=random.Random(1))
+    put(db, 0, b"")
+    trs = [db.create_transaction() for _ in range(2)]
+    for tr in trs:
+        assert tr.get(key(0)).value == b""
+        tr.set(key(1_000), b"mine")
+    with Neighbour(url) as other:
+        other.ask(commit_once_a_second, 200)
+    assert [code_of(tr.commit()) for tr in trs] == [1007, 1007]
+    tr = db.create_transaction()
+    assert tr.get(key(0)).value == b"changed"
+    tr.set(key(1_000), b"mine")
+    assert code_of(tr.commit()) == 0
+    db.close()
+
+
+def test_a_map_that_another_process_has_grown_is_adopted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = 1 << 20
+    monkeypatch.setattr(lmdb_files, "MAP_BYTES", small)
+    db = open_database(url, clock=WallClock(), random=random.Random(1))
+    put(db, 0, b"before")
+    old = db.create_transaction()
+    assert old.get(key(0)).value == b"before"
+    with Neighbour(url, map_bytes=small) as other:
+        other.ask(fill, 50)
+        assert value_of(db, 49) == bytes(100_000)
+        with pytest.raises(db.errors) as caught:
+            _ = old.get(key(0)).value
+        assert caught.value.code == 1007  # type: ignore[attr-defined]
+        put(db, 50, b"after")
+        assert other.ask(value_of, 50) == b"after"
+    db.close()
+
+
+def fill(db: Database, values: int) -> None:
+    for number in range(values):
+        put(db, number, bytes(100_000))
+
+
+def test_a_full_map_grows_and_nothing_of_the_commit_is_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmdb_files, "MAP_BYTES", 1 << 20)
+    db = open_database(url, clock=WallClock(), random=random.Random(1))
+    transact(db, lambda tr: [tr.set(key(number), bytes(90_000)) for number in range(100)])
+    assert [len(value) for _, value in db.create_transaction().get_range(None, None)] == [90_000] * 100
+    db.close()
+
+
+def in_child(function: Any) -> bytes:
+    """Return what `function()` returns in a forked child."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, function())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return said
+
+
+def test_a_forked_child_and_its_parent_go_on_each_with_a_store_of_its_own(url: str, db: Database) -> None:
+    put(db, 1, b"parent's")
+    begun = db.create_transaction()
+    assert begun.get(key(1)).value == b"parent's"
+    begun.set(key(9), b"")
+
+    def child() -> bytes:
+        seen = value_of(db, 1) or b""
+        put(db, 2, b"child's")
+        inherited = code_of(begun.commit())
+        return seen + b" " + str(inherited).encode()
+
+    assert in_child(child) == b"parent's 1007"
+    assert value_of(db, 2) == b"child's"
+    put(db, 3, b"parent's again")
+    assert in_child(lambda: value_of(db, 3) or b"") == b"parent's again"
+    assert code_of(begun.commit()) == 1007
+    assert value_of(db, 9) is None
+
+
+def test_forks_in_the_middle_of_commits_lose_nothing(url: str, db: Database) -> None:
+    stop = threading.Event()
+    committed: list[int] = []
+
+    def load(start: int) -> None:
+        number = start
+        while not stop.is_set():
+            put(db, number)
+            committed.append(number)
+            number += 1
+
+    threads = [threading.Thread(target=load, args=(start * 100_000,)) for start in range(3)]
+    for thread in threads:
+        thread.start()
+    for fork in range(5):
+        assert in_child(lambda fork=fork: (put(db, 900_000 + fork), b"done")[1]) == b"done"
+    stop.set()
+    for thread in threads:
+        thread.join()
+    found = {pair.key for pair in db.create_transaction().get_range(None, None)}
+    assert found == {key(number) for number in [*committed, *range(900_000, 900_005)]}

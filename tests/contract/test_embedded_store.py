@@ -1,0 +1,251 @@
+"""Opening an embedded store, what it refuses, and what it takes from the disk."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import random
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from tests.clocks import ManualClock
+from tests.contract.conftest import code_of
+from zones.engines import Database, StoreUnavailable, transact
+from zones.engines import open as open_database
+
+
+def opened(path: Path, clock: ManualClock | None = None) -> Database:
+    return open_database(f"embedded:{path}", clock=clock or ManualClock(), random=random.Random(1))
+
+
+def refused(path: Path) -> StoreUnavailable:
+    """Return the error that opening gives; it says what to do, and survives the way to another process."""
+    with pytest.raises(StoreUnavailable) as caught:
+        opened(path)
+    assert caught.value.remedy
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    return caught.value
+
+
+def put(db: Database, key: bytes, value: bytes) -> None:
+    transact(db, lambda tr: tr.set(key, value))
+
+
+def test_a_store_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
+    db = opened(tmp_path / "new" / "deeper")
+    put(db, b"a", b"1")
+    version = db.create_transaction().get_read_version().wait()
+    db.close()
+    db.close()
+    db = opened(tmp_path / "new" / "deeper")
+    assert db.create_transaction().get(b"a").value == b"1"
+    assert db.create_transaction().get_read_version().wait() == version
+    db.close()
+
+
+def test_one_path_is_opened_once_and_closed_with_its_last_user(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "store")
+    one, two = opened(tmp_path / "store"), opened(link)
+    put(one, b"a", b"1")
+    one.close()
+    assert two.create_transaction().get(b"a").value == b"1"
+    two.close()
+    lmdb.open(str(tmp_path / "store")).close()  # LMDB itself refuses what is still open.
+
+
+def test_a_database_that_is_dropped_closes_its_store(tmp_path: Path) -> None:
+    db = opened(tmp_path)
+    put(db, b"a", b"1")
+    del db
+    gc.collect()
+    lmdb.open(str(tmp_path)).close()
+
+
+def test_a_store_that_was_deleted_and_made_anew_is_another_store(tmp_path: Path) -> None:
+    old = opened(tmp_path / "store")
+    put(old, b"a", b"1")
+    shutil.rmtree(tmp_path / "store")
+    new = opened(tmp_path / "store")
+    assert new.create_transaction().get(b"a").value is None
+    put(new, b"b", b"1")
+    old.close()
+    assert new.create_transaction().get(b"b").value == b"1"
+    new.close()
+
+
+def test_two_processes_may_create_a_store_at_the_same_time(tmp_path: Path) -> None:
+    script = (
+        "import random, sys; from tests.clocks import WallClock; from zones.engines import open, transact\n"
+        "db = open('embedded:' + sys.argv[1], clock=WallClock(), random=random.Random())\n"
+        "transact(db, lambda tr: tr.add(b'n', b'\\x01'))\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "store")]
+    processes = [subprocess.Popen(command, cwd=Path(__file__).parents[2]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    db = opened(tmp_path / "store")
+    assert db.create_transaction().get(b"n").value == b"\x04"
+    db.close()
+
+
+def test_urls_that_name_no_store_are_refused() -> None:
+    for url in ("", "memory", "memory:place", "embedded", "embedded:", "sqlite:here", "fdb"):
+        with pytest.raises(ValueError, match="embedded:PATH"):
+            open_database(url, clock=ManualClock(), random=random.Random(1))
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert refused(tmp_path / "file").reason == "the path is a file"
+    assert refused(tmp_path / "file" / "below").reason == "the path cannot be created"
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_another_program_wrote_is_left_alone(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as txn:
+        txn.put(b"theirs", b"1")
+    before = (tmp_path / "data.mdb").read_bytes()
+    assert refused(tmp_path).reason == "the path holds another program's LMDB store"
+    assert (tmp_path / "data.mdb").read_bytes() == before
+
+
+def test_a_file_of_another_kind_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"no lmdb" * 1_000)
+    assert refused(tmp_path).reason == "the path holds no store of this kind"
+
+
+def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with lmdb.open(str(tmp_path), max_dbs=3) as env:
+        meta = env.open_db(b"meta", create=False)
+        with env.begin(write=True) as txn:
+            txn.put(b"format", b"2", db=meta)
+    before = (tmp_path / "data.mdb").read_bytes()
+    error = refused(tmp_path)
+    assert error.reason == "the store was written by a newer version"
+    assert (error.fields["format"], error.fields["format_known"]) == (2, 1)
+    assert (tmp_path / "data.mdb").read_bytes() == before
+
+
+def test_commits_are_synced_to_disk(tmp_path: Path) -> None:
+    db = opened(tmp_path)
+    flags = db._store.files._env.flags()  # type: ignore[attr-defined]
+    assert flags["sync"]
+    assert flags["metasync"]
+    assert not flags["map_async"]
+    db.close()
+
+
+def test_a_forgotten_transaction_pins_pages_no_longer_than_its_window(tmp_path: Path, clock: ManualClock) -> None:
+    db = opened(tmp_path, clock)
+    put(db, b"a", b"1")
+    forgotten = db.create_transaction()
+    assert forgotten.get(b"a").value == b"1"
+    clock.advance_us(6_500_000)
+    for round_ in range(3):
+        put(db, b"b", bytes([round_]) * 100_000)
+    before = (tmp_path / "data.mdb").stat().st_size
+    for round_ in range(30):
+        put(db, b"b", bytes([round_]) * 100_000)
+    assert (tmp_path / "data.mdb").stat().st_size == before
+    assert code_of(forgotten.get_read_version()) == 1007
+    db.close()
+
+
+@pytest.mark.parametrize("end", ["commit", "cancel", "reset", "drop"])
+def test_a_transaction_that_has_ended_pins_nothing(tmp_path: Path, end: str) -> None:
+    db = opened(tmp_path)
+    put(db, b"a", b"1")
+    tr = db.create_transaction()
+    assert tr.get(b"a").value == b"1"
+    assert len(list(tr.snapshot.get_range(b"a", b"b"))) == 1
+    tr.options.set_timeout(1_000)
+    if end == "drop":
+        gc.disable()  # Without the help of the collector.
+        del tr
+    else:
+        getattr(tr, end)()
+    for round_ in range(3):
+        put(db, b"b", bytes([round_]) * 100_000)
+    before = (tmp_path / "data.mdb").stat().st_size
+    for round_ in range(30):
+        put(db, b"b", bytes([round_]) * 100_000)
+    gc.enable()
+    assert (tmp_path / "data.mdb").stat().st_size == before
+    db.close()
+
+
+def test_the_log_keeps_the_window_and_not_more(tmp_path: Path, clock: ManualClock) -> None:
+    db = opened(tmp_path, clock)
+    for _ in range(600):
+        put(db, b"a", b"1")
+        clock.advance_us(50_000)
+    store = db._store  # type: ignore[attr-defined]
+    with store.files._env.begin() as txn:
+        entries = txn.stat(store.files.log)["entries"]
+    assert 100 <= entries <= 100 + 2 * 64
+    db.close()
+
+
+def run_on_a_small_disk(tmp_path: Path) -> tuple[str, subprocess.CompletedProcess[str]]:
+    """Run `full_disk.py` on a file system of 4 MB if this user may mount one, else under a limit on file sizes."""
+    script = [sys.executable, "-m", "tests.contract.full_disk", str(tmp_path)]
+    root = Path(__file__).parents[2]
+    mount = f"mount -t tmpfs -o size=4m tmpfs {tmp_path}"
+    if subprocess.run(["unshare", "-Urm", "sh", "-c", mount], check=False, capture_output=True).returncode == 0:
+        command = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", *script]
+        return "a full file system", subprocess.run(command, check=False, capture_output=True, text=True, cwd=root)
+    limit = (4 << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    return "a limit on file sizes", subprocess.run(
+        script,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=root,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+    )
+
+
+def test_a_full_disk_fails_the_commit_and_loses_nothing(
+    tmp_path: Path, record_property: pytest.FixtureRequest
+) -> None:
+    how, run = run_on_a_small_disk(tmp_path)
+    record_property("small disk by", how)  # type: ignore[operator]
+    assert run.returncode == 0, (how, run.stdout, run.stderr)
+    assert "all is there" in run.stdout
+
+
+def test_a_read_only_place_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path / "store").close()
+    script = (
+        "import random, sys; from tests.clocks import WallClock; from zones.engines import open, StoreUnavailable\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n"
+        "        open('embedded:' + path, clock=WallClock(), random=random.Random())\n"
+        "    except StoreUnavailable as error:\n"
+        "        print(error.reason)\n"
+    )
+    mount = f"mount --bind -o ro {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
+    if subprocess.run(["unshare", "-Urm", "sh", "-c", mount], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount anything, not even in a namespace")
+    command = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", script]
+    run = subprocess.run(
+        [*command, str(tmp_path / "store"), str(tmp_path / "new")],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert run.stdout.splitlines() == ["the path is read-only", "the path is read-only"], run.stderr
+
+
+def test_the_process_id_is_not_what_tells_stores_apart() -> None:
+    """The recorded answers run in shared memory, one directory per process: no two may meet there."""
+    assert str(os.getpid()) in f"recorded-answers-{os.getpid()}"
