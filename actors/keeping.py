@@ -51,7 +51,10 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
 
 
 def lease_at_start(held: Held, *, now_us: int, lease_us: int) -> int | None:
-    """Return the lease that an item needs to be given before its handler starts, in microseconds; None: it has it."""
+    """Return the lease that an item needs to be given before its handler starts, in microseconds; None: it has it.
+
+    One that ended while the item waited (the worker stood still) can be had again unless somebody took the item over.
+    """
     if held.handler.form is Form.TRANSACTIONAL and held.lease_until_us - now_us < TRANSACTION_LEASE_US:
         return max(lease_us, TRANSACTION_LEASE_US)
-    return lease_us if held.ref.alone else None
+    return lease_us if held.ref.alone or now_us >= held.lease_until_us else None

@@ -177,6 +177,11 @@ class Worker:
         lease_us = lease_at_start(held, now_us=self._clock.now_us(), lease_us=self._lease_us)
         if lease_us is not None:
             self._extend(self._shards[held.ref.shard], [held], lease_us, ran_alone=held.ref.alone)
+        now_us = self._clock.now_us()
+        if now_us >= held.lease_until_us and not held.job.cancelled:
+            with self._lock:
+                held.cancel(now_us)
+                self._counts["lost"] += 1
         return not held.job.cancelled
 
     def _run_settling(self) -> None:
