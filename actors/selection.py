@@ -1,8 +1,6 @@
 """Which of the vested pointers a scanner hands over (QuiCK section 6, Algorithm 1, lines 6 to 8)."""
 
-import heapq
 from collections.abc import Container, Sequence
-from itertools import islice
 from math import ceil
 from random import Random
 from typing import Any
@@ -13,6 +11,7 @@ from zones.pointers import PointerRef, scan
 from zones.steps import Steps, in_step
 
 IN_ORDER_MAX = 512  # Pointers of one scan in order: some 100 ms of work, after which older ones may have vested.
+PART_READ_MIN = 8
 
 
 def select(
@@ -31,23 +30,41 @@ def select(
     passed over, so they never stop up the window. Snapshot reads of index keys; conflicts with nothing.
     """
     if in_order:
-        found = _peek(tr, layout, held, min(IN_ORDER_MAX, settings.selection_max), now_us)
-        merged = heapq.merge(*found, key=lambda ref: (ref.priority, ref.vesting_us))
-        return list(islice(merged, min(IN_ORDER_MAX, settings.selection_max)))
+        return _first(tr, layout, held, min(IN_ORDER_MAX, settings.selection_max), now_us)
     per_part = max(1, settings.peek_max // layout.part_count)
-    peeked = [ref for refs in _peek(tr, layout, held, per_part, now_us) for ref in refs]
+    peeked = [ref for refs, _ in _peek(tr, layout, held, per_part, now_us) for ref in refs]
     count = min(settings.selection_max, ceil(len(peeked) * settings.selection_frac))
     return random.sample(peeked, count)
 
 
-def _peek(tr: Any, layout: Layout, held: Container[bytes], ids_max: int, now_us: int) -> list[list[PointerRef]]:
+def _first(tr: Any, layout: Layout, held: Container[bytes], ids_max: int, now_us: int) -> list[PointerRef]:
+    """Return the first eligible pointers of all parts by vesting time, up to `ids_max`.
+
+    Each part is read a little further than its even share. Where one was cut off, the merge ends there too: what comes
+    after is not known to be next.
+    """
+    per_part = max(PART_READ_MIN, 2 * ids_max // layout.part_count)
+    peeked = _peek(tr, layout, held, per_part, now_us)
+    ends = [_order(refs[-1]) for refs, whole in peeked if not whole and refs]
+    last = min(ends, default=None)
+    found = sorted((ref for refs, _ in peeked for ref in refs), key=_order)
+    return [ref for ref in found if last is None or _order(ref) <= last][:ids_max]
+
+
+def _order(ref: PointerRef) -> tuple[int, int]:
+    return ref.priority, ref.vesting_us
+
+
+def _peek(
+    tr: Any, layout: Layout, held: Container[bytes], ids_max: int, now_us: int
+) -> list[tuple[list[PointerRef], bool]]:
     return in_step([_peek_part(tr, layout, part, held, ids_max, now_us) for part in range(layout.part_count)])
 
 
 def _peek_part(
     tr: Any, layout: Layout, part: int, held: Container[bytes], ids_max: int, now_us: int
-) -> Steps[list[PointerRef]]:
-    """Read until there are `ids_max` eligible ids or the end of what has vested."""
+) -> Steps[tuple[list[PointerRef], bool]]:
+    """Read until there are `ids_max` eligible ids or the end of what has vested; say whether it was the end."""
     eligible: list[PointerRef] = []
     begin: bytes | None = b""
     while begin is not None and len(eligible) < ids_max:
@@ -55,7 +72,7 @@ def _peek_part(
             tr, layout.parts[part], now_us=now_us, ids_max=ids_max - len(eligible), begin=begin
         )
         eligible += [ref for ref in refs if ref.id not in held]
-    return eligible
+    return eligible, begin is None
 
 
 def batches(refs: Sequence[PointerRef], size: int) -> list[Sequence[PointerRef]]:

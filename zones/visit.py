@@ -139,13 +139,13 @@ def _requeue_steps(
 ) -> Steps[Found]:
     settings = place.layout.settings
     delay_us = delay_after(dequeued, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
+    yield  # All visits of a batch write, then all declare conflicts, then all write: each sorts what is written once.
     if dequeued.left is None:
         conflict_before_first(tr, place.keys, dequeued.first)
     elif dequeued.left is Fit.UNKNOWN:
         # What can run may be enqueued behind what cannot, at this moment, by one who still finds the pointer awake.
         tr.add_read_conflict_range(place.keys.vest_priority(0), place.keys.vest_end())
     if delay_us is None:
-        yield  # The other visits of the batch write before this one reads: what is written has to be sorted only once.
         indexed = tr.get(place.keys.pointer)
         begin, end = place.keys.item_range()
         rows = tr.get_range(begin, end, limit=1)
@@ -154,6 +154,7 @@ def _requeue_steps(
             pointers.delete(tr, place, pointer)
             return Found.DELETED
         delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
+    yield
     if dequeued.left is not None or dequeued.first:
         pointer.last_active_us = terms.now_us
     pointer.lease_id, pointer.lease_us = b"", 0
