@@ -59,7 +59,7 @@ class Holdings:
 
     def __init__(self, *, slots: int, incarnation: bytes) -> None:
         self.waiting: deque[Held] = deque()
-        self._held: dict[bytes, Held] = {}  # by item id + lease id
+        self._held: dict[ItemRef, Held] = {}  # by the whole: two tenants may give their items the same name
         self._slots = slots
         self._incarnation = incarnation
         self._running = 0
@@ -77,10 +77,9 @@ class Holdings:
 
     def accept(self, held: Held) -> bool:
         """Take an item in; False if it is held already (a message that came twice)."""
-        key = held.ref.item_id + held.ref.lease_id
-        if key in self._held:
+        if held.ref in self._held:
             return False
-        self._held[key] = held
+        self._held[held.ref] = held
         self.waiting.append(held)
         if held.handler.max_running is not None:
             self._kinds[held.ref.kind] = self._kinds.get(held.ref.kind, 0) + 1
@@ -117,7 +116,7 @@ class Holdings:
 
     def drop(self, held: Held) -> None:
         """Forget an item: settled, given back, or lost."""
-        if self._held.pop(held.ref.item_id + held.ref.lease_id, None) is None:
+        if self._held.pop(held.ref, None) is None:
             return
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)

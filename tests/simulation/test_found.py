@@ -4,12 +4,18 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from actors.handlers import Registry
+from actors.handlers import Registry, handler_of
+from actors.holdings import Held, Holdings
+from actors.job import Job
+from actors.keeping import lease_at_start
 from actors.manager import Manager
-from actors.messages import Report
+from actors.messages import ItemRef, Report
 from actors.settings import ConsumerSettings
 from simulation.host import NodeClock, SimulatedHost
 from simulation.world import START_US, World
+from zones.items import pack_payload
+from zones.layout import Tenant, item_id_of
+from zones.records import ItemRecord
 
 
 class FullWorker:
@@ -48,3 +54,29 @@ def test_a_manager_whose_worker_is_overfull_asks_again_as_soon_as_one_item_has_l
     world.run_until(START_US + 2_000_000)
     assert rooms == [(1, 30_000)]
     assert worker.asked_us == [0, 10_000, 20_000]
+
+
+def held_item(user: str, *, lease_until_us: int = START_US + 1_000_000) -> Held:
+    """An item that its enqueuer named `night run`, as one batch leased it for one tenant."""
+    ref = ItemRef("s0", Tenant("shop", user), "queue", item_id_of("night run"), bytes(16), "mail", alone=False)
+    record = ItemRecord("mail", pack_payload(None), 100, lease_until_us, START_US, lease_id=ref.lease_id)
+    handler = handler_of("mail", lambda job: None)
+    return Held(ref, record, handler, Job(None, ref, record, record.payload), START_US)
+
+
+def test_items_that_two_tenants_gave_the_same_name_are_two_items_to_a_worker() -> None:
+    """Before, a worker that got both in one batch took the second for a message that came twice; it had to lapse."""
+    holdings = Holdings(slots=4, incarnation=b"life")
+    alice, bob = held_item("alice"), held_item("bob")
+    assert holdings.accept(alice)
+    assert holdings.accept(bob)
+    assert not holdings.accept(held_item("alice"))
+    holdings.drop(alice)
+    assert [held.ref.tenant.user for held in holdings] == ["bob"]
+
+
+def test_an_item_whose_lease_ended_while_it_waited_for_a_slot_is_leased_anew_before_it_starts() -> None:
+    """Before, a worker that had stood still for a while ran it, although another worker might be running it too."""
+    held = held_item("alice", lease_until_us=START_US + 500_000)
+    assert lease_at_start(held, now_us=START_US + 499_999, lease_us=500_000) is None
+    assert lease_at_start(held, now_us=START_US + 500_000, lease_us=500_000) == 500_000
