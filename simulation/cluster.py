@@ -21,6 +21,7 @@ from simulation.host import NodeClock, SimulatedHost
 from simulation.network import Network, SimulatedRemote
 from simulation.oracles.oracle import Bench, Run
 from simulation.plan import Plan
+from simulation.shadow import ItemName
 from simulation.store import SimulatedDatabase, SimulatedStore
 from simulation.world import START_US, World
 from zones.errors import QueueError
@@ -205,9 +206,8 @@ def watched(registry: Registry, host: SimulatedHost, bench: Bench) -> Registry:
 
 def _watched(handler: Handler, host: SimulatedHost, bench: Bench) -> Any:
     def function(job: Job, *rest: Any) -> Any:
-        run = Run(
-            job.shard_name, job.id, job.lease_id, job.kind, host.name, host.clock.now_us(), may_drop=handler.drop
-        )
+        item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
+        run = Run(item, job.lease_id, job.kind, host.name, host.clock.now_us(), may_drop=handler.drop)
         bench.on_start(run)
         try:
             result = handler.function(job, *rest)

@@ -15,7 +15,9 @@ from simulation.network import Passage
 from simulation.store import Fate, SimulatedStore
 
 if TYPE_CHECKING:
+    from simulation.actor import Actor
     from simulation.cluster import Cluster
+    from simulation.host import SimulatedHost
 
 
 class Fault:
@@ -97,22 +99,41 @@ class Recoveries(Fault):
         return self.random.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])
 
 
-class Kills(Fault):
-    """An actor is killed, at once or at one of its next switches, and started again after a while."""
+class ActorFault(Fault):
+    """Something that befalls an actor: at any time, or when it is about to wait, in the midst of something."""
+
+    def befall(self) -> None:
+        """Choose an actor, and let it happen to the life it leads, if it leads one."""
+        actor = self.random.choice(list(self.cluster.actors.values()))
+        host = actor.host
+        if host is None:
+            return
+        happen = partial(self._happen, actor, host)
+        if self.random.random() < 0.3:
+            happen()
+        else:
+            host.at_switch(self.random.randint(1, 30), happen)
+
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """Let it happen. Called between turns."""
+        raise NotImplementedError
+
+    def _happen(self, actor: Actor, host: SimulatedHost) -> None:
+        if self.going_on and not host.dead:
+            self.happen_to(actor, host)
+
+
+class Kills(ActorFault):
+    """An actor is killed, and started again after a while."""
 
     def set_up(self) -> None:
         """See `Fault`."""
         self._restart_us = self.random.choice([50_000, 2_000_000])
-        for actor in self.cluster.actors.values():
-            actor.restart_delay_us = self._restart_us
-        self.now_and_then(self.random.choice([0.3e6, 2e6]), self._kill)
+        self.now_and_then(self.random.choice([0.3e6, 2e6]), self.befall)
 
-    def _kill(self) -> None:
-        actor = self.random.choice(list(self.cluster.actors.values()))
-        if actor.host is not None and self.random.random() < 0.5:
-            actor.host.end_at_switch(self.random.randint(1, 30))
-        else:
-            actor.restart("killed", int(self._restart_us * self.random.random()))
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """See `ActorFault`."""
+        actor.restart("killed", int(self._restart_us * self.random.random()))
 
 
 class NodeKills(Fault):
@@ -129,20 +150,19 @@ class NodeKills(Fault):
             actor.restart(f"{node.name} fails", back_us)
 
 
-class Pauses(Fault):
+class Pauses(ActorFault):
     """A process stops for a while, its leases perhaps with it, and goes on as if nothing had happened."""
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self.now_and_then(self.random.choice([0.5e6, 3e6]), self._pause)
+        self.now_and_then(self.random.choice([0.1e6, 1e6]), self.befall)
 
-    def _pause(self) -> None:
-        actor = self.random.choice(list(self.cluster.actors.values()))
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """See `ActorFault`."""
         longest_us = 2_000 * self.cluster.plan.consumer.lease_ms
         pause_us = int(longest_us * self.random.random() ** 2)
-        if actor.host is not None:
-            self.cluster.world.note(f"{actor.host.name} is paused for {pause_us} us")
-            actor.host.paused_until_us = self.cluster.world.now_us() + pause_us
+        self.cluster.world.note(f"{host.name} is paused for {pause_us} us")
+        host.paused_until_us = self.cluster.world.now_us() + pause_us
 
 
 class LostCalls(Fault):

@@ -43,7 +43,8 @@ class SimulatedHost:
         self.dead = False
         self.paused_until_us = 0
         self.yield_frac = 0.0
-        self._switches_left: int | None = None
+        self._switches_left = 0
+        self._at_switch: Callable[[], None] | None = None
         self._tasks: dict[Task, None] = {}
         self._end = end  # ends this life, given a reason; called between turns
 
@@ -78,18 +79,20 @@ class SimulatedHost:
         for task in list(self._tasks):
             self.world.throw(task)
 
-    def end_at_switch(self, switches: int) -> None:
-        """End this life when one of its tasks is about to wait for the `switches`th time from now."""
+    def at_switch(self, switches: int, happen: Callable[[], None]) -> None:
+        """Let something happen, between turns, once tasks of this life have begun to wait `switches` times from now."""
         self._switches_left = switches
+        self._at_switch = happen
 
     def pass_switch(self) -> None:
         """Called whenever a task of this life is about to wait."""
         if self.dead:
             raise Killed
-        if self._switches_left is not None:
+        if self._at_switch is not None:
             self._switches_left -= 1
             if self._switches_left == 0:
-                self.world.after(0, partial(self._end, "killed at a switch"))
+                self.world.after(0, self._at_switch)
+                self._at_switch = None
 
     def check_alive(self) -> None:
         """Raise `Killed` in a task of a life that has ended."""

@@ -121,11 +121,7 @@ class Simulation:
         return any(zone.pointer for shard in self.bench.shards.values() for zone in shard.zones.values())
 
     def _say_what_is_left(self) -> None:
-        left = [
-            f"{shard.name} {zone} {item_id.hex()} {record}"
-            for shard in self.bench.shards.values()
-            for zone, item_id, record in shard.items()
-        ]
+        left = [f"{item} {record}" for shard in self.bench.shards.values() for item, record in shard.items()]
         raise Violation("everything drains after the faults", f"{len(left)} items are left, such as {left[:3]}")
 
     def _forget_us(self) -> int:

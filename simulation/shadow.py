@@ -43,11 +43,22 @@ class ZoneShadow:
         return f"{self.name.tenant.app}/{self.name.tenant.user}/{self.name.zone}"
 
 
+class ItemName(NamedTuple):
+    """Which item: two tenants may give theirs the same id."""
+
+    shard: str
+    tenant: Tenant
+    zone: str
+    item_id: bytes
+
+    def __str__(self) -> str:
+        return f"{self.shard}/{self.tenant.app}/{self.tenant.user}/{self.zone}/{self.item_id.hex()}"
+
+
 class ItemChange(NamedTuple):
     """What a commit did to one item. `buried`, `revived`: it moved into or out of the grave."""
 
-    zone: ZoneShadow
-    item_id: bytes
+    item: ItemName
     before: ItemRecord | None
     after: ItemRecord | None
     buried: bool
@@ -109,14 +120,15 @@ class ShardShadow:
             earlier = None if before is None else decode(ItemRecord, before)
             _put(zone.items, item_id, record)
             moved = graves.get((zone.name, item_id))
-            meaning.items.append(ItemChange(zone, item_id, earlier, record, moved is True, moved is False))
+            item = ItemName(self.name, *zone.name, item_id)
+            meaning.items.append(ItemChange(item, earlier, record, moved is True, moved is False))
         return meaning
 
-    def items(self) -> Iterator[tuple[ZoneShadow, bytes, ItemRecord]]:
+    def items(self) -> Iterator[tuple[ItemName, ItemRecord]]:
         """Yield every item in its queue."""
         for zone in self.zones.values():
             for item_id, record in zone.items.items():
-                yield zone, item_id, record
+                yield ItemName(self.name, *zone.name, item_id), record
 
     def _touch(self, meaning: Meaning, name: ZoneName) -> ZoneShadow:
         zone = self.zones.get(name)

@@ -218,7 +218,7 @@ class EffectsHappenOnce(Oracle):
             return  # a producer may cancel
         effects = {path[5] for path in map(unpacked, meaning.data) if path[4] == "effect"}
         gone = {
-            change.item_id
+            change.item.item_id
             for change in meaning.items
             if change.before is not None
             and change.after is None
@@ -245,7 +245,7 @@ class OrdersAreKept(Oracle):
         """See `Oracle`."""
         for change in meaning.items:
             if change.before is None and change.after is not None:
-                self._enqueued.add((meaning.shard.name, change.item_id))
+                self._enqueued.add((meaning.shard.name, change.item.item_id))
         for key in meaning.data:
             if unpacked(key)[4] == "order":
                 if key in self._orders:

@@ -45,8 +45,7 @@ class CountsEqualItems(Oracle):
         """See `Oracle`."""
         touched = set()
         for change in meaning.items:
-            name = change.zone.name
-            part = self._layouts[meaning.shard.name].place(name.tenant, name.zone).part.part
+            part = self._layouts[meaning.shard.name].place(change.item.tenant, change.item.zone).part.part
             for record, one in ((change.before, -1), (change.after, 1)):
                 if record is not None:
                     self._present[meaning.shard.name, part, record.kind] += one
@@ -74,4 +73,4 @@ class ItemsKeepTheirContent(Oracle):
                 was = (before.kind, before.payload, before.priority, before.given_id, before.enqueued_us)
                 now = (after.kind, after.payload, after.priority, after.given_id, after.enqueued_us)
                 if was != now:
-                    self.broken(f"{change.item_id.hex()} of {change.zone} was {was}, and became {now} by {meaning.by}")
+                    self.broken(f"{change.item} was {was}, and became {now} by {meaning.by}")

@@ -5,10 +5,10 @@ from typing import Any
 
 from actors.messages import ItemRef
 from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemChange, Meaning
+from simulation.shadow import ItemChange, ItemName, Meaning
 from simulation.world import World
 
-Holding = tuple[bytes, bytes]  # item id, lease id
+Holding = tuple[ItemName, bytes]  # under which lease
 
 
 class LeasesAreRespected(Oracle):
@@ -33,7 +33,8 @@ class LeasesAreRespected(Oracle):
         if method == "place":
             refs: Sequence[ItemRef] = args[0]
             for ref in refs:
-                self._holders[ref.item_id, ref.lease_id] = target
+                item = ItemName(ref.shard, ref.tenant, ref.zone, ref.item_id)
+                self._holders[item, ref.lease_id] = target
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
@@ -42,24 +43,23 @@ class LeasesAreRespected(Oracle):
             if before is not None and before.lease_id and self._is_consumer(meaning.commit.by):
                 self._check(change, meaning)
             if after is not None and after.lease_id:
-                self._ends_us[change.item_id, after.lease_id] = after.vesting_us
+                self._ends_us[change.item, after.lease_id] = after.vesting_us
 
     def on_start(self, run: Run) -> None:
         """See `Oracle`."""
-        ended_us = self._ends_us.get((run.item_id, run.lease_id))
+        ended_us = self._ends_us.get((run.item, run.lease_id))
         if ended_us is None:
-            self.broken(f"{run.host} runs {run.item_id.hex()} under a lease that nobody took")
+            self.broken(f"{run.host} runs {run.item} under a lease that nobody took")
         elif ended_us <= run.clock_us:
-            self.broken(
-                f"{run.host} starts {run.item_id.hex()} {run.clock_us - ended_us} us after its lease ended by its own clock"
-            )
+            late_us = run.clock_us - ended_us
+            self.broken(f"{run.host} starts {run.item} {late_us} us after its lease ended by its own clock")
 
     def _check(self, change: ItemChange, meaning: Meaning) -> None:
         before, after = change.before, change.after
         assert before is not None
-        if self._holders.get((change.item_id, before.lease_id)) == meaning.by:
+        if self._holders.get((change.item, before.lease_id)) == meaning.by:
             return
         left_us = before.vesting_us - self._clock_of(meaning.commit.by)
         if left_us > 0:
             done = "removes" if after is None else "changes"
-            self.broken(f"{meaning.by} {done} {change.item_id.hex()}, held by another for {left_us} us more")
+            self.broken(f"{meaning.by} {done} {change.item}, held by another for {left_us} us more")

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemChange, Meaning, ShardShadow
+from simulation.shadow import ItemChange, ItemName, Meaning, ShardShadow
 from simulation.world import World
-
-ItemName = tuple[str, bytes]  # shard and item id
 
 
 class ItemsRunBeforeTheyGo(Oracle):
@@ -21,7 +19,7 @@ class ItemsRunBeforeTheyGo(Oracle):
 
     def on_start(self, run: Run) -> None:
         """See `Oracle`."""
-        self._runs.setdefault((run.shard, run.item_id), []).append(run)
+        self._runs.setdefault(run.item, []).append(run)
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
@@ -32,14 +30,14 @@ class ItemsRunBeforeTheyGo(Oracle):
     def at_end(self, shards: Sequence[ShardShadow]) -> None:
         """See `Oracle`."""
         for shard in shards:
-            for zone, item_id, record in shard.items():
-                self.broken(f"{record.kind} {item_id.hex()} of {zone} is still in its queue: {record}")
+            for item, record in shard.items():
+                self.broken(f"{item} is still in its queue: {record}")
 
     def _check_removal(self, change: ItemChange, meaning: Meaning) -> None:
         """An item may be removed by the worker that ran it: after the handler returned, or in its transaction."""
-        runs = self._runs.pop((meaning.shard.name, change.item_id), [])
+        runs = self._runs.pop(change.item, [])
         if not any(run.actor == meaning.by and (run.returned or run.may_drop or not run.over) for run in runs):
-            self.broken(f"{meaning.by} removes {change.item_id.hex()} of {change.zone} without having run it")
+            self.broken(f"{meaning.by} removes {change.item} without having run it")
 
 
 class ItemsAreEnqueuedOnce(Oracle):
@@ -59,7 +57,6 @@ class ItemsAreEnqueuedOnce(Oracle):
         for change in meaning.items:
             after = change.after
             if change.before is None and after is not None and not change.revived and after.given_id is None:
-                name = (meaning.shard.name, change.item_id)
-                if name in self._seen:
-                    self.broken(f"{after.kind} {change.item_id.hex()} of {change.zone} was there before, by {meaning.by}")
-                self._seen.add(name)
+                if change.item in self._seen:
+                    self.broken(f"{meaning.by} enqueues {change.item}, which was there before")
+                self._seen.add(change.item)

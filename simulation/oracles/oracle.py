@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulation.shadow import Meaning, ShardShadow
+from simulation.shadow import ItemName, Meaning, ShardShadow
 from simulation.store import Commit
 from simulation.world import World
 
@@ -15,8 +15,7 @@ from simulation.world import World
 class Run:
     """One run of a handler: of which item under which lease, where, and whether it returned."""
 
-    shard: str
-    item_id: bytes
+    item: ItemName
     lease_id: bytes
     kind: str
     host: str
@@ -80,13 +79,13 @@ class Bench:
 
     def on_start(self, run: Run) -> None:
         """Show the start of a handler to all."""
-        self._world.note(f"runs {run.kind} {run.item_id.hex()} under {run.lease_id.hex()[:8]}")
+        self._world.note(f"runs {run.kind} {run.item} under {run.lease_id.hex()[:8]}")
         for oracle in self.oracles:
             oracle.on_start(run)
 
     def on_end(self, run: Run) -> None:
         """Show the end of a handler to all."""
-        self._world.note(f"ends {run.kind} {run.item_id.hex()}: {'returned' if run.returned else 'raised'}")
+        self._world.note(f"ends {run.kind} {run.item}: {'returned' if run.returned else 'raised'}")
         for oracle in self.oracles:
             oracle.on_end(run)
 
