@@ -53,7 +53,7 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
 
 
 @click.command(epilog=example("fairlead submit reports:monthly --kind report --app shop:app"))
-@click.argument("reference", metavar="MODULE:FUNCTION")
+@click.argument("function", metavar="MODULE:FUNCTION")
 @click.option("--kind", required=True, help="What it handles.")
 @click.option("--timeout", type=float, default=3600.0, show_default=True, help="Seconds that one attempt may take.")
 @click.option("--max-running", type=int, help="How many may run at once in a consumer.")
@@ -61,10 +61,9 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
 @click.option("--drop", is_flag=True, help="An item that failed for good is deleted instead of buried.")
 @target_options
 @json_option
-def submit(target: Target, reference: str, kind: str, **options: Any) -> None:
+def submit(target: Target, function: str, kind: str, **options: Any) -> None:
     """Give a running fleet a handler: the function travels by value, and workers load it within seconds."""
-    function = load_attribute(reference)
-    version = target.app(must_exist=False).submit(function, kind=kind, **options)
+    version = target.app(must_exist=False).submit(load_attribute(function), kind=kind, **options)
     show({"kind": kind, "version": version}, lambda: [f"submitted version {version} of {kind}"])
 
 

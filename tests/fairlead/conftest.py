@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -26,7 +27,10 @@ def alice(app: App) -> TenantDatabase:
 
 
 @pytest.fixture
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Enter a directory with nothing in it."""
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Enter a directory with nothing in it; modules that a story writes there, `fl_...`, are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    for name in [each for each in sys.modules if each.startswith("fl_")]:
+        del sys.modules[name]

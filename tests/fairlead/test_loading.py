@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +13,10 @@ SHOP = "import fairlead\napp = fairlead.App('memory:')\nclass inner:\n    app = 
 
 
 @pytest.fixture(autouse=True)
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def shop(empty_directory: Path) -> None:
     """The module `fl_shop` stands in the current directory."""
-    (tmp_path / "fl_shop.py").write_text(SHOP, encoding="utf-8")
-    (tmp_path / "fl_broken.py").write_text("import fl_not_installed\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    (empty_directory / "fl_shop.py").write_text(SHOP, encoding="utf-8")
+    (empty_directory / "fl_broken.py").write_text("import fl_not_installed\n", encoding="utf-8")
 
 
 def why(reference: str) -> dict[str, object]:
@@ -67,4 +59,4 @@ def test_loading_an_application_reads_no_configuration(tmp_path: Path) -> None:
     (tmp_path / "fairlead.toml").write_text("nonsense = 1", encoding="utf-8")
     app = load_app("fl_shop:app")
     with pytest.raises(BadConfig):
-        assert app.config
+        _ = app.config

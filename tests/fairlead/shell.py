@@ -1,0 +1,65 @@
+"""The command line as a person meets it: what is typed, what comes back, what is in the stores afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from click.testing import CliRunner
+
+from fairlead import App, Config
+from fairlead.cli import main
+from zones import engines
+from zones.keyspace import ROOT_RANGE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Answer(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:
+        """What `--json` says of an error."""
+        assert self.out == ""
+        return json.loads(self.err)
+
+
+def run(*typed: object, stdin: str = "") -> Answer:
+    """Run a command in this process, which takes milliseconds."""
+    result = CliRunner().invoke(main, [str(each) for each in typed], input=stdin, prog_name="fairlead")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def run_process(*typed: str | bytes, within: Sequence[str] = (), env: dict[str, str] | None = None) -> Answer:
+    """Run a command in a process of its own, `within` another command if one is given."""
+    command = [*within, sys.executable, "-m", "fairlead", *typed]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    ended = subprocess.run(command, capture_output=True, env=variables, timeout=60, check=False)
+    return Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+
+def everything(url: str) -> list[tuple[bytes, bytes]]:
+    """Return all that a store holds."""
+    app = App(config=Config(shards={"main": url}))
+    try:
+        return engines.transact(
+            app.shards["main"].db, lambda tr: [(row.key, row.value) for row in tr.get_range(*ROOT_RANGE)]
+        )
+    finally:
+        app.close()

@@ -1,0 +1,300 @@
+"""Bad input, typed: each gets a sentence that names what was wrong and what to do, and changes nothing."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import lmdb
+import pytest
+
+from fairlead.testing import ManualClock
+from tests.fairlead.shell import ROOT, Answer, everything, run, run_process
+from zones import engines
+from zones.keyspace import META_KEY
+
+REFUSED, UNUSABLE, NOT_THERE = 2, 3, 4
+
+STORE = ("--store", "embedded:data")
+ALICE = ("--tenant", "shop", "alice")
+NO_FDB = ctypes.util.find_library("fdb_c") is None
+
+
+@pytest.fixture(autouse=True)
+def store(empty_directory: Path) -> Iterator[Path]:
+    """Each story starts with one item of alice's in the store, and must end with that and nothing else."""
+    assert run("enqueue", "receipt", "7", "--id", "order-7", *ALICE, *STORE).code == 0
+    before = everything("embedded:data")
+    yield empty_directory
+    assert everything("embedded:data") == before
+
+
+def refuses(answer: Answer, code: int, *words: str) -> None:
+    """Check that an answer is an error of this code with a remedy, that it holds the words, and is no traceback."""
+    assert answer.code == code, answer
+    assert answer.out == ""
+    assert "Traceback" not in answer.err
+    assert "Do: " in answer.err or "Try 'fairlead" in answer.err
+    missing = [word for word in words if word not in answer.err]
+    assert not missing, answer.err
+
+
+# --- Payloads, delays, names ---
+
+
+@pytest.mark.parametrize("payload", ["{", "order: 7", "NaN", "{'order': 7}", "@nowhere.json", "[" * 100_000])
+def test_a_payload_that_is_not_data(payload: str) -> None:
+    refuses(run("enqueue", "receipt", payload, *ALICE, *STORE), REFUSED, "PAYLOAD")
+
+
+def test_a_payload_with_a_number_that_msgpack_cannot_hold() -> None:
+    refuses(run("enqueue", "receipt", str(2**70), *ALICE, *STORE), REFUSED, "not plain data", "Do: enqueue what the")
+
+
+def test_a_payload_that_is_too_large(store: Path) -> None:
+    (store / "large.json").write_text(json.dumps("x" * 1_000_001))
+    answer = run("enqueue", "receipt", "@large.json", *ALICE, *STORE)
+    refuses(answer, REFUSED, "payload too large", "bytes_max: 1000000", "Do: store the data beside the item")
+
+
+@pytest.mark.parametrize("delay", ["-1", "-5min", "3651d", "99999999999"])
+def test_a_delay_that_is_negative_or_absurd(delay: str) -> None:
+    answer = run("enqueue", "receipt", "--delay", delay, *ALICE, *STORE)
+    refuses(answer, REFUSED, "delay_ms", "0 to 315,360,000,000")
+
+
+@pytest.mark.parametrize("delay", ["soon", "", "5 weeks", "1e3"])
+def test_a_delay_that_is_no_duration(delay: str) -> None:
+    refuses(run("enqueue", "receipt", "--delay", delay, *ALICE, *STORE), REFUSED, "no duration", "90s")
+
+
+@pytest.mark.parametrize("command", [("enqueue", "receipt"), ("peek",), ("cancel", "order-7"), ("revive", "order-7")])
+@pytest.mark.parametrize(
+    "names, wrong",
+    [(("", "alice"), "app"), (("shop", ""), "user"), (("x" * 97, "a"), "app"), (("shop", "ä" * 49), "user")],
+)
+def test_a_tenant_name_that_is_empty_or_too_long(command: tuple[str, ...], names: tuple[str, str], wrong: str) -> None:
+    refuses(run(*command, "--tenant", *names, *STORE), REFUSED, f"argument: {wrong}", "1 to 96 bytes")
+
+
+def test_a_tenant_name_that_is_not_text() -> None:
+    answer = run_process("enqueue", "receipt", "--tenant", "shop", b"\xff\xfe", *STORE)
+    refuses(answer, REFUSED, "argument: user", "1 to 96 bytes in UTF-8")
+
+
+@pytest.mark.parametrize(
+    "how, word", [(("--priority", "256"), "priority"), (("--id", ""), "item_id"), (("--zone", ""), "zone"),
+                  (("--unique-for", "-1"), "unique_ms")]
+)  # fmt: skip
+def test_other_arguments_out_of_range(how: tuple[str, str], word: str) -> None:
+    refuses(run("enqueue", "receipt", *how, *ALICE, *STORE), REFUSED, f"argument: {word}")
+
+
+def test_an_item_must_be_somebodys_or_be_said_to_be_nobodys() -> None:
+    refuses(run("enqueue", "receipt", *STORE), REFUSED, "--tenant APP USER", "--local")
+    refuses(run("enqueue", "receipt", "--local", *ALICE, *STORE), REFUSED, "--tenant APP USER", "--local")
+    refuses(run("peek", *STORE), REFUSED, "--tenant APP USER", "--local KIND")
+    refuses(run("enqueue", "receipt", "--shard", "main", *ALICE, *STORE), REFUSED, "--shard goes with --local")
+    refuses(run("enqueue", "sweep", "--local", "--shard", "eu", *STORE), REFUSED, "no shard of this name", "main")
+
+
+# --- Stores ---
+
+
+def test_a_store_that_is_a_file(store: Path) -> None:
+    (store / "file").write_text("mine")
+    for command in (("enqueue", "receipt"), ("peek",)):
+        answer = run(*command, *ALICE, "--store", "embedded:file")
+        refuses(answer, UNUSABLE, "the path is a file", str(store / "file"), "Do: Name a directory")
+    assert (store / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", [("peek",), ("cancel", "order-7"), ("revive", "order-7"), ("discard", "order-7")])
+def test_a_store_that_is_not_there_is_not_made_by_who_only_looks(store: Path, command: tuple[str, ...]) -> None:
+    refuses(run(*command, *ALICE, "--store", "embedded:dta"), UNUSABLE, "no store here", "dta", "Do: check the url")
+    assert not (store / "dta").exists()
+
+
+def test_a_shard_of_a_newer_format(store: Path) -> None:
+    db = engines.open("embedded:newer", clock=ManualClock(), random=Random(1))
+    engines.transact(db, lambda tr: tr.set(META_KEY, b"\x02new"))
+    db.close()
+    answer = run("enqueue", "receipt", *ALICE, "--store", "embedded:newer")
+    refuses(answer, UNUSABLE, "cannot be used as a shard", "shard: main", "upgrade")
+
+
+def test_a_store_of_a_newer_format(store: Path) -> None:
+    engines.open("embedded:newer", clock=ManualClock(), random=Random(1)).close()
+    with lmdb.open("newer", max_dbs=3) as env, env.begin(write=True, db=env.open_db(b"meta")) as txn:
+        txn.put(b"format", b"999")
+    answer = run("enqueue", "receipt", *ALICE, "--store", "embedded:newer")
+    refuses(answer, UNUSABLE, "written by a newer version", "format: 999", "Do: Use the version that wrote it")
+
+
+def in_small_disk(script: str) -> Answer:
+    """Run a script in a user namespace with a disk of 2 MB at ./disk; `fairlead` is the command."""
+    if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine refuses user namespaces (unshare -Urm), so no disk can be filled or made read-only")
+    Path("disk").mkdir()
+    shell = f'fairlead() {{ {sys.executable} -m fairlead "$@"; }}; mount -t tmpfs -o size=2m none disk; {script}'
+    ended = subprocess.run(
+        ["unshare", "-Urm", "bash", "-c", shell],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+    )
+    return Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+
+def test_a_store_on_a_read_only_disk() -> None:
+    answer = in_small_disk(
+        "fairlead enqueue receipt --tenant shop alice --store embedded:disk/data >&2;"
+        "mount -o remount,ro disk; fairlead enqueue receipt --tenant shop alice --store embedded:disk/data"
+    )
+    refuses(answer, UNUSABLE, "the path is read-only", "Do: Make it writable")
+
+
+def test_a_store_on_a_full_disk_keeps_what_it_had() -> None:
+    answer = in_small_disk(
+        "fairlead enqueue receipt --tenant shop alice --store embedded:disk/data >&2;"
+        "head -c 900000 /dev/zero | tr '\\0' x | sed 's/^/\"/; s/$/\"/' > large.json;"
+        "for n in 1 2 3; do fairlead enqueue receipt @large.json --tenant shop bob --store embedded:disk/data >&2;"
+        "code=$?; done; fairlead peek --tenant shop alice --store embedded:disk/data --json >&2; exit $code"
+    )
+    refuses(answer, UNUSABLE, "the disk is full", "Do: Free some space", '"count": {"receipt": 1}')
+
+
+@pytest.mark.skipif(not NO_FDB, reason="this machine has FoundationDB's client library")
+def test_a_missing_foundationdb_client_library() -> None:
+    answer = run("enqueue", "receipt", *ALICE, "--store", "fdb:")
+    refuses(answer, UNUSABLE, "client library is missing", "Do: Install the package foundationdb-clients")
+
+
+@pytest.mark.skipif(NO_FDB, reason="needs FoundationDB's client library, and no cluster")
+def test_a_cluster_that_does_not_answer(store: Path) -> None:
+    (store / "fdb.cluster").write_text("nobody:here@127.0.0.1:1")
+    answer = run_process("enqueue", "receipt", *ALICE, "--store", "fdb:fdb.cluster")
+    refuses(answer, UNUSABLE, "the cluster does not answer", "Do: Check with `fdbcli")
+
+
+# --- Configuration ---
+
+
+@pytest.mark.parametrize("command", [("config",), ("status",), ("enqueue", "receipt", *ALICE)])
+def test_an_unknown_setting(store: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    (store / "fairlead.toml").write_text('shards = "embedded:data"\n[consumer]\nleese_ms = 7')
+    refuses(run(*command), REFUSED, "consumer.leese_ms", "fairlead.toml", "nearest: consumer.lease_ms")
+    (store / "fairlead.toml").unlink()
+    monkeypatch.setenv("FAIRLEAD_LOG_LEVLE", "info")
+    refuses(run(*command), REFUSED, "FAIRLEAD_LOG_LEVLE", "nearest: log_level")
+
+
+def test_a_setting_out_of_range_or_of_the_wrong_type() -> None:
+    refuses(run("config", "--set", "consumer.slots=0"), REFUSED, "consumer.slots", "1 to 1000", "argument")
+    refuses(run("config", "--set", "consumer.slots=many"), REFUSED, "consumer.slots", "a whole number")
+    refuses(run("config", "--set", "consumer.slots"), REFUSED, "KEY=VALUE")
+
+
+def test_settings_that_contradict_each_other() -> None:
+    refuses(run("config", "--set", "consumer.managers=3"), REFUSED, "managers: 3", "workers: 2", "each manager needs")
+    refuses(run("config", "--set", "zones.max_item_lease_ms=9000"), REFUSED, "consumer.lease_ms", "max_item_lease_ms")
+
+
+def test_stores_that_are_named_twice_or_not_at_all(store: Path) -> None:
+    refuses(run("status"), REFUSED, "no shards are configured", "--store")
+    refuses(run("status", *STORE, "--app", "fl_shop:app"), REFUSED, "give one of them")
+    refuses(run("status", *STORE, "--store", "embedded:other"), REFUSED, "Several stores need names")
+    refuses(run("status", "--store", "a=memory:", "--store", "a=memory:"), REFUSED, "same name")
+    refuses(run("status", "--store", "a=embedded:x", "--store", "b=embedded:./x"), REFUSED, "are the same store")
+    refuses(run("status", "--store", "embeded:data"), REFUSED, "nearest: embedded:")
+    refuses(run("status", "--config", "nowhere.toml"), REFUSED, "nowhere.toml", "No such file")
+
+
+# --- Applications ---
+
+
+def write(name: str, text: str) -> None:
+    Path(f"{name}.py").write_text(f"import fairlead\napp = fairlead.App('embedded:data')\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    "reference, words",
+    [("fl_nowhere:app", ["no module fl_nowhere"]), ("fl_shop:ap", ["no attribute ap", "nearest: app"]),
+     ("fl_shop:number", ["not a fairlead.App", "apps: app"]), ("fl_shop", ["no colon"])],
+)  # fmt: skip
+def test_a_module_without_an_app(reference: str, words: list[str]) -> None:
+    write("fl_shop", "number = 7")
+    refuses(run("run", reference, "--host", "threads"), REFUSED, "MODULE:ATTRIBUTE", *words)
+    refuses(run("status", "--app", reference), REFUSED, *words)
+
+
+def test_a_handler_registered_twice() -> None:
+    write("fl_twice", "app.handler('receipt')(print)\napp.handler('receipt')(len)")
+    answer = run("run", "fl_twice:app", "--host", "threads")
+    refuses(answer, REFUSED, "has a handler already", "kind: receipt", "builtins.print", "builtins.len", "Do: give one")
+
+
+def test_a_transactional_handler_that_is_async() -> None:
+    write("fl_async", "async def f(job): ...\napp.handler('receipt', transactional=True)(f)")
+    answer = run("run", "fl_async:app", "--host", "threads")
+    refuses(
+        answer, REFUSED, "only a plain function can be transactional", "fl_async.f", "async function", "Do: make it"
+    )
+
+
+def test_a_transactional_handler_that_is_a_ray_function() -> None:
+    write("fl_remote", "import ray\n@ray.remote\ndef f(job): ...\napp.handler('receipt', transactional=True)(f)")
+    answer = run_process("run", "fl_remote:app", "--host", "threads")
+    refuses(answer, REFUSED, "only a plain function can be transactional", "fl_remote.f", "Ray remote function")
+
+
+def test_a_submitted_handler_that_cannot_be_one() -> None:
+    write("fl_shop", "number = 7\nlock = __import__('threading').Lock()\ndef f(job): return lock")
+    refuses(run("submit", "fl_shop:number", "--kind", "k", *STORE), REFUSED, "argument: handler")
+    refuses(run("submit", "fl_shop:g", "--kind", "k", *STORE), REFUSED, "no attribute g")
+    refuses(run("submit", "fl_shop:f", "--kind", "k", *STORE), REFUSED, "cannot be packed", "lock", "Do: create it")
+    refuses(run("submit", "fl_shop:f", "--kind", "", *STORE), REFUSED, "argument: kind")
+
+
+def test_a_fleet_of_processes_around_a_store_in_memory() -> None:
+    write("fl_shop", "app = fairlead.App('memory:')")
+    refuses(run("run", "fl_shop:app", "--host", "ray"), REFUSED, "memory:", "--host threads")
+    refuses(run("run", "fl_shop:app", "--host", "threads", "--address", "auto"), REFUSED, "--address goes with")
+
+
+# --- What is gone ---
+
+
+@pytest.mark.parametrize("item", ["order-8", "0123456789abcdef" * 2])
+def test_completing_what_is_gone(item: str) -> None:
+    refuses(run("cancel", item, *ALICE, *STORE), NOT_THERE, "the item is gone", "Do: nothing, if you retried")
+    refuses(run("revive", item, *ALICE, *STORE), NOT_THERE, "no buried item", "Do: look for it with `fairlead buried`")
+    refuses(run("discard", item, *ALICE, *STORE), NOT_THERE, "no buried item")
+
+
+def test_an_item_of_another_tenant() -> None:
+    refuses(run("cancel", "order-7", "--tenant", "shop", "bob", *STORE), NOT_THERE, "the item is gone")
+
+
+# --- Programs ---
+
+
+def test_with_json_an_error_is_one_object_on_standard_error() -> None:
+    error = run("cancel", "order-8", *ALICE, *STORE, "--json").error
+    assert error["error"].startswith("the item is gone")
+    assert set(error["fields"]) == {"item"}
+    assert "fairlead buried" in error["do"]
+
+
+def test_as_a_process_an_error_ends_with_its_code() -> None:
+    refuses(run_process("cancel", "order-8", *ALICE, *STORE), NOT_THERE, "the item is gone")
+    refuses(run_process("peek", *ALICE, "--store", "embedded:dta"), UNUSABLE, "no store here")
+    refuses(run_process("enqueue", "receipt", "{", *ALICE, *STORE), REFUSED, "PAYLOAD")
+    refuses(run_process("config", env={"FAIRLEAD_CONSUMER__SLOTS": "0"}), REFUSED, "FAIRLEAD_CONSUMER__SLOTS")

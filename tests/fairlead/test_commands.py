@@ -1,0 +1,199 @@
+"""The commands, typed: what they print for people, and what for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import App, Job, PermanentError
+from fairlead.cli import main
+from fairlead.testing import drain
+from tests.fairlead.shell import run, run_process
+from zones import presence
+from zones.presence import Presence
+
+STORE = ("--store", "embedded:data")
+ALICE = ("--tenant", "shop", "alice")
+SHOP = """
+import fairlead
+
+app = fairlead.App("embedded:./data")
+
+
+@app.handler("receipt")
+def receipt(job):
+    app.tenant(*job.tenant).transact(lambda tr: tr.add(("sent",), 1))
+
+
+def parting(job):
+    raise fairlead.PermanentError("farewell")
+"""
+
+
+@pytest.fixture(autouse=True)
+def shop(empty_directory: Path) -> None:
+    """Each story starts in a directory with an application and without a store."""
+    (empty_directory / "fl_shop.py").write_text(SHOP)
+
+
+def bury(item_id: str | None = None) -> None:
+    """Leave a buried item of alice's in the store."""
+    app = App("embedded:data")
+
+    @app.handler("receipt")
+    def send(job: Job) -> None:
+        raise PermanentError("no such \x1b[31maddress")
+
+    app.tenant("shop", "alice").enqueue("receipt", {"order": 7}, item_id=item_id)
+    drain(app, raise_errors=False)
+    app.close()
+
+
+def enqueue(*how: object) -> Any:
+    answer = run("enqueue", "receipt", '{"order": 7}', *ALICE, *STORE, "--json", *how)
+    assert answer.code == 0
+    return answer.json
+
+
+def test_an_item_is_enqueued_shown_counted_and_cancelled() -> None:
+    made = enqueue("--id", "order-7", "--delay", "5min", "--priority", 7)
+    assert (made["status"], made["shard"]) == ("enqueued", "main")
+    shown = run("peek", *ALICE, *STORE, "--json").json
+    (item,) = shown["items"]
+    assert (item["item"], item["given_id"], item["payload"]) == (made["item"], "order-7", {"order": 7})
+    assert (item["state"], item["priority"], shown["count"]) == ("delayed", 7, {"receipt": 1})
+    assert run("peek", "--vested", *ALICE, *STORE, "--json").json["items"] == []
+    assert run("cancel", "order-7", *ALICE, *STORE, "--json").json == {"cancelled": "order-7"}
+    assert run("peek", *ALICE, *STORE, "--json").json == {"items": [], "count": {}}
+
+
+def test_an_item_is_cancelled_by_the_id_that_was_printed() -> None:
+    made = enqueue()
+    assert run("cancel", made["item"], *ALICE, *STORE).code == 0
+
+
+def test_a_name_that_looks_like_an_id_is_found_too() -> None:
+    name = "0123456789abcdef" * 2
+    enqueue("--id", name)
+    assert run("cancel", name, *ALICE, *STORE).code == 0
+
+
+def test_a_second_enqueue_of_an_id_says_that_nothing_was_changed() -> None:
+    enqueue("--id", "order-7")
+    answer = run("enqueue", "receipt", "--id", "order-7", *ALICE, *STORE)
+    assert (answer.code, "present" in answer.out, "nothing was changed" in answer.out) == (0, True, True)
+
+
+def test_a_payload_comes_from_a_file_or_from_standard_input(empty_directory: Path) -> None:
+    (empty_directory / "order.json").write_text('{"order": "ä"}')
+    run("enqueue", "receipt", "@order.json", *ALICE, *STORE)
+    run("enqueue", "receipt", "-", *ALICE, *STORE, stdin="[1, 2]")
+    payloads = [item["payload"] for item in run("peek", *ALICE, *STORE, "--json").json["items"]]
+    assert sorted(payloads, key=str) == [[1, 2], {"order": "ä"}]
+
+
+def test_local_items_are_enqueued_and_shown_by_kind() -> None:
+    assert run("enqueue", "sweep", "--local", *STORE).code == 0
+    (item,) = run("peek", "--local", "sweep", *STORE, "--json").json["items"]
+    assert (item["app"], item["user"], item["kind"]) == ("", "sweep", "sweep")
+
+
+def test_several_stores_are_named_one_by_one() -> None:
+    stores = ("--store", "eu=embedded:eu", "--store", "us=embedded:us")
+    for name in ("eu", "us"):
+        assert run("enqueue", "sweep", "--local", "--shard", name, *stores, "--json").json["shard"] == name
+    found = run("status", *stores, "--json").json["shards"]
+    assert [(each["shard"], each["depth"]) for each in found] == [("eu", {"sweep": 1}), ("us", {"sweep": 1})]
+
+
+def test_an_application_brings_its_stores() -> None:
+    enqueue()
+    assert run("peek", *ALICE, "--app", "fl_shop:app", "--json").json["count"] == {"receipt": 1}
+
+
+def test_status_tells_a_kind_that_no_live_consumer_knows() -> None:
+    enqueue()
+    (shard,) = run("status", *STORE, "--json").json["shards"]
+    assert (shard["depth"], shard["pointers"], shard["kinds_without_consumer"]) == ({"receipt": 1}, 1, ["receipt"])
+    assert "none that is alive knows this kind" in run("status", *STORE).out
+    app = App("embedded:data")
+    signs = Presence("here", 7, ["receipt"], 1, app.clock.now_us())
+    app.shards["main"].transact(lambda attempt: presence.beat(attempt.tr, b"anna", signs))
+    app.close()
+    (shard,) = run("status", *STORE, "--json").json["shards"]
+    assert (shard["kinds_without_consumer"], shard["consumers"][0]["host"]) == ([], "here")
+    assert "none that is alive" not in run("status", *STORE).out
+
+
+def test_status_shows_the_shards_that_can_be_read_when_one_cannot(empty_directory: Path) -> None:
+    enqueue()
+    answer = run("status", "--store", "good=embedded:data", "--store", "bad=embedded:nowhere", "--json")
+    good, bad = answer.json["shards"]
+    assert (answer.code, good["depth"], "no store" in bad["error"]) == (3, {"receipt": 1}, True)
+    assert not (empty_directory / "nowhere").exists()
+
+
+def test_buried_items_are_shown_revived_and_discarded() -> None:
+    bury(item_id="order 7")
+    (item,) = run("buried", *STORE, "--json").json["buried"]
+    assert (item["app"], item["user"], item["reason"]) == ("shop", "alice", "error")
+    assert "no such" in item["error"]
+    assert "Traceback" in item["traceback"]
+    assert run("revive", item["item"], *ALICE, *STORE, "--json").json == {"revived": item["item"]}
+    assert run("peek", *ALICE, *STORE, "--json").json["count"] == {"receipt": 1}
+    bury(item_id="order 8")
+    assert run("discard", "order 8", *ALICE, *STORE).code == 0
+    assert run("discard", "order 7", *ALICE, *STORE).code == 0
+    assert run("buried", *STORE, "--json").json == {"buried": []}
+
+
+def test_what_an_error_or_a_payload_holds_cannot_draw_on_the_terminal() -> None:
+    bury()
+    enqueue("--id", "\x1b[2J")
+    shown = run("buried", "--traceback", *STORE).out + run("peek", *ALICE, *STORE).out
+    assert "\x1b" not in shown
+    assert "no such \\x1b[31maddress" in shown
+
+
+def test_a_submitted_handler_gets_a_version() -> None:
+    submit = ("submit", "fl_shop:parting", "--kind", "parting", "--timeout", "3", *STORE, "--json")
+    assert run(*submit).json == {"kind": "parting", "version": 1}
+    assert run(*submit).json == {"kind": "parting", "version": 2}
+    app = App("embedded:data")
+    app.tenant("shop", "alice").enqueue("parting")
+    assert drain(app, raise_errors=False).buried == {"parting": 1}
+    app.close()
+
+
+def test_the_configuration_in_force_is_shown_with_its_sources(
+    empty_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (empty_directory / "fairlead.toml").write_text('shards = "embedded:data"\n[consumer]\nslots = 3')
+    monkeypatch.setenv("FAIRLEAD_SIGNING_KEY", "correct horse battery staple")
+    shown = run("config", "--set", "consumer.workers=5", "--json").json
+    assert shown["consumer.slots"] == {"value": 3, "source": "fairlead.toml"}
+    assert shown["consumer.workers"] == {"value": 5, "source": "argument"}
+    assert shown["consumer.lease_ms"] == {"value": 10_000, "source": "default"}
+    assert shown["signing_key"] == {"value": "(hidden)", "source": "FAIRLEAD_SIGNING_KEY"}
+    assert shown["shards.main"] == {"value": f"embedded:{empty_directory}/data", "source": "fairlead.toml"}
+    assert "horse" not in run("config").out + str(shown)
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_every_command_has_help_with_an_example_and_json(name: str) -> None:
+    answer = run(name, "--help")
+    assert answer.code == 0
+    assert f"fairlead {name}" in answer.out.partition("Example")[2]
+    assert "--json" in answer.out
+
+
+def test_help_documents_the_exit_codes() -> None:
+    shown = run("--help").out
+    assert all(f"\n    {code}  " in shown for code in range(5))
+
+
+def test_the_command_works_as_a_process_and_prints_results_alone_on_standard_output() -> None:
+    answer = run_process("enqueue", "receipt", *ALICE, *STORE, "--json")
+    assert (answer.code, answer.json["status"], answer.err) == (0, "enqueued", "")

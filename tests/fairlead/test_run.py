@@ -1,0 +1,129 @@
+"""`fairlead run` runs an application's work until it is told to stop, and then lets what runs finish."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import App
+from tests.fairlead.shell import ROOT, run
+
+SHOP = """
+import time
+
+import fairlead
+
+app = fairlead.App("embedded:data")
+
+
+@app.handler("receipt", transactional=True)
+def receipt(job, tr):
+    tr.set(("sent", job.payload), b"")
+
+
+@app.handler("slow")
+def slow(job):
+    app.tenant(*job.tenant).transact(lambda tr: tr.set(("started",), b""))
+    time.sleep(1)
+    app.tenant(*job.tenant).transact(lambda tr: tr.set(("finished",), b""))
+
+
+@app.every(1)
+def sweep(job):
+    app.tenant("shop", "sweeper").transact(lambda tr: tr.add(("sweeps",), 1))
+"""
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def shop(empty_directory: Path) -> Iterator[App]:
+    """A directory with an application, and the application's store as another process sees it."""
+    (empty_directory / "fl_shop.py").write_text(SHOP)
+    app = App("embedded:data")
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def running(shop: App) -> Iterator[subprocess.Popen[str]]:
+    """The application's work is being run by threads of another process."""
+    command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--host", "threads", "--json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("running receipt, slow, sweep")
+        yield process
+        process.kill()
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    """Wait until `what` is true; fail if it is not within half a minute."""
+    until = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.01)
+
+
+def stop(process: subprocess.Popen[str]) -> dict[str, int]:
+    """Send SIGTERM and return the counts that the command ends with."""
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    counts: dict[str, int] = json.loads(out)
+    return counts
+
+
+def test_what_is_enqueued_is_run_exactly_once(shop: App, running: subprocess.Popen[str]) -> None:
+    alice = shop.tenant("shop", "alice")
+    for number in range(20):
+        alice.enqueue("receipt", number)
+    eventually(lambda: not alice.count())
+    assert stop(running)["completed"] >= 20
+    assert alice.transact(lambda tr: [key for key, _ in tr.get_range(("sent",))]) == [("sent", n) for n in range(20)]
+
+
+def test_what_runs_may_finish_when_it_is_told_to_stop(shop: App, running: subprocess.Popen[str]) -> None:
+    alice = shop.tenant("shop", "alice")
+    alice.enqueue("slow")
+    eventually(lambda: alice.transact(lambda tr: tr.get(("started",))) is not None)
+    stop(running)
+    assert alice.transact(lambda tr: tr.get(("finished",))) is not None
+    assert alice.count() == {}
+
+
+def test_a_running_consumer_is_seen_in_status(shop: App, running: subprocess.Popen[str]) -> None:
+    def consumers() -> list[dict[str, object]]:
+        found: list[dict[str, object]] = run("status", "--store", "embedded:data", "--json").json["shards"][0][
+            "consumers"
+        ]
+        return found
+
+    eventually(lambda: len(consumers()) == 1)
+    (consumer,) = consumers()
+    assert (consumer["live"], consumer["pid"]) == (True, running.pid)
+    assert consumer["kinds"] == ["receipt", "slow", "sweep"]
+    stop(running)
+    assert consumers() == []
+
+
+def test_periodic_items_are_enqueued_without_being_asked_for(shop: App, running: subprocess.Popen[str]) -> None:
+    sweeper = shop.tenant("shop", "sweeper")
+    eventually(lambda: sweeper.transact(lambda tr: tr.get(("sweeps",))) is not None)
+    stop(running)
+
+
+def test_a_submitted_handler_reaches_the_running_fleet(shop: App, running: subprocess.Popen[str]) -> None:
+    alice = shop.tenant("shop", "alice")
+    alice.enqueue("late")
+    (Path.cwd() / "fl_late.py").write_text("def late(job): pass")
+    assert run("submit", "fl_late:late", "--kind", "late", "--store", "embedded:data").code == 0
+    eventually(lambda: not alice.count())
+    stop(running)

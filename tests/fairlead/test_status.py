@@ -1,0 +1,99 @@
+"""A look at a shard tells what waits, since when, and for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead import App, Job, PermanentError, TenantDatabase, new_item, status
+from fairlead.status import ShardStatus
+from fairlead.testing import ManualClock, drain
+from zones import presence
+from zones.presence import Presence
+
+SECOND = 1_000_000
+
+
+def look(app: App) -> ShardStatus:
+    return status.look(app.shards["main"], "memory:")
+
+
+def pass_us(app: App, duration_us: int) -> None:
+    assert isinstance(app.clock, ManualClock)
+    app.clock.advance_us(duration_us)
+
+
+def consumer_beats(app: App, consumer_id: bytes, *kinds: str) -> None:
+    signs = Presence("host", 7, list(kinds), 1, app.clock.now_us())
+    app.shards["main"].transact(lambda attempt: presence.beat(attempt.tr, consumer_id, signs))
+
+
+def test_an_empty_shard_is_empty(app: App) -> None:
+    found = look(app)
+    assert (found.depth, found.pointers, found.vested, found.buried) == ({}, 0, 0, 0)
+    assert (found.oldest_us, found.consumers, found.unserved) == (None, (), ())
+
+
+def test_depth_counts_items_of_all_tenants_by_kind(app: App) -> None:
+    app.enqueue_many(
+        (app.tenant("shop", f"user {number}"), new_item("mail" if number % 3 else "index")) for number in range(30)
+    )
+    app.enqueue_local("sweep")
+    found = look(app)
+    assert found.depth == {"index": 10, "mail": 20, "sweep": 1}
+    assert (found.pointers, found.vested) == (31, 31)
+
+
+def test_a_delayed_item_is_counted_but_its_zone_has_no_work_now(app: App, alice: TenantDatabase) -> None:
+    alice.enqueue("mail", delay_ms=60_000)
+    found = look(app)
+    assert (found.depth, found.pointers, found.vested, found.oldest_us) == ({"mail": 1}, 1, 0, None)
+
+
+def test_the_oldest_waiting_item_is_found_behind_a_pointer_that_moved(app: App, alice: TenantDatabase) -> None:
+    """A visit that cannot run an item requeues its pointer; the item goes on waiting."""
+    since_us = app.clock.now_us()
+    alice.enqueue("unknown")
+    app.tenant("shop", "bob").enqueue("unknown", delay_ms=1_000)
+    drain(app)
+    pass_us(app, 600 * SECOND)
+    assert look(app).oldest_us == since_us
+
+
+def test_an_item_of_lower_priority_can_be_the_oldest(app: App, alice: TenantDatabase) -> None:
+    since_us = app.clock.now_us()
+    alice.enqueue("mail", priority=200)
+    pass_us(app, SECOND)
+    alice.enqueue("mail", priority=0)
+    assert look(app).oldest_us == since_us
+
+
+def test_buried_items_are_counted(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail")
+    def send(job: Job) -> None:
+        raise PermanentError
+
+    alice.enqueue_many(new_item("mail") for _ in range(3))
+    drain(app, raise_errors=False)
+    assert (look(app).buried, look(app).depth) == (3, {})
+
+
+def test_a_kind_that_no_live_consumer_knows_is_named(app: App, alice: TenantDatabase) -> None:
+    alice.enqueue("mail")
+    alice.enqueue("index")
+    assert look(app).unserved == ("index", "mail")
+    consumer_beats(app, b"anna", "mail", "other")
+    assert look(app).unserved == ("index",)
+    pass_us(app, 4 * SECOND)
+    consumer_beats(app, b"bert", "index")
+    assert look(app).unserved == ()
+    pass_us(app, 2 * SECOND)
+    found = look(app)
+    assert found.unserved == ("mail",)
+    assert [(each.consumer_id, each.live) for each in found.consumers] == [(b"anna", False), (b"bert", True)]
+
+
+def test_counting_stops_at_its_limit(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "COUNTED_MAX", 5)
+    app.enqueue_many((app.tenant("shop", f"user {number}"), new_item("mail")) for number in range(30))
+    found = look(app)
+    assert (found.pointers, found.vested, found.depth) == (5, 5, {"mail": 30})
