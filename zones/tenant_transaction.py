@@ -7,8 +7,7 @@ tenant; enqueued items draw ids that survive a retry. Whoever knows the rules ta
 from collections.abc import Iterator
 from typing import Any
 
-import fdb.tuple
-
+from zones import tuples
 from zones.attempt import Attempt
 from zones.errors import BadArgument
 from zones.items import Enqueued, NewItem, new_item
@@ -63,7 +62,9 @@ class TenantTransaction:
         self.raw.clear_range(range_begin(packed), range_end(packed))
 
     def add(self, key: Key, amount: int) -> None:
-        """Add `amount` to an 8-byte little-endian signed counter; concurrent adds do not conflict."""
+        """Add `amount`, a 64-bit number, to an 8-byte little-endian signed counter; adds do not conflict."""
+        if not isinstance(amount, int) or not -(2**63) <= amount < 2**63:
+            raise BadArgument(argument="amount", value=amount, allowed="a whole number of 64 bits")
         self.raw.add(self._pack(key), amount.to_bytes(8, "little", signed=True))
 
     def get_range(
@@ -73,7 +74,7 @@ class TenantTransaction:
         reader = self.raw.snapshot if snapshot else self.raw
         packed = self._pack_prefix(prefix)
         for row in reader.get_range(range_begin(packed), range_end(packed), limit=limit, reverse=reverse):
-            yield fdb.tuple.unpack(row.key, len(self._data)), row.value
+            yield tuples.unpack(row.key, len(self._data)), row.value
 
     def enqueue(
         self,
@@ -120,7 +121,7 @@ class TenantTransaction:
         if not isinstance(key, tuple):
             raise BadArgument(argument="key", value=key, allowed='a tuple, such as ("order",)')
         try:
-            packed: bytes = self._data + fdb.tuple.pack(key)
+            packed: bytes = self._data + tuples.pack(key)
         except ValueError as error:
             raise BadArgument(argument="key", value=key, allowed="a tuple of data", reason=str(error)) from None
         return packed
