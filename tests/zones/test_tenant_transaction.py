@@ -17,12 +17,20 @@ from zones.engines.errors import NOT_COMMITTED
 from zones.errors import BadArgument, PayloadNotData
 from zones.items import Enqueued, EnqueueStatus, new_item, unpack_payload
 from zones.layout import Tenant, item_id_of
-from zones.tenant_transaction import TenantTransaction
+from zones.tenant_transaction import Key, TenantTransaction
 
 
 def transact(world: World, body: Callable[[TenantTransaction], Any], tenant: Tenant = ALICE, **how: Any) -> Any:
     """Run a user's function as an application does."""
     return world.shard.transact(lambda attempt: body(TenantTransaction(world.shard, tenant, attempt, **how)))
+
+
+def set_all(world: World, pairs: dict[Key, bytes], tenant: Tenant = ALICE) -> None:
+    def body(tr: TenantTransaction) -> None:
+        for key, value in pairs.items():
+            tr.set(key, value)
+
+    transact(world, body, tenant)
 
 
 def rows(world: World, prefix: tuple[Any, ...] = (), tenant: Tenant = ALICE, **how: Any) -> list[Any]:
@@ -44,15 +52,15 @@ def test_keys_are_tuples_below_the_tenants_prefix_as_any_tool_packs_them(world: 
 
 
 def test_a_range_comes_in_the_order_of_its_tuples(world: World) -> None:
-    keys = [("order", 1), ("order", 2, "line"), ("order", 300), ("orders",), (b"order", 1), (1.5,), (-7,)]
-    transact(world, lambda tr: [tr.set(key, str(key).encode()) for key in keys])
+    keys: list[Key] = [("order", 1), ("order", 2, "line"), ("order", 300), ("orders",), (b"order", 1), (1.5,), (-7,)]
+    set_all(world, {key: str(key).encode() for key in keys})
     assert [key for key, _ in rows(world)] == [(b"order", 1), *keys[:4], (-7,), (1.5,)]
     assert rows(world, ("order",)) == [(key, str(key).encode()) for key in keys[:3]]
     assert [key for key, _ in rows(world, ("order",), reverse=True, limit=2)] == [("order", 300), ("order", 2, "line")]
 
 
 def test_clearing_a_prefix_spares_its_neighbours(world: World) -> None:
-    transact(world, lambda tr: [tr.set(key, b"") for key in [("a",), ("a", 1), ("a", 2, 3), ("b", 1)]])
+    set_all(world, dict.fromkeys([("a",), ("a", 1), ("a", 2, 3), ("b", 1)], b""))
     transact(world, lambda tr: tr.clear_prefix(("a",)))
     assert [key for key, _ in rows(world)] == [("a",), ("b", 1)]
     transact(world, lambda tr: tr.clear(("a",)))
@@ -118,9 +126,10 @@ def test_no_key_reaches_another_tenants_data(world: World) -> None:
     transact(world, lambda tr: tr.set(("secret",), b"bob's"), BOB)
     theirs = world.zone_of(BOB).place.keys.tenant.data
     mine = world.zone.place.keys.tenant.data
-    for key in [("..", "bob"), (theirs[len(mine) :],), (theirs,), (None,), (b"\xff" * 40,)]:
-        assert transact(world, lambda tr, key=key: tr.get(key)) is None
-        transact(world, lambda tr, key=key: tr.set(key, b"mine"))
+    keys: list[Key] = [("..", "bob"), (theirs[len(mine) :],), (theirs,), (None,), (b"\xff" * 40,)]
+    for key in keys:
+        assert rows(world, key) == []
+        set_all(world, {key: b"mine"})
     assert rows(world, tenant=BOB) == [(("secret",), b"bob's")]
     assert all(key.startswith(mine) for key, value in world.stored(b"", b"\xff") if value == b"mine")
 

@@ -115,7 +115,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
 
     def dequeue_in_model(self, items_max: int, left: dict[str, int]) -> list[tuple[bytes, bool]]:
         """Choose candidates by room first, then take, bury or leave each: as many as were candidates, or fewer."""
-        candidates = []
+        candidates: list[bytes] = []
         for item_id in self.vested():
             kind = self.items[item_id].kind
             if len(candidates) < items_max and left.get(kind, 0) > 0:
