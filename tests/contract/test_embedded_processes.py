@@ -121,6 +121,33 @@ def test_a_watch_notices_another_process(url: str, db: Database) -> None:
         other.hear()
 
 
+def answer(db: Database, rounds: int) -> None:
+    """Wait until the first key has the round's number, and write it into the second."""
+    for round_ in range(rounds):
+        wait_for(db, 1, round_)
+        put(db, 2, str(round_).encode())
+
+
+def wait_for(db: Database, number: int, round_: int) -> None:
+    while True:
+        tr = db.create_transaction()
+        watch = tr.watch(key(number))
+        if tr.get(key(number)).value == str(round_).encode():
+            return
+        tr.commit().wait()
+        watch.wait()
+
+
+def test_watches_of_two_processes_answer_each_other_and_miss_nothing(url: str, db: Database) -> None:
+    rounds = 100
+    with Neighbour(url) as other:
+        other.tell(answer, rounds)
+        for round_ in range(rounds):
+            put(db, 1, str(round_).encode())
+            wait_for(db, 2, round_)
+        other.hear()
+
+
 def acknowledge(db: Database) -> None:
     """Commit one key after the other, for ever, and say so of each."""
     number = 0

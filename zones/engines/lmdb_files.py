@@ -162,8 +162,13 @@ class LmdbFiles:
         return self._begin(lambda env: env.begin(self.data, write=True))
 
     def last_transaction(self) -> int:
-        """Return the number of the last committed write transaction of all processes."""
-        return self._begin(lambda env: int(env.info()["last_txnid"]))
+        """Return the number of the last write transaction, of all processes, that a read begun now would see."""
+        # Not from `info()`: that looks at the root on disk, which is new a moment before readers see it. Whoever
+        # noticed the change there, and then read what was before it, would not look again.
+        txn = self.begin_read()
+        number = int(txn.id())
+        txn.abort()
+        return number
 
     def grow(self) -> None:
         """Double the map after it was found full. Ends this process's transactions."""
