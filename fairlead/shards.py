@@ -102,7 +102,8 @@ class Shards(Mapping[str, Shard]):
         """
         if not self.urls:
             raise NoShards
-        return self[home(tenant, list(self.urls))]
+        names = list(self.urls)
+        return self[names[0] if len(names) == 1 else home(tenant, names)]
 
     def errors(self) -> set[type[Exception]]:
         """Return the classes that the stores opened so far raise."""

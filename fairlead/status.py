@@ -17,7 +17,7 @@ from zones.pointers import PointerRef, place_of, scan
 from zones.presence import Present
 from zones.records import PointerRecord, decode
 from zones.shard import Shard
-from zones.steps import in_step
+from zones.steps import alone, in_step
 from zones.vesting import WANT_ALL, read_first_of_each_priority
 
 COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
@@ -106,8 +106,12 @@ def _count(tr: Any, ranges: list[tuple[bytes, bytes]]) -> int:
 
 
 def _count_vested(tr: Any, layout: Layout, now_us: int) -> int:
-    scans = in_step([scan(tr, part, now_us=now_us, ids_max=COUNTED_MAX) for part in layout.parts])
-    return min(COUNTED_MAX, sum(len(refs) for refs, _ in scans))
+    count = 0
+    for part in layout.parts:
+        if count < COUNTED_MAX:
+            refs, _ = alone(scan(tr, part, now_us=now_us, ids_max=COUNTED_MAX - count))
+            count += len(refs)
+    return count
 
 
 def _oldest_us(tr: Any, layout: Layout, now_us: int) -> int | None:
