@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from fairlead import fleet
 from fairlead.app import App
-from fairlead.cli.output import example, json_option, show
+from fairlead.cli.output import example, json_option, show, wants_json
 from fairlead.cli.target import Target, config_option, settings_option, target_options
 from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
@@ -43,7 +43,8 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
     logging.basicConfig(
         level=app.config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    with _stop_signal() as stop:
+    # What handlers print goes to standard output, unless that is to hold one JSON object.
+    with _stop_signal() as stop, redirect_stdout(sys.stderr if wants_json() else sys.stdout):
         running = fleet.start(app, reference, host=host, address=address)
         click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
         _watch(running, stop)

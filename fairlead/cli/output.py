@@ -43,9 +43,14 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def wants_json() -> bool:
+    """Say whether `--json` was given to the command that runs."""
+    return bool(click.get_current_context().meta.get(JSON))
+
+
 def show(answer: Any, lines: Callable[[], Iterable[str | Table]]) -> None:
     """Print `answer` as JSON if that was asked for, and otherwise what `lines` yields."""
-    if click.get_current_context().meta.get(JSON):
+    if wants_json():
         click.echo(json.dumps(ready(answer), ensure_ascii=False))
         return
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)

@@ -26,6 +26,7 @@ app = fairlead.App("embedded:data")
 
 @app.handler("receipt", transactional=True)
 def receipt(job, tr):
+    print("sending", job.payload)
     tr.set(("sent", job.payload), b"")
 
 
