@@ -1,1 +1,25 @@
-"""Who finds the work and runs it: scanner, manager, worker, coordinator."""
+"""Who finds the work and runs it (QuiCK section 6, Algorithms 1 to 3).
+
+    Scanner  --pointers-->  Manager  --leased items-->  Worker
+    peeks a shard's         leases pointers, dequeues,  runs handlers, extends leases,
+    top-level queue         requeues or deletes them    completes or requeues items
+       ^------ room flows back: a scanner scans only while some worker can take more
+
+Read in this order:
+    settings      the parameters, under the paper's names
+    handlers      what a user registers for a kind; retry: when it runs again
+    job           what a handler is given
+    messages      what the actors say to each other
+    host          the seam: time, randomness, locks, threads, calls
+    selection     which pointers to take; scanner: Algorithm 1
+    crew          what a manager knows of its workers; manager: Algorithm 2
+    holdings      what a worker holds; keeping, running, settlement; worker: Algorithm 3
+    coordinator   who may scan in order
+    housekeeping  signs of life, clocks, periodic items, once a second
+    submitted     handlers that came while the fleet ran
+    consumer      the actors put together in threads; thread_host: threads as a host
+    ray_host      the same in Ray; the only module that imports it
+
+May import: zones. Imported by: fairlead, simulation, bench. No actor's state is ever read to decide what is true: any of
+them may be killed at any instant, and what it held comes back when its leases lapse.
+"""
