@@ -23,13 +23,15 @@ Read in this order:
     testing          everything that is due, run in this process
     clock            the machine's time: nothing else in the product reads it
     cli/             the command `fairlead`
+    demo/            real work through the real system, for `fairlead demo`
 May import: actors, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the FoundationDB
 client. Everything a user needs is a name right here.
 """
 
 from actors.handlers import HandlerTwice, NotTransactional, PermanentError
-from actors.job import Job
+from actors.job import Job, NoStoreHere
 from actors.retry import Retry
+from actors.running import JobTimeout, TransactionalTooLong
 from actors.settings import BadSettings, ConsumerSettings
 from actors.submitted import HandlerNotPacked
 from fairlead.app import App, SubmissionsOff
@@ -89,8 +91,10 @@ __all__ = [
     "HandlerTooLarge",
     "HandlerTwice",
     "ItemGone",
+    "JobTimeout",
     "LeaseLost",
     "NoShards",
+    "NoStoreHere",
     "NotBuried",
     "NotFound",
     "NotTransactional",
@@ -101,6 +105,7 @@ __all__ = [
     "StoreMissing",
     "SubmissionsOff",
     "TenantMoved",
+    "TransactionalTooLong",
     "UnknownShard",
     "StoreError",
     "StoreUnavailable",
