@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from actors.retry import Retry
@@ -112,12 +113,14 @@ def handler_of(
       NotTransactional: see there.
     """
     check_name("kind", kind)
-    if not callable(function) and not is_remote(function):
-        raise BadArgument(argument="handler", value=function, allowed="a function, an async function, or a Ray one")
-    if not 0 < timeout <= TIMEOUT_S_MAX:
+    _check_function(function, transactional=transactional and _form(function) is Form.PLAIN)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_S_MAX:
         raise BadArgument(argument="timeout", value=timeout, allowed=f"seconds, above 0, to {TIMEOUT_S_MAX:,.0f}")
-    if max_running is not None and (not isinstance(max_running, int) or max_running < 1):
+    if retry is not None and not isinstance(retry, Retry):
+        raise BadArgument(argument="retry", value=retry, allowed="a Retry, such as Retry(attempts=5), or None")
+    if max_running is not None and (type(max_running) is not int or max_running < 1):
         raise BadArgument(argument="max_running", value=max_running, allowed="a whole number, 1 or more, or None")
+    _check_permanent(permanent)
     form = _form(function)
     if transactional and form is not Form.PLAIN:
         raise NotTransactional(kind=kind, handler=describe(function), form=form.value)
@@ -131,6 +134,37 @@ def handler_of(
         permanent=(PermanentError, *permanent),
         drop=drop,
     )
+
+
+def _check_function(function: Any, *, transactional: bool) -> None:
+    """Refuse what would fail, or do nothing, at every attempt."""
+    takes = "a Job and a TenantTransaction" if transactional else "a Job"
+    allowed = f"a function, an async function or a Ray one, of {takes}"
+    if is_remote(function):
+        return
+    if not callable(function):
+        raise BadArgument(argument="handler", value=function, allowed=allowed)
+    call = _call_of(function)
+    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        # Calling one runs nothing of it: its items would be completed, and nobody would notice.
+        raise BadArgument(argument="handler", value=describe(function), allowed=f"{allowed}; it must not `yield`")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some that are written in C do not tell
+        return
+    try:
+        signature.bind(*(["job", "tr"] if transactional else ["job"]))
+    except TypeError:
+        raise BadArgument(argument="handler", value=f"{describe(function)}{signature}", allowed=allowed) from None
+
+
+def _check_permanent(permanent: Any) -> None:
+    allowed = "a tuple of exception classes, such as (KeyError,)"
+    if not isinstance(permanent, tuple | list):
+        raise BadArgument(argument="permanent", value=permanent, allowed=allowed)
+    for kind in permanent:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise BadArgument(argument="permanent", value=kind, allowed=allowed)
 
 
 def is_remote(function: Any) -> bool:
@@ -147,7 +181,13 @@ def describe(function: Any) -> str:
 def _form(function: Any) -> Form:
     if is_remote(function):
         return Form.REMOTE
-    call = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_call_of(function)):
         return Form.ASYNC
     return Form.PLAIN
+
+
+def _call_of(function: Any) -> Any:
+    """Return what runs when `function` is called: an object's `__call__`."""
+    if inspect.isroutine(function) or isinstance(function, type | partial):
+        return function
+    return getattr(function, "__call__", function)  # noqa: B004

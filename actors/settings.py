@@ -78,7 +78,10 @@ class ConsumerSettings:
         for field in fields(self):
             low, high = _RANGES[field.name]
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            numbers = (int, float) if field.name == "selection_frac" else (int,)
+            if isinstance(value, bool) or not isinstance(value, numbers):
+                raise BadArgument(argument=field.name, value=value, allowed=f"a whole number, {low} to {high}")
+            if not low <= value <= high:
                 raise BadArgument(argument=field.name, value=value, allowed=f"{low} to {high}")
         if self.managers > self.workers:
             raise BadSettings(managers=self.managers, workers=self.workers, remedy="each manager needs a worker")

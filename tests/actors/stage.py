@@ -1,0 +1,324 @@
+"""A stage for one actor: virtual time, one shard in memory, tasks that take turns, and other actors played by the test.
+
+Whatever waits here waits on the world's time, so a story of minutes takes milliseconds and goes the same way twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from actors.handlers import Handler, Registry, handler_of
+from actors.holdings import Held
+from actors.messages import ItemRef, Report
+from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers
+from actors.worker import Worker
+from simulation.host import NodeClock, SimulatedHost
+from simulation.world import World
+from tests.zones.faults import FaultyDatabase
+from zones import engines
+from zones.attempt import Attempt
+from zones.buried import BuriedItem
+from zones.buried import listing as buried_items
+from zones.dequeue import UNLIMITED, Room
+from zones.engines import Database
+from zones.engines.errors import StoreUnavailable
+from zones.items import new_item
+from zones.layout import DEFAULT_ZONE, Tenant, item_id_of
+from zones.pointers import PointerRef, scan
+from zones.records import ItemRecord, PointerRecord, decode, encode
+from zones.settings import ZoneSettings
+from zones.shard import Shard, open_shard
+from zones.steps import in_step
+
+T = TypeVar("T")
+
+MS = 1_000
+SECOND = 1_000_000
+ALICE = Tenant("shop", "alice")
+BOB = Tenant("shop", "bob")
+LEASE_MS = 10_000
+
+
+class Store(FaultyDatabase):
+    """A database that can refuse: commits while `full`, everything while `away`; `faults` meet single commits."""
+
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self.full = False
+        self.away = False
+        self.commits = 0
+
+    def create_transaction(self) -> Any:
+        if self.away:
+            raise StoreUnavailable("the disk is gone", remedy="Bring it back.")
+        return super().create_transaction()
+
+    def commit(self, tr: Any) -> None:
+        if self.full or self.away:
+            raise StoreUnavailable("the disk is full", remedy="Make room.")
+        self.commits += 1
+        super().commit(tr)
+
+
+class Call(NamedTuple):
+    """A call that an actor made, for the test to answer."""
+
+    host: SimulatedHost
+    method: str
+    args: tuple[Any, ...]
+    done: Callable[[Any, Exception | None], None]
+
+    def answer(self, result: Any = None, error: Exception | None = None) -> None:
+        """Let the answer arrive, on a task of its own."""
+        self.host.spawn("answer", lambda: self.done(result, error))
+
+
+class Played:
+    """Another actor, played by the test: calls wait in `calls` until they are answered; `reply` answers at once."""
+
+    def __init__(self, host: SimulatedHost, reply: Callable[[str, tuple[Any, ...]], Any] | None = None) -> None:
+        self.calls: list[Call] = []
+        self._host = host
+        self._reply = reply
+
+    def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
+        """See `actors.host.Remote`."""
+        call = Call(self._host, method, args, done)
+        self.calls.append(call)
+        if self._reply is not None:
+            answer = self._reply(method, args)
+            if isinstance(answer, Exception):
+                call.answer(error=answer)
+            elif answer is not None:
+                call.answer(answer)
+
+    def taken(self) -> list[Call]:
+        """Return the calls that came since this was asked last."""
+        calls, self.calls = self.calls, []
+        return calls
+
+    def named(self, method: str) -> list[Call]:
+        """Return the calls of a method."""
+        return [call for call in self.calls if call.method == method]
+
+
+class NoRunners:
+    """Where coroutines and Ray tasks would run. A stage has neither; what they do is told in test_thread_host."""
+
+    def run_coroutine(self, function: Any, held: Held) -> None:
+        raise AssertionError(f"{function} needs an event loop")
+
+    def run_remote(self, function: Any, held: Held) -> None:
+        raise AssertionError(f"{function} needs Ray")
+
+
+class Stage:
+    """One shard, one host, and what the test does with them."""
+
+    def __init__(self, *, zones: ZoneSettings | None = None, seed: int = 1) -> None:
+        self.world = World(seed)
+        self.clock = NodeClock(self.world, 0)
+        self.recycled: list[str] = []
+        self.host = SimulatedHost(self.world, "actor#1", self.clock, Random(1), end=self.recycled.append)
+        self.random = Random(2)
+        self.store, self.shard = self.open_shard("main", zones)
+        self.shards = {"main": self.shard}
+
+    def open_shard(self, name: str, zones: ZoneSettings | None = None) -> tuple[Store, Shard]:
+        """Open an empty shard."""
+        store = Store(engines.open("memory:", clock=self.clock, random=Random(3)))
+        shard = open_shard(name, store, clock=self.clock, random=self.random, settings=zones, part_count=2)
+        return store, shard
+
+    # --- Time and tasks ---
+
+    @property
+    def now_us(self) -> int:
+        return self.clock.now_us()
+
+    def pass_ms(self, duration_ms: float) -> None:
+        """Let everybody take turns for a while."""
+        self.world.run_until(self.world.now_us() + round(duration_ms * MS))
+
+    def begin(self, function: Callable[[], T]) -> Outcome[T]:
+        """Run `function` as a task of the actor; what it returns is in the outcome, once it has."""
+        outcome: Outcome[T] = Outcome()
+
+        def body() -> None:
+            try:
+                outcome.results.append(function())
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                outcome.error = error
+            outcome.over_us = self.world.now_us()
+
+        self.host.spawn("test", body)
+        return outcome
+
+    def do(self, function: Callable[[], T], *, within_ms: int = 120_000) -> T:
+        """Run `function` as a task of the actor to its end; return what it returns, or raise what it raises."""
+        outcome = self.begin(function)
+        until_us = self.world.now_us() + within_ms * MS
+        while outcome.over_us is None and self.world.now_us() < until_us:
+            self.pass_ms(1)
+        assert outcome.over_us is not None, f"not done within {within_ms} ms"
+        return outcome.result
+
+    def wait_for(self, condition: Callable[[], object], *, within_ms: int = 120_000) -> None:
+        """Let everybody take turns until `condition` holds."""
+        until_us = self.world.now_us() + within_ms * MS
+        while not condition():
+            assert self.world.now_us() < until_us, f"not so within {within_ms} ms"
+            self.pass_ms(1)
+
+    # --- Items ---
+
+    def enqueue(self, kind: str, payload: Any = None, *, tenant: Tenant = ALICE, shard: Shard | None = None,
+                **how: Any) -> bytes:  # fmt: skip
+        """Enqueue one item; return its id."""
+        item = new_item(kind, payload, **how)
+
+        def body(attempt: Attempt) -> bytes:
+            item_id = attempt.new_id() if item.given_id is None else item_id_of(item.given_id)
+            (shard or self.shard).zone(tenant).enqueue(attempt.tr, item, item_id=item_id, now_us=attempt.now_us)
+            return item_id
+
+        return (shard or self.shard).transact(body)
+
+    def lease(
+        self, kinds: Iterable[str], *, tenant: Tenant = ALICE, items_max: int = 1_000, shard: Shard | None = None
+    ) -> list[ItemRef]:
+        """Lease what a tenant has that is due, as a manager would, and return what a worker is sent."""
+        at = shard or self.shard
+        room = Room(items_max, dict.fromkeys(kinds, UNLIMITED))
+
+        def body(attempt: Attempt) -> list[ItemRef]:
+            items = at.zone(tenant).dequeue(
+                attempt.tr, room=room, lease_id=attempt.new_id(), lease_us=LEASE_MS * MS, now_us=attempt.now_us
+            )
+            return [
+                ItemRef(at.name, tenant, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.alone)
+                for item in items
+            ]
+
+        return at.transact(body)
+
+    def record(self, item_id: bytes, *, tenant: Tenant = ALICE, shard: Shard | None = None) -> ItemRecord | None:
+        """Return the stored record of an item."""
+        at = shard or self.shard
+        value = at.transact(lambda attempt: attempt.tr.get(at.zone(tenant).place.keys.item(item_id)).value)
+        return None if value is None else decode(ItemRecord, value)
+
+    def change(self, item_id: bytes, **fields: Any) -> None:
+        """Change fields of an item's record behind everybody's back; none of them is in an index."""
+
+        def body(attempt: Attempt) -> None:
+            key = self.shard.zone(ALICE).place.keys.item(item_id)
+            record = decode(ItemRecord, attempt.tr.get(key).value)
+            assert record is not None
+            for name, value in fields.items():
+                setattr(record, name, value)
+            attempt.tr.set(key, encode(record))
+
+        self.shard.transact(body)
+
+    def steal(self, item_id: bytes, *, tenant: Tenant = ALICE) -> bytes:
+        """Lease an item for somebody else, although it is leased, as after a lapse."""
+
+        def body(attempt: Attempt) -> bytes:
+            zone = self.shard.zone(tenant)
+            value = attempt.tr.get(zone.place.keys.item(item_id)).value
+            record = decode(ItemRecord, value)
+            assert record is not None
+            zone.requeue(attempt.tr, item_id, record.lease_id, delay_us=0, now_us=attempt.now_us)
+            lease_id = attempt.new_id()
+            zone.obtain_lease(attempt.tr, item_id, lease_id=lease_id, lease_us=LEASE_MS * MS, now_us=attempt.now_us)
+            return lease_id
+
+        return self.shard.transact(body)
+
+    def count(self, tenant: Tenant = ALICE, shard: Shard | None = None) -> dict[str, int]:
+        """Return how many items a tenant has, by kind."""
+        at = shard or self.shard
+        return at.transact(lambda attempt: at.zone(tenant).count(attempt.tr))
+
+    def buried(self) -> list[BuriedItem]:
+        """Return the shard's buried items."""
+        return self.shard.transact(lambda attempt: list(buried_items(attempt.tr, self.shard.layout, items_max=1_000)))
+
+    # --- Pointers ---
+
+    def pointers(self) -> list[PointerRef]:
+        """Return the pointers that have vested."""
+
+        def body(attempt: Attempt) -> list[PointerRef]:
+            parts = self.shard.layout.parts
+            found = in_step([scan(attempt.tr, part, now_us=attempt.now_us, ids_max=1_000) for part in parts])
+            return [ref for refs, _ in found for ref in refs]
+
+        return self.shard.transact(body)
+
+    def pointer(self, tenant: Tenant = ALICE) -> PointerRecord | None:
+        """Return a tenant's pointer."""
+        place = self.shard.zone(tenant).place
+        value = self.shard.transact(lambda attempt: attempt.tr.get(place.part.item(place.pointer_id)).value)
+        return None if value is None else decode(PointerRecord, value)
+
+    # --- Workers ---
+
+    def worker(self, handlers: Iterable[Handler], *, shards: dict[str, Shard] | None = None, **settings: Any) -> Worker:
+        """Start a worker."""
+        registry = Registry()
+        for handler in handlers:
+            registry.add(handler)
+        submitted = SubmittedHandlers(registry, key=b"", allow=True)
+        chosen = ConsumerSettings(**{"managers": 1, "workers": 1, "slots": 2, **settings})
+        worker = Worker(self.host, shards or self.shards, submitted, chosen, NoRunners())
+        worker.start()
+        return worker
+
+    def place(self, worker: Worker, refs: Sequence[ItemRef]) -> Report:
+        """Send items to a worker, and return its report."""
+        return self.do(lambda: worker.place(refs))
+
+    def settled(self, worker: Worker, *, within_ms: int = 120_000) -> dict[str, int]:
+        """Wait until a worker holds nothing; return its counts."""
+        self.wait_for(lambda: self.do(worker.counts)["held"] == 0, within_ms=within_ms)
+        return self.do(worker.counts)
+
+    def handler(self, kind: str, function: Callable[..., Any], **options: Any) -> Handler:
+        """Return a handler; see `handler_of`."""
+        return handler_of(kind, function, **options)
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """For handlers: take so long."""
+        self.clock.sleep_us(round(duration_ms * MS))
+
+
+class Outcome(Generic[T]):
+    """How a task of a test went. `over_us`: when it ended, None: not yet."""
+
+    def __init__(self) -> None:
+        self.results: list[T] = []
+        self.error: Exception | None = None
+        self.over_us: int | None = None
+
+    @property
+    def result(self) -> T:
+        """What it returned; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.results[0]
+
+
+def report(*, capacity: int = 10, held: int = 0, progress: int = 0, life: bytes = b"first life",
+           kinds: dict[str, int] | None = None) -> Report:  # fmt: skip
+    """Return a worker's report."""
+    return Report(life, capacity, held, progress, kinds or {})
+
+
+def item_ref(number: int, *, kind: str = "mail", alone: bool = False, tenant: Tenant = ALICE) -> ItemRef:
+    """Return a reference to an item that exists in the test's imagination."""
+    return ItemRef("main", tenant, DEFAULT_ZONE, number.to_bytes(16, "big"), bytes(16), kind, alone)
