@@ -37,6 +37,6 @@ class Coordinator:
             self._grants.pop(shard_id, None)
             return False
         if grant is not None and not handed_over:
-            return True  # until it runs out; then whoever asks first
+            return False  # what was granted before stands until it runs out; then whoever asks first has it
         self._grants[shard_id] = _Grant(consumer, now_us + lease_us)
         return True
