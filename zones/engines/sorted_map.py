@@ -67,7 +67,8 @@ def remove(root: Root, key: bytes) -> Root:
 
 
 def remove_range(root: Root, begin: bytes, end: bytes) -> Root:
-    """Return the map without the keys of [begin, end)."""
+    """Return the map without the keys of [begin, end), begin <= end."""
+    assert begin <= end
     node = _remove(root, begin, end)
     while type(node) is _Branch and len(node.children) == 1:
         node = node.children[0]

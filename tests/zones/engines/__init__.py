@@ -1,0 +1,1 @@
+"""Unit tests of the parts that the engines are made of."""

@@ -1,0 +1,52 @@
+"""Where a path is mounted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zones.engines import StoreUnavailable, filesystems
+from zones.engines.filesystems import filesystem_type, network_filesystem
+from zones.engines.lmdb_files import LmdbFiles
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+23 22 0:20 / /home rw,relatime - nfs4 server:/home rw,vers=4.2
+24 23 0:21 / /home/local rw - xfs /dev/sdb1 rw
+25 22 0:22 / /with\\040space rw,relatime - fuse.sshfs me@there:/ rw
+26 22 0:23 / /twice rw - ext4 /dev/sdc1 rw
+27 22 0:24 / /twice rw - cifs //server/share rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/lib", "ext4"),
+        ("/home/me/data", "nfs4"),
+        ("/home/local/data", "xfs"),
+        ("/homework", "ext4"),
+        ("/with space/data", "fuse.sshfs"),
+        ("/twice/data", "cifs"),
+    ],
+)
+def test_the_longest_and_latest_mount_decides(path: str, kind: str) -> None:
+    assert filesystem_type(MOUNTS, Path(path)) == kind
+
+
+def test_a_store_on_another_machines_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"1 0 0:20 / / rw - ext4 /dev/sda1 rw\n2 1 0:21 / {tmp_path} rw - nfs4 server:/ rw\n")
+    monkeypatch.setattr(filesystems, "_MOUNTS", mounts)
+    with pytest.raises(StoreUnavailable) as caught:
+        LmdbFiles(tmp_path / "store", first_version=1)
+    assert caught.value.reason == "the path is on another machine's disk"
+    assert caught.value.fields["filesystem"] == "nfs4"
+    assert "FoundationDB" in caught.value.remedy
+    assert not (tmp_path / "store").exists()
+
+
+def test_where_nobody_can_tell_the_store_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystems, "_MOUNTS", tmp_path / "missing")
+    assert network_filesystem(tmp_path) is None
