@@ -45,6 +45,7 @@ from zones.engines import StoreError, StoreUnavailable
 from zones.errors import (
     BadArgument,
     ItemGone,
+    ItemUnreadable,
     LeaseLost,
     NotVested,
     PayloadNotData,
@@ -91,6 +92,7 @@ __all__ = [
     "HandlerTooLarge",
     "HandlerTwice",
     "ItemGone",
+    "ItemUnreadable",
     "JobTimeout",
     "LeaseLost",
     "NoShards",

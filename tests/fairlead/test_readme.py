@@ -1,0 +1,92 @@
+"""What the README prints works as it is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fairlead import config
+from fairlead.cli import main
+from fairlead.loading import load_app, load_attribute
+from fairlead.testing import drain
+from tests.fairlead.shell import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON, TOML = (re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) for language in ("python", "toml"))
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def shop(empty_directory: Path) -> Path:
+    """The first sample, under the name that it says, exactly as printed."""
+    assert PYTHON[0].startswith("# shop.py\n")
+    assert len(PYTHON[0].splitlines()) <= 20
+    (empty_directory / "shop.py").write_text(PYTHON[0], encoding="utf-8")
+    return empty_directory
+
+
+def test_the_first_sample_runs_as_printed(shop: Path) -> None:
+    """An order is placed from one process, and the command that stands below the sample runs its receipt in others."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = re.search(r"^fairlead run shop:app", README, re.MULTILINE)
+    assert command is not None
+    place = [sys.executable, "-c", "import shop; shop.place_order('alice', 7)"]
+    subprocess.run(place, env={**env, "PYTHONPATH": f"{ROOT}:{shop}"}, check=True, timeout=PATIENCE_S)
+    typed = [sys.executable, "-m", *shlex.split(command[0])]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(typed, cwd=shop, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        try:
+            printed = next(line for line in process.stdout if "alice" in line)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert printed.rstrip().endswith("Tenant(app='shop', user='alice') 7")
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_the_first_sample_can_be_tested_as_the_readme_says(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = load_app("shop:app")
+    load_attribute("shop:place_order")("alice", 7)
+    assert app.tenant("shop", "alice").transact(lambda tr: tr.get(("order", 7))) == b"paid"
+    assert drain(app).completed == {"receipt": 1}
+    assert capsys.readouterr().out == "Tenant(app='shop', user='alice') 7\n"
+    app.close()
+    del sys.modules["shop"]
+
+
+def test_the_further_samples_are_applications(empty_directory: Path) -> None:
+    for number, sample in enumerate(PYTHON[1:]):
+        (empty_directory / f"fl_sample{number}.py").write_text(sample, encoding="utf-8")
+        assert list(load_app(f"fl_sample{number}:app").registry)
+
+
+def test_the_handlers_of_the_second_sample_do_what_their_comments_say(empty_directory: Path) -> None:
+    (empty_directory / "fl_more.py").write_text(PYTHON[1], encoding="utf-8")
+    app = load_app("fl_more:app")
+    alice = app.tenant("shop", "alice")
+    alice.enqueue("count")
+    assert drain(app).completed == {"count": 1}
+    assert alice.transact(lambda tr: tr.get(("orders",))) == (1).to_bytes(8, "little")
+    assert alice.count() == {"thank": 1}
+    app.close()
+
+
+@pytest.mark.usefixtures("empty_directory")
+def test_the_configuration_that_is_shown_is_valid() -> None:
+    assert config.load(tomllib.loads(TOML[0]), environ={}).consumer.slots == 32
+
+
+def test_every_command_that_the_readme_lists_exists_and_none_is_left_out() -> None:
+    table = README.partition("## The command line")[2].partition("Settings come")[0]
+    listed = {
+        word for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)", cell)
+    }
+    assert listed == set(main.commands)
