@@ -1,0 +1,47 @@
+"""One tenant floods the queue, fifty others add an item each per second: who waits, and who uses the slots.
+
+    python -m bench.fairness [--json] [--quick]
+
+See `bench.light_tenants` for the load. On the embedded engine, with the threads host and the Ray host.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from bench import clusters, light_tenants, loads
+from bench.fleets import running
+from bench.machine import describe, scratch
+from bench.report import options, plain, say, show
+
+FULL_S = 30.0
+QUICK_S = 8.0
+
+
+def measure(directory: Path, seconds: float) -> dict[str, Any]:
+    """Return who got what, by host."""
+    machine = describe(directory)
+    with clusters.cluster() as address:
+        shares = {host: _shares(directory / host, seconds, host, address) for host in ("threads", "ray")}
+    return {**shares, "machine": machine}
+
+
+def _shares(store: Path, seconds: float, host: str, address: str) -> dict[str, Any]:
+    say(f"a flood beside {light_tenants.LIGHT_TENANTS} light tenants, {host}")
+    config = loads.config_of(store, **light_tenants.SETTINGS)
+    with running(config, host=host, address=address if host == "ray" else None) as fleet:
+        shares = light_tenants.flood(store, seconds)
+        counts = fleet.counts()
+    shown = ("scans", "pointers", "served", "missed_at_read", "missed_at_commit", "completed", "lost")
+    return {**plain(shares), "counts": {name: counts.get(name, 0) for name in shown}}
+
+
+def main() -> None:
+    """Measure and print."""
+    opts = options(__doc__)
+    with scratch() as directory:
+        result = measure(directory, QUICK_S if opts.quick else FULL_S)
+    show(result, opts, f"One heavy tenant, {light_tenants.LIGHT_TENANTS} light ones, {light_tenants.SLOTS} slots")
+
+
+if __name__ == "__main__":
+    main()

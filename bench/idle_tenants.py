@@ -1,0 +1,140 @@
+"""What tenants cost that have nothing to do now: 10, 10,000 and 1,000,000 of them, stored in one embedded shard.
+
+    python -m bench.idle_tenants [--json] [--quick]
+
+Every idle tenant has a key of its own data and an item that is due in 30 days, so each has a pointer in the top-level
+queue too: the hardest way to be idle. Per number of tenants:
+
+    scan_us          one scan that finds nothing: a choice among vested pointers, and when the next one vests (median)
+    cpu_percent      of one core, a fleet of threads with nothing to do
+    scans_per_s      how often that fleet scanned
+    start_p50_ms     from enqueue to start, for items of one busy tenant among them; and the 99th percentile
+"""
+
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from actors.selection import select
+from actors.settings import ConsumerSettings
+from bench import loads
+from bench.actor_cost import cpu_s
+from bench.fleets import running
+from bench.handlers import payload
+from bench.latency import await_starts
+from bench.loads import PAYLOAD, TENANT_APP, pace
+from bench.machine import describe, scratch
+from bench.report import options, percentile, say, show
+from fairlead import TenantTransaction, new_item
+from zones.attempt import Attempt
+from zones.layout import named_tenant
+from zones.pointers import earliest_vesting_us
+from zones.steps import in_step
+
+FULL_TENANTS = (10, 10_000, 1_000_000)
+QUICK_TENANTS = (10, 1_000, 10_000)
+TENANTS_PER_TRANSACTION = 500
+DUE_IN_MS = 30 * 24 * 3600 * 1000
+SCANS = 500
+SETTLE_S = 3.0
+STARTS_PER_S = 20
+
+
+def measure(directory: Path, tenant_counts: tuple[int, ...], *, idle_s: float, load_s: float) -> dict[str, Any]:
+    """Return the figures by number of tenants."""
+    figures: dict[str, Any] = {}
+    for count in tenant_counts:
+        say(f"storing {count:,} idle tenants")
+        store = directory / f"idle-{count}"
+        loads.alone(_store_idle, store, count)
+        say("measuring")
+        scan_us = loads.alone(_scan_us, store)
+        with running(loads.config_of(store), host="threads") as fleet:
+            cpu_percent, scans_per_s = _idle(fleet.pids()["consumer"], fleet.counts, idle_s)
+            sent = loads.alone(_send, store, load_s)
+            late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
+        figures[str(count)] = {
+            "scan_us": round(scan_us, 1),
+            "cpu_percent": round(cpu_percent, 2),
+            "scans_per_s": round(scans_per_s, 1),
+            "start_p50_ms": round(percentile(late_ms, 50), 2),
+            "start_p99_ms": round(percentile(late_ms, 99), 2),
+        }
+    return {**figures, "machine": describe(directory)}
+
+
+def _idle(pid: int, counts: Any, idle_s: float) -> tuple[float, float]:
+    """Return the CPU of an idle fleet, in percent of a core, and its scans per second."""
+    time.sleep(SETTLE_S)
+    cpu_before_s, scans_before = cpu_s(pid), counts().get("scans", 0)
+    time.sleep(idle_s)
+    return (cpu_s(pid) - cpu_before_s) / idle_s * 100, (counts().get("scans", 0) - scans_before) / idle_s
+
+
+def _store_idle(store: Path, count: int) -> None:
+    """Store tenants with a key and an item that is not due, many per transaction."""
+    shard = loads.opened(store).shards["main"]
+    item = new_item("noop", PAYLOAD, delay_ms=DUE_IN_MS)
+    for begin in range(0, count, TENANTS_PER_TRANSACTION):
+
+        def body(attempt: Attempt, begin: int = begin) -> None:
+            for number in range(begin, min(begin + TENANTS_PER_TRANSACTION, count)):
+                tenant = named_tenant(TENANT_APP, f"tenant-{number:07d}")
+                tr = TenantTransaction(shard, tenant, attempt)
+                tr.set(("name",), b"nobody")
+                tr.enqueue_item(item)
+
+        shard.transact(body)
+
+
+def _scan_us(store: Path) -> float:
+    """Return the median time of a scan that finds nothing, as a scanner makes it, in microseconds."""
+    shard = loads.opened(store).shards["main"]
+    settings, dice = ConsumerSettings(), random.Random(0)
+
+    def body(attempt: Attempt) -> int:
+        refs = select(
+            attempt.tr,
+            shard.layout,
+            in_order=False,
+            held=frozenset(),
+            settings=settings,
+            now_us=attempt.now_us,
+            random=dice,
+        )
+        in_step([earliest_vesting_us(attempt.tr, part) for part in shard.layout.parts])
+        return len(refs)
+
+    took_s = []
+    for _ in range(SCANS):
+        started_s = time.perf_counter()
+        found = shard.transact(body)
+        took_s.append(time.perf_counter() - started_s)
+        assert found == 0
+    return statistics.median(took_s) * 1e6
+
+
+def _send(store: Path, seconds: float) -> int:
+    tenant = loads.opened(store).tenant(TENANT_APP, "busy")
+    sent = 0
+    for _ in pace(STARTS_PER_S, seconds):
+        tenant.enqueue("note", payload())
+        sent += 1
+    return sent
+
+
+def main() -> None:
+    """Measure and print."""
+    opts = options(__doc__)
+    with scratch() as directory:
+        if opts.quick:
+            result = measure(directory, QUICK_TENANTS, idle_s=4, load_s=3)
+        else:
+            result = measure(directory, FULL_TENANTS, idle_s=20, load_s=15)
+    show(result, opts, "Idle tenants on the embedded engine, threads host")
+
+
+if __name__ == "__main__":
+    main()

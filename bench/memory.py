@@ -1,0 +1,97 @@
+"""What each Ray actor holds in memory with a long queue, and whether it grows with the items that pass through.
+
+    python -m bench.memory [--json] [--quick]
+
+100,000 no-op items are queued, then a fleet starts and drains them, and then as many again. Per actor:
+
+    above_empty_mb   the most that RssAnon was during the first 100,000, above an empty Ray actor of the same run
+    mapped_mb        resident pages of files at that time, the store's map among them, above the empty actor's
+    growth_mb        RssAnon after 200,000 items less RssAnon after the first 20,000
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import clusters, loads
+from bench.actor_cost import Memory, memory
+from bench.drain import DRAIN_S_MAX, NotDrained, depth
+from bench.enqueueing import fill
+from bench.fleets import running
+from bench.loads import tenants_of
+from bench.machine import describe, scratch
+from bench.report import options, say, show
+
+FULL_ITEMS = 100_000
+QUICK_ITEMS = 10_000
+EMPTY_ACTORS = 2
+LOOK_EVERY_S = 0.2
+
+Look = tuple[int, dict[str, Memory]]  # how many items were left, and what each actor held
+
+
+def measure(directory: Path, items: int) -> dict[str, Any]:
+    """Return megabytes by actor: during the first `items`, and the growth until twice as many are complete."""
+    store = directory / "store"
+    with clusters.cluster() as address, clusters.empty_actors(EMPTY_ACTORS) as empties:
+        say(f"queueing {items:,} items")
+        loads.alone(_fill, store, items)
+        with running(loads.config_of(store), host="ray", address=address) as fleet:
+            pids = fleet.pids()
+            say("draining them")
+            first = _drain(store, pids, items)
+            say("and as many again")
+            loads.alone(_fill, store, items)
+            second = _drain(store, pids, items)
+            empty = memory(max(empties, key=lambda pid: memory(pid).anon_mb))
+    return {
+        "items": items,
+        "empty": {"anon_mb": round(empty.anon_mb, 1), "mapped_mb": round(empty.mapped_mb, 1)},
+        **{role: _figures(role, items, first, second, empty) for role in pids},
+        "machine": describe(directory),
+    }
+
+
+def _figures(role: str, items: int, first: Sequence[Look], second: Sequence[Look], empty: Memory) -> dict[str, float]:
+    peak = max((looks[role] for _, looks in first), key=lambda look: look.anon_mb)
+    warm = next(looks[role] for left, looks in first if left <= items * 4 // 5)
+    last = second[-1][1][role]
+    return {
+        "above_empty_mb": round(peak.anon_mb - empty.anon_mb, 1),
+        "mapped_mb": round(max(looks[role].mapped_mb for _, looks in first) - empty.mapped_mb, 1),
+        "growth_mb": round(last.anon_mb - warm.anon_mb, 1),
+    }
+
+
+def _drain(store: Path, pids: dict[str, int], items: int) -> list[Look]:
+    """Look at the actors until the store is empty."""
+    app = loads.opened(store)
+    looks: list[Look] = []
+    until_s = time.monotonic() + DRAIN_S_MAX
+    try:
+        while time.monotonic() < until_s:
+            left = depth(app.shards["main"])
+            looks.append((left, {role: memory(pid) for role, pid in pids.items()}))
+            if not left:
+                return looks
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        app.close()
+    raise NotDrained(f"{left} of {items} items are left after {DRAIN_S_MAX:g} s")
+
+
+def _fill(store: Path, items: int) -> None:
+    fill(loads.opened(store), 0, items, tenants_of(items))
+
+
+def main() -> None:
+    """Measure and print."""
+    opts = options(__doc__)
+    with scratch() as directory:
+        result = measure(directory, QUICK_ITEMS if opts.quick else FULL_ITEMS)
+    show(result, opts, "Memory of a fleet of Ray actors, MB")
+
+
+if __name__ == "__main__":
+    main()
