@@ -207,7 +207,7 @@ def watched(registry: Registry, host: SimulatedHost, bench: Bench) -> Registry:
 def _watched(handler: Handler, host: SimulatedHost, bench: Bench) -> Any:
     def function(job: Job, *rest: Any) -> Any:
         item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
-        run = Run(item, job.lease_id, job.kind, host.name, host.clock.now_us(), may_drop=handler.drop)
+        run = Run(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
         bench.on_start(run)
         try:
             result = handler.function(job, *rest)

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from actors.settings import ConsumerSettings
-from simulation.faults import FAULTS
+from simulation.faults import FAULTS, HARMLESS_TO_LEASES
 from simulation.store import Latencies
 from zones.settings import ZoneSettings
 
@@ -32,8 +32,14 @@ class Plan:
     yield_frac: float = 0.0
     tells_changes: bool = True
     faults: tuple[str, ...] = ()
-    trouble_us: int = 10_000_000  # for how long faults happen, and items are enqueued
+    trouble_us: int = 4_000_000  # for how long faults happen, and items are enqueued
     drain_us_max: int = 120_000_000  # how long the work may take from then on
+
+    @property
+    def leases_may_run_out(self) -> bool:
+        """Whether something in this run explains that a lease is not kept: a fault, or clocks too far apart for it."""
+        lease_us = self.consumer.lease_ms * 1000
+        return not set(self.faults) <= HARMLESS_TO_LEASES or 2 * self.skew_us_max > lease_us // 3
 
 
 def draw_plan(random: Random, **chosen: Any) -> Plan:

@@ -12,7 +12,12 @@ from simulation.faults import FAULTS
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.leftovers import NothingIsLeftBehind
-from simulation.oracles.lives import ItemsAreEnqueuedOnce, ItemsRunBeforeTheyGo
+from simulation.oracles.lives import (
+    ItemsAreEnqueuedOnce,
+    ItemsRunBeforeTheyGo,
+    NothingLapsesWithoutCause,
+    OnlyTheTriedAreBuried,
+)
 from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
 from simulation.plan import Plan, draw_plan
@@ -147,7 +152,7 @@ class Simulation:
             pause_recheck_us=plan.consumer.pause_recheck_ms * 1000,
             known_kinds=frozenset(KINDS),
         )
-        return [
+        oracles: list[Oracle] = [
             IndexNamesEveryItem(world),
             CountsEqualItems(world, layouts),
             ItemsKeepTheirContent(world),
@@ -155,5 +160,9 @@ class Simulation:
             LeasesAreRespected(world, self.cluster.clock_of, self.cluster.is_consumer),
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),
+            OnlyTheTriedAreBuried(world),
             NothingIsLeftBehind(world),
         ]
+        if not plan.leases_may_run_out:
+            oracles.append(NothingLapsesWithoutCause(world))
+        return oracles

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from actors.messages import ItemRef
 from simulation.store import Commit
 from zones import keyspace
 from zones.keyspace import ROOT
@@ -55,13 +56,18 @@ class ItemName(NamedTuple):
         return f"{self.shard}/{self.tenant.app}/{self.tenant.user}/{self.zone}/{self.item_id.hex()}"
 
 
+def item_of(ref: ItemRef) -> ItemName:
+    """Return which item a message is about."""
+    return ItemName(ref.shard, ref.tenant, ref.zone, ref.item_id)
+
+
 class ItemChange(NamedTuple):
-    """What a commit did to one item. `buried`, `revived`: it moved into or out of the grave."""
+    """What a commit did to one item. `buried` is how it went into the grave; `revived`: it came out of it."""
 
     item: ItemName
     before: ItemRecord | None
     after: ItemRecord | None
-    buried: bool
+    buried: BuriedRecord | None
     revived: bool
 
 
@@ -95,7 +101,7 @@ class ShardShadow:
     def read(self, commit: Commit, now_us: int) -> Meaning:
         """Take a commit in, and say what it meant."""
         meaning = Meaning(commit, self)
-        graves: dict[tuple[ZoneName, bytes], bool] = {}
+        graves: dict[tuple[ZoneName, bytes], BuriedRecord | None] = {}
         changed: list[tuple[ZoneShadow, bytes, bytes | None, bytes | None]] = []
         for key, before, after in commit.changes:
             path = unpacked(key) if key.startswith(ROOT) else []
@@ -119,9 +125,10 @@ class ShardShadow:
             record = None if after is None else decode(ItemRecord, after)
             earlier = None if before is None else decode(ItemRecord, before)
             _put(zone.items, item_id, record)
-            moved = graves.get((zone.name, item_id))
+            grave = (zone.name, item_id)
             item = ItemName(self.name, *zone.name, item_id)
-            meaning.items.append(ItemChange(item, earlier, record, moved is True, moved is False))
+            revived = grave in graves and graves[grave] is None
+            meaning.items.append(ItemChange(item, earlier, record, graves.get(grave), revived))
         return meaning
 
     def items(self) -> Iterator[tuple[ItemName, ItemRecord]]:
@@ -143,7 +150,7 @@ class ShardShadow:
         path: list[Any],
         key: bytes,
         after: bytes | None,
-        graves: dict[tuple[ZoneName, bytes], bool],
+        graves: dict[tuple[ZoneName, bytes], BuriedRecord | None],
     ) -> None:
         number = path[0]
         if number == keyspace.VEST:
@@ -155,8 +162,8 @@ class ShardShadow:
         elif number == keyspace.COUNT:
             _put(zone.counts, path[1], None if after is None else _signed(after))
         elif number == keyspace.BURIED:
-            graves[zone.name, path[1]] = after is not None
-            _put(zone.buried, path[1], None if after is None else decode(BuriedRecord, after))
+            graves[zone.name, path[1]] = None if after is None else decode(BuriedRecord, after)
+            _put(zone.buried, path[1], graves[zone.name, path[1]])
         else:
             _put(self.others, key, after)
 

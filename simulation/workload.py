@@ -30,7 +30,7 @@ from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
 KINDS = {
-    "plain": 30, "flaky": 15, "effect": 20, "fenced": 10, "chain": 5, "limited": 10, "slow": 3, "broken": 3, "dropped": 4,
+    "plain": 27, "long": 3, "flaky": 15, "effect": 20, "fenced": 10, "chain": 5, "limited": 10, "slow": 3, "broken": 3, "dropped": 4,
 }  # fmt: skip
 EXACTLY_ONCE = frozenset({"effect", "fenced", "chain"})
 _SOON = Retry(attempts=None, backoff_ms=50, backoff_max_ms=1_000)
@@ -78,6 +78,7 @@ class Shop:
         registry = Registry()
         add = lambda kind, function, **how: registry.add(handler_of(kind, function, **how))  # noqa: E731
         add("plain", draws.plain)
+        add("long", draws.long)
         add("flaky", draws.flaky, retry=_SOON)
         add("effect", draws.effect, transactional=True, retry=_SOON)
         add("chain", draws.chain, transactional=True, retry=_SOON)
@@ -97,6 +98,9 @@ class _Draws:
 
     def plain(self, job: Job) -> None:
         self._work()
+
+    def long(self, job: Job) -> None:
+        self._host.clock.sleep_us(self._host.random.choice([1_000_000, 3_000_000]))
 
     def flaky(self, job: Job) -> None:
         self._work()
@@ -222,7 +226,7 @@ class EffectsHappenOnce(Oracle):
             for change in meaning.items
             if change.before is not None
             and change.after is None
-            and not change.buried
+            and change.buried is None
             and change.before.kind in EXACTLY_ONCE
         }
         if effects != gone:

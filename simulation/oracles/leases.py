@@ -5,7 +5,7 @@ from typing import Any
 
 from actors.messages import ItemRef
 from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemChange, ItemName, Meaning
+from simulation.shadow import ItemChange, ItemName, Meaning, item_of
 from simulation.world import World
 
 Holding = tuple[ItemName, bytes]  # under which lease
@@ -33,8 +33,7 @@ class LeasesAreRespected(Oracle):
         if method == "place":
             refs: Sequence[ItemRef] = args[0]
             for ref in refs:
-                item = ItemName(ref.shard, ref.tenant, ref.zone, ref.item_id)
-                self._holders[item, ref.lease_id] = target
+                self._holders[item_of(ref), ref.lease_id] = target
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""

@@ -1,9 +1,10 @@
 """An item's life: enqueued once, run at least once or cancelled, and gone only as it may go."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemChange, ItemName, Meaning, ShardShadow
+from simulation.shadow import ItemChange, ItemName, Meaning, ShardShadow, item_of
 from simulation.world import World
 
 
@@ -24,7 +25,7 @@ class ItemsRunBeforeTheyGo(Oracle):
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
         for change in meaning.items:
-            if change.after is None and self._is_consumer(meaning.commit.by) and not change.buried:
+            if change.after is None and self._is_consumer(meaning.commit.by) and change.buried is None:
                 self._check_removal(change, meaning)
 
     def at_end(self, shards: Sequence[ShardShadow]) -> None:
@@ -38,6 +39,66 @@ class ItemsRunBeforeTheyGo(Oracle):
         runs = self._runs.pop(change.item, [])
         if not any(run.actor == meaning.by and (run.returned or run.may_drop or not run.over) for run in runs):
             self.broken(f"{meaning.by} removes {change.item} without having run it")
+
+
+class OnlyTheTriedAreBuried(Oracle):
+    """An item is buried after a handler of it raised, or after it lapsed while it ran alone, and then it was alone.
+
+    One poisonous item must not bury those that shared its worker.
+    """
+
+    promise = "nothing is buried that never ran alone, or never failed"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._alone: set[tuple[ItemName, bytes]] = set()  # leases under which an item must run alone
+        self._runs: dict[ItemName, list[Run]] = {}
+        self._running: dict[str, list[Run]] = {}  # by host
+
+    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+        """See `Oracle`."""
+        if method == "place":
+            self._alone.update((item_of(ref), ref.lease_id) for ref in args[0] if ref.alone)
+
+    def on_start(self, run: Run) -> None:
+        """See `Oracle`."""
+        beside = [other for other in self._running.get(run.host, ()) if not other.job.cancelled]
+        if any(self._must_be_alone(each) for each in [run, *beside]) and beside:
+            self.broken(f"{run.host} runs {run.item} beside {beside[0].item}, and one of them had to be alone")
+        self._running.setdefault(run.host, []).append(run)
+        self._runs.setdefault(run.item, []).append(run)
+
+    def on_end(self, run: Run) -> None:
+        """See `Oracle`."""
+        self._running[run.host].remove(run)
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for change in meaning.items:
+            if change.buried is not None:
+                runs = self._runs.pop(change.item, [])
+                lapsed = change.buried.reason == "lapsed"
+                if not any(self._must_be_alone(run) if lapsed else self._failed(run) for run in runs):
+                    self.broken(f"{meaning.by} buries {change.item}: {change.buried.reason}, {change.buried.error}")
+
+    def _must_be_alone(self, run: Run) -> bool:
+        return (run.item, run.lease_id) in self._alone
+
+    def _failed(self, run: Run) -> bool:
+        return run.job.cancelled or (run.over and not run.returned)
+
+
+class NothingLapsesWithoutCause(Oracle):
+    """While nobody dies, stalls or is unreachable, every lease is extended, completed or given back in time."""
+
+    promise = "without a fault that explains it, no lease runs out"
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for change in meaning.items:
+            if change.before is not None and change.after is not None:
+                if change.after.lapse_count > change.before.lapse_count:
+                    self.broken(f"{meaning.by} takes over {change.item}, whose lease ran out")
 
 
 class ItemsAreEnqueuedOnce(Oracle):

@@ -6,23 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from actors.job import Job
 from simulation.shadow import ItemName, Meaning, ShardShadow
 from simulation.store import Commit
 from simulation.world import World
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
-    """One run of a handler: of which item under which lease, where, and whether it returned."""
+    """One run of a handler: of which item, where, and whether it returned."""
 
     item: ItemName
-    lease_id: bytes
-    kind: str
+    job: Job
     host: str
     clock_us: int  # what the node's clock showed at its start
     may_drop: bool  # whether an item of this kind that failed for good is deleted
     returned: bool = False
     over: bool = False
+
+    @property
+    def lease_id(self) -> bytes:
+        """The lease that it runs under."""
+        return self.job.lease_id
 
     @property
     def actor(self) -> str:
@@ -79,13 +84,13 @@ class Bench:
 
     def on_start(self, run: Run) -> None:
         """Show the start of a handler to all."""
-        self._world.note(f"runs {run.kind} {run.item} under {run.lease_id.hex()[:8]}")
+        self._world.note(f"runs {run.job.kind} {run.item} under {run.lease_id.hex()[:8]}")
         for oracle in self.oracles:
             oracle.on_start(run)
 
     def on_end(self, run: Run) -> None:
         """Show the end of a handler to all."""
-        self._world.note(f"ends {run.kind} {run.item}: {'returned' if run.returned else 'raised'}")
+        self._world.note(f"ends {run.job.kind} {run.item}: {'returned' if run.returned else 'raised'}")
         for oracle in self.oracles:
             oracle.on_end(run)
 
