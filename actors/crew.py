@@ -16,6 +16,7 @@ class Member:
     """One worker, as its manager sees it."""
 
     report: Report | None = None  # None: not heard of yet, or dead
+    heard: bool = False  # it answered once, or is known to have died
     on_the_way: int = 0
     kinds_on_the_way: Counter[str] = field(default_factory=Counter)
     asked: bool = False  # a question for progress is out
@@ -39,22 +40,33 @@ class Member:
         self.hear(report)
 
     def hear(self, report: Report | None) -> None:
-        """Take the newer of two reports: answers to calls side by side may come out of order."""
+        """Take the newer of two reports: answers to calls side by side may come out of order. None: it died.
+
+        Between two items that leave, a worker only gets fuller.
+        """
+        self.heard = True
+        known = self.report
         if (
             report is None
-            or self.report is None
-            or report.incarnation != self.report.incarnation
-            or report.progress >= self.report.progress
+            or known is None
+            or report.incarnation != known.incarnation
+            or (report.progress, report.held) >= (known.progress, known.held)
         ):
             self.report = report
 
 
 def room_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], unlimited: int) -> dict[str, int]:
-    """Return how many more items of each kind may be given to the crew now, within the kinds' `max_running`."""
+    """Return how many more items of each kind may be given to the crew now, within the kinds' `max_running`.
+
+    As long as a worker has not been heard of, nobody knows what it runs: then no more of a kind that has a limit.
+    """
     left = {}
+    all_heard = all(member.heard for member in members)
     for kind, limit in limits.items():
         if limit is None:
             left[kind] = unlimited
+        elif not all_heard:
+            left[kind] = 0
         else:
             held = sum((member.report.kinds.get(kind, 0) if member.report else 0) for member in members)
             left[kind] = max(0, limit - held - sum(member.kinds_on_the_way[kind] for member in members))
@@ -68,15 +80,23 @@ def share_of(limit: int | None, *, index: int, count: int) -> int | None:
     return limit // count + (1 if index < limit % count else 0)
 
 
-def deal(refs: Sequence[ItemRef], rooms: Sequence[int]) -> list[list[ItemRef]]:
+def deal(refs: Sequence[ItemRef], rooms: Sequence[int | None]) -> list[list[ItemRef]]:
     """Deal items to workers by their rooms, in order, and evenly by what each can take.
 
-    Items that must run alone go one to a worker, to the roomiest first.
+    `rooms`: None for a worker that is dead; it gets nothing as long as another lives, even one without room: what waits
+    there too long goes back to the queue, what is sent to the dead has to lapse. Items that must run alone come first,
+    and spread over the workers.
     """
     hands: list[list[ItemRef]] = [[] for _ in rooms]
-    left = list(rooms)
+    living = [number for number, room in enumerate(rooms) if room is not None] or range(len(rooms))
+    left = [room or 0 for room in rooms]
+    alone = [0] * len(rooms)
     for ref in sorted(refs, key=lambda ref: not ref.alone):
-        best = max(range(len(left)), key=left.__getitem__)
+        if ref.alone:
+            best = max(living, key=lambda number: (-alone[number], left[number]))
+            alone[best] += 1
+        else:
+            best = max(living, key=left.__getitem__)
         hands[best].append(ref)
         left[best] -= 1
     return hands

@@ -64,6 +64,7 @@ class Holdings:
         self._incarnation = incarnation
         self._running = 0
         self._alone = False  # an item that must run alone is running
+        self._alone_held = 0
         self._progress = 0
         self._kinds: dict[str, int] = {}
         self._mean_us = RESERVE_MS * 1000.0
@@ -81,6 +82,7 @@ class Holdings:
             return False
         self._held[held.ref] = held
         self.waiting.append(held)
+        self._alone_held += held.ref.alone
         if held.handler.max_running is not None:
             self._kinds[held.ref.kind] = self._kinds.get(held.ref.kind, 0) + 1
         return True
@@ -120,15 +122,21 @@ class Holdings:
             return
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
+        self._alone_held -= held.ref.alone
         if held.handler.max_running is not None:
             self._kinds[held.ref.kind] -= 1
         self._progress += 1
 
     @property
     def capacity(self) -> int:
-        """How many items the worker wants to hold: one per slot, and what it works off in a moment."""
+        """How many items the worker wants to hold: one per slot, and what it works off in a moment.
+
+        No more than it has while one of them must run alone: what came would find no slot, go back, and come again.
+        """
         if not self.accepting:
             return 0
+        if self._alone_held:
+            return len(self._held)
         reserve = int(self._slots * RESERVE_MS * 1000 / max(self._mean_us, 1.0))
         return self._slots + min(reserve, RESERVE_MAX)
 

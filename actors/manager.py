@@ -177,7 +177,7 @@ class Manager:
         served["items"] += len(refs)
         served["missed_at_read"] += sum(visit.found is Found.LEASED for visit in visits)
         with self._lock:
-            hands = deal(refs, [member.room for member in self._members])
+            hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
             for member, hand in zip(self._members, hands, strict=True):
                 member.send(hand)
         for number, hand in enumerate(hands):

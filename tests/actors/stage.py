@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from actors.handlers import Handler, Registry, handler_of
 from actors.holdings import Held
+from actors.job import Job
 from actors.messages import ItemRef, Report
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
@@ -25,7 +26,7 @@ from zones.buried import listing as buried_items
 from zones.dequeue import UNLIMITED, Room
 from zones.engines import Database
 from zones.engines.errors import StoreUnavailable
-from zones.items import new_item
+from zones.items import new_item, pack_payload
 from zones.layout import DEFAULT_ZONE, Tenant, item_id_of
 from zones.pointers import PointerRef, scan
 from zones.records import ItemRecord, PointerRecord, decode, encode
@@ -322,3 +323,25 @@ def report(*, capacity: int = 10, held: int = 0, progress: int = 0, life: bytes 
 def item_ref(number: int, *, kind: str = "mail", alone: bool = False, tenant: Tenant = ALICE) -> ItemRef:
     """Return a reference to an item that exists in the test's imagination."""
     return ItemRef("main", tenant, DEFAULT_ZONE, number.to_bytes(16, "big"), bytes(16), kind, alone)
+
+
+def held_item(
+    number: int = 0,
+    *,
+    now_us: int = 0,
+    lease_us: int = LEASE_MS * MS,
+    alone: bool = False,
+    kind: str = "mail",
+    function: Callable[..., Any] = lambda job: None,
+    transactional: bool = False,
+    **options: Any,
+) -> Held:
+    """Return an item as a worker holds it, leased at `now_us`, that exists in the test's imagination."""
+    handler = handler_of(
+        kind, (lambda job, tr: None) if transactional else function, transactional=transactional, **options
+    )
+    ref = item_ref(number, kind=kind, alone=alone)
+    record = ItemRecord(
+        kind, pack_payload(None), 100, now_us + lease_us, now_us, lease_id=ref.lease_id, lease_us=lease_us
+    )
+    return Held(ref, record, handler, Job(None, ref, record, record.payload), now_us)

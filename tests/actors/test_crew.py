@@ -1,0 +1,140 @@
+"""What a manager knows of its workers, and how it deals items out."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.crew import Member, deal, room_for_kinds, share_of
+from tests.actors.stage import item_ref, report
+
+
+def heard(**fields: object) -> Member:
+    """Return a worker that has reported."""
+    member = Member()
+    member.hear(report(**fields))  # type: ignore[arg-type]
+    return member
+
+
+def test_a_worker_that_nobody_heard_of_has_no_room() -> None:
+    assert Member().room == 0
+
+
+def test_its_room_is_what_it_wants_less_what_it_has_and_what_is_on_its_way() -> None:
+    member = heard(capacity=10, held=3)
+    assert member.room == 7
+    member.send([item_ref(1), item_ref(2)])
+    assert member.room == 5
+
+
+def test_what_arrived_is_in_its_report_and_no_longer_on_its_way() -> None:
+    member = heard(capacity=10)
+    refs = [item_ref(1), item_ref(2)]
+    member.send(refs)
+    member.arrive(refs, report(capacity=10, held=2))
+    assert member.room == 8
+
+
+def test_one_that_wants_less_than_it_has_has_no_room() -> None:
+    assert heard(capacity=3, held=5).room == 0
+
+
+def test_one_that_died_has_no_room_until_it_answers_again() -> None:
+    member = heard(capacity=10, held=4)
+    refs = [item_ref(1)]
+    member.send(refs)
+    member.arrive(refs, None)
+    assert member.room == 0
+    member.hear(report(capacity=10, life=b"second life"))
+    assert member.room == 10, "what the first life held is forgotten: it will lapse"
+
+
+def test_of_two_reports_that_overtook_each_other_the_newer_counts() -> None:
+    member = heard(capacity=10, held=5, progress=7)
+    member.hear(report(capacity=10, held=9, progress=3))
+    assert member.room == 5
+
+
+def test_of_two_reports_between_which_nothing_left_the_fuller_is_the_newer() -> None:
+    """Two batches arrive at once, and their answers change places."""
+    member = heard(capacity=10, held=8, progress=7, kinds={"mail": 2})
+    member.hear(report(capacity=10, held=6, progress=7, kinds={"mail": 1}))
+    assert member.room == 2
+    assert room_for_kinds([member], {"mail": 3}, 99) == {"mail": 1}
+
+
+def test_a_report_of_another_life_counts_whatever_it_says() -> None:
+    member = heard(capacity=10, held=5, progress=700)
+    member.hear(report(capacity=10, held=0, progress=0, life=b"second life"))
+    assert member.room == 10
+
+
+# --- Limits of kinds ---
+
+
+def test_a_kind_without_a_limit_has_room_without_end() -> None:
+    assert room_for_kinds([heard()], {"mail": None}, 99) == {"mail": 99}
+
+
+def test_a_limit_counts_what_all_workers_hold_and_what_is_on_its_way() -> None:
+    one, other = heard(kinds={"mail": 2}), heard(kinds={"mail": 1})
+    other.send([item_ref(1), item_ref(2, kind="index")])
+    assert room_for_kinds([one, other], {"mail": 5}, 99) == {"mail": 1}
+
+
+def test_a_limit_that_was_overstepped_leaves_no_room() -> None:
+    assert room_for_kinds([heard(kinds={"mail": 9})], {"mail": 5}, 99) == {"mail": 0}
+
+
+def test_a_kind_with_a_limit_has_no_room_while_a_worker_is_unheard_of() -> None:
+    """A manager that was just restarted does not know what its workers run."""
+    assert room_for_kinds([heard(), Member()], {"mail": 5, "index": None}, 99) == {"mail": 0, "index": 99}
+
+
+def test_a_worker_that_died_runs_nothing() -> None:
+    """Its process is gone, and so are its handlers: a limit need not wait for its return."""
+    dead = heard(kinds={"mail": 3})
+    dead.hear(None)
+    assert room_for_kinds([heard(kinds={"mail": 1}), dead], {"mail": 5}, 99) == {"mail": 4}
+
+
+@pytest.mark.parametrize("limit, count, shares", [(5, 2, [3, 2]), (1, 3, [1, 0, 0]), (6, 3, [2, 2, 2]), (7, 1, [7])])
+def test_the_shares_of_a_limit_add_up(limit: int, count: int, shares: list[int]) -> None:
+    assert [share_of(limit, index=index, count=count) for index in range(count)] == shares
+
+
+def test_no_limit_is_no_limit_for_each() -> None:
+    assert share_of(None, index=1, count=2) is None
+
+
+# --- Dealing ---
+
+
+def test_items_go_where_there_is_most_room() -> None:
+    hands = deal([item_ref(number) for number in range(6)], [5, 3])
+    assert [len(hand) for hand in hands] == [4, 2]
+
+
+def test_items_keep_their_order() -> None:
+    refs = [item_ref(number) for number in range(5)]
+    assert deal(refs, [5]) == [refs]
+
+
+def test_what_must_run_alone_comes_first_and_apart() -> None:
+    refs = [item_ref(1), item_ref(2, alone=True), item_ref(3), item_ref(4, alone=True)]
+    hands = deal(refs, [9, 2])
+    assert [hand[0] for hand in hands] == [refs[1], refs[3]]
+
+
+def test_nothing_goes_to_a_worker_without_room_while_another_has_some() -> None:
+    assert [len(hand) for hand in deal([item_ref(1), item_ref(2)], [0, 2])] == [0, 2]
+
+
+def test_what_was_leased_for_a_worker_that_died_meanwhile_goes_to_one_that_lives() -> None:
+    """It may have to wait there a little; sent to the dead one it would have to lapse."""
+    hands = deal([item_ref(number) for number in range(4)], [None, 1])
+    assert [len(hand) for hand in hands] == [0, 4]
+
+
+def test_if_all_died_meanwhile_the_items_are_dealt_all_the_same() -> None:
+    """One of them may be back by the time they come; if not, they lapse."""
+    assert [len(hand) for hand in deal([item_ref(1), item_ref(2)], [None, None])] == [1, 1]

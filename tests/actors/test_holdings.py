@@ -1,0 +1,194 @@
+"""What a worker holds, and what starts next."""
+
+from actors.holdings import RESERVE_MAX, Held, Holdings, Phase
+from tests.actors.stage import MS, SECOND, held_item
+
+
+def holdings(slots: int = 2) -> Holdings:
+    return Holdings(slots=slots, incarnation=b"life")
+
+
+def held_with(*items: Held, slots: int = 2) -> Holdings:
+    """Return holdings that have accepted items."""
+    made = holdings(slots)
+    for item in items:
+        assert made.accept(item)
+    return made
+
+
+def run(made: Holdings, held: Held, *, took_us: int = 0) -> None:
+    """Let an item start and end."""
+    assert made.next_to_run(0) is held
+    made.finish(held, took_us)
+    made.drop(held)
+
+
+def test_items_start_in_the_order_they_came() -> None:
+    first, second = held_item(1), held_item(2)
+    made = held_with(first, second)
+    assert made.next_to_run(0) is first
+    assert made.next_to_run(0) is second
+    assert made.next_to_run(0) is None
+
+
+def test_an_item_that_starts_is_running_and_has_a_deadline() -> None:
+    held = held_item(timeout=30)
+    made = held_with(held)
+    made.next_to_run(5)
+    assert (held.phase, held.since_us, held.deadline_us) == (Phase.RUNNING, 5, 5 + 30 * SECOND)
+
+
+def test_a_message_that_came_twice_is_one_item() -> None:
+    made = held_with(held_item(1))
+    assert not made.accept(held_item(1))
+    assert len(made) == 1
+
+
+def test_an_item_leaves_when_its_end_is_committed_and_not_before() -> None:
+    held = held_item()
+    made = held_with(held)
+    made.next_to_run(0)
+    made.finish(held, 0)
+    assert len(made) == 1
+    assert made.progress == 0
+    made.drop(held)
+    assert len(made) == 0
+    assert made.progress == 1
+
+
+def test_an_item_leaves_once() -> None:
+    """Settling and a lost lease may both want it gone."""
+    held = held_item(max_running=3)
+    made = held_with(held)
+    made.drop(held)
+    made.drop(held)
+    assert made.progress == 1
+    assert made.report().kinds == {"mail": 0}
+
+
+def test_one_that_is_dropped_while_it_waits_does_not_start() -> None:
+    first, second = held_item(1), held_item(2)
+    made = held_with(first, second)
+    made.drop(first)
+    assert made.next_to_run(0) is second
+
+
+# --- Alone ---
+
+
+def test_an_item_that_must_run_alone_waits_until_nothing_else_runs() -> None:
+    first, alone = held_item(1), held_item(2, alone=True)
+    made = held_with(first, alone)
+    assert made.next_to_run(0) is first
+    assert made.next_to_run(0) is None
+    made.finish(first, 1)
+    assert made.next_to_run(1) is alone
+
+
+def test_nothing_starts_beside_an_item_that_runs_alone() -> None:
+    alone, next_one = held_item(1, alone=True), held_item(2)
+    made = held_with(alone, next_one)
+    assert made.next_to_run(0) is alone
+    assert made.next_to_run(0) is None
+    made.finish(alone, 1)
+    assert made.next_to_run(1) is next_one
+
+
+def test_nothing_overtakes_an_item_that_waits_to_run_alone() -> None:
+    """Otherwise it would wait for ever under a steady load."""
+    first, alone, next_one = held_item(1), held_item(2, alone=True), held_item(3)
+    made = held_with(first, alone, next_one)
+    made.next_to_run(0)
+    assert made.next_to_run(0) is None
+    made.drop(alone)
+    assert made.next_to_run(0) is next_one
+
+
+def test_an_item_alone_that_does_not_listen_bars_the_way_no_longer_once_it_is_given_up() -> None:
+    alone, next_one = held_item(1, alone=True), held_item(2)
+    made = held_with(alone, next_one)
+    made.next_to_run(0)
+    made.give_up(alone)
+    assert alone.phase is Phase.GIVEN_UP
+    assert made.next_to_run(0) is next_one
+
+
+def test_while_an_item_waits_or_runs_alone_the_worker_asks_for_no_more() -> None:
+    """What came would find no slot, go back, and come again, as long as the item that is in its way."""
+    first, alone = held_item(1), held_item(2, alone=True)
+    made = held_with(first, alone)
+    made.next_to_run(0)
+    assert made.capacity == 2, "what it holds"
+    made.finish(first, 1)
+    made.drop(first)
+    made.next_to_run(1)
+    assert made.capacity == 1
+    made.finish(alone, 2)
+    made.drop(alone)
+    assert made.capacity > 2
+
+
+# --- Capacity ---
+
+
+def test_a_worker_wants_an_item_per_slot_and_what_it_works_off_in_a_moment() -> None:
+    assert holdings(slots=4).capacity == 8  # as if handlers took 20 ms, before it knows better
+
+
+def test_it_holds_little_in_reserve_when_handlers_are_slow() -> None:
+    made = holdings(slots=4)
+    for number in range(100):
+        held = held_item(number)
+        made.accept(held)
+        run(made, held, took_us=10 * SECOND)
+    assert made.capacity == 4
+
+
+def test_it_holds_much_in_reserve_when_handlers_are_fast_and_never_more_than_may_be_lost() -> None:
+    made = holdings(slots=4)
+    for number in range(400):
+        held = held_item(number)
+        made.accept(held)
+        run(made, held)
+    assert made.capacity == 4 + RESERVE_MAX
+
+
+def test_one_that_accepts_nothing_has_no_capacity() -> None:
+    made = holdings()
+    made.accepting = False
+    assert made.report().capacity == 0
+
+
+# --- The report ---
+
+
+def test_the_report_says_what_is_held_waiting_running_and_finished() -> None:
+    items = [held_item(number) for number in range(3)]
+    made = held_with(*items)
+    made.finish(made.next_to_run(0) or items[0], 1)
+    made.next_to_run(1)
+    assert made.report().held == 3
+
+
+def test_the_report_counts_items_of_kinds_with_a_limit_from_arrival_to_end() -> None:
+    limited, free = held_item(1, max_running=3), held_item(2, kind="index")
+    made = held_with(limited, free)
+    assert made.report().kinds == {"mail": 1}
+    made.next_to_run(0)
+    made.finish(limited, 1)
+    assert made.report().kinds == {"mail": 1}
+    made.drop(limited)
+    assert made.report().kinds == {"mail": 0}
+
+
+def test_each_life_of_a_worker_has_a_name() -> None:
+    assert held_with(held_item()).report().incarnation == b"life"
+
+
+def test_cancelling_twice_interrupts_once_and_keeps_the_first_time() -> None:
+    held = held_item()
+    interrupts: list[str] = []
+    held.job.on_cancel(lambda: interrupts.append("stop"))
+    held.cancel(5 * MS)
+    held.cancel(9 * MS)
+    assert (held.cancelled_us, interrupts) == (5 * MS, ["stop"])

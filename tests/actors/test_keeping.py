@@ -1,0 +1,112 @@
+"""What a worker must do for what it holds, as a table: who it is, what time it is, what is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from actors.holdings import Held, Phase
+from actors.keeping import STUCK_US, TRANSACTION_LEASE_US, WAITING_US_MAX, Chores, chores, lease_at_start
+from tests.actors.stage import MS, SECOND, held_item
+
+LEASE_US = 9 * SECOND
+
+
+def waiting(*, alone: bool = False, transactional: bool = False) -> Held:
+    return held_item(lease_us=LEASE_US, alone=alone, transactional=transactional)
+
+
+def running(*, timeout: float = 60, transactional: bool = False, alone: bool = False) -> Held:
+    held = held_item(lease_us=LEASE_US, timeout=timeout, transactional=transactional, alone=alone)
+    held.phase, held.deadline_us = Phase.RUNNING, held.handler.timeout_ms * MS
+    return held
+
+
+def finished() -> Held:
+    held = running()
+    held.phase = Phase.FINISHED
+    return held
+
+
+def cancelled(held: Held, at_us: int) -> Held:
+    held.cancel(at_us)
+    return held
+
+
+def extended(held: Held, until_us: int) -> Held:
+    held.lease_until_us = until_us
+    return held
+
+
+@pytest.mark.parametrize(
+    "held, now_us, expected",
+    [
+        # A lease is extended once a third of it has passed.
+        (running(), 0, None),
+        (running(), 3 * SECOND - 1, None),
+        (running(), 3 * SECOND, "extend"),
+        (running(), 8 * SECOND, "extend"),
+        (extended(running(), 15 * SECOND), 8 * SECOND, None),
+        # One that ran out is lost, whatever else there was to do for it.
+        (running(), 9 * SECOND, "lost"),
+        (running(timeout=5), 9 * SECOND, "lost"),
+        (waiting(), 9 * SECOND, "lost"),
+        (waiting(alone=True), 9 * SECOND, "lost"),
+        (running(transactional=True), 9 * SECOND, "lost"),
+        # A handler has its timeout, and not a moment more.
+        (running(timeout=2), 2 * SECOND - 1, None),
+        (running(timeout=2), 2 * SECOND, "time_out"),
+        (running(timeout=5), 5 * SECOND, "time_out"),
+        (running(timeout=2, transactional=True), 2 * SECOND, "time_out"),
+        # An open transaction is let alone: the extension would make it conflict.
+        (running(transactional=True), 5 * SECOND, None),
+        # What found no slot goes back, but not what must run alone: it would forget its lapses.
+        (waiting(), WAITING_US_MAX - 1, None),
+        (waiting(), WAITING_US_MAX, "give_back"),
+        (waiting(alone=True), WAITING_US_MAX, None),
+        (waiting(alone=True), 3 * SECOND, "extend"),
+        (waiting(transactional=True), WAITING_US_MAX, "give_back"),
+        # The end of a finished item is being committed: nothing may collide with that.
+        (finished(), 3 * SECOND, None),
+        (finished(), 9 * SECOND, None),
+        # One that was told to stop has a while to do so.
+        (cancelled(running(), SECOND), SECOND + STUCK_US - 1, None),
+        (cancelled(running(), SECOND), SECOND + STUCK_US, "stuck"),
+        (cancelled(running(), SECOND), 60 * SECOND, "stuck"),
+        (cancelled(finished(), SECOND), 60 * SECOND, None),
+    ],
+)  # fmt: skip
+def test_each_item_has_at_most_one_chore(held: Held, now_us: int, expected: str | None) -> None:
+    work = chores([held], now_us=now_us, lease_us=LEASE_US)
+    found = [field.name for field in fields(Chores) for each in getattr(work, field.name) if each is held]
+    assert found == ([expected] if expected else [])
+
+
+def test_every_item_is_looked_at() -> None:
+    items = [running(), running(timeout=2), finished(), waiting()]
+    work = chores(items, now_us=4 * SECOND, lease_us=LEASE_US)
+    assert (work.extend, work.time_out, work.give_back) == ([items[0]], [items[1]], [items[3]])
+
+
+def test_two_extensions_may_fail_before_a_lease_runs_out() -> None:
+    held = running()
+    due = [now_us for now_us in range(0, LEASE_US, SECOND) if chores([held], now_us=now_us, lease_us=LEASE_US).extend]
+    assert due[0] == LEASE_US // 3
+    assert LEASE_US - due[0] == 2 * LEASE_US // 3
+
+
+def test_a_transactional_attempt_starts_with_a_lease_that_outlives_its_transaction() -> None:
+    held = waiting(transactional=True)
+    assert lease_at_start(held, now_us=LEASE_US - TRANSACTION_LEASE_US, lease_us=LEASE_US) is None
+    assert lease_at_start(held, now_us=LEASE_US - TRANSACTION_LEASE_US + 1, lease_us=LEASE_US) == LEASE_US
+    assert lease_at_start(held, now_us=LEASE_US - 1, lease_us=2 * SECOND) == TRANSACTION_LEASE_US
+
+
+def test_an_item_that_runs_alone_is_marked_so_before_it_starts() -> None:
+    """Whoever finds the mark on an item that lapsed knows who killed the worker."""
+    assert lease_at_start(waiting(alone=True), now_us=0, lease_us=LEASE_US) == LEASE_US
+
+
+def test_any_other_item_starts_without_a_transaction_of_its_own() -> None:
+    assert lease_at_start(waiting(), now_us=0, lease_us=LEASE_US) is None
