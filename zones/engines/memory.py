@@ -116,10 +116,10 @@ class MemoryStore:
         changed = root
         for begin, end in mutations.ranges:
             changed = sorted_map.remove_range(changed, begin, end)
-        for key in mutations.cleared:
-            changed = sorted_map.remove(changed, key)
-        for key, value in mutations.values:
-            changed = sorted_map.put(changed, key, value)
+        changes: list[tuple[bytes, bytes | None]] = [*mutations.values]
+        if mutations.cleared:
+            changes = sorted([*changes, *((key, None) for key in mutations.cleared)])
+        changed = sorted_map.update(changed, changes)
         self._newest = (version, changed)
         self._versions.append(self._newest)
         self._log.append(LogEntry(version, *request.writes.conflict_keys(stamp)))

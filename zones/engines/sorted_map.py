@@ -14,7 +14,7 @@ from typing import Final
 
 from zones.engines.database import Pair
 
-FANOUT_MAX: Final = 64  # Twice what a node is split into; measured on point reads against path copies.
+FANOUT_MAX: Final = 64  # Children of a node. More make reads cheaper, fewer make updates cheaper.
 
 
 class _Leaf:
@@ -53,26 +53,23 @@ def get(root: Root, key: bytes) -> bytes | None:
     return None
 
 
-def put(root: Root, key: bytes, value: bytes) -> Root:
-    """Return the map with `key` set."""
-    parts = _put(root, key, value)
-    if len(parts) == 1:
-        return parts[0][1]
-    return _Branch([first for first, _ in parts], [node for _, node in parts])
+def update(root: Root, changes: list[tuple[bytes, bytes | None]]) -> Root:
+    """Return the map with the changes made: a value is set, None removes the key.
 
-
-def remove(root: Root, key: bytes) -> Root:
-    """Return the map without `key`."""
-    return remove_range(root, key, key + b"\x00")
+    Args:
+      root: the map.
+      changes: in key order, each key once. A commit's are applied in one go, so that they share the copied paths.
+    """
+    parts = _update(root, changes, 0, len(changes))
+    while len(parts) > 1:
+        parts = _branches([first for first, _ in parts], [node for _, node in parts])
+    return _trimmed(parts[0][1] if parts else None)
 
 
 def remove_range(root: Root, begin: bytes, end: bytes) -> Root:
     """Return the map without the keys of [begin, end), begin <= end."""
     assert begin <= end
-    node = _remove(root, begin, end)
-    while type(node) is _Branch and len(node.children) == 1:
-        node = node.children[0]
-    return EMPTY if node is None else node
+    return _trimmed(_remove(root, begin, end))
 
 
 def scan(node: Root, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
@@ -89,35 +86,59 @@ def scan(node: Root, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
         yield from scan(child, begin, end, reverse)
 
 
-def _put(node: _Node, key: bytes, value: bytes) -> list[tuple[bytes, _Node]]:
-    """Return what replaces `node`: one node, or two with the first key that separates them."""
+_Parts = list[tuple[bytes, _Node]]  # What replaces a node, each with the key that separates it from the one before.
+
+
+def _update(node: _Node, changes: list[tuple[bytes, bytes | None]], low: int, high: int) -> _Parts:
+    """Return what replaces `node` after the changes[low:high], all of which belong in it; [] if nothing is left."""
     if type(node) is _Leaf:
-        index = bisect_left(node.keys, key)
-        values = node.values.copy()
-        if index < len(node.keys) and node.keys[index] == key:
-            values[index] = value
-            return [(b"", _Leaf(node.keys, values))]
-        keys = node.keys.copy()
-        keys.insert(index, key)
-        values.insert(index, value)
-        if len(keys) <= FANOUT_MAX:
-            return [(b"", _Leaf(keys, values))]
-        half = len(keys) // 2
-        return [(b"", _Leaf(keys[:half], values[:half])), (keys[half], _Leaf(keys[half:], values[half:]))]
+        keys, values = node.keys.copy(), node.values.copy()
+        for key, value in changes[low:high]:
+            index = bisect_left(keys, key)
+            present = index < len(keys) and keys[index] == key
+            if value is None:
+                if present:
+                    del keys[index], values[index]
+            elif present:
+                values[index] = value
+            else:
+                keys.insert(index, key)
+                values.insert(index, value)
+        return [(keys[part][0], _Leaf(keys[part], values[part])) for part in _halves(len(keys))]
     assert type(node) is _Branch
-    index = bisect_right(node.firsts, key, 1) - 1
-    parts = _put(node.children[index], key, value)
-    children = node.children.copy()
-    children[index] = parts[0][1]
-    if len(parts) == 1:
-        return [(b"", _Branch(node.firsts, children))]
-    firsts = node.firsts.copy()
-    firsts.insert(index + 1, parts[1][0])
-    children.insert(index + 1, parts[1][1])
-    if len(children) <= FANOUT_MAX:
-        return [(b"", _Branch(firsts, children))]
-    half = len(children) // 2
-    return [(b"", _Branch(firsts[:half], children[:half])), (firsts[half], _Branch(firsts[half:], children[half:]))]
+    firsts: list[bytes] = []
+    children: list[_Node] = []
+    done = 0
+    while low < high:
+        index = bisect_right(node.firsts, changes[low][0], 1) - 1
+        end = high
+        if index + 1 < len(node.firsts):
+            end = bisect_left(changes, (node.firsts[index + 1],), low, high)
+        firsts += node.firsts[done:index]
+        children += node.children[done:index]
+        for number, (first, part) in enumerate(_update(node.children[index], changes, low, end)):
+            firsts.append(first if number else node.firsts[index])
+            children.append(part)
+        done, low = index + 1, end
+    return _branches(firsts + node.firsts[done:], children + node.children[done:])
+
+
+def _branches(firsts: list[bytes], children: list[_Node]) -> _Parts:
+    return [(firsts[part][0], _Branch(firsts[part], children[part])) for part in _halves(len(children))]
+
+
+def _halves(length: int) -> list[slice]:
+    """Return slices of up to `FANOUT_MAX`, or, if that does not do, of half as many, so that there is room to grow."""
+    if length <= FANOUT_MAX:
+        return [slice(0, length)] if length else []
+    half = FANOUT_MAX // 2
+    return [slice(start, start + half) for start in range(0, length, half)]
+
+
+def _trimmed(node: _Node | None) -> Root:
+    while type(node) is _Branch and len(node.children) == 1:
+        node = node.children[0]
+    return EMPTY if node is None else node
 
 
 def _remove(node: _Node, begin: bytes, end: bytes) -> _Node | None:

@@ -43,7 +43,14 @@ class Writing(Reading):
 
     def set(self, key: bytes, value: bytes) -> None:
         """Set a key."""
-        if self._plain_writes and self._fits(key, value):
+        # Hot, and so written out: nothing is called in the ordinary case.
+        if (
+            self._plain_writes
+            and type(key) is bytes is type(value)
+            and len(key) <= self._key_bytes_max
+            and len(value) <= self._value_bytes_max
+            and key < KEYS_END
+        ):
             self._writes.entries[key] = value
         elif self._accepts(key, value):
             self._writes.put(key, value, conflicting=self._next_write_conflicts())
@@ -173,20 +180,18 @@ class Writing(Reading):
     # --- Checks ---
 
     def _update(self, key: bytes, operation: Atomic, param: bytes) -> None:
-        if self._plain_writes and self._fits(key, param):
+        if (
+            self._plain_writes
+            and type(key) is bytes is type(param)
+            and len(key) <= self._key_bytes_max
+            and len(param) <= self._value_bytes_max
+            and key < KEYS_END
+        ):
             self._writes.update(key, operation, param, conflicting=True)
         elif self._accepts(key, param):
             self._writes.update(key, operation, param, conflicting=self._next_write_conflicts())
             for watch in self._watches:
                 watch.touched(key)
-
-    def _fits(self, key: bytes, param: bytes) -> bool:
-        return (
-            type(key) is bytes is type(param)
-            and len(key) <= self._key_bytes_max
-            and len(param) <= self._value_bytes_max
-            and key < KEYS_END
-        )
 
     def _accepts(self, key: bytes, param: bytes) -> bool:
         """Whether a write may go on; if it may not, later steps fail with the reason."""

@@ -22,10 +22,10 @@ def test_any_sequence_of_changes_leaves_what_a_dictionary_holds(seed: int) -> No
     for step in range(6_000):
         key = str(draw.randrange(3_000)).encode()
         if draw.random() < 0.6:
-            root = sorted_map.put(root, key, str(step).encode())
+            root = sorted_map.update(root, [(key, str(step).encode())])
             model[key] = str(step).encode()
         elif draw.random() < 0.95:
-            root = sorted_map.remove(root, key)
+            root = sorted_map.update(root, [(key, None)])
             model.pop(key, None)
         else:
             key, end = sorted((key, str(draw.randrange(3_000)).encode()))
@@ -45,7 +45,7 @@ def test_a_scan_keeps_to_its_bounds(reverse: bool) -> None:
     root: sorted_map.Root = sorted_map.EMPTY
     keys = [f"{number:04}".encode() for number in range(1_000)]
     for key in random.Random(1).sample(keys, len(keys)):
-        root = sorted_map.put(root, key, b"")
+        root = sorted_map.update(root, [(key, b"")])
     for begin, end in ((0, 1_000), (0, 1), (10, 11), (63, 129), (500, 500), (999, 1_000)):
         bounds = keys[begin], keys[end] if end < len(keys) else b"\xff"
         found = [key for key, _ in sorted_map.scan(root, *bounds, reverse)]
@@ -55,8 +55,21 @@ def test_a_scan_keeps_to_its_bounds(reverse: bool) -> None:
 def test_everything_can_be_removed() -> None:
     root: sorted_map.Root = sorted_map.EMPTY
     for number in range(500):
-        root = sorted_map.put(root, str(number).encode(), b"")
+        root = sorted_map.update(root, [(str(number).encode(), b"")])
     assert sorted_map.remove_range(root, b"", b"\xff") is sorted_map.EMPTY
     for number in range(500):
-        root = sorted_map.remove(root, str(number).encode())
+        root = sorted_map.update(root, [(str(number).encode(), None)])
     assert root is sorted_map.EMPTY
+
+
+def test_many_changes_at_once_are_the_same_as_one_after_the_other() -> None:
+    draw = random.Random(1)
+    at_once: sorted_map.Root = sorted_map.EMPTY
+    in_turn: sorted_map.Root = sorted_map.EMPTY
+    for size in (1, 1_000, 3, 300, 2_000, 0, 50):
+        keys = sorted(str(number).encode() for number in draw.sample(range(5_000), size))
+        changes = [(key, None if draw.random() < 0.4 else str(size).encode()) for key in keys]
+        at_once = sorted_map.update(at_once, changes)
+        for change in changes:
+            in_turn = sorted_map.update(in_turn, [change])
+        assert pairs(at_once) == pairs(in_turn)
