@@ -83,14 +83,23 @@ class Worker:
     def place(self, refs: Sequence[ItemRef]) -> Report:
         """Take items to run, after checking that their leases still stand (Algorithm 3: "double-checks").
 
-        Reads their records by snapshot; conflicts with nothing. What is not held any more is left out.
+        A lease that has not ended, by a clock that is good, can be nobody else's. What is not held any more is left
+        out. Records that did not come with the call are read by snapshot; conflicts with nothing.
         """
-        arrived = [held for name, some in by_shard(refs).items() for held in self._read(self._shards[name], some)]
+        arrived = []
+        for name, some in by_shard(refs).items():
+            shard = self._shards[name]
+            carried = [(ref, decode(ItemRecord, ref.stored)) for ref in some if ref.stored]
+            arrived += self._held(shard, [(ref, record, record.payload) for ref, record in carried if record])
+            arrived += self._held(shard, self._read(shard, [ref for ref in some if not ref.stored]))
         with self._lock:
             if self._holdings.accepting:
                 count = sum(self._holdings.accept(held) for held in arrived)
                 self._arrived.notify(count)
                 self._busy.notify_all()
+                return self._holdings.report()
+        self._give_back(arrived)  # They were on their way when the worker began to drain.
+        with self._lock:
             return self._holdings.report()
 
     def await_progress(self, seen: int) -> Report:
@@ -126,23 +135,31 @@ class Worker:
                 condition.notify_all()
         return self.counts()
 
-    def _read(self, shard: Shard, refs: Sequence[ItemRef]) -> list[Held]:
-        def body(attempt: Attempt) -> list[Held]:
+    def _held(self, shard: Shard, found: Iterable[tuple[ItemRef, ItemRecord, bytes]]) -> list[Held]:
+        now_us = self._clock.now_us()
+        arrived = []
+        for ref, record, payload in found:
+            if record.lease_id == ref.lease_id and record.vesting_us > now_us:
+                handler = self._handler_of(record.kind)
+                if handler is not None:
+                    arrived.append(Held(ref, record, handler, Job(shard, ref, record, payload), now_us))
+        return arrived
+
+    def _read(self, shard: Shard, refs: Sequence[ItemRef]) -> list[tuple[ItemRef, ItemRecord, bytes]]:
+        """Read the records and payloads of items that are too long to come with the call."""
+
+        def body(attempt: Attempt) -> list[tuple[ItemRef, ItemRecord, bytes]]:
             tr = attempt.tr
             places = [shard.layout.place(ref.tenant, ref.zone) for ref in refs]
             reads = [tr.snapshot.get(place.keys.item(ref.item_id)) for place, ref in zip(places, refs, strict=True)]
             found = []
             for place, ref, read in zip(places, refs, reads, strict=True):
                 record = None if read.value is None else decode(ItemRecord, read.value)
-                if record is None or record.lease_id != ref.lease_id or record.vesting_us <= attempt.now_us:
-                    continue
-                handler = self._handler_of(record.kind)
-                if handler is not None:
-                    job = Job(shard, ref, record, stored_item.read_payload(tr, place, ref.item_id, record))
-                    found.append(Held(ref, record, handler, job, attempt.now_us))
+                if record is not None:
+                    found.append((ref, record, stored_item.read_payload(tr, place, ref.item_id, record)))
             return found
 
-        return shard.transact(body)
+        return shard.transact(body) if refs else []
 
     def _handler_of(self, kind: str) -> Handler | None:
         """Return the handler of a kind; its manager may have heard of one just submitted a moment earlier."""
@@ -161,7 +178,7 @@ class Worker:
             try:
                 if self._lease_for_start(held):
                     run_handler(held, self._shards[held.ref.shard], self._runners)
-            except Exception as error:  # noqa: BLE001 - a slot survives whatever a handler raises
+            except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
                 held.error = error
             with self._lock:
                 if held.phase is Phase.GIVEN_UP:
@@ -204,7 +221,7 @@ class Worker:
     def _settle(self, shard: Shard, batch: Sequence[Held]) -> None:
         """Commit the ends of items of one shard; try as long as a lease stands, then let them lapse."""
         mine = [held for held in batch if not held.job.cancelled]
-        by_themselves = Counter(completed=sum(held.job.completed for held in mine))
+        by_themselves = Counter(completed=sum(held.job.completed for held in batch))
         completed = [held for held in mine if held.error is None and not held.job.completed]
         now_us, random = self._clock.now_us(), self._host.random
         failed = [
@@ -307,6 +324,8 @@ class Worker:
                 for held, outcome in zip(some, answers, strict=True):
                     if outcome is Outcome.DONE:
                         held.lease_until_us = until_us
+                    elif outcome is Outcome.GONE and held.job.may_be_completed:
+                        held.lease_until_us = until_us  # there is nothing left to lose
                     elif held.phase is not Phase.FINISHED:
                         held.cancel(self._clock.now_us())
                         self._counts["lost"] += 1

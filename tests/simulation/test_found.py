@@ -11,9 +11,14 @@ from actors.keeping import lease_at_start
 from actors.manager import Manager
 from actors.messages import ItemRef, Report
 from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers
+from actors.worker import Worker
+from simulation.cluster import SimulatedRunners
 from simulation.host import NodeClock, SimulatedHost
 from simulation.world import START_US, World
-from zones.items import pack_payload
+from tests.simulation.stage import ALICE, SECOND, Stage
+from zones.dequeue import Room
+from zones.items import new_item, pack_payload
 from zones.layout import Tenant, item_id_of
 from zones.records import ItemRecord
 
@@ -36,7 +41,7 @@ class FullWorker:
 
 
 def simulated_host(world: World) -> SimulatedHost:
-    return SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), end=lambda reason: None)
+    return SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), on_recycle=lambda reason: None)
 
 
 def test_a_manager_whose_worker_is_overfull_asks_again_as_soon_as_one_item_has_left() -> None:
@@ -80,3 +85,30 @@ def test_an_item_whose_lease_ended_while_it_waited_for_a_slot_is_leased_anew_bef
     held = held_item("alice", lease_until_us=START_US + 500_000)
     assert lease_at_start(held, now_us=START_US + 499_999, lease_us=500_000) is None
     assert lease_at_start(held, now_us=START_US + 500_000, lease_us=500_000) == 500_000
+
+
+def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> None:
+    """Before, the worker left it lying: it had to lapse, and a few such lapses made it run alone."""
+    stage = Stage()
+    shard, registry = stage.shard, Registry()
+    registry.add(handler_of("mail", lambda job: None))
+    handlers = SubmittedHandlers(registry, key=b"", allow=False)
+    worker = Worker(stage.host, {"s0": shard}, handlers, ConsumerSettings(), SimulatedRunners())
+    worker.start()
+    zone = shard.zone(ALICE)
+
+    def lease_and_place() -> None:
+        item = new_item("mail")
+        shard.transact(lambda attempt: zone.enqueue(attempt.tr, item, item_id=b"1" * 16, now_us=attempt.now_us))
+        shard.transact(
+            lambda attempt: zone.dequeue(
+                attempt.tr, room=Room(1, {"mail": 1}), lease_id=b"2" * 16, lease_us=10 * SECOND, now_us=attempt.now_us
+            )
+        )
+        worker.drain(0)
+        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", alone=False)])
+
+    stage.play(lease_and_place)
+    ((_, record),) = stage.shadow.items()
+    assert record.vesting_us <= stage.now_us
+    assert (record.lease_id, record.lapse_count) == (b"", 0)

@@ -1,0 +1,64 @@
+"""A small stage for stories: one simulated shard, one host, and what is played on them."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from simulation.host import NodeClock, SimulatedHost
+from simulation.oracles.oracle import Bench
+from simulation.shadow import ShardShadow
+from simulation.store import Latencies, SimulatedDatabase, SimulatedStore
+from simulation.world import World
+from zones.layout import Tenant
+from zones.settings import ZoneSettings
+from zones.shard import Shard, open_shard
+
+T = TypeVar("T")
+
+ALICE = Tenant("shop", "alice")
+SECOND = 1_000_000
+
+
+class Stage:
+    """A world with one shard, `s0`, and a host, `a`. What is stored is seen in `shadow`, commit by commit."""
+
+    def __init__(self, seed: int = 1, settings: ZoneSettings | None = None) -> None:
+        self.world = World(seed)
+        self.bench = Bench(self.world, ["s0"])
+        self.store = SimulatedStore(self.world, "s0", Latencies())
+        self.store.on_commit.append(self.bench.on_commit)
+        self.database = SimulatedDatabase(self.store, tells_changes=False)
+        self.host = self.add_host("a#1")
+        self._settings = settings or ZoneSettings()
+        self.shard: Shard = self.play(lambda: self.open(self.host))
+
+    @property
+    def shadow(self) -> ShardShadow:
+        return self.bench.shards["s0"]
+
+    def add_host(self, name: str, *, skew_us: int = 0) -> SimulatedHost:
+        clock = NodeClock(self.world, skew_us)
+        return SimulatedHost(self.world, name, clock, self.world.random(name), on_recycle=lambda reason: None)
+
+    def open(self, host: SimulatedHost) -> Shard:
+        """Open the shard as a process does that lives in `host`."""
+        return open_shard(
+            "s0", self.database, clock=host.clock, random=host.random, settings=self._settings, part_count=1
+        )
+
+    def play(self, scene: Callable[[], T], *, host: SimulatedHost | None = None, within_us: int = 10 * SECOND) -> T:
+        """Play a scene in a task to its end, others beside it, and return what it returns."""
+        results: list[T] = []
+        (host or self.host).spawn("scene", lambda: results.append(scene()))
+        until_us = self.world.now_us() + within_us
+        while not results and self.world.now_us() < until_us:
+            self.world.run_until(self.world.now_us() + 1_000)
+        assert results, "the scene did not come to its end"
+        return results[0]
+
+    def pass_us(self, duration_us: int) -> None:
+        """Let the world go on."""
+        self.world.run_until(self.world.now_us() + duration_us)
+
+    @property
+    def now_us(self) -> int:
+        return self.world.now_us()
