@@ -18,6 +18,8 @@ from simulation.world import World
 
 CALLS_AT_ONCE = 6  # As the Ray host gives its actors: two batches, two long questions, and room for the rest.
 
+RECYCLE_US = 100_000  # How long a process takes to come back.
+
 Answer = Callable[[Any, Exception | None], None]
 
 
@@ -42,17 +44,29 @@ class Call:
 
 
 class Actor:
-    """An actor on a node. `birth(host)` builds what answers the calls, in a task of the new life; it may wait."""
+    """An actor on a node.
+
+    Args:
+      birth: builds what answers the calls, given the host, in a task of the new life; it may wait.
+      leave: what is done, with what was born, before a life ends by its own wish (`Host.recycle`); it may wait.
+    """
 
     def __init__(
-        self, world: World, node: Node, name: str, birth: Callable[[SimulatedHost], Any], *, yield_frac: float = 0.0
+        self,
+        world: World,
+        node: Node,
+        name: str,
+        birth: Callable[[SimulatedHost], Any],
+        *,
+        leave: Callable[[Any], object] = lambda born: None,
+        yield_frac: float = 0.0,
     ) -> None:
         self.name = name
         self.node = node
         self.host: SimulatedHost | None = None
-        self.restart_delay_us = 0
         self._world = world
         self._birth = birth
+        self._leave = leave
         self._yield_frac = yield_frac
         self._lives = 0
         self._born: Any = None
@@ -65,7 +79,7 @@ class Actor:
         assert self.host is None
         self._lives += 1
         name = f"{self.name}#{self._lives}"
-        host = SimulatedHost(self._world, name, self.node.clock, self._world.random(name), end=self._end_of_its_own)
+        host = SimulatedHost(self._world, name, self.node.clock, self._world.random(name), on_recycle=self._recycle)
         host.yield_frac = self._yield_frac
         self.host = host
         host.spawn("birth", partial(self._be_born, host))
@@ -122,5 +136,12 @@ class Actor:
             call.answer(result, failed)
             self._start_calls()
 
-    def _end_of_its_own(self, reason: str) -> None:
-        self.restart(reason, self.restart_delay_us)
+    def _recycle(self, reason: str) -> None:
+        host, born = self.host, self._born
+        assert host is not None
+
+        def leave() -> None:
+            self._leave(born)
+            self._world.after(0, partial(self.restart, f"recycles: {reason}", RECYCLE_US))
+
+        host.spawn("leaving", leave)

@@ -28,6 +28,8 @@ from zones.errors import QueueError
 from zones.periodic import Period
 from zones.shard import Shard, open_shard
 
+RECYCLE_DRAIN_MS = 2_000  # As the Ray host gives a worker that wants to be restarted.
+
 
 class Application(Protocol):
     """What runs on the cluster: handlers, and who enqueues work for them."""
@@ -135,8 +137,8 @@ class Cluster:
             for name, database in self._databases.items()
         }
 
-    def _add_actor(self, node: Node, name: str, birth: Any) -> Actor:
-        actor = Actor(self.world, node, name, birth, yield_frac=self.plan.yield_frac)
+    def _add_actor(self, node: Node, name: str, birth: Any, **how: Any) -> Actor:
+        actor = Actor(self.world, node, name, birth, yield_frac=self.plan.yield_frac, **how)
         self.actors[name] = actor
         return actor
 
@@ -144,7 +146,13 @@ class Cluster:
         """Add one consumer: what `actors.consumer.Consumer` puts together in threads."""
         node, settings = self.add_node(name), self.plan.consumer
         workers = [
-            self._add_actor(node, f"{name}.worker{number}", self._birth_of_worker) for number in range(settings.workers)
+            self._add_actor(
+                node,
+                f"{name}.worker{number}",
+                self._birth_of_worker,
+                leave=lambda worker: worker.drain(RECYCLE_DRAIN_MS),
+            )
+            for number in range(settings.workers)
         ]
         managers = [
             self._add_actor(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from random import Random
 from traceback import format_exception
 from types import TracebackType
@@ -34,7 +33,7 @@ class SimulatedHost:
     """One life of an actor. `name` says whose and which, such as `c0.worker1#2`."""
 
     def __init__(
-        self, world: World, name: str, clock: NodeClock, random: Random, *, end: Callable[[str], None]
+        self, world: World, name: str, clock: NodeClock, random: Random, *, on_recycle: Callable[[str], None]
     ) -> None:
         self.world = world
         self.name = name
@@ -46,7 +45,7 @@ class SimulatedHost:
         self._switches_left = 0
         self._at_switch: Callable[[], None] | None = None
         self._tasks: dict[Task, None] = {}
-        self._end = end  # ends this life, given a reason; called between turns
+        self._on_recycle = on_recycle
 
     # --- What the product uses ---
 
@@ -67,9 +66,8 @@ class SimulatedHost:
         return SimulatedTask(self.world, task)
 
     def recycle(self, reason: str) -> None:
-        """See `Host`. The life ends at once, as after a kill."""
-        self.world.after(0, partial(self._end, reason))
-        self.world.park()
+        """See `Host`."""
+        self._on_recycle(reason)
 
     # --- What the world does to it ---
 

@@ -6,8 +6,7 @@ exactly-once handler writes an effect in the transaction of its completion. Both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 

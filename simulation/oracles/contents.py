@@ -1,7 +1,6 @@
 """Records, index entries and counts agree after every commit; an item stays what it was enqueued as."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 from simulation.oracles.oracle import Oracle
 from simulation.shadow import Meaning, ShardShadow, ZoneShadow

@@ -6,7 +6,6 @@ from typing import Any
 from simulation.oracles.oracle import Oracle
 from simulation.shadow import ShardShadow, unpacked
 from zones import keyspace
-from zones.keyspace import ROOT
 
 _STAYS = {keyspace.META, keyspace.TIME, keyspace.SESSION, keyspace.HANDLER, keyspace.PERIODIC}
 
