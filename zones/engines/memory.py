@@ -61,8 +61,8 @@ class MemoryStore:
     def __init__(self, version: int) -> None:
         self.watches = Watches()
         self._lock = threading.Lock()
-        self._newest: tuple[int, sorted_map.Root] = (version, sorted_map.EMPTY)
-        self._versions: deque[tuple[int, sorted_map.Root]] = deque([self._newest], maxlen=VERSIONS_MAX)
+        self._newest: tuple[int, sorted_map.Map] = (version, sorted_map.EMPTY)
+        self._versions: deque[tuple[int, sorted_map.Map]] = deque([self._newest], maxlen=VERSIONS_MAX)
         self._log: deque[LogEntry] = deque()
         self._floor = 0  # The newest version that the log has forgotten.
 
@@ -116,7 +116,7 @@ class MemoryStore:
         changed = root
         for begin, end in mutations.ranges:
             changed = sorted_map.remove_range(changed, begin, end)
-        changes: list[tuple[bytes, bytes | None]] = [*mutations.values]
+        changes: list[sorted_map.Change] = [*mutations.values]
         if mutations.cleared:
             changes = sorted([*changes, *((key, None) for key in mutations.cleared)])
         changed = sorted_map.update(changed, changes)
@@ -141,7 +141,7 @@ class MemorySnapshot:
 
     errors: tuple[type[Exception], ...] = ()
 
-    def __init__(self, version: int, root: sorted_map.Root) -> None:
+    def __init__(self, version: int, root: sorted_map.Map) -> None:
         self._version = version
         self._root = root
 

@@ -1,98 +1,86 @@
-"""An immutable sorted map: an update makes a new one that shares all but a path with the old.
+"""An immutable sorted map: an update makes a new one that shares all but a few paths with the old.
 
-That is all the memory engine needs to be multi-version: a snapshot is a reference to a root, reading an old version
-costs what reading the newest does, and versions that nobody refers to are freed by Python.
+That is all the memory engine needs to be multi-version: a snapshot is a reference to a map, reading an old version costs
+what reading the newest does, and versions that nobody refers to are freed by Python.
 
-The tree is a B+ tree of tuples of parallel lists, never changed once they are reachable from a root.
+The map is a B+ tree. All of it is plain tuples, on purpose: tuples of bytes and of such tuples are soon left alone by
+Python's cyclic collector, which otherwise walks through every stored key again and again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from zones.engines.database import Pair
 
 FANOUT_MAX: Final = 64  # Children of a node. More make reads cheaper, fewer make updates cheaper.
 
+# A leaf is (keys, values), a branch (firsts, children): firsts[i] is at most every key of children[i], and the first of
+# them does not matter. Leaves are `height` branches below the root.
+_Node = tuple[tuple[bytes, ...], tuple[Any, ...]]
+Map = tuple[int, _Node]
+Change = tuple[bytes, bytes | None]
 
-class _Leaf:
-    __slots__ = ("keys", "values")
+EMPTY: Final[Map] = (0, ((), ()))
 
-    def __init__(self, keys: list[bytes], values: list[bytes]) -> None:
-        self.keys = keys
-        self.values = values
-
-
-class _Branch:
-    """`firsts[i]` is at most every key of `children[i]`; the first of them does not matter."""
-
-    __slots__ = ("children", "firsts")
-
-    def __init__(self, firsts: list[bytes], children: list[_Node]) -> None:
-        self.firsts = firsts
-        self.children = children
+_Parts = list[tuple[bytes, _Node]]  # What replaces a node, each with the key that separates it from the one before.
 
 
-_Node = _Leaf | _Branch
-EMPTY: Final = _Leaf([], [])
-Root = _Node
-
-
-def get(root: Root, key: bytes) -> bytes | None:
+def get(root: Map, key: bytes) -> bytes | None:
     """Return the value of `key`, or None."""
-    node = root
-    while type(node) is _Branch:
-        node = node.children[bisect_right(node.firsts, key, 1) - 1]
-    assert type(node) is _Leaf
-    keys = node.keys
+    height, (keys, values) = root
+    for _ in range(height):
+        keys, values = values[bisect_right(keys, key, 1) - 1]
     index = bisect_left(keys, key)
     if index < len(keys) and keys[index] == key:
-        return node.values[index]
+        value: bytes = values[index]
+        return value
     return None
 
 
-def update(root: Root, changes: list[tuple[bytes, bytes | None]]) -> Root:
+def scan(root: Map, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
+    """Yield the pairs of [begin, end) in order, or in reverse order."""
+    return _scan(root[0], root[1], begin, end, reverse)
+
+
+def update(root: Map, changes: list[Change]) -> Map:
     """Return the map with the changes made: a value is set, None removes the key.
 
     Args:
       root: the map.
       changes: in key order, each key once. A commit's are applied in one go, so that they share the copied paths.
     """
-    parts = _update(root, changes, 0, len(changes))
-    while len(parts) > 1:
-        parts = _branches([first for first, _ in parts], [node for _, node in parts])
-    return _trimmed(parts[0][1] if parts else None)
+    height, node = root
+    if not changes:
+        return root
+    return _grown(height, _update(height, node, changes, 0, len(changes)))
 
 
-def remove_range(root: Root, begin: bytes, end: bytes) -> Root:
-    """Return the map without the keys of [begin, end), begin <= end."""
-    assert begin <= end
-    return _trimmed(_remove(root, begin, end))
+def remove_range(root: Map, begin: bytes, end: bytes) -> Map:
+    """Return the map without the keys of [begin, end), begin < end."""
+    assert begin < end
+    height, node = root
+    return _grown(height, _remove(height, node, begin, end))
 
 
-def scan(node: Root, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
-    """Yield the pairs of [begin, end) in order, or in reverse order."""
-    if type(node) is _Leaf:
-        low, high = bisect_left(node.keys, begin), bisect_left(node.keys, end)
-        pairs = zip(node.keys[low:high], node.values[low:high], strict=True)
+def _scan(height: int, node: _Node, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
+    keys, values = node
+    if not height:
+        low, high = bisect_left(keys, begin), bisect_left(keys, end)
+        pairs = zip(keys[low:high], values[low:high], strict=True)
         yield from reversed(list(pairs)) if reverse else pairs
         return
-    assert type(node) is _Branch
-    low, high = bisect_right(node.firsts, begin, 1) - 1, bisect_left(node.firsts, end, 1)
-    children = node.children[low:high]
+    children = values[bisect_right(keys, begin, 1) - 1 : bisect_left(keys, end, 1)]
     for child in reversed(children) if reverse else children:
-        yield from scan(child, begin, end, reverse)
+        yield from _scan(height - 1, child, begin, end, reverse)
 
 
-_Parts = list[tuple[bytes, _Node]]  # What replaces a node, each with the key that separates it from the one before.
-
-
-def _update(node: _Node, changes: list[tuple[bytes, bytes | None]], low: int, high: int) -> _Parts:
+def _update(height: int, node: _Node, changes: list[Change], low: int, high: int) -> _Parts:
     """Return what replaces `node` after the changes[low:high], all of which belong in it; [] if nothing is left."""
-    if type(node) is _Leaf:
-        keys, values = node.keys.copy(), node.values.copy()
+    keys, values = list(node[0]), list(node[1])
+    if not height:
         for key, value in changes[low:high]:
             index = bisect_left(keys, key)
             present = index < len(keys) and keys[index] == key
@@ -104,54 +92,57 @@ def _update(node: _Node, changes: list[tuple[bytes, bytes | None]], low: int, hi
             else:
                 keys.insert(index, key)
                 values.insert(index, value)
-        return [(keys[part][0], _Leaf(keys[part], values[part])) for part in _halves(len(keys))]
-    assert type(node) is _Branch
-    firsts: list[bytes] = []
-    children: list[_Node] = []
-    done = 0
+        return _split(keys, values)
+    # From the last child to the first, so that the places of those still to come do not move.
     while low < high:
-        index = bisect_right(node.firsts, changes[low][0], 1) - 1
-        end = high
-        if index + 1 < len(node.firsts):
-            end = bisect_left(changes, (node.firsts[index + 1],), low, high)
-        firsts += node.firsts[done:index]
-        children += node.children[done:index]
-        for number, (first, part) in enumerate(_update(node.children[index], changes, low, end)):
-            firsts.append(first if number else node.firsts[index])
-            children.append(part)
-        done, low = index + 1, end
-    return _branches(firsts + node.firsts[done:], children + node.children[done:])
+        index = bisect_right(keys, changes[high - 1][0], 1) - 1
+        start = bisect_left(changes, (keys[index],), low, high) if index else low
+        parts = _update(height - 1, values[index], changes, start, high)
+        if len(parts) == 1:
+            values[index] = parts[0][1]
+        else:
+            keys[index : index + 1] = [first if number else keys[index] for number, (first, _) in enumerate(parts)]
+            values[index : index + 1] = [part for _, part in parts]
+        high = start
+    return _split(keys, values)
 
 
-def _branches(firsts: list[bytes], children: list[_Node]) -> _Parts:
-    return [(firsts[part][0], _Branch(firsts[part], children[part])) for part in _halves(len(children))]
+def _remove(height: int, node: _Node, begin: bytes, end: bytes) -> _Parts:
+    """Return what replaces `node` without [begin, end)."""
+    keys, values = node
+    if not height:
+        low, high = bisect_left(keys, begin), bisect_left(keys, end)
+        return _split([*keys[:low], *keys[high:]], [*values[:low], *values[high:]])
+    low, high = bisect_right(keys, begin, 1) - 1, bisect_left(keys, end, 1)
+    # Of the children in between the two outermost keep an end, perhaps; the others are gone.
+    kept = [
+        (keys[index], part)
+        for index in sorted({low, high - 1})
+        for _, part in _remove(height - 1, values[index], begin, end)
+    ]
+    firsts, children = [first for first, _ in kept], [part for _, part in kept]
+    return _split([*keys[:low], *firsts, *keys[high:]], [*values[:low], *children, *values[high:]])
 
 
-def _halves(length: int) -> list[slice]:
-    """Return slices of up to `FANOUT_MAX`, or, if that does not do, of half as many, so that there is room to grow."""
+def _split(keys: list[bytes], values: list[Any]) -> _Parts:
+    """Return one node, or, of too many keys, nodes half full, so that there is room to grow; [] of none."""
+    length = len(keys)
     if length <= FANOUT_MAX:
-        return [slice(0, length)] if length else []
+        return [(keys[0], (tuple(keys), tuple(values)))] if length else []
     half = FANOUT_MAX // 2
-    return [slice(start, start + half) for start in range(0, length, half)]
+    starts = range(0, length, half)
+    return [(keys[at], (tuple(keys[at : at + half]), tuple(values[at : at + half]))) for at in starts]
 
 
-def _trimmed(node: _Node | None) -> Root:
-    while type(node) is _Branch and len(node.children) == 1:
-        node = node.children[0]
-    return EMPTY if node is None else node
-
-
-def _remove(node: _Node, begin: bytes, end: bytes) -> _Node | None:
-    """Return what replaces `node`; None if nothing is left of it, `node` itself if nothing was in the range."""
-    if type(node) is _Leaf:
-        low, high = bisect_left(node.keys, begin), bisect_left(node.keys, end)
-        if low == high:
-            return node
-        keys = node.keys[:low] + node.keys[high:]
-        return _Leaf(keys, node.values[:low] + node.values[high:]) if keys else None
-    assert type(node) is _Branch
-    low, high = bisect_right(node.firsts, begin, 1) - 1, bisect_left(node.firsts, end, 1)
-    kept = [(node.firsts[i], child) for i in range(low, high) if (child := _remove(node.children[i], begin, end))]
-    firsts = node.firsts[:low] + [first for first, _ in kept] + node.firsts[high:]
-    children = node.children[:low] + [child for _, child in kept] + node.children[high:]
-    return _Branch(firsts, children) if children else None
+def _grown(height: int, parts: _Parts) -> Map:
+    """Return the map of what replaces a root: higher if it was split, lower if it has a single child."""
+    while len(parts) > 1:
+        parts = _split([first for first, _ in parts], [node for _, node in parts])
+        height += 1
+    if not parts:
+        return EMPTY
+    node = parts[0][1]
+    while height and len(node[1]) == 1:
+        node = node[1][0]
+        height -= 1
+    return height, node
