@@ -20,6 +20,6 @@ Read in this order:
     consumer      the actors put together in threads; thread_host: threads as a host
     ray_host      the same in Ray; the only module that imports it
 
-May import: zones. Imported by: fairlead, simulation, bench. No actor's state is ever read to decide what is true: any of
-them may be killed at any instant, and what it held comes back when its leases lapse.
+May import: zones. Imported by: fairlead, simulation, bench. No actor's state is ever read to decide what is true: any
+of them may be killed at any instant, and what it held comes back when its leases lapse.
 """

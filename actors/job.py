@@ -32,6 +32,8 @@ class Job:
       kind, payload: as enqueued.
       attempt: 1 for the first; every later one follows an error or a lapse.
       enqueued_us: when it was enqueued, microseconds since the epoch.
+      completed: its completion is committed. `completing`: the handler completed it in a transaction of its own, of
+        which nobody here knows whether it committed.
     """
 
     def __init__(self, shard: Shard | None, ref: ItemRef, record: ItemRecord, payload: bytes) -> None:
@@ -45,6 +47,7 @@ class Job:
         self.zone = ref.zone
         self.lease_id = ref.lease_id
         self.completed = False
+        self.completing = False
         self._shard = shard
         self._cancelled = False
         self._interrupt: Callable[[], object] | None = None
@@ -68,21 +71,38 @@ class Job:
         if self._shard is None:
             raise NoStoreHere(kind=self.kind)
         shard = self._shard
+        item_key = shard.zone(self.tenant, self.zone).place.keys.item(self.id)
+        completes = False
 
         def run(attempt: Attempt) -> T:
-            return body(TenantTransaction(shard, self.tenant, attempt))
+            nonlocal completes
+            completes, self.completing = False, False
+            result = body(TenantTransaction(shard, self.tenant, attempt))
+            completes = self.completing
+            return result
 
-        return shard.transact(run)
+        # After a commit of unknown result the item tells: what completes it also deletes it.
+        result = shard.transact(run, applied=lambda tr: completes and not tr.get(item_key).present())
+        self.completed = self.completed or completes
+        return result
 
     def complete_in(self, tr: TenantTransaction) -> None:
         """Complete the item in a transaction of the handler's own, as its last step.
+
+        If the transaction does not commit, or the handler fails without it, the item is settled as if this had not been
+        called.
 
         Raises:
           LeaseLost, ItemGone: the item is somebody else's by now; the transaction must not commit, and will not if
             this passes through.
         """
         tr.zone(self.zone).complete(tr.raw, self.id, now_us=tr.now_us, lease_id=self.lease_id)
-        self.completed = True
+        self.completing = True
+
+    @property
+    def may_be_completed(self) -> bool:
+        """Whether the handler may have completed the item itself, so that its absence is no loss."""
+        return self.completing or self.completed
 
     def cancel(self) -> None:
         """Called by the worker: the item is lost to this attempt."""

@@ -14,11 +14,12 @@ from typing import Any
 from actors.crew import Member, deal, room_for_kinds, share_of
 from actors.handlers import Registry
 from actors.host import Host, Remote, note_failed_call
-from actors.messages import ItemRef, Report, Served
+from actors.messages import CARRIED_BYTES_MAX, ItemRef, Report, Served
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
 from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_OLD
+from zones.items import LeasedItem
 from zones.pointers import PointerRef
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
@@ -172,6 +173,7 @@ class Manager:
                         item.record.lease_id,
                         item.record.kind,
                         item.alone,
+                        item.stored if is_short(item) else b"",
                     )
                 )
         served["items"] += len(refs)
@@ -224,3 +226,8 @@ class Manager:
             self._members[number].asked = False
             self._members[number].hear(report)
             self._changed.notify_all()
+
+
+def is_short(item: LeasedItem) -> bool:
+    """Say whether an item travels whole with the call to its worker."""
+    return len(item.stored) <= CARRIED_BYTES_MAX and not item.record.payload_bytes

@@ -4,9 +4,14 @@ from typing import NamedTuple
 
 from zones.layout import Tenant
 
+CARRIED_BYTES_MAX = 1_024  # Records up to this travel with the call; a hundred stay below what Ray sends inline.
+
 
 class ItemRef(NamedTuple):
-    """A leased item on its way to a worker, who reads the record itself: that is its double check of the lease."""
+    """A leased item on its way to a worker.
+
+    `stored`: its record as it was written with the lease, if it is short; otherwise empty, and the worker reads it.
+    """
 
     shard: str
     tenant: Tenant
@@ -15,6 +20,7 @@ class ItemRef(NamedTuple):
     lease_id: bytes
     kind: str
     alone: bool
+    stored: bytes = b""
 
 
 class Report(NamedTuple):

@@ -4,14 +4,15 @@ Plain and transactional functions run on the caller's thread, coroutines on the 
 functions as Ray tasks. All four occupy the slot that called, so `slots` bounds them alike.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from actors.handlers import Form, Handler
+from actors.handlers import Form, Handler, describe
 from actors.holdings import Held
 from actors.job import Job
 from zones.attempt import Attempt
-from zones.errors import QueueError
+from zones.errors import LeaseLost, QueueError
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
@@ -35,6 +36,16 @@ class JobTimeout(QueueError):
     """
 
     message = "the handler ran past its timeout"
+
+
+class HandlerNotRun(QueueError):
+    """A plain handler returned a coroutine or a generator, of which nothing has run.
+
+    Do: register the `async def` itself and not a function that calls it; in a generator, do the work instead of
+    yielding it. The item is retried.
+    """
+
+    message = "the handler returned work instead of doing it"
 
 
 class Runners(Protocol):
@@ -66,13 +77,21 @@ def run_handler(held: Held, shard: Shard, runners: Runners) -> None:
 def _run_once(held: Held, shard: Shard, runners: Runners) -> None:
     handler, job = held.handler, held.job
     if handler.form is Form.PLAIN:
-        handler.function(job)
+        _check_ran(handler, handler.function(job))
     elif handler.form is Form.TRANSACTIONAL:
         _run_transactional(handler, job, held, shard)
     elif handler.form is Form.ASYNC:
         runners.run_coroutine(handler.function, held)
     else:
         runners.run_remote(handler.function, held)
+
+
+def _check_ran(handler: Handler, result: Any) -> None:
+    if result is None or not (inspect.isawaitable(result) or inspect.isgenerator(result)):
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # or it complains, later and elsewhere, that it was never awaited
+    raise HandlerNotRun(kind=handler.kind, handler=describe(handler.function), returned=type(result).__name__)
 
 
 def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> None:
@@ -86,7 +105,10 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
     def body(attempt: Attempt) -> None:
         # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
         try:
-            handler.function(job, TenantTransaction(shard, job.tenant, attempt, trace=held.record.trace))
+            if job.cancelled:  # while the attempt before this one met a conflict
+                raise LeaseLost(item=job.id.hex())
+            tr = TenantTransaction(shard, job.tenant, attempt, trace=held.record.trace)
+            _check_ran(handler, handler.function(job, tr))
             zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)
         finally:
             took_us = shard.clock.now_us() - attempt.now_us

@@ -12,31 +12,42 @@ from random import Random
 from typing import Any
 
 from actors import retry
+from actors.handlers import Form
 from actors.holdings import Held
 from zones.attempt import Attempt
 from zones.buried import bury, shortened
+from zones.engines import StoreUnavailable
 from zones.items import Outcome
+from zones.layout import Tenant
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import alone, in_step
+
+STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
 
 Settled = Counter[str]  # items by what became of them: completed, retried, buried, dropped, lost
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a failed item: `delay_us` until its next attempt, or None: it failed for good."""
+    """What becomes of a failed item: `delay_us` until its next attempt, or None: it failed for good.
+
+    `counted`: whether this was a failure of the item's; if not, it was the store's.
+    """
 
     held: Held
     delay_us: int | None
     error: str
     traceback: str
+    counted: bool = True
 
 
 def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> Verdict:
     """Decide what becomes of an item whose handler raised `error`."""
     text = shortened(f"{type(error).__name__}: {error}")
     lines = shortened("".join(traceback.format_exception(error)))
+    if isinstance(error, StoreUnavailable):
+        return Verdict(held, STORE_PAUSE_US, text, lines, counted=False)
     if isinstance(error, held.handler.permanent):
         return Verdict(held, None, text, lines)
     record = held.record
@@ -52,8 +63,8 @@ def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> V
 def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -> Settled:
     """Commit the ends of items of one shard in one transaction.
 
-    Reads with conflict: per item its record, per tenant its ownership. After a commit of unknown result an item that
-    is gone counts as completed: this call took it away.
+    Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed after
+    a commit of unknown result, because this call took it away, and if its handler may have completed it itself.
     """
     attempts = 0
 
@@ -70,26 +81,34 @@ def _settle_once(
 ) -> Settled:
     settled: Settled = Counter()
     tr, now_us = attempt.tr, attempt.now_us
-    for outcomes in in_step(_complete_by_zone(shard, tr, completed, now_us)):
-        done = sum(outcome is Outcome.DONE or (gone_is_mine and outcome is Outcome.GONE) for outcome in outcomes)
-        settled["completed"] += done
-        settled["lost"] += len(outcomes) - done
+    for held, outcome in _complete(shard, tr, completed, now_us):
+        done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or _may_be_completed(held)))
+        settled["completed" if done else "lost"] += 1
     for verdict in failed:
-        _settle_failed(shard, tr, verdict, now_us, settled)
+        settled[_settle_failed(shard, tr, verdict, now_us)] += 1
     return settled
 
 
-def _complete_by_zone(shard: Shard, tr: Any, completed: Sequence[Held], now_us: int) -> list[Any]:
-    zones: dict[tuple[Any, str], list[tuple[bytes, bytes | None]]] = {}
+def _complete(shard: Shard, tr: Any, completed: Sequence[Held], now_us: int) -> list[tuple[Held, Outcome]]:
+    zones: dict[tuple[Tenant, str], list[Held]] = {}
     for held in completed:
-        zones.setdefault((held.ref.tenant, held.ref.zone), []).append((held.ref.item_id, held.ref.lease_id))
-    return [
-        shard.zone(tenant, zone).complete_steps(tr, holdings, now_us=now_us)
-        for (tenant, zone), holdings in zones.items()
-    ]
+        zones.setdefault((held.ref.tenant, held.ref.zone), []).append(held)
+    answers = in_step(
+        shard.zone(tenant, zone).complete_steps(
+            tr, [(held.ref.item_id, held.ref.lease_id) for held in some], now_us=now_us
+        )
+        for (tenant, zone), some in zones.items()
+    )
+    return [pair for some, each in zip(zones.values(), answers, strict=True) for pair in zip(some, each, strict=True)]
 
 
-def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int, settled: Settled) -> None:
+def _may_be_completed(held: Held) -> bool:
+    """Whether its handler may have completed an item: of one that ran in another process nobody here knows."""
+    return held.job.may_be_completed or held.handler.form is Form.REMOTE
+
+
+def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int) -> str:
+    """Requeue, bury or drop one item; say what became of it."""
     held = verdict.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)
     if verdict.delay_us is not None:
@@ -100,30 +119,31 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int, settled
                 held.ref.lease_id,
                 delay_us=verdict.delay_us,
                 now_us=now_us,
-                error_count=held.record.error_count + 1,
+                error_count=held.record.error_count + verdict.counted,
                 error=verdict.error,
             )
         )
-        settled["retried"] += outcome is Outcome.DONE
-        settled["lost"] += outcome is not Outcome.DONE
-        return
+        if outcome is Outcome.GONE and _may_be_completed(held):
+            return "completed"
+        return "retried" if outcome is Outcome.DONE else "lost"
     value = tr.get(zone.place.keys.item(held.ref.item_id)).value
     record = None if value is None else decode(ItemRecord, value)
+    if value is None and _may_be_completed(held):
+        return "completed"
     if record is None or record.lease_id != held.ref.lease_id:
-        settled["lost"] += 1
-    elif held.handler.drop:
+        return "lost"
+    if held.handler.drop:
         zone.complete(tr, held.ref.item_id, now_us=now_us, lease_id=held.ref.lease_id)
-        settled["dropped"] += 1
-    else:
-        record.error_count += 1
-        bury(
-            tr,
-            zone.place,
-            held.ref.item_id,
-            record,
-            reason="error",
-            error=verdict.error,
-            traceback=verdict.traceback,
-            now_us=now_us,
-        )
-        settled["buried"] += 1
+        return "dropped"
+    record.error_count += 1
+    bury(
+        tr,
+        zone.place,
+        held.ref.item_id,
+        record,
+        reason="error",
+        error=verdict.error,
+        traceback=verdict.traceback,
+        now_us=now_us,
+    )
+    return "buried"

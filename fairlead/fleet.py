@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -111,11 +112,10 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
     from actors import ray_host
 
     ray_host.connect(address or HERE, show_output=show_output)
-    try:
+    with ExitStack() as undo:
+        undo.callback(ray_host.disconnect)
         consumer = ray_host.RayConsumer(AppOpening(reference, str(Path.cwd()), app.config), identity)
-    except BaseException:
-        ray_host.disconnect()
-        raise
+        undo.pop_all()
     return RayFleet(consumer, ray_host.disconnect)
 
 

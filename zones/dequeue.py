@@ -148,8 +148,8 @@ def lease(
     if record.lease_id:
         record.lapse_count += 1
     record.lease_id, record.lease_us = lease_id, lease_us
-    stored_item.move(tr, place, item_id, record, now_us + lease_us)
-    return LeasedItem(item_id, record, record.lapse_count >= place.layout.settings.lapses_before_alone)
+    stored = stored_item.move(tr, place, item_id, record, now_us + lease_us)
+    return LeasedItem(item_id, record, record.lapse_count >= place.layout.settings.lapses_before_alone, stored)
 
 
 class _Search:

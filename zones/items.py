@@ -161,9 +161,10 @@ class Item(NamedTuple):
 class LeasedItem(NamedTuple):
     """An item that the caller holds until its vesting time.
 
-    `alone`: it lapsed so often that it must run with nothing beside it.
+    `alone`: it lapsed so often that it must run with nothing beside it. `stored`: the record as it was written.
     """
 
     id: bytes
     record: ItemRecord
     alone: bool
+    stored: bytes

@@ -9,7 +9,7 @@ leased or moved, so enqueues and consumers do not collide.
 from typing import Any, NamedTuple
 
 from zones.keyspace import PartKeys
-from zones.layout import Place, Tenant
+from zones.layout import Layout, Place, Tenant
 from zones.records import PointerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import Steps
@@ -101,6 +101,6 @@ def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now
     move(tr, place.part, place.pointer_id, pointer, max(earliest_us, now_us))
 
 
-def place_of(pointer: PointerRecord, layout: Any) -> Place:
+def place_of(pointer: PointerRecord, layout: Layout) -> Place:
     """Return the zone that a pointer points to."""
-    return Place(layout, Tenant(pointer.app, pointer.user), pointer.zone)
+    return layout.place(Tenant(pointer.app, pointer.user), pointer.zone)

@@ -28,12 +28,14 @@ def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
     tr.set(place.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
 
 
-def move(tr: Any, place: Place, item_id: bytes, record: ItemRecord, vesting_us: int) -> None:
-    """Store `record`, changed by the caller, under a new vesting time."""
+def move(tr: Any, place: Place, item_id: bytes, record: ItemRecord, vesting_us: int) -> bytes:
+    """Store `record`, changed by the caller, under a new vesting time; return its stored form."""
     tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
     record.vesting_us = vesting_us
-    tr.set(place.keys.item(item_id), encode(record))
+    value = encode(record)
+    tr.set(place.keys.item(item_id), value)
     tr.set(place.keys.vest(record.priority, vesting_us, item_id), record.kind.encode())
+    return value
 
 
 def remove(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False) -> None:
