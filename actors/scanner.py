@@ -24,6 +24,7 @@ log = logging.getLogger("fairlead.scanner")
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
 RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
 SLEEP_US_MIN = 500
+IDLE_POLLS_MAX = 5  # How far an idle scanner stretches its polls where the engine cannot tell whether anything changed.
 
 
 class Scanner:
@@ -56,6 +57,7 @@ class Scanner:
         self._fit: dict[str, bool] = dict.fromkeys(shards, False)  # until `set_fit` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
+        self._idle_polls = 0
         self._store_down: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._stopping = False
@@ -68,7 +70,9 @@ class Scanner:
             self._host.random.shuffle(names)
             for name in names:
                 found += self._visit_shard(name)
-            if not found:
+            if found:
+                self._idle_polls = 0
+            else:
                 self._sleep()
 
     def stop(self) -> None:
@@ -235,9 +239,13 @@ class Scanner:
         self._coordinator.call("request", shard_id, self._consumer, handed_over, wanted, lease_us, done=granted)
 
     def _sleep(self) -> None:
+        """Sleep until the earliest pointer vests, `poll_interval` at most; longer where a poll is a scan."""
         poll_us = self._settings.poll_interval_ms * 1000
         now_us = self._host.clock.now_us()
         due_us = min(self._next_due_us.values(), default=now_us)
+        if None in self._seen_token.values():
+            self._idle_polls += 1
+            poll_us *= min(self._idle_polls, IDLE_POLLS_MAX)
         wait_us = min(max(due_us - now_us, SLEEP_US_MIN), poll_us) if due_us > now_us else poll_us
         with self._lock:
             if not self._stopping:

@@ -46,7 +46,7 @@ def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> V
     """Decide what becomes of an item whose handler raised `error`."""
     text = shortened(f"{type(error).__name__}: {error}")
     lines = shortened("".join(traceback.format_exception(error)))
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, StoreUnavailable) and held.handler.form is Form.TRANSACTIONAL:
         return Verdict(held, STORE_PAUSE_US, text, lines, counted=False)
     if isinstance(error, held.handler.permanent):
         return Verdict(held, None, text, lines)
