@@ -104,7 +104,6 @@ class Housekeeping:
                 clear_receipts(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 in_step([tick_steps(tr, shard.layout, period, now_us=now_us) for period in self._periods])
-                attempt.enqueued = bool(self._periods)
             return standing
 
         try:

@@ -28,6 +28,7 @@ from zones.visit import Found, Visit, VisitTerms, lease, visit_steps
 
 log = logging.getLogger("fairlead.manager")
 
+STORE_RETRY_S = 0.5
 ROOM_WAIT_US = 1_000_000  # The longest that a call waits for a worker to have room.
 
 
@@ -56,17 +57,24 @@ class Manager:
         self._changed = host.condition(self._lock)
         self._counts: Counter[str] = Counter()
         self._stopping = False
+        self._store_down: set[str] = set()
 
     def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
         """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
 
         Waits up to a second for room. Pointers beyond the room are left as they are; the scanner will find them again.
+        While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
         """
         room = self._await_room()
         served: Counter[str] = Counter()
         if room.items and not self._stopping:
             shard = self._shards[shard_name]
-            self._serve_batch(shard, list(refs[: room.items]), room, served)
+            try:
+                self._serve_batch(shard, list(refs[: room.items]), room, served)
+            except shard.db.errors as error:
+                self._wait_for_store(shard, error)
+            else:
+                self._store_down.discard(shard_name)
         with self._lock:
             self._counts.update(served)
             items_left = sum(member.room for member in self._members)
@@ -88,6 +96,14 @@ class Manager:
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
+
+    def _wait_for_store(self, shard: Shard, error: Exception) -> None:
+        if shard.name not in self._store_down:
+            log.warning("shard %s cannot be served; trying again: %s", shard.name, error)
+            self._store_down.add(shard.name)
+        with self._lock:
+            if not self._stopping:
+                self._changed.wait(STORE_RETRY_S)
 
     def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, served: Counter[str]) -> None:
         lease_id = self._host.random.randbytes(16)

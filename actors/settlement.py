@@ -44,7 +44,8 @@ class Verdict:
 
 def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> Verdict:
     """Decide what becomes of an item whose handler raised `error`."""
-    text = shortened(f"{type(error).__name__}: {error}")
+    # The traceback module also words errors whose own text fails.
+    text = shortened("".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}."))
     lines = shortened("".join(traceback.format_exception(error)))
     if isinstance(error, StoreUnavailable) and held.handler.form is Form.TRANSACTIONAL:
         return Verdict(held, STORE_PAUSE_US, text, lines, counted=False)
