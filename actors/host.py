@@ -66,8 +66,15 @@ class Task(Protocol):
 class Host(Protocol):
     """Where the code of one actor lives."""
 
-    clock: Clock
-    random: Random
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        ...
+
+    @property
+    def random(self) -> Random:
+        """Randomness."""
+        ...
 
     def lock(self) -> Lock:
         """Return a new lock."""

@@ -123,7 +123,7 @@ class Stage:
         self.world = World(seed)
         self.clock = NodeClock(self.world, 0)
         self.recycled: list[str] = []
-        self.host = SimulatedHost(self.world, "actor#1", self.clock, Random(1), end=self.recycled.append)
+        self.host = SimulatedHost(self.world, "actor#1", self.clock, Random(1), on_recycle=self.recycled.append)
         self.random = Random(2)
         self.store, self.shard = self.open_shard("main", zones)
         self.shards = {"main": self.shard}
@@ -285,9 +285,9 @@ class Stage:
         return self.do(lambda: worker.place(refs))
 
     def settled(self, worker: Worker, *, within_ms: int = 120_000) -> dict[str, int]:
-        """Wait until a worker holds nothing; return its counts."""
+        """Wait until a worker holds nothing; return what became of its items, without what did not occur."""
         self.wait_for(lambda: self.do(worker.counts)["held"] == 0, within_ms=within_ms)
-        return self.do(worker.counts)
+        return {name: count for name, count in self.do(worker.counts).items() if count}
 
     def handler(self, kind: str, function: Callable[..., Any], **options: Any) -> Handler:
         """Return a handler; see `handler_of`."""

@@ -1,0 +1,151 @@
+"""What a handler sees of its item, and how it completes it in a transaction of its own."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from actors.job import Job, NoStoreHere
+from actors.messages import ItemRef
+from fairlead import TenantTransaction
+from tests.actors.stage import ALICE, Stage
+from tests.zones.faults import Fault
+from zones.errors import ItemGone, LeaseLost
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def job_of(stage: Stage, ref: ItemRef) -> Job:
+    """Return an attempt at a leased item."""
+    record = stage.record(ref.item_id)
+    assert record is not None
+    return Job(stage.shard, ref, record, record.payload)
+
+
+def leased(stage: Stage, payload: Any = None) -> tuple[Job, bytes]:
+    """Return an attempt at a new item, and its id."""
+    item_id = stage.enqueue("mail", payload)
+    (ref,) = stage.lease(["mail"])
+    return job_of(stage, ref), item_id
+
+
+def test_a_job_tells_what_was_enqueued(stage: Stage) -> None:
+    begun_us = stage.now_us
+    job, item_id = leased(stage, {"to": ["bob"]})
+    assert (job.id, job.tenant, job.kind, job.payload) == (item_id, ALICE, "mail", {"to": ["bob"]})
+    assert (job.attempt, job.enqueued_us, job.cancelled) == (1, begun_us, False)
+
+
+def test_errors_and_lapses_alike_count_as_attempts(stage: Stage) -> None:
+    item_id = stage.enqueue("mail")
+    stage.change(item_id, error_count=2, lapse_count=1)
+    (ref,) = stage.lease(["mail"])
+    assert job_of(stage, ref).attempt == 4
+
+
+def test_its_effects_and_its_completion_commit_together(stage: Stage) -> None:
+    job, item_id = leased(stage)
+
+    def body(tr: TenantTransaction) -> None:
+        tr.set(("sent",), b"yes")
+        job.complete_in(tr)
+
+    job.transact(body)
+    assert job.completed
+    assert stage.record(item_id) is None
+    assert job.transact(lambda tr: tr.get(("sent",))) == b"yes"
+
+
+def test_what_was_completed_and_not_committed_is_not_completed(stage: Stage) -> None:
+    job, item_id = leased(stage)
+
+    def body(tr: TenantTransaction) -> None:
+        job.complete_in(tr)
+        raise KeyError("afterthought")
+
+    with pytest.raises(KeyError):
+        job.transact(body)
+    assert not job.completed
+    assert stage.record(item_id) is not None
+
+
+def test_a_body_that_runs_twice_is_judged_by_its_last_run(stage: Stage) -> None:
+    """The first run completes the item and meets a conflict; the second finds that it need not."""
+    job, item_id = leased(stage)
+    runs: list[str] = []
+
+    def body(tr: TenantTransaction) -> None:
+        runs.append("run")
+        tr.set(("sent",), b"yes")
+        if len(runs) == 1:
+            job.complete_in(tr)
+
+    stage.store.faults.append(Fault(applied=False, code=1020))
+    stage.do(lambda: job.transact(body))
+    assert len(runs) == 2
+    assert not job.may_be_completed
+    assert stage.record(item_id) is not None
+
+
+def test_a_completion_of_unknown_result_is_recognised(stage: Stage) -> None:
+    """Before, the body ran again, found its own item gone, and the handler failed although all was done."""
+    job, item_id = leased(stage)
+    runs: list[str] = []
+
+    def body(tr: TenantTransaction) -> str:
+        runs.append("run")
+        tr.add(("sent",), 1)
+        job.complete_in(tr)
+        return "done"
+
+    stage.store.faults.append(Fault(applied=True))
+    assert stage.do(lambda: job.transact(body)) == "done"
+    assert (job.completed, len(runs), stage.record(item_id)) == (True, 1, None)
+
+
+def test_whoever_lost_the_item_commits_nothing(stage: Stage) -> None:
+    job, item_id = leased(stage)
+    stage.steal(item_id)
+
+    def body(tr: TenantTransaction) -> None:
+        tr.set(("sent",), b"yes")
+        job.complete_in(tr)
+
+    with pytest.raises(LeaseLost):
+        job.transact(body)
+    assert job.transact(lambda tr: tr.get(("sent",))) is None
+
+
+def test_an_item_is_completed_once(stage: Stage) -> None:
+    job, _ = leased(stage)
+    job.transact(job.complete_in)
+    with pytest.raises(ItemGone):
+        job.transact(job.complete_in)
+
+
+def test_a_job_crosses_to_another_process_as_data(stage: Stage) -> None:
+    job, item_id = leased(stage, {"to": ["bob"]})
+    job.on_cancel(lambda: None)
+    copy = pickle.loads(pickle.dumps(job))
+    assert (copy.id, copy.tenant, copy.payload, copy.lease_id) == (item_id, ALICE, {"to": ["bob"]}, job.lease_id)
+    with pytest.raises(NoStoreHere):
+        copy.transact(copy.complete_in)
+
+
+def test_one_that_is_cancelled_before_it_can_be_interrupted_is_interrupted_at_once(stage: Stage) -> None:
+    """The worker's other thread may be faster than the start of a coroutine."""
+    job, _ = leased(stage)
+    job.cancel()
+    interrupts: list[str] = []
+    job.on_cancel(lambda: interrupts.append("stop"))
+    assert interrupts == ["stop"]
+
+
+def test_it_shows_whose_it_is(stage: Stage) -> None:
+    job, item_id = leased(stage)
+    assert repr(job) == f"<Job {item_id.hex()} 'mail' of shop/alice, attempt 1>"

@@ -1,0 +1,517 @@
+"""The worker, from an item's arrival to its end (QuiCK section 6, Algorithm 3)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from actors.handlers import PermanentError
+from actors.job import Job
+from actors.retry import Retry
+from fairlead import TenantTransaction
+from tests.actors.stage import ALICE, BOB, MS, SECOND, Stage
+from tests.zones.faults import Fault
+from zones.layout import Tenant
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def fails(job: Job) -> None:
+    raise ValueError(f"no {job.payload}")
+
+
+# --- Running ---
+
+
+def test_an_item_is_run_and_goes(stage: Stage) -> None:
+    seen: list[Any] = []
+    worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
+    stage.enqueue("mail", "hello")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert (seen, stage.count()) == (["hello"], {})
+
+
+def test_as_many_run_at_once_as_there_are_slots(stage: Stage) -> None:
+    begun: list[int] = []
+
+    def work(job: Job) -> None:
+        begun.append(stage.now_us)
+        stage.sleep_ms(100)
+
+    worker = stage.worker([stage.handler("mail", work)], slots=2)
+    for _ in range(4):
+        stage.enqueue("mail")
+    first_us = stage.now_us
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    assert [begin_us - first_us for begin_us in begun] == [0, 0, 100 * MS, 100 * MS]
+
+
+def test_a_long_payload_arrives_whole(stage: Stage) -> None:
+    seen: list[bytes] = []
+    worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
+    stage.enqueue("mail", b"x" * 300_000)
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    assert seen == [b"x" * 300_000]
+
+
+def test_a_message_that_comes_twice_is_run_once(stage: Stage) -> None:
+    seen: list[Any] = []
+    worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
+    stage.enqueue("mail", 1)
+    refs = stage.lease(["mail"])
+    stage.place(worker, refs * 2)
+    stage.place(worker, refs)
+    stage.settled(worker)
+    stage.place(worker, refs)
+    stage.pass_ms(100)
+    assert seen == [1]
+
+
+def test_an_item_whose_lease_another_took_over_on_the_way_is_not_run(stage: Stage) -> None:
+    """Algorithm 3: the worker double-checks the lease."""
+    seen: list[Any] = []
+    worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
+    stage.enqueue("mail")
+    (ref,) = stage.lease(["mail"])
+    stage.pass_ms(10_000)
+    report = stage.place(worker, [ref])
+    stage.pass_ms(100)
+    assert (seen, report.held) == ([], 0)
+
+
+def test_one_that_was_cancelled_meanwhile_is_not_completed_and_not_missed(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(100))])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.shard.transact(lambda tr: stage.shard.zone(ALICE).complete(tr.tr, item_id, now_us=tr.now_us))
+    assert stage.settled(worker) == {"lost": 1}
+    assert stage.count() == {}
+
+
+def test_items_of_many_tenants_are_completed_in_few_commits(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: None)], slots=16)
+    tenants = [Tenant("shop", f"user {number}") for number in range(40)]
+    refs = []
+    for tenant in tenants:
+        stage.enqueue("mail", tenant=tenant)
+        refs += stage.lease(["mail"], tenant=tenant)
+    before = stage.store.commits
+    stage.place(worker, refs)
+    assert stage.settled(worker)["completed"] == 40
+    assert stage.store.commits - before <= 5
+
+
+def test_a_handler_that_returns_a_coroutine_has_not_done_its_work(stage: Stage) -> None:
+    """Before, the item was completed, and nothing of it had run."""
+
+    async def send() -> None:
+        raise AssertionError("nobody runs this")
+
+    worker = stage.worker([stage.handler("mail", lambda job: send())])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"retried": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.last_error.startswith("HandlerNotRun: the handler returned work instead of doing it")
+
+
+# --- Failing ---
+
+
+def test_a_failed_item_comes_back_after_its_backoff(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", fails, retry=Retry(backoff_ms=4_000))])
+    item_id = stage.enqueue("mail", 7)
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"retried": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert (record.error_count, record.last_error, record.lease_id) == (1, "ValueError: no 7", b"")
+    assert 2 * SECOND <= record.vesting_us - stage.now_us + 10 * MS <= 4 * SECOND + 10 * MS
+
+
+def test_the_next_attempt_knows_that_it_is_the_second(stage: Stage) -> None:
+    attempts: list[int] = []
+
+    def flaky(job: Job) -> None:
+        attempts.append(job.attempt)
+        if job.attempt == 1:
+            raise ValueError
+
+    worker = stage.worker([stage.handler("mail", flaky, retry=Retry(backoff_ms=1_000))])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    stage.pass_ms(1_000)
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    assert (attempts, stage.count()) == ([1, 2], {})
+
+
+def test_in_line_retries_do_not_let_go_of_the_item(stage: Stage) -> None:
+    attempts: list[int] = []
+
+    def flaky(job: Job) -> None:
+        attempts.append(job.attempt)
+        if len(attempts) < 3:
+            raise ValueError
+
+    worker = stage.worker([stage.handler("mail", flaky, retry=Retry(in_line=2))])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert attempts == [1, 1, 1]
+
+
+def test_in_line_retries_used_up_count_as_one_failure(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", fails, retry=Retry(in_line=2))])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.error_count == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"permanent": (KeyError,)}])
+def test_a_permanent_error_buries_the_item_with_its_traceback(stage: Stage, options: Any) -> None:
+    attempts: list[int] = []
+
+    def hopeless(job: Job) -> None:
+        attempts.append(job.attempt)
+        raise KeyError("no such order") if options else PermanentError("no such order")
+
+    worker = stage.worker([stage.handler("mail", hopeless, retry=Retry(in_line=5), **options)])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"buried": 1}
+    (buried,) = stage.buried()
+    assert (buried.id, buried.record.reason, buried.record.item.error_count) == (item_id, "error", 1)
+    assert "no such order" in buried.record.error
+    assert "in hopeless" in buried.record.traceback
+    assert (attempts, stage.count()) == ([1], {})
+
+
+def test_after_its_last_attempt_an_item_is_buried(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", fails, retry=Retry(attempts=2, backoff_ms=1))])
+    item_id = stage.enqueue("mail")
+    for _ in range(2):
+        stage.place(worker, stage.lease(["mail"]))
+        stage.settled(worker)
+        stage.pass_ms(10)
+    assert [(each.id, each.record.item.error_count) for each in stage.buried()] == [(item_id, 2)]
+
+
+def test_a_kind_may_drop_what_failed_for_good(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", fails, retry=Retry(attempts=1), drop=True)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"dropped": 1}
+    assert (stage.buried(), stage.count()) == ([], {})
+
+
+@pytest.mark.parametrize("leave", [lambda job: sys.exit(3), lambda job: exec("raise KeyboardInterrupt")])
+def test_a_handler_that_ends_its_process_has_failed_and_takes_no_slot_with_it(stage: Stage, leave: Any) -> None:
+    """Before, the slot was gone without a word, and the item held until its timeout of an hour."""
+    seen: list[str] = []
+    worker = stage.worker([stage.handler("leave", leave), stage.handler("mail", lambda job: seen.append("ran"))],
+                          slots=1)  # fmt: skip
+    stage.enqueue("leave")
+    stage.place(worker, stage.lease(["leave"]))
+    assert stage.settled(worker, within_ms=1_000) == {"retried": 1}
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker, within_ms=1_000)
+    assert seen == ["ran"]
+
+
+def test_an_error_that_cannot_be_stored_as_it_is_is_shortened(stage: Stage) -> None:
+    def verbose(job: Job) -> None:
+        raise ValueError("\ud800" + "x" * 100_000 + "the end")
+
+    worker = stage.worker([stage.handler("mail", verbose)])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    record = stage.record(item_id)
+    assert record is not None
+    assert len(record.last_error) < 8_000
+    assert record.last_error.endswith("the end")
+
+
+def test_an_error_whose_text_fails_is_a_failure_like_any_other(stage: Stage) -> None:
+    """Before, it ended the settling loop, and with it the worker."""
+
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def odd(job: Job) -> None:
+        raise Odd
+
+    worker = stage.worker([stage.handler("mail", odd)])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"retried": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.last_error.endswith("Odd: <exception str() failed>")
+
+
+# --- Ends that meet others ---
+
+
+def test_one_lost_item_does_not_fail_the_rest_of_its_batch(stage: Stage) -> None:
+    def work(job: Job) -> None:
+        stage.sleep_ms(100)
+        if job.payload == "fails":
+            raise ValueError
+
+    worker = stage.worker([stage.handler("mail", work)], slots=4)
+    lost, done, failed = (stage.enqueue("mail", name) for name in ("lost", "done", "fails"))
+    stage.place(worker, stage.lease(["mail"]))
+    thief = stage.steal(lost)
+    assert stage.settled(worker) == {"completed": 1, "retried": 1, "lost": 1}
+    taken = stage.record(lost)
+    assert taken is not None
+    assert taken.lease_id == thief, "it is the thief's, and untouched"
+    assert stage.record(done) is None
+    assert stage.record(failed) is not None
+
+
+def test_a_commit_of_unknown_result_completes_each_item_once(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: None)], slots=4)
+    for _ in range(3):
+        stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.faults.append(Fault(applied=True))
+    stage.place(worker, refs)
+    assert stage.settled(worker)["completed"] == 3
+    assert stage.count() == {}
+
+
+def test_completions_and_failures_of_one_zone_share_a_transaction(stage: Stage) -> None:
+    def work(job: Job) -> None:
+        if job.payload % 2:
+            raise ValueError
+
+    worker = stage.worker([stage.handler("mail", work)], slots=8)
+    for number in range(8):
+        stage.enqueue("mail", number)
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 4, "retried": 4}
+    assert stage.count() == {"mail": 4}
+
+
+# --- Completing in a transaction of the handler's own ---
+
+
+def test_a_handler_may_complete_its_item_in_its_own_transaction(stage: Stage) -> None:
+    def work(job: Job) -> None:
+        def body(tr: TenantTransaction) -> None:
+            tr.set(("sent",), b"yes")
+            job.complete_in(tr)
+
+        job.transact(body)
+
+    worker = stage.worker([stage.handler("mail", work)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert stage.count() == {}
+
+
+def test_one_that_completes_its_item_and_fails_before_the_commit_is_retried(stage: Stage) -> None:
+    """Before, the worker took it for completed, and the item had to lapse."""
+
+    def work(job: Job) -> None:
+        def body(tr: TenantTransaction) -> None:
+            job.complete_in(tr)
+            raise ValueError("afterthought")
+
+        job.transact(body)
+
+    worker = stage.worker([stage.handler("mail", work)])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"retried": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert (record.error_count, record.lapse_count) == (1, 0)
+
+
+def test_one_that_completes_its_item_and_then_fails_has_completed_it(stage: Stage) -> None:
+    def work(job: Job) -> None:
+        job.transact(job.complete_in)
+        raise ValueError("afterwards")
+
+    worker = stage.worker([stage.handler("mail", work)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert stage.count() == {}
+
+
+def test_one_that_completed_its_item_is_not_cancelled_for_having_none(stage: Stage) -> None:
+    """The worker goes on extending leases; it must not take an absent item for a lost one."""
+    cancelled: list[bool] = []
+
+    def work(job: Job) -> None:
+        job.transact(job.complete_in)
+        stage.sleep_ms(30_000)
+        cancelled.append(job.cancelled)
+
+    worker = stage.worker([stage.handler("mail", work)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert cancelled == [False]
+
+
+# --- Transactional handlers ---
+
+
+def counting(job: Job, tr: TenantTransaction) -> None:
+    tr.add(("done",), 1)
+
+
+def done(stage: Stage, tenant: Tenant = ALICE) -> int:
+    """Return how often `counting` took effect."""
+
+    def body(tr: Any) -> int:
+        value = TenantTransaction(stage.shard, tenant, tr).get(("done",))
+        return 0 if value is None else int.from_bytes(value, "little")
+
+    return stage.shard.transact(body)
+
+
+def test_a_transactional_handler_and_its_completion_happen_together(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", counting, transactional=True)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert (done(stage), stage.count()) == (1, {})
+
+
+@pytest.mark.parametrize("fault", [Fault(applied=False, code=1020), Fault(applied=False), Fault(applied=True)])
+def test_it_takes_effect_once_whatever_becomes_of_the_commit(stage: Stage, fault: Fault) -> None:
+    worker = stage.worker([stage.handler("mail", counting, transactional=True)])
+    stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.faults.append(Fault(fault.applied, fault.code))
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"completed": 1}
+    assert (done(stage), stage.count()) == (1, {})
+
+
+def test_one_that_fails_leaves_no_effect(stage: Stage) -> None:
+    def fails_late(job: Job, tr: TenantTransaction) -> None:
+        tr.add(("done",), 1)
+        raise ValueError
+
+    worker = stage.worker([stage.handler("mail", fails_late, transactional=True)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"retried": 1}
+    assert done(stage) == 0
+
+
+def test_one_whose_item_was_taken_over_leaves_no_effect(stage: Stage) -> None:
+    def slow(job: Job, tr: TenantTransaction) -> None:
+        tr.add(("done",), 1)
+        stage.sleep_ms(1_000)
+
+    worker = stage.worker([stage.handler("mail", slow, transactional=True)])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(500)
+    thief = stage.steal(item_id)
+    assert stage.settled(worker) == {"lost": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert (done(stage), record.lease_id) == (0, thief)
+
+
+def test_one_that_takes_longer_than_a_transaction_is_told_to_split_itself(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job, tr: stage.sleep_ms(5_100), transactional=True)])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"retried": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.last_error.startswith("TransactionalTooLong: a transactional handler ran past 5 s: split it")
+
+
+def test_it_starts_with_a_lease_that_outlives_its_transaction(stage: Stage) -> None:
+    """Its item is not extended while the transaction is open: that would conflict."""
+    worker = stage.worker(
+        [stage.handler("mail", lambda job, tr: stage.sleep_ms(4_900), transactional=True)], slots=1, lease_ms=1_000
+    )
+    stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.pass_ms(9_500)  # of the ten seconds that `stage.lease` takes
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"completed": 1}
+
+
+def test_one_that_lost_its_item_is_not_run_again_for_a_conflict(stage: Stage) -> None:
+    """Past its timeout the item is requeued, which its open transaction conflicts with."""
+    runs: list[int] = []
+
+    def slow(job: Job, tr: TenantTransaction) -> None:
+        runs.append(job.attempt)
+        stage.sleep_ms(2_000)
+
+    worker = stage.worker([stage.handler("mail", slow, transactional=True, timeout=1)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"retried": 1, "timed_out": 1}
+    assert runs == [1]
+
+
+# --- What it tells its manager ---
+
+
+def test_its_report_counts_what_it_holds_of_kinds_with_a_limit(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(50), max_running=3)])
+    stage.enqueue("mail")
+    stage.enqueue("mail", tenant=BOB)
+    refs = [*stage.lease(["mail"]), *stage.lease(["mail"], tenant=BOB)]
+    assert stage.place(worker, refs).kinds == {"mail": 2}
+
+
+def test_a_question_for_progress_is_answered_when_something_has_left(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(300))])
+    stage.enqueue("mail")
+    seen = stage.place(worker, stage.lease(["mail"])).progress
+    asked = stage.begin(lambda: worker.await_progress(seen))
+    stage.pass_ms(290)
+    assert asked.over_us is None
+    stage.pass_ms(20)
+    assert asked.result.progress == seen + 1
+
+
+def test_a_question_for_progress_that_has_been_made_is_answered_at_once(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: None)])
+    stage.enqueue("mail")
+    seen = stage.place(worker, stage.lease(["mail"])).progress
+    stage.settled(worker)
+    asked = stage.begin(lambda: worker.await_progress(seen))
+    stage.pass_ms(0)
+    assert asked.over_us is not None
+
+
+def test_a_question_for_progress_is_answered_after_a_second_at_the_latest(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: None)])
+    begun_us = stage.now_us
+    asked = stage.begin(lambda: worker.await_progress(0))
+    stage.pass_ms(2_000)
+    assert asked.over_us == begun_us + SECOND
