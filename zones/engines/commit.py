@@ -130,18 +130,18 @@ class CommitRequest:
     def succeed(self, version: int, store: Store) -> None:
         """Tell everyone who waits that the commit is durable, at `version`."""
         self.committed_version = version
-        self.done = True
         for stamp in self.stamps:
             stamp.resolve(version_stamp(version))
         for watch in self.watches:
             watch.arm(store)
+        self.done = True
 
     def fail(self, error: StoreError) -> None:
         """Tell everyone who waits that the commit did not happen, or, with 1021, that nobody knows."""
         self.error = error
-        self.done = True
         for waiting in (*self.stamps, *self.watches):
             waiting.fail(error)
+        self.done = True
 
 
 class CommitDone:

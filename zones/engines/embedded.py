@@ -7,6 +7,7 @@ returns. The log in the store is the truth; its newest entries are kept decoded,
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import threading
@@ -60,7 +61,7 @@ class EmbeddedDatabase:
 
     def create_transaction(self) -> Transaction:
         """Return a new, empty transaction."""
-        return Transaction(self._store, self._clock, self._random)
+        return Transaction(self, self._store, self._clock, self._random)
 
     def change_token(self) -> int | None:
         """Return the number of LMDB's last commit, by whichever process."""
@@ -81,11 +82,11 @@ class EmbeddedStore:
         self.path = path
         self.users = 0
         self.watches = Watches()
-        self.files = LmdbFiles(path, first_version=clock.now_us())
+        self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog(self.files)
         self.group = GroupCommit(self._commit_all)
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
-        self._opened_count = 0
+        self._serials = itertools.count()
 
     # --- For transactions ---
 
@@ -94,7 +95,7 @@ class EmbeddedStore:
         now_us = clock.now_us()
         if self._open:
             self.end_forgotten(now_us)
-        self._opened_count = serial = self._opened_count + 1
+        serial = next(self._serials)
         snapshot = LmdbSnapshot(self.files, self.log, now_us, partial(self._open.pop, serial, None))
         self._open[serial] = weakref.ref(snapshot)
         return snapshot
@@ -146,20 +147,20 @@ class EmbeddedStore:
 
     def _commit_group(self, group: list[CommitRequest]) -> None:
         """Commit a group in one LMDB transaction; if that fails, each on its own, so that none fails for another."""
-        while True:
-            try:
-                outcomes = self._try_group(group)
-            except lmdb.MapFullError:
-                self.files.grow()
-            except lmdb.Error as error:
-                self._fail_group(group, error)
-                return
-            except StoreError as error:
-                for request in group:
-                    request.fail(error)
-                return
-            else:
-                break
+        try:
+            while True:
+                try:
+                    outcomes = self._try_group(group)
+                    break
+                except lmdb.MapFullError:
+                    self.files.grow()
+        except lmdb.Error as error:
+            self._fail_group(group, error)
+            return
+        except StoreError as error:
+            for request in group:
+                request.fail(error)
+            return
         for request, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, StoreError):
                 request.fail(outcome)
@@ -287,7 +288,8 @@ class EmbeddedStore:
 # --- One store per path and process ---
 
 _stores: dict[Path, EmbeddedStore] = {}
-_stores_lock = threading.Lock()
+# Reentrant: a database that the collector finds while this thread holds it is released at once.
+_stores_lock = threading.RLock()
 _forking: list[EmbeddedStore] = []
 
 
@@ -295,8 +297,12 @@ def _acquire(path: Path, clock: Clock) -> EmbeddedStore:
     path = path.absolute().resolve()
     with _stores_lock:
         store = _stores.get(path)
-        if store is None or not store.files.is_current():
-            store = _stores[path] = EmbeddedStore(path, clock)
+        if store is not None:
+            store.users += 1
+            if store.files.is_current():
+                return store
+            store.users -= 1
+        store = _stores[path] = EmbeddedStore(path, clock)
         store.users += 1
         return store
 

@@ -53,7 +53,11 @@ class QueuedCommit:
     def call_back(self) -> None:
         """Call the callbacks, each once."""
         while self._callbacks:
-            self._callbacks.pop(0)(self)
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:  # Another thread was quicker.
+                return
+            callback(self)
 
 
 class GroupCommit:

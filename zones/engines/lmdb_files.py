@@ -173,9 +173,19 @@ class LmdbFiles:
     def grow(self) -> None:
         """Double the map after it was found full. Ends this process's transactions."""
         with self._lock:
-            env = self._usable()
-            env.set_mapsize(2 * env.info()["map_size"])
-            self._map_bytes = env.info()["map_size"]
+            map_bytes = 2 * self._usable().info()["map_size"]
+            try:
+                self._usable().set_mapsize(map_bytes)
+            except lmdb.Error as error:
+                self.reopen()
+                raise StoreUnavailable(
+                    "the store cannot grow",
+                    remedy="Give the process more address space, or move some tenants to another store.",
+                    path=str(self.path),
+                    map_bytes=map_bytes,
+                    cause=str(error),
+                ) from error
+            self._map_bytes = map_bytes
 
     def reopen(self) -> None:
         """Open anew after LMDB has given up on the environment (a failed write of its root)."""

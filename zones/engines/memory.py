@@ -39,11 +39,11 @@ class MemoryDatabase:
         self.url = url
         self._clock = clock
         self._random = random_
-        self._store = MemoryStore(clock.now_us())
+        self._store = MemoryStore(max(1, clock.now_us()))
 
     def create_transaction(self) -> Transaction:
         """Return a new, empty transaction."""
-        return Transaction(self._store, self._clock, self._random)
+        return Transaction(self, self._store, self._clock, self._random)
 
     def change_token(self) -> int | None:
         """Return the version of the last commit."""

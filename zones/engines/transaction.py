@@ -16,7 +16,7 @@ from typing import Any, Final
 from zones.engines.clock import Clock
 from zones.engines.commit import NO_VERSION, CommitRequest, Store
 from zones.engines.commit_log import Reads
-from zones.engines.database import Future
+from zones.engines.database import Database, Future
 from zones.engines.errors import (
     FUTURE_VERSION,
     NO_COMMIT_VERSION,
@@ -39,13 +39,17 @@ _BACKOFF_OLD_US: Final = 10_000  # Its FUTURE_VERSION_RETRY_DELAY, after 1007 an
 class Transaction(Writing):
     """A transaction with the binding's API; `zones.engines.database.Transaction` says what that is.
 
-    One thread at a time may use it.
+    One thread at a time may use it. It keeps its database open.
+
+    Attributes:
+      db: the database that it was created by.
     """
 
-    __slots__ = ("_backoff_us", "_random", "_request", "_retries", "_stamps")
+    __slots__ = ("db","_backoff_us", "_random", "_request", "_retries", "_stamps")
 
-    def __init__(self, store: Store, clock: Clock, random_: random.Random) -> None:
+    def __init__(self, db: Database, store: Store, clock: Clock, random_: random.Random) -> None:
         super().__init__(store, clock)
+        self.db = db
         self._random = random_
         self._retries = 0
         self._backoff_us = _BACKOFF_US

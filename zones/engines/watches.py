@@ -40,10 +40,9 @@ class _Waiting:
 
     def on_ready(self, callback: Callable[[Any], None]) -> None:
         """Call `callback(self)` once ready, from the thread that makes it so; at once if it is."""
+        self._callbacks.append(callback)
         if self.is_ready():
-            callback(self)
-        else:
-            self._callbacks.append(callback)
+            self._call_back()
 
     def is_ready(self) -> bool:
         """Whether `wait` would return at once."""
@@ -55,8 +54,15 @@ class _Waiting:
 
     def _settle(self) -> None:
         self._ready = True
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        self._call_back()
+
+    def _call_back(self) -> None:
+        # Whichever thread takes a callback from the list calls it, and so it is called once.
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:
+                return
             callback(self)
 
 
