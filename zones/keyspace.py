@@ -90,6 +90,11 @@ class IndexEntry(NamedTuple):
     vesting_us: int
     id: bytes
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether there can be such a key; one that was read need not ask."""
+        return 0 <= self.priority <= PRIORITY_MAX and 0 <= self.vesting_us < 2**63
+
 
 class QueueKeys:
     """The keys that a queue zone and a part of the top-level queue have in common: items in vesting order."""

@@ -130,3 +130,8 @@ def decode(struct: type[_R], value: bytes) -> _R | None:
     except msgspec.DecodeError:
         return None
     return record
+
+
+def is_newer(value: bytes) -> bool:
+    """Say whether a record that cannot be decoded is of a newer format, and not damaged."""
+    return value[:1] > _FORMAT_BYTE

@@ -1,0 +1,569 @@
+"""The audit: each invariant broken by hand is found, alone, and mended; a healthy store is left in peace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.zones.world import ALICE, ANY, BOB, LEASE_US, MS, SECOND, World
+from zones.audit import Finding, Report, audit, graves, items, tallies, tops, walk
+from zones.audit.records import DAMAGED_RECORD
+from zones.buried import bury, grave_key
+from zones.dequeue import Room
+from zones.history import forget_key
+from zones.items import LeasedItem, new_item
+from zones.keyspace import HANDLER, ROOT, pack_int, pack_text
+from zones.layout import Place, Tenant, local_tenant
+from zones.pointers import delete, move
+from zones.queue_zone import QueueZone
+from zones.records import FORMAT, OwnerRecord, PointerRecord, encode
+from zones.settings import ZoneSettings
+from zones.stored_item import change_count, insert
+from zones.tenant_transaction import TenantTransaction
+
+NEWER = bytes([FORMAT + 1]) + b"what it means only they know"
+DAMAGED = bytes([FORMAT]) + b"\xc1"
+
+
+def look(world: World, **how: Any) -> Report:
+    return audit(world.shard, **how)
+
+
+def populate(world: World) -> None:
+    """Some of everything, in several zones: waiting, delayed, leased, long, buried, and kept taken."""
+    for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
+        world.enqueue("mail", zone=zone, priority=3)
+        world.enqueue("index", zone=zone, delay_ms=60_000)
+        world.enqueue("fax", zone=zone, given_id="a", unique_ms=60_000)
+    world.enqueue("mail", bytes(200_000))
+    for kind, payload in (("mail", None), ("index", bytes(100_000))):
+        bury_item(world, world.enqueue(kind, payload))
+    done = world.enqueue("mail", given_id="done", unique_ms=60_000)
+    world.run(lambda tr: world.zone.complete(tr, done, now_us=world.now_us))
+    world.dequeue(2)
+    set_own(world, ALICE, 1)
+
+
+def set_own(world: World, tenant: Tenant, number: int) -> None:
+    """Write a key of a tenant's own data."""
+    world.shard.transact(lambda attempt: TenantTransaction(world.shard, tenant, attempt).set(("own", number), b"data"))
+
+
+def bury_item(world: World, item_id: bytes) -> None:
+    record = world.record(item_id)
+    assert record is not None
+    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="error", error="", traceback="",
+                              now_us=world.now_us))  # fmt: skip
+
+
+def some_item(world: World, kind: str = "mail", **how: Any) -> tuple[Place, bytes, Any]:
+    """Enqueue one item, let its pointer settle, and return its place, id and record."""
+    item_id = world.enqueue(kind, **how)
+    return world.zone.place, item_id, world.record(item_id)
+
+
+# --- Healthy stores ---
+
+
+def test_an_empty_shard_is_healthy(world: World) -> None:
+    assert look(world) == Report()
+
+
+def test_a_shard_with_some_of_everything_is_healthy_and_the_report_says_how_much_there_is(world: World) -> None:
+    populate(world)
+    report = look(world)
+    assert report == Report(zones=3, items=10, buried=2, pointers=3)
+    assert report.healthy
+
+
+def test_an_audit_writes_nothing_and_a_repair_of_a_healthy_store_neither(world: World) -> None:
+    populate(world)
+    before = world.stored(b"", b"\xff")
+    assert look(world, repair=True) == look(world)
+    assert world.stored(b"", b"\xff") == before
+
+
+def test_the_walk_reports_its_progress(world: World) -> None:
+    populate(world)
+    seen: list[int] = []
+    look(world, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] > 40
+
+
+@pytest.mark.parametrize("chunk_keys", [1, 2, 7])
+def test_however_small_the_chunks_a_healthy_store_is_healthy(
+    world: World, chunk_keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zones, payloads and tenants' own data cross the border of a chunk at every possible place."""
+    populate(world)
+    for number in range(20):
+        set_own(world, BOB, number)
+    monkeypatch.setattr(walk.read_chunk, "__kwdefaults__", {"keys_max": chunk_keys, "bytes_max": 10**6})
+    assert look(world) == Report(zones=3, items=10, buried=2, pointers=3)
+
+
+def test_counts_too_large_for_one_transaction_are_added_up_over_several(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    populate(world)
+    world.enqueue_all([new_item("mail")] * 100)
+    monkeypatch.setattr(tallies, "EXACT_KEYS_MAX", 30)
+    assert look(world) == Report(zones=3, items=110, buried=2, pointers=3)
+    world.run(lambda tr: tr.add(world.zone.place.keys.count("mail"), (5).to_bytes(8, "little")))
+    assert [finding.what for finding in look(world, repair=True).findings] == [tallies.WRONG_COUNT]
+    assert look(world).healthy
+
+
+# --- One invariant broken at a time ---
+
+Break = Callable[[World], "bytes | None"]
+BREAKS: dict[str, list[Break]] = {}
+
+
+def breaks(what: str) -> Callable[[Break], Break]:
+    """Register a way to break an invariant; it may return the id of the item that the finding must name."""
+
+    def register(break_it: Break) -> Break:
+        BREAKS.setdefault(what, []).append(break_it)
+        return break_it
+
+    return register
+
+
+@breaks(items.NO_ENTRY)
+def lose_an_index_entry(world: World) -> bytes:
+    place, item_id, record = some_item(world)
+    world.clear(place.keys.vest(100, record.vesting_us, item_id))
+    return item_id
+
+
+@breaks(items.NO_ENTRY)
+def lose_the_index_entry_of_a_delayed_item(world: World) -> bytes:
+    place, item_id, record = some_item(world, delay_ms=9_000)
+    world.clear(place.keys.vest(100, record.vesting_us, item_id))
+    return item_id
+
+
+@breaks(items.WRONG_KIND)
+def change_the_kind_in_an_index_entry(world: World) -> bytes:
+    place, item_id, record = some_item(world)
+    world.set(place.keys.vest(100, record.vesting_us, item_id), b"fax")
+    return item_id
+
+
+@breaks(items.DANGLING_ENTRY)
+def leave_an_index_entry_behind(world: World) -> bytes:
+    some_item(world)
+    gone = world.new_id()
+    world.set(world.zone.place.keys.vest(7, world.now_us + 5, gone), b"mail")
+    return gone
+
+
+@breaks(items.DANGLING_ENTRY)
+def give_an_item_a_second_index_entry(world: World) -> bytes:
+    place, item_id, record = some_item(world)
+    world.set(place.keys.vest(0, record.vesting_us - 5, item_id), b"mail")
+    return item_id
+
+
+@breaks(items.LONG_LEASE)
+def lease_by_a_clock_that_is_a_year_ahead(world: World) -> bytes:
+    item_id = world.enqueue()
+    year_us = 365 * 24 * 3_600 * SECOND
+    world.run(
+        lambda tr: world.zone.dequeue(
+            tr, room=Room(1, ANY), lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us + year_us
+        )
+    )
+    return item_id
+
+
+@breaks(items.ORPHAN_PAYLOAD)
+def leave_the_pieces_of_a_payload_behind(world: World) -> bytes:
+    gone = world.new_id()
+    for number in range(3):
+        world.set(world.zone.place.keys.piece(gone, number), bytes(1_000))
+    return gone
+
+
+@breaks(items.ORPHAN_PAYLOAD)
+def give_pieces_to_an_item_with_a_short_payload(world: World) -> bytes:
+    place, item_id, _ = some_item(world)
+    world.set(place.keys.piece(item_id, 0), bytes(1_000))
+    return item_id
+
+
+@breaks(tallies.WRONG_COUNT)
+def count_one_too_many(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.run(lambda tr: tr.add(place.keys.count("mail"), (1).to_bytes(8, "little")))
+
+
+@breaks(tallies.WRONG_COUNT)
+def lose_a_count(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.clear(place.keys.count("mail"))
+
+
+@breaks(tallies.WRONG_COUNT)
+def leave_a_count_of_zero(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.set(place.keys.count("fax"), bytes(8))
+
+
+@breaks(tallies.WRONG_DEPTH)
+def lose_a_depth(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.clear(place.part.depth("mail"))
+
+
+@breaks(tallies.WRONG_DEPTH)
+def count_a_depth_too_low(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.run(lambda tr: tr.add(place.part.depth("fax"), (-3).to_bytes(8, "little", signed=True)))
+
+
+@breaks(graves.NOT_LISTED)
+def take_a_buried_item_off_the_list(world: World) -> bytes:
+    place, item_id, _ = some_item(world)
+    bury_item(world, item_id)
+    world.clear(grave_key(place, item_id, world.now_us))
+    return item_id
+
+
+@breaks(graves.DANGLING_GRAVE)
+def list_an_item_that_is_not_buried(world: World) -> bytes:
+    place, item_id, _ = some_item(world)
+    world.set(grave_key(place, item_id, world.now_us), b"mail")
+    return item_id
+
+
+@breaks(graves.DANGLING_GRAVE)
+def list_a_buried_item_twice(world: World) -> bytes:
+    place, item_id, _ = some_item(world)
+    bury_item(world, item_id)
+    world.set(grave_key(place, item_id, world.now_us + 7), b"mail")
+    return item_id
+
+
+@breaks(graves.NEVER_FORGOTTEN)
+def lose_the_entry_that_makes_an_id_be_forgotten(world: World) -> bytes:
+    place, item_id, _ = some_item(world, given_id="a", unique_ms=1_000)
+    world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
+    world.clear(forget_key(place.keys.done(item_id), world.now_us + SECOND))
+    return item_id
+
+
+@breaks(graves.DAMAGED_DONE)
+def damage_until_when_an_id_stays_taken(world: World) -> bytes:
+    item_id = world.new_id()
+    world.set(world.zone.place.keys.done(item_id), b"damaged")
+    return item_id
+
+
+@breaks(graves.DANGLING_FORGET)
+def make_the_housekeeping_forget_something_else(world: World) -> None:
+    place, item_id, _ = some_item(world)
+    world.set(forget_key(place.keys.item(item_id), world.now_us), b"")
+
+
+@breaks(tops.NO_POINTER)
+def lose_a_pointer_altogether(world: World) -> None:
+    place, _, _ = some_item(world)
+    pointer = world.pointer()
+    assert pointer is not None
+    world.run(lambda tr: delete(tr, place, pointer))
+
+
+@breaks(tops.LATE_POINTER)
+def put_a_pointer_to_sleep_for_a_year(world: World) -> None:
+    place, _, _ = some_item(world)
+    pointer = world.pointer()
+    assert pointer is not None
+    world.run(lambda tr: move(tr, place.part, place.pointer_id, pointer, world.now_us + 10**13))
+
+
+@breaks(tops.LATE_POINTER)
+def lease_a_pointer_by_a_clock_that_is_far_ahead(world: World) -> None:
+    place, _, _ = some_item(world)
+    pointer = world.pointer()
+    assert pointer is not None
+    pointer.lease_id, pointer.lease_us = b"l" * 16, SECOND
+    world.run(lambda tr: move(tr, place.part, place.pointer_id, pointer, world.now_us + 10**13))
+
+
+@breaks(tops.EMPTY_INDEX)
+def lose_a_pointer_but_not_its_index_key(world: World) -> None:
+    place, _, record = some_item(world)
+    world.clear(place.part.item(place.pointer_id))
+    world.clear(place.part.vest(100, record.vesting_us, place.pointer_id))
+
+
+@breaks(tops.EMPTY_INDEX)
+def leave_an_index_key_of_an_empty_zone_behind(world: World) -> None:
+    world.set(world.zone.place.keys.pointer, world.zone.place.pointer_id)
+
+
+@breaks(tops.WRONG_INDEX)
+def let_the_index_name_another_pointer(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.set(place.keys.pointer, b"another pointer.")
+
+
+@breaks(tops.DAMAGED_NAME)
+def put_a_strange_key_into_the_pointer_index(world: World) -> None:
+    world.set(world.zone.place.keys.pointer + b"\x15\x01", b"")
+
+
+@breaks(tops.DAMAGED_POINTER)
+def damage_a_pointer(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.set(place.part.item(place.pointer_id), DAMAGED)
+
+
+@breaks(tops.NOT_INDEXED)
+def lose_the_index_key_of_a_pointer(world: World) -> None:
+    place, _, _ = some_item(world)
+    world.clear(place.keys.pointer)
+
+
+@breaks(tops.MISPLACED)
+def put_a_pointer_into_another_part(world: World) -> None:
+    place, _, record = some_item(world)
+    (other,) = [part for part in world.layout.parts if part is not place.part]
+    stray = PointerRecord("shop", "alice", "queue", record.vesting_us, record.vesting_us)
+    world.set(other.item(place.pointer_id), encode(stray))
+    world.set(other.vest(100, record.vesting_us, place.pointer_id), b"")
+
+
+@breaks(tops.NO_ENTRY)
+def lose_the_entry_of_a_pointer(world: World) -> None:
+    place, _, record = some_item(world)
+    world.clear(place.part.vest(100, record.vesting_us, place.pointer_id))
+
+
+@breaks(tops.DANGLING_ENTRY)
+def leave_an_entry_of_the_top_level_queue_behind(world: World) -> None:
+    world.set(world.layout.parts[0].vest(100, world.now_us, b"p" * 16), b"")
+
+
+@breaks(tops.DANGLING_ENTRY)
+def give_a_pointer_a_second_entry(world: World) -> None:
+    place, _, record = some_item(world)
+    world.set(place.part.vest(100, record.vesting_us + 5, place.pointer_id), b"")
+
+
+REPAIRABLE = [(what, break_it) for what, all_of in BREAKS.items() for break_it in all_of]
+EVERY_BREAK = pytest.mark.parametrize("what, break_it", REPAIRABLE, ids=[b.__name__ for _, b in REPAIRABLE])
+
+
+@EVERY_BREAK
+def test_what_is_broken_is_found_alone_and_mended_for_good(world: World, what: str, break_it: Break) -> None:
+    world.enqueue(zone=world.zone_of(BOB))
+    item_id = break_it(world)
+    before = world.stored(b"", b"\xff")
+    (found,) = look(world).findings
+    assert (found.what, found.repairable, found.repaired) == (what, True, False)
+    assert item_id is None or found.item_id == item_id
+    assert found.tenant is None or found.tenant == ALICE
+    assert world.stored(b"", b"\xff") == before
+    repaired = look(world, repair=True)
+    assert any(finding.what == what and finding.repaired for finding in repaired.findings)
+    assert repaired.healthy
+    assert look(world) == look(world, repair=True)
+    assert look(world).findings == []
+
+
+@EVERY_BREAK
+def test_after_a_repair_every_item_runs_once(world: World, what: str, break_it: Break) -> None:
+    break_it(world)
+    stored = {key for key, _ in world.stored(*world.zone.place.keys.item_range())}
+    look(world, repair=True)
+    world.pass_us(9 * SECOND)
+    ran = [item.id for visit in world.visit() for item in visit.items]
+    assert {world.zone.place.keys.item(item_id) for item_id in ran} == stored
+    assert len(set(ran)) == len(ran)
+
+
+def test_a_hundred_things_broken_at_once_are_all_mended(world: World) -> None:
+    for number in range(40):
+        populate_one = world.zone_of(ALICE, f"zone {number}")
+        world.enqueue(zone=populate_one)
+    for _, break_it in REPAIRABLE:
+        break_it(world)
+    for _ in range(2):
+        look(world, repair=True)
+    assert look(world).findings == []
+
+
+# --- What only a person can decide about ---
+
+
+def find_one(world: World) -> Finding:
+    (finding,) = look(world, repair=True).findings
+    assert not finding.repairable
+    assert not finding.repaired
+    assert look(world).findings == [finding], "it was left as it is"
+    return finding
+
+
+def test_a_damaged_item_is_reported_and_left_alone(world: World) -> None:
+    place, item_id, _ = some_item(world)
+    world.set(place.keys.item(item_id), DAMAGED)
+    found = find_one(world)
+    assert (found.what, found.tenant, found.zone, found.item_id) == (items.DAMAGED_ITEM, ALICE, "queue", item_id)
+    assert look(world).unverified == 1, "nobody can say what it counts for"
+
+
+def test_a_damaged_buried_item_is_reported_and_left_alone(world: World) -> None:
+    place, item_id, _ = some_item(world)
+    bury_item(world, item_id)
+    world.set(place.keys.buried(item_id), DAMAGED)
+    assert find_one(world).what == graves.DAMAGED_BURIED
+
+
+def test_an_incomplete_payload_is_reported(world: World) -> None:
+    place, item_id, _ = some_item(world, payload=bytes(200_000))
+    world.clear(place.keys.piece(item_id, 1))
+    assert find_one(world) == Finding(
+        items.INCOMPLETE_PAYLOAD, place.keys.payload_prefix(item_id), ALICE, "queue", item_id, False, False
+    )
+
+
+def test_a_payload_that_is_gone_is_reported(world: World) -> None:
+    place, item_id, _ = some_item(world, payload=bytes(10_000))
+    world.clear(place.keys.piece(item_id, 0))
+    assert find_one(world).what == items.INCOMPLETE_PAYLOAD
+
+
+def test_an_id_that_is_both_present_and_buried_is_reported(world: World) -> None:
+    place, item_id, record = some_item(world)
+    bury_item(world, item_id)
+    world.run(lambda tr: insert(tr, place, item_id, record))
+    world.run(lambda tr: change_count(tr, place, "mail", 1))
+    assert find_one(world).what == graves.BURIED_ALIVE
+
+
+def test_a_damaged_ownership_record_or_handler_is_reported(world: World) -> None:
+    world.set(world.zone.place.keys.tenant.owner, DAMAGED)
+    assert find_one(world).what == DAMAGED_RECORD
+    world.clear(world.zone.place.keys.tenant.owner)
+    world.set(ROOT + pack_int(HANDLER) + pack_text("mail") + pack_int(1), DAMAGED)
+    assert find_one(world).what == DAMAGED_RECORD
+
+
+# --- What a newer version wrote ---
+
+
+def test_newer_records_are_counted_and_left_alone(world: World) -> None:
+    place, item_id, _ = some_item(world)
+    other = world.enqueue()
+    bury_item(world, other)
+    keys = [
+        place.keys.item(item_id),
+        place.keys.buried(other),
+        place.keys.tenant.owner,
+        place.part.item(place.pointer_id),
+        ROOT + pack_int(HANDLER) + pack_text("mail") + pack_int(1),
+    ]
+    for key in keys:
+        world.set(key, NEWER)
+    before = world.stored(b"", b"\xff")
+    report = look(world, repair=True)
+    assert (report.findings, report.newer) == ([], 5)
+    assert report.healthy
+    assert world.stored(b"", b"\xff") == before
+
+
+def test_subspaces_of_a_newer_version_are_counted_and_left_alone(world: World) -> None:
+    some_item(world)
+    keys = [ROOT + pack_int(19) + pack_text("x"), world.zone.place.keys.prefix + pack_int(77) + pack_text("x")]
+    keys.append(world.zone.place.keys.tenant.prefix + pack_int(9))
+    for key in keys:
+        world.set(key, NEWER)
+    report = look(world, repair=True)
+    assert (report.findings, report.unknown) == ([], 3)
+
+
+def test_tenants_of_another_shard_are_counted(world: World) -> None:
+    some_item(world)
+    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's.")))
+    assert look(world).foreign == 1
+
+
+# --- No false alarms ---
+
+
+def test_a_pointer_that_rests_because_its_work_is_paused_is_not_late(world: World) -> None:
+    world.enqueue("fax")
+    world.visit()
+    assert world.pointer_delay_us() == 5 * SECOND
+    assert look(world).findings == []
+    assert look(world, rest_ms=5_000).findings == []
+
+
+def test_how_long_a_pointer_may_rest_is_for_the_caller_to_say(world: World) -> None:
+    settings = ZoneSettings()
+    place, _, _ = some_item(world)
+    pointer = world.pointer()
+    assert pointer is not None
+    allowed_us = (1_000 + settings.wake_slack_ms + settings.max_skew_ms) * MS
+    world.run(lambda tr: move(tr, place.part, place.pointer_id, pointer, world.now_us + allowed_us))
+    assert look(world, rest_ms=1_000).findings == []
+    world.pass_us(-1)
+    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER]
+
+
+def test_a_healthy_store_under_load_has_no_findings(world: World) -> None:
+    """Producers and consumers go on while the audit runs, repairs included; what it says must be true all the same."""
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        random = Random(seed)
+        try:
+            for _ in range(80):
+                produce_and_consume(world, world.zone_of(ALICE, f"zone {random.randrange(5)}"), random)
+        except BaseException as error:  # noqa: BLE001 - the test tells
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    reports = [look(world)]
+    while any(thread.is_alive() for thread in threads):
+        reports.append(look(world, repair=len(reports) % 2 == 1))
+    assert errors == []
+    assert len(reports) > 2
+    assert [finding for report in reports for finding in report.findings] == []
+    assert look(world).findings == []
+
+
+def produce_and_consume(world: World, zone: QueueZone, random: Random) -> None:
+    """Enqueue an item, visit what has vested, and complete or bury up to three items."""
+    item = new_item(random.choice(["mail", "fax"]), bytes(random.choice([1, 20_000])))
+    item_id, lease_id = random.randbytes(16), random.randbytes(16)
+    world.run(lambda tr: zone.enqueue(tr, item, item_id=item_id, now_us=world.now_us))
+
+    def dequeue(tr: Any) -> list[LeasedItem]:
+        room = Room(3, {"mail": 3, "fax": 1})
+        return zone.dequeue(tr, room=room, lease_id=lease_id, lease_us=LEASE_US, now_us=world.now_us)
+
+    world.visit()
+    held = world.run(dequeue)
+    doomed = [leased for leased in held if random.random() < 0.1]
+
+    def finish(tr: Any) -> None:
+        for leased in held:
+            if leased in doomed:
+                tr.get(zone.place.keys.item(leased.id)).wait()
+                bury(tr, zone.place, leased.id, leased.record, reason="error", error="", traceback="",
+                     now_us=world.now_us)  # fmt: skip
+            else:
+                zone.complete(tr, leased.id, lease_id=lease_id, now_us=world.now_us)
+
+    world.run(finish)

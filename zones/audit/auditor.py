@@ -1,0 +1,205 @@
+"""The audit: all checks over all of a shard, in an order in which one repair does not undo another."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from zones.audit import graves, tops, zone_rows
+from zones.audit.findings import Report
+from zones.audit.places import elements_of, skip_data, tenant_range
+from zones.audit.records import check_record
+from zones.audit.tallies import (
+    add_items,
+    differences,
+    number_of,
+    settle,
+    tally_of_shard,
+    tally_of_zone,
+)
+from zones.audit.walk import Check, confirm, walk
+from zones.audit.zone_rows import ZoneRows
+from zones.engines import KeyValue
+from zones.keyspace import (
+    BURIED,
+    COUNT,
+    FORGET,
+    GRAVE,
+    HANDLER,
+    ITEM,
+    PERIODIC,
+    POINTER,
+    ROOT,
+    SESSION,
+    TOP,
+    VEST,
+    IndexEntry,
+    PartKeys,
+    pack_int,
+    range_end,
+)
+from zones.layout import Place
+from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, decode, is_newer
+from zones.shard import Shard
+
+Progress = Callable[[int], None]
+
+
+def audit(
+    shard: Shard, *, repair: bool = False, rest_ms: int | None = None, progress: Progress | None = None
+) -> Report:
+    """Check every invariant of a shard, and with `repair` mend what can be mended without losing an item.
+
+    Runs beside producers and consumers: it takes transactions of some 50 ms, conflicts with nobody unless it repairs,
+    and reports nothing that was not so in one version of the store. Tenants' own data is passed over.
+
+    Args:
+      rest_ms: for how long consumers let a pointer rest whose work is throttled or paused, at most; the pointers of
+        zones with vested items may be that late. Unknown: `max_sleep_ms`.
+      progress: called now and then with the number of keys looked at so far.
+    """
+    rest_us = (shard.layout.settings.max_sleep_ms if rest_ms is None else rest_ms) * 1000
+    auditor = _Auditor(shard, repair=repair, rest_us=rest_us, progress=progress)
+    auditor.check_tenants()
+    auditor.check_pointers()
+    auditor.check_lists()
+    settle(shard.db, tally_of_shard(shard.layout, auditor.corrections), auditor.report, repair=repair)
+    return auditor.report
+
+
+class _Auditor:
+    """One audit on its way."""
+
+    def __init__(self, shard: Shard, *, repair: bool, rest_us: int, progress: Progress | None) -> None:
+        self.report = Report()
+        self.corrections: Counter[bytes] = Counter()  # what counts that are wrong, and stay so, mean for the depths
+        self._shard = shard
+        self._layout = shard.layout
+        self._repair = repair
+        self._rest_us = rest_us
+        self._progress = progress
+        self._keys = 0
+
+    def check_tenants(self) -> None:
+        """Check all that lies in tenants' zones, and each zone's counts once its last row was seen."""
+        unfinished: Place | None = None  # the zone of the last row so far
+
+        def checks_of(rows: list[KeyValue]) -> list[Check]:
+            now_us = self._shard.clock.now_us()
+            return list(
+                zone_rows.checks_of(self._layout, rows, continued=unfinished, now_us=now_us, rest_us=self._rest_us)
+            )
+
+        for rows, suspects, last in walk(self._shard.db, *tenant_range(), checks_of, skip=skip_data):
+            zones = zone_rows.by_zone(self._layout, rows)
+            for number, zone in enumerate(zones):
+                over = last or number < len(zones) - 1
+                continued = _is_same(zone.place, unfinished)
+                if unfinished is not None and not continued:
+                    self._settle_counts(unfinished)
+                self._note(zone, continued=continued)
+                unfinished = zone.place
+                if over and zone.place is not None:
+                    if continued or not _counts_are_right(zone):
+                        self._settle_counts(zone.place)
+                    unfinished = None
+            if last and unfinished is not None:
+                self._settle_counts(unfinished)
+            self._look_again(rows, suspects)
+
+    def check_pointers(self) -> None:
+        """Check the pointer index, and then the top-level queue: mending an index may leave an old entry there."""
+        now_us = self._shard.clock.now_us()
+        self._check_rows(
+            POINTER, lambda row: partial(tops.check_index, layout=self._layout, key=row.key, now_us=now_us)
+        )
+        self._check_rows(TOP, self._top_check, self._note_pointer)
+
+    def check_lists(self) -> None:
+        """Check what lies beside the tenants: lists that are ordered by time, and single records."""
+        self._check_rows(GRAVE, lambda row: partial(graves.check_grave, layout=self._layout, key=row.key))
+        self._check_rows(FORGET, lambda row: partial(graves.check_forget, layout=self._layout, key=row.key))
+        self._check_rows(
+            HANDLER, lambda row: partial(check_record, struct=HandlerRecord, key=row.key), self._note_record
+        )
+        self._check_rows(
+            PERIODIC, lambda row: partial(check_record, struct=PeriodicRecord, key=row.key), self._note_record
+        )
+        beyond = ROOT + pack_int(SESSION + 1)
+        for rows, _, _ in walk(self._shard.db, beyond, range_end(ROOT), lambda rows: []):
+            self.report.unknown += len(rows)
+
+    def _check_rows(
+        self,
+        number: int,
+        check_of: Callable[[KeyValue], Check | None],
+        note: Callable[[KeyValue], None] | None = None,
+    ) -> None:
+        """Check the rows of a subspace one by one, and `note` each."""
+
+        def checks_of(rows: list[KeyValue]) -> list[Check]:
+            return [check for row in rows if (check := check_of(row)) is not None]
+
+        begin = ROOT + pack_int(number)
+        for rows, suspects, _ in walk(self._shard.db, begin, range_end(begin), checks_of):
+            if note is not None:
+                for row in rows:
+                    note(row)
+            self._look_again(rows, suspects)
+
+    def _top_check(self, row: KeyValue) -> Check | None:
+        match elements_of(row.key):
+            case (_, _, int(part), int(number), bytes(pointer_id)) if number == ITEM and part >= 0:
+                return partial(tops.check_pointer, layout=self._layout, part=PartKeys(part), pointer_id=pointer_id)
+            case (_, _, int(part), int(number), int(priority), int(vesting_us), bytes(pointer_id)) if number == VEST:
+                entry = IndexEntry(priority, vesting_us, pointer_id)
+                if part >= 0 and entry.is_possible:
+                    return partial(tops.check_top_entry, part=PartKeys(part), entry=entry)
+        return None
+
+    def _settle_counts(self, place: Place) -> None:
+        wrong = settle(self._shard.db, tally_of_zone(place), self.report, repair=self._repair)
+        if not self._repair:
+            for key, missing in wrong.items():
+                self.corrections[place.part.depth(elements_of(key)[-1])] += missing
+
+    def _note(self, zone: ZoneRows, *, continued: bool) -> None:
+        report = self.report
+        report.zones += zone.place is not None and not continued
+        report.items += len(zone.of(ITEM))
+        report.buried += len(zone.of(BURIED))
+        for row in zone.of(ITEM) + zone.of(BURIED):
+            self._note_record(row)
+        for row, key in zone.rows:
+            if not zone_rows.is_known(row, key):
+                report.unknown += 1
+            elif zone.place is None:
+                self._note_record(row)
+                owner = decode(OwnerRecord, row.value)
+                report.foreign += owner is not None and owner.shard_id != self._layout.shard_id
+
+    def _note_pointer(self, row: KeyValue) -> None:
+        if elements_of(row.key)[3:4] == (ITEM,):
+            self.report.pointers += 1
+            self._note_record(row)
+
+    def _note_record(self, row: KeyValue) -> None:
+        self.report.newer += is_newer(row.value)
+
+    def _look_again(self, rows: list[KeyValue], suspects: list[Check]) -> None:
+        for check in suspects:
+            confirm(self._shard.db, check, self.report, repair=self._repair)
+        self._keys += len(rows)
+        if self._progress is not None:
+            self._progress(self._keys)
+
+
+def _is_same(one: Place | None, other: Place | None) -> bool:
+    return one is not None and other is not None and one.keys.prefix == other.keys.prefix
+
+
+def _counts_are_right(zone: ZoneRows) -> bool:
+    """Say whether the counts of a zone, all of whose rows were read in one transaction, equal its items."""
+    assert zone.place is not None
+    sums: Counter[bytes] = Counter()
+    stored = {row.key: number_of(row.value) for row in zone.of(COUNT)}
+    return add_items(zone.place, zone.of(ITEM), sums) and not differences(tally_of_zone(zone.place), sums, stored)

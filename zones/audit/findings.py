@@ -1,0 +1,77 @@
+"""What an audit reports: findings with a constant text each, and how much was looked at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from zones.layout import Place, Tenant
+
+FINDINGS_MAX = 10_000  # Beyond it they are only counted: a list that nobody can read helps nobody.
+
+Mend = Callable[[Any], None]
+
+
+class Problem(NamedTuple):
+    """What a check found in one transaction. `mend` repairs it in the same one; None: only a person can."""
+
+    what: str
+    key: bytes
+    place: Place | None = None
+    item_id: bytes | None = None
+    mend: Mend | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An invariant that does not hold. `what` is constant text, the rest says where."""
+
+    what: str
+    key: bytes
+    tenant: Tenant | None
+    zone: str | None
+    item_id: bytes | None
+    repairable: bool
+    repaired: bool
+
+
+@dataclass(slots=True)
+class Report:
+    """What an audit saw.
+
+    `newer`: records that a newer version wrote; left alone. `unknown`: keys of subspaces that this version does not
+    know; left alone. `foreign`: tenants that another shard owns. `unverified`: counts that changed all the time while
+    they were added up; not wrong as far as can be told, look again when the store is quiet.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    more_findings: int = 0
+    zones: int = 0
+    items: int = 0
+    buried: int = 0
+    pointers: int = 0
+    newer: int = 0
+    unknown: int = 0
+    foreign: int = 0
+    unverified: int = 0
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is broken any more: there were no findings, or all of them were repaired."""
+        return not self.more_findings and all(finding.repaired for finding in self.findings)
+
+    def add(self, problem: Problem, *, repaired: bool) -> None:
+        """Add a confirmed problem; the same one twice is one finding."""
+        place = problem.place
+        finding = Finding(
+            what=problem.what,
+            key=problem.key,
+            tenant=None if place is None else place.tenant,
+            zone=None if place is None else place.name,
+            item_id=problem.item_id,
+            repairable=problem.mend is not None,
+            repaired=repaired,
+        )
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(finding)
+        else:
+            self.more_findings += 1

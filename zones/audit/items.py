@@ -1,0 +1,107 @@
+"""Checks of items: each record has one index entry and each index entry one record; payloads are whole."""
+
+from typing import Any
+
+from zones import stored_item
+from zones.audit.findings import Problem
+from zones.keyspace import IndexEntry, range_begin, range_end
+from zones.layout import Place
+from zones.queue_zone import QueueZone
+from zones.records import BuriedRecord, ItemRecord, decode, is_newer
+from zones.steps import Steps, alone
+
+DAMAGED_ITEM = "an item's record is damaged"
+NO_ENTRY = "an item has no entry in the vesting index"
+WRONG_KIND = "an index entry names another kind than its item"
+LONG_LEASE = "a lease ends later than any lease may"
+DANGLING_ENTRY = "an index entry leads to no item"
+INCOMPLETE_PAYLOAD = "a payload is incomplete"
+ORPHAN_PAYLOAD = "pieces of a payload belong to no item"
+
+
+def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[list[Problem]]:
+    """Check a record: it can be read, its index entry names it, its lease may be, its payload is there."""
+    keys = place.keys
+    key = keys.item(item_id)
+    stored = tr.get(key)
+    yield
+    if stored.value is None:
+        return []
+    record = decode(ItemRecord, stored.value)
+    if record is None:
+        return [] if is_newer(stored.value) else [Problem(DAMAGED_ITEM, key, place, item_id)]
+    entry_key = keys.vest(record.priority, record.vesting_us, item_id)
+    entry = tr.get(entry_key)
+    pieces = _pieces(tr, place, item_id, limit=1) if record.payload_bytes else ()
+    yield
+    problems = []
+    kind = record.kind.encode()
+    if entry.value != kind:
+
+        def mend_entry(tr: Any) -> None:
+            tr.set(entry_key, kind)
+            _wake(tr, place, record.vesting_us, now_us)
+
+        problems.append(Problem(NO_ENTRY if entry.value is None else WRONG_KIND, key, place, item_id, mend_entry))
+    settings = place.layout.settings
+    latest_us = now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
+    if record.lease_id and record.vesting_us > latest_us:
+
+        def revoke(tr: Any) -> None:
+            stored_item.move(tr, place, item_id, record, now_us)
+            _wake(tr, place, now_us, now_us)
+
+        problems.append(Problem(LONG_LEASE, key, place, item_id, revoke))
+    if record.payload_bytes and next(iter(pieces), None) is None:
+        problems.append(Problem(INCOMPLETE_PAYLOAD, key, place, item_id))
+    return problems
+
+
+def check_entry(tr: Any, place: Place, entry: IndexEntry) -> Steps[list[Problem]]:
+    """Check an entry of the vesting index: it leads to a record that says the same."""
+    key = place.keys.vest(*entry)
+    present = tr.get(key)
+    stored = tr.get(place.keys.item(entry.id))
+    yield
+    if present.value is None:
+        return []
+    record = None if stored.value is None else decode(ItemRecord, stored.value)
+    unreadable = record is None and stored.value is not None
+    if unreadable or (record is not None and (record.priority, record.vesting_us) == entry[:2]):
+        return []
+    return [Problem(DANGLING_ENTRY, key, place, entry.id, lambda tr: tr.clear(key))]
+
+
+def check_payload(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+    """Check the pieces of a payload: an item or a buried item has them, and they are as long as it says."""
+    keys = place.keys
+    key = keys.payload_prefix(item_id)
+    present, buried = tr.get(keys.item(item_id)), tr.get(keys.buried(item_id))
+    pieces = _pieces(tr, place, item_id)
+    yield
+    length = sum(len(piece.value) for piece in pieces)
+    if not length:
+        return []
+    owner: ItemRecord | None = None
+    if present.value is not None:
+        owner = decode(ItemRecord, present.value)
+    elif buried.value is not None:
+        record = decode(BuriedRecord, buried.value)
+        owner = None if record is None else record.item
+    else:
+        return [Problem(ORPHAN_PAYLOAD, key, place, item_id, lambda tr: stored_item.clear_payload(tr, place, item_id))]
+    if owner is None or owner.payload_bytes == length:
+        return []
+    if not owner.payload_bytes:
+        return [Problem(ORPHAN_PAYLOAD, key, place, item_id, lambda tr: stored_item.clear_payload(tr, place, item_id))]
+    return [Problem(INCOMPLETE_PAYLOAD, key, place, item_id)]
+
+
+def _pieces(tr: Any, place: Place, item_id: bytes, limit: int = 0) -> Any:
+    prefix = place.keys.payload_prefix(item_id)
+    return tr.get_range(range_begin(prefix), range_end(prefix), limit=limit)
+
+
+def _wake(tr: Any, place: Place, earliest_us: int, now_us: int) -> None:
+    zone = QueueZone(place.layout, place.tenant, place.name)
+    alone(zone.wake_steps(tr, earliest_us=earliest_us, now_us=now_us))

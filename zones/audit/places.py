@@ -1,0 +1,59 @@
+"""Keys taken apart: what a key below a tenant belongs to."""
+
+import struct
+from typing import Any, NamedTuple
+
+from zones.keyspace import DATA, DB, ROOT, ZONE, pack_int, range_end
+from zones.layout import Layout, Place, Tenant
+from zones.tuples import unpack
+
+_DB = ROOT + pack_int(DB)
+
+
+class ZoneKey(NamedTuple):
+    """A key of a queue zone: the number of its subspace, and the elements behind it."""
+
+    place: Place
+    number: int
+    rest: tuple[Any, ...]
+
+
+class Places:
+    """Takes keys apart. Keeps the place of the last key, since they come in order."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._last: Place | None = None
+
+    def zone_key(self, key: bytes) -> ZoneKey | None:
+        """Take the key of a queue zone apart; None if it is something else."""
+        match elements_of(key):
+            case (_, _, str(app), str(user), int(sort), str(zone), int(number), *rest) if sort == ZONE:
+                return ZoneKey(self._place(app, user, zone), number, tuple(rest))
+        return None
+
+    def _place(self, app: str, user: str, zone: str) -> Place:
+        last = self._last
+        if last is None or last.tenant != (app, user) or last.name != zone:
+            self._last = last = self._layout.place(Tenant(app, user), zone)
+        return last
+
+
+def elements_of(key: bytes) -> tuple[Any, ...]:
+    """Return the elements of a key; none if it is no tuple."""
+    try:
+        return tuple(unpack(key))
+    except (ValueError, IndexError, struct.error):
+        return ()
+
+
+def skip_data(key: bytes) -> bytes | None:
+    """Return the key behind a tenant's own data if `key` is in it, else None."""
+    names_end = key.find(b"\x00", key.find(b"\x00", len(_DB)) + 1) + 1
+    data = key[:names_end] + pack_int(DATA)
+    return range_end(data) if key.startswith(data) else None
+
+
+def tenant_range() -> tuple[bytes, bytes]:
+    """Return begin and end of all that belongs to tenants."""
+    return _DB, range_end(_DB)
