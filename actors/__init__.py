@@ -18,7 +18,7 @@ Read in this order:
     housekeeping  signs of life, clocks, periodic items, once a second
     submitted     handlers that came while the fleet ran
     consumer      the actors put together in threads; thread_host: threads as a host
-    ray_host      the same in Ray; the only module that imports it
+    ray_host/     the same in Ray; the only folder that imports it
 
 May import: zones. Imported by: fairlead, simulation, bench. No actor's state is ever read to decide what is true: any
 of them may be killed at any instant, and what it held comes back when its leases lapse.

@@ -1,0 +1,22 @@
+"""Actors in Ray: the host of production. Only this folder imports Ray.
+
+A consumer is a tree of Ray actors on one node: a scanner, its managers, and each manager's workers; inside each lives
+the same plain class as in threads. The coordinator is one named, detached actor for the whole cluster. Actors take no
+CPUs from Ray's scheduler, restart for ever, and are never asked to repeat a call: what a call was to do is in the
+store, and comes back by itself.
+
+Read in this order:
+    environment   what Ray must find when it is imported
+    cluster       starting Ray here, or joining a cluster
+    calls         another actor, called by message
+    tree          the actors, each around its plain class
+    consumer      a consumer of them: started, counted, drained
+"""
+
+import actors.ray_host.environment  # noqa: F401 - what Ray reads when it is imported, so before it
+
+# isort: split
+from actors.ray_host.cluster import ClusterUnreachable, connect, disconnect
+from actors.ray_host.consumer import FleetNotStarted, RayConsumer
+
+__all__ = ["ClusterUnreachable", "FleetNotStarted", "RayConsumer", "connect", "disconnect"]

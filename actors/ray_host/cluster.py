@@ -1,0 +1,97 @@
+"""Starting Ray in this process, or joining a cluster."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+from typing import Any
+
+import ray
+import ray._private.worker as ray_worker
+
+from actors.ray_host.calls import NAMESPACE
+from zones.errors import QueueError
+
+log = logging.getLogger("fairlead.ray")
+
+OBJECT_STORE_BYTES = 100 * 2**20  # Calls carry their arguments with them; the object store stays all but empty.
+PROBE_S = 3.0
+
+
+class ClusterUnreachable(QueueError):
+    """There is no Ray cluster at the address, or it refuses this process.
+
+    Do: check the address with `ray status` on the head; where authentication is on, give this machine the head's token
+    (`RAY_AUTH_TOKEN`, or the file `~/.ray/auth_token`).
+    """
+
+    message = "the Ray cluster cannot be reached"
+
+
+def connect(address: str, *, show_output: bool = True) -> None:
+    """Start a Ray cluster in this process ("local"), or join one ("auto", or HOST:PORT of its head).
+
+    Call it on a thread that lives as long as the cluster: Ray ends its processes with the thread that started them.
+
+    Args:
+      show_output: whether what handlers print in their actors appears here too.
+
+    Raises:
+      ClusterUnreachable: nobody listens at the address, or it refuses this token.
+    """
+    options: dict[str, Any] = {}
+    if address == "local":
+        options = {
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            # Calls to a dead actor fail after 0.2 s instead of 2 s; idle, it costs nothing that can be measured.
+            "_system_config": {"timeout_ms_task_wait_for_death_info": 100, "core_worker_internal_heartbeat_ms": 200},
+        }
+    elif ":" in address:
+        _probe(address)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    mask = os.umask(0o077)  # Ray writes its token for everybody to read.
+    try:
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=show_output, logging_level=logging.ERROR, **options
+        )
+    except ConnectionError as error:
+        raise ClusterUnreachable(address=address, reason=str(error.__cause__ or error)[:500]) from None
+    finally:
+        os.umask(mask)
+    _keep_notes_off_the_screen()
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():  # Ray puts its own in their place, which end the process at once.
+            signal.signal(number, handler)
+
+
+def _probe(address: str) -> None:
+    """Raise at once if nobody listens: Ray itself tries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=PROBE_S).close()
+    except (OSError, ValueError) as error:
+        raise ClusterUnreachable(address=address, reason=str(error)) from None
+
+
+def _keep_notes_off_the_screen() -> None:
+    """Send Ray's notes about dead processes to the log.
+
+    Ray prints them to the driver's standard output, whatever `log_to_driver` says, between the lines of a program that
+    is piped; and a worker's death, which they explain at length, is ordinary here. There is no public switch.
+    """
+    printing = ray_worker.print_to_stdstream
+
+    def note(data: dict[str, Any], *args: Any, **options: Any) -> None:
+        if data.get("pid") == "raylet":
+            log.info("ray: %s", " ".join(data["lines"]))
+        else:
+            printing(data, *args, **options)
+
+    ray_worker.print_to_stdstream = note
+
+
+def disconnect() -> None:
+    """Leave the cluster; one that `connect` started ends with this."""
+    ray.shutdown()

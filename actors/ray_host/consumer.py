@@ -1,0 +1,120 @@
+"""A consumer of Ray actors on this node: started, counted, drained."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors.consumer import Opening, deal_workers
+from actors.housekeeping import Identity
+from actors.ray_host.calls import NAMESPACE
+from actors.ray_host.tree import COORDINATOR, CoordinatorActor, ManagerActor, ScannerActor, WorkerActor
+from zones.errors import QueueError
+
+log = logging.getLogger("fairlead.ray")
+
+CALLS_AT_ONCE = 6  # Two batches, two long questions, and room for counts and a drain.
+STOP_GRACE_S = 10.0
+START_S_MAX = 120.0
+
+
+class FleetNotStarted(QueueError):
+    """The actors did not come up.
+
+    Do: read their logs, in `/tmp/ray/session_latest/logs`; on a cluster, check that every node can import the
+    application and reach its stores.
+    """
+
+    message = "the actors did not start"
+
+
+class RayConsumer:
+    """A consumer of Ray actors on this node. It starts when made; `stop` drains it.
+
+    Ray must be connected (`connect`). `opening` runs in every actor: it opens the shards and loads the handlers.
+    """
+
+    def __init__(self, opening: Opening, identity: Identity) -> None:
+        opened = opening()
+        self._settings = opened.settings
+        settings = opened.settings
+        node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        stem = identity.consumer_id.hex()
+
+        def start(kind: type, name: str, *args: Any) -> Any:
+            placed = {"scheduling_strategy": node, "max_concurrency": CALLS_AT_ONCE}
+            return _start(kind, {"name": f"{stem}-{name}", **placed}, *args)
+
+        workers, managers = range(settings.workers), range(settings.managers)
+        self._coordinator = _start(
+            CoordinatorActor, {"name": COORDINATOR, "lifetime": "detached", "get_if_exists": True}, opened.clock
+        )
+        self._workers = [start(WorkerActor, f"worker-{number}", opening) for number in workers]
+        self._managers = [
+            start(
+                ManagerActor,
+                f"manager-{index}",
+                opening,
+                [f"{stem}-worker-{number}" for number in numbers],
+                index,
+                settings.managers,
+            )
+            for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
+        ]
+        _await_start((*self._workers, *self._managers))
+        names = [f"{stem}-manager-{index}" for index in managers]
+        self._scanner = start(ScannerActor, "scanner", opening, names, identity)
+        _await_start([self._scanner])
+
+    def pids(self) -> dict[str, list[int]]:
+        """Return the process ids of the actors by role. An actor that is being restarted has none."""
+        found: dict[str, list[int]] = {"coordinator": _answers([self._coordinator.pid.remote()])}
+        for role, members in (("scanner", [self._scanner]), ("manager", self._managers), ("worker", self._workers)):
+            found[role] = [counts["pid"] for counts in _answers([actor.counts.remote() for actor in members])]
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """Return what the consumer has done, summed over its actors; one that was restarted counts from there."""
+        total: Counter[str] = Counter()
+        for counts in _answers([actor.counts.remote() for actor in (self._scanner, *self._workers)]):
+            total.update({name: value for name, value in counts.items() if name != "pid"})
+        return dict(total)
+
+    def stop(self, drain_ms: int | None = None) -> dict[str, int]:
+        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once."""
+        wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
+        _answers([self._scanner.stop.remote()], STOP_GRACE_S)
+        _answers([manager.stop.remote() for manager in self._managers], STOP_GRACE_S)
+        _answers([worker.drain.remote(wait_ms) for worker in self._workers], wait_ms / 1000 + STOP_GRACE_S)
+        counts = self.counts()
+        for actor in (self._scanner, *self._managers, *self._workers):
+            ray.kill(actor, no_restart=True)
+        return counts
+
+
+def _start(kind: type, options: dict[str, Any], *args: Any) -> Any:
+    actor: Any = ray.remote(kind)
+    return actor.options(namespace=NAMESPACE, num_cpus=0, max_restarts=-1, max_task_retries=0, **options).remote(*args)
+
+
+def _await_start(actors: Sequence[Any]) -> None:
+    try:
+        ray.get([actor.counts.remote() for actor in actors], timeout=START_S_MAX)
+    except (GetTimeoutError, RayActorError) as error:
+        raise FleetNotStarted(reason=str(error)[:500], within_s=START_S_MAX) from None
+
+
+def _answers(references: Sequence[Any], timeout_s: float = 2.0) -> list[Any]:
+    """Return the answers that come within `timeout_s`; an actor that is dead or being restarted gives none."""
+    ready, _ = ray.wait(list(references), num_returns=len(references), timeout=timeout_s)
+    answers = []
+    for reference in ready:
+        try:
+            answers.append(ray.get(reference))
+        except RayActorError as error:
+            log.info("an actor did not answer: %s", error)
+    return answers

@@ -1,0 +1,171 @@
+"""The actors of a consumer, each one process around its plain class, and how they start and leave."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import ray
+from ray.exceptions import RayTaskError
+
+from actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
+from actors.holdings import Held
+from actors.housekeeping import Housekeeping, Identity
+from actors.manager import Manager
+from actors.messages import ItemRef, Report, Served
+from actors.ray_host.calls import RayRemote
+from actors.scanner import Scanner
+from actors.submitted import keep_loading
+from actors.thread_host import ThreadHost, ThreadRunners
+from actors.worker import Worker
+from zones.engines import Clock
+from zones.pointers import PointerRef
+
+log = logging.getLogger("fairlead.ray")
+
+COORDINATOR = "coordinator-1"  # The number changes with what it answers; old and new fleets then have one each.
+RECYCLE_DRAIN_MS = 2_000
+OPEN_RETRY_S = 1.0
+
+
+class RayRunners(ThreadRunners):
+    """Runs coroutines on one event loop of this process, and Ray remote functions as Ray tasks."""
+
+    def run_remote(self, function: Any, held: Held) -> None:
+        """See `Runners`. Past its timeout the task is killed."""
+        reference = function.remote(held.job)
+        held.job.on_cancel(lambda: ray.cancel(reference, force=True))
+        try:
+            ray.get(reference)
+        except RayTaskError as error:
+            raise error.cause from None
+
+
+class WorkerActor:
+    """A `Worker` with a process of its own."""
+
+    def __init__(self, opening: Opening) -> None:
+        os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store, and by nobody else.
+        opened = _open(opening)
+        host = ThreadHost(clock=opened.clock, random=opened.random, on_recycle=self._recycle)
+        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, RayRunners())
+        self._worker.start()
+        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
+        _leave_on_sigterm(lambda: self._worker.drain(opened.settings.drain_ms))
+
+    def place(self, refs: Sequence[ItemRef]) -> Report:
+        return self._worker.place(refs)
+
+    def await_progress(self, seen: int) -> Report:
+        return self._worker.await_progress(seen)
+
+    def counts(self) -> dict[str, int]:
+        return {**self._worker.counts(), "pid": os.getpid()}
+
+    def drain(self, drain_ms: int) -> dict[str, int]:
+        return self._worker.drain(drain_ms)
+
+    def _recycle(self, reason: str) -> None:
+        log.error("this worker starts anew: %s", reason)
+
+        def leave() -> None:
+            self._worker.drain(RECYCLE_DRAIN_MS)
+            os._exit(1)  # the threads that do not listen would hold up any politer end
+
+        threading.Thread(target=leave, daemon=True).start()
+
+
+class ManagerActor:
+    """A `Manager` with a process of its own."""
+
+    def __init__(self, opening: Opening, workers: Sequence[str], index: int, count: int) -> None:
+        opened = _open(opening)
+        host = ThreadHost(clock=opened.clock, random=opened.random)
+        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
+        self._manager = Manager(
+            host,
+            opened.shards,
+            opened.submitted.registry,
+            opened.settings,
+            [RayRemote(worker) for worker in workers],
+            index=index,
+            count=count,
+        )
+        _leave_on_sigterm(self._manager.stop)
+
+    def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
+        return self._manager.serve(shard_name, refs)
+
+    def await_room(self) -> int:
+        return self._manager.await_room()
+
+    def counts(self) -> dict[str, int]:
+        return {**self._manager.counts(), "pid": os.getpid()}
+
+    def stop(self) -> None:
+        self._manager.stop()
+
+
+class ScannerActor:
+    """A `Scanner` and its housekeeping with a process of their own."""
+
+    def __init__(self, opening: Opening, managers: Sequence[str], identity: Identity) -> None:
+        opened = _open(opening)
+        host = ThreadHost(clock=opened.clock, random=opened.random)
+        scanner = Scanner(
+            host,
+            opened.shards,
+            opened.settings,
+            [RayRemote(manager) for manager in managers],
+            RayRemote(COORDINATOR),
+            consumer=identity.consumer_id.hex(),
+        )
+        housekeeping = Housekeeping(host, opened.shards, identity, opened.periods, opened.submitted, scanner.set_fit)
+        self._loops = ScannerLoops(host, scanner, housekeeping)
+        _leave_on_sigterm(self._loops.stop)
+
+    def counts(self) -> dict[str, int]:
+        return {**self._loops.counts(), "pid": os.getpid()}
+
+    def stop(self) -> None:
+        self._loops.stop()
+
+
+class CoordinatorActor:
+    """The `Coordinator` of the cluster with a process of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._coordinator = ClockedCoordinator(clock)
+
+    def request(self, shard_id: str, consumer: str, handed_over: bool, wanted: bool, lease_us: int) -> bool:
+        return self._coordinator.request(shard_id, consumer, handed_over, wanted, lease_us)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def _open(opening: Opening) -> Opened:
+    """Open what an actor works with; if that fails, end the process after a moment, and Ray starts another.
+
+    An actor whose constructor raises is never started again, whatever `max_restarts` says: a store that is away while
+    a worker restarts would cost the fleet that worker for good.
+    """
+    try:
+        return opening()
+    except Exception:
+        log.exception("this actor cannot start; trying again")
+        threading.Event().wait(OPEN_RETRY_S)
+        os._exit(1)
+
+
+def _leave_on_sigterm(drain: Callable[[], object]) -> None:
+    """Let a SIGTERM drain this actor and end it for good; Ray's own handler would have it restarted."""
+
+    def leave() -> None:
+        drain()
+        ray.actor.exit_actor()
+
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=leave, daemon=True).start())
