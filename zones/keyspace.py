@@ -77,6 +77,7 @@ _SMALL = [pack_int(number) for number in range(PRIORITY_MAX + 2)]
 _ITEM, _VEST, _COUNT = _SMALL[ITEM], _SMALL[VEST], _SMALL[COUNT]
 _DB = ROOT + _SMALL[DB]
 _ZONE = _SMALL[ZONE]
+_POINTER = ROOT + _SMALL[POINTER]
 
 META_KEY = ROOT + _SMALL[META]
 TIME_KEY = ROOT + _SMALL[TIME]
@@ -156,7 +157,7 @@ class TenantKeys:
     __slots__ = ("owner", "packed", "prefix")
 
     def __init__(self, app: str, user: str) -> None:
-        self.packed = pack_text(app) + pack_text(user)
+        self.packed = b"\x02%b\x00\x02%b\x00" % (app.encode(), user.encode())  # Names hold no NUL: `check_name`.
         self.prefix = _DB + self.packed
         self.owner = self.prefix + _SMALL[OWNER]
 
@@ -172,10 +173,13 @@ class ZoneKeys(QueueKeys):
     __slots__ = ("pointer", "tenant")
 
     def __init__(self, tenant: TenantKeys, zone: str) -> None:
-        name = pack_text(zone)
-        super().__init__(tenant.prefix + _ZONE + name)
+        name = b"\x02%b\x00" % zone.encode()
+        prefix = tenant.prefix + _ZONE + name
+        self.prefix = prefix
+        self.item_prefix = prefix + _ITEM
+        self.vest_prefix = prefix + _VEST
         self.tenant = tenant
-        self.pointer = ROOT + _SMALL[POINTER] + tenant.packed + name
+        self.pointer = _POINTER + tenant.packed + name
 
     def count(self, kind: str) -> bytes:
         """Return the key that counts the items of `kind`."""
