@@ -16,7 +16,7 @@ May import: everything of fairlead. Imported by: nothing.
 
 import click
 
-from fairlead.cli import demo, fleet, graves, items, overview
+from fairlead.cli import demo, fleet, graves, items, overview, upkeep
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -51,5 +51,6 @@ for command in (
     graves.discard,
     fleet.submit,
     overview.config,
+    upkeep.check,
 ):
     main.add_command(command)
