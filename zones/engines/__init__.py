@@ -24,6 +24,13 @@ Read in this order:
       filesystems   where a store must not live
     foundationdb  the official binding, opened
 
+Where the memory and embedded engines differ from FoundationDB, on purpose:
+    - Of the binding's transaction they offer what `database` lists; no key selectors, no tenants, no tr[key].
+    - Keys of the embedded engine have at most 511 bytes, and 2102 says so. A read version that is not the present one
+      is too old there (1007).
+    - A commit that nobody waits for, nor asks about, waits for the next one of its process.
+    - A watch calls back at once for commits of its own process, for others when somebody asks it.
+
 May import: nothing of the project. Time and randomness arrive as arguments.
 """
 

@@ -51,6 +51,8 @@ class Store(Protocol):
 
     limits: Limits
     watches: Watches
+    backoff_us: int
+    """The longest delay before the first retry; it doubles with every further one."""
 
     def snapshot(self, clock: Clock) -> Snapshot:
         """Return the newest snapshot."""

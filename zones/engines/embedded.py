@@ -77,6 +77,7 @@ class EmbeddedStore:
     """Snapshots of, and commits to, one environment."""
 
     limits = LIMITS
+    backoff_us = 2_000  # FoundationDB's is 10 ms, for commits that take several times as long as these.
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path

@@ -57,6 +57,7 @@ class MemoryStore:
     """The versions, and the log of recent commits."""
 
     limits = LIMITS
+    backoff_us = 10_000  # FoundationDB's.
 
     def __init__(self, version: int) -> None:
         self.watches = Watches()

@@ -32,7 +32,6 @@ from zones.engines.options import Persistent, TransactionOptions
 from zones.engines.watches import Versionstamp, Watch
 from zones.engines.writing import Writing
 
-_BACKOFF_US: Final = 10_000  # FoundationDB's DEFAULT_BACKOFF; it doubles with every retry.
 _BACKOFF_OLD_US: Final = 10_000  # Its FUTURE_VERSION_RETRY_DELAY, after 1007 and 1009.
 
 
@@ -52,7 +51,7 @@ class Transaction(Writing):
         self.db = db
         self._random = random_
         self._retries = 0
-        self._backoff_us = _BACKOFF_US
+        self._backoff_us = self._store.backoff_us
         self._clear()
 
     def _clear(self) -> None:
@@ -178,13 +177,15 @@ class Transaction(Writing):
 
     # --- Again, or no more ---
 
-    def on_error(self, error: StoreError | int) -> Future:
+    def on_error(self, error: Exception | int) -> Future:
         """Reset after a retryable error, and return a future that waits as long as is polite before the next attempt.
 
         Any other error is raised by that future, and the transaction is cancelled.
         """
         if isinstance(error, int):
             error = StoreError(error)
+        if not isinstance(error, StoreError):
+            raise error  # As the binding does: it is not about the store.
         if self._ended is not None:
             return Done(None, self._ended)
         hit_limit = 0 <= self.persistent.retry_limit <= self._retries
@@ -211,7 +212,7 @@ class Transaction(Writing):
         self._abandon(StoreError(TRANSACTION_CANCELLED))
         self.persistent = Persistent()
         self._retries = 0
-        self._backoff_us = _BACKOFF_US
+        self._backoff_us = self._store.backoff_us
         self._created_us = self._now_us()
         self._clear()
 
