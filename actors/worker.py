@@ -255,10 +255,10 @@ class Worker:
     def _run_keeping(self) -> None:
         while True:
             with self._lock:
-                while not len(self._holdings):
-                    if self._stopping:
-                        return
+                while not len(self._holdings) and not self._stopping:
                     self._busy.wait()
+                if self._stopping:
+                    return  # what a handler that does not listen still holds was given back
                 now_us = self._clock.now_us()
                 work = chores(self._holdings, now_us=now_us, lease_us=self._lease_us)
                 for held in (*work.time_out, *work.lost):

@@ -20,6 +20,7 @@ from tests.simulation.stage import ALICE, SECOND, Stage
 from zones.dequeue import Room
 from zones.items import new_item, pack_payload
 from zones.layout import Tenant, item_id_of
+from zones.queue_zone import QueueZone
 from zones.records import ItemRecord
 
 
@@ -87,6 +88,17 @@ def test_an_item_whose_lease_ended_while_it_waited_for_a_slot_is_leased_anew_bef
     assert lease_at_start(held, now_us=START_US + 500_000, lease_us=500_000) == 500_000
 
 
+def enqueue_and_lease(stage: Stage, zone: QueueZone, kind: str) -> None:
+    """Enqueue item 1111... and lease it as 2222... for ten seconds."""
+    item = new_item(kind)
+    stage.shard.transact(lambda attempt: zone.enqueue(attempt.tr, item, item_id=b"1" * 16, now_us=attempt.now_us))
+    stage.shard.transact(
+        lambda attempt: zone.dequeue(
+            attempt.tr, room=Room(1, {kind: 1}), lease_id=b"2" * 16, lease_us=10 * SECOND, now_us=attempt.now_us
+        )
+    )
+
+
 def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> None:
     """Before, the worker left it lying: it had to lapse, and a few such lapses made it run alone."""
     stage = Stage()
@@ -98,13 +110,7 @@ def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> N
     zone = shard.zone(ALICE)
 
     def lease_and_place() -> None:
-        item = new_item("mail")
-        shard.transact(lambda attempt: zone.enqueue(attempt.tr, item, item_id=b"1" * 16, now_us=attempt.now_us))
-        shard.transact(
-            lambda attempt: zone.dequeue(
-                attempt.tr, room=Room(1, {"mail": 1}), lease_id=b"2" * 16, lease_us=10 * SECOND, now_us=attempt.now_us
-            )
-        )
+        enqueue_and_lease(stage, zone, "mail")
         worker.drain(0)
         worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", alone=False)])
 
@@ -112,3 +118,23 @@ def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> N
     ((_, record),) = stage.shadow.items()
     assert record.vesting_us <= stage.now_us
     assert (record.lease_id, record.lapse_count) == (b"", 0)
+
+
+def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> None:
+    """Before, the loop that keeps leases went round and round without waiting, as long as the process lived."""
+    stage = Stage()
+    registry = Registry()
+    registry.add(handler_of("deaf", lambda job: stage.host.clock.sleep_us(60 * SECOND)))
+    handlers = SubmittedHandlers(registry, key=b"", allow=False)
+    worker = Worker(stage.host, {"s0": stage.shard}, handlers, ConsumerSettings(slots=1), SimulatedRunners())
+    worker.start()
+    zone = stage.shard.zone(ALICE)
+
+    def lease_run_and_stop() -> None:
+        enqueue_and_lease(stage, zone, "deaf")
+        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", alone=False)])
+        worker.drain(1_000)
+
+    stage.play(lease_run_and_stop)
+    stage.pass_us(10 * SECOND)  # A loop that never waits ends the run by a violation.
+    assert worker.counts()["given_back"] == 1
