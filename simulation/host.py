@@ -143,6 +143,7 @@ class SimulatedLock:
     def __enter__(self) -> bool:
         host = self._host
         host.check_alive()
+        host.world.count_step()
         if host.yield_frac and host.random.random() < host.yield_frac:
             host.world.park(0)
         self.take()

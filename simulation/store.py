@@ -194,10 +194,10 @@ class LatentTransaction(Transaction):
 
     __slots__ = ("_latent_store", "_ready_us", "_sent_us")
 
-    def __init__(self, store: SimulatedStore, clock: Clock, random: Random) -> None:
-        self._latent_store = store
+    def __init__(self, database: SimulatedDatabase, clock: Clock, random: Random) -> None:
+        self._latent_store = database.store
         self._sent_us = self._ready_us = -1
-        super().__init__(store, clock, random)  # type: ignore[arg-type]
+        super().__init__(database, database.store, clock, random)
 
     def read_key(self, key: bytes, snapshot: bool) -> LateValue:  # type: ignore[override]
         """See `Transaction`."""
@@ -347,7 +347,7 @@ class SimulatedDatabase:
 
     def create_transaction(self) -> LatentTransaction:
         """Return a new, empty transaction."""
-        return LatentTransaction(self.store, self.store.world, self._random)
+        return LatentTransaction(self, self.store.world, self._random)
 
     def change_token(self) -> int | None:
         """Return the version of the last commit, or None if this store does not tell."""

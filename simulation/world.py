@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 START_US = 1_700_000_000_000_000
 TURNS_AT_ONE_INSTANT_MAX = 200_000  # More of them, and time stands still: somebody waits without waiting.
 
+STEPS_IN_A_TURN_MAX = 100_000
+
 
 class Violation(AssertionError):
     """The product broke a promise, or does not come to an end. `oracle` says which promise, `what` how."""
@@ -72,6 +74,7 @@ class World:
         self.hub = greenlet.getcurrent()
         self.current: Task | None = None
         self.turns = 0
+        self._steps = 0
         self.violation: Violation | None = None
         self._now_us = START_US
         self._heap: list[tuple[int, float, int, Task | None, Any]] = []
@@ -144,6 +147,13 @@ class World:
             task.woken = True
             self._push(self._now_us + delay_us, task)
 
+    def count_step(self) -> None:
+        """Called for every lock that is taken: a turn that takes very many is one that never ends."""
+        self._steps += 1
+        if self._steps > STEPS_IN_A_TURN_MAX:
+            self.fail("every turn ends", "a task goes round and round without waiting")
+            raise Killed
+
     def run_until(self, end_us: int) -> None:
         """Take turns until a time is reached. Raises the `Violation` that an oracle found."""
         heap = self._heap
@@ -175,6 +185,7 @@ class World:
 
     def _take_turn(self, task: Task) -> None:
         self.turns += 1
+        self._steps = 0
         task.turn += 1
         task.parked = False
         self.current = task

@@ -52,6 +52,7 @@ class OnlyTheTriedAreBuried(Oracle):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._alone: set[tuple[ItemName, bytes]] = set()  # leases under which an item must run alone
+        self._marked: set[tuple[ItemName, bytes]] = set()  # those under which it was about to
         self._runs: dict[ItemName, list[Run]] = {}
         self._running: dict[str, list[Run]] = {}  # by host
 
@@ -75,10 +76,16 @@ class OnlyTheTriedAreBuried(Oracle):
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
         for change in meaning.items:
-            if change.buried is not None:
+            after = change.after
+            if after is not None and after.ran_alone and (change.item, after.lease_id) in self._alone:
+                # Marked when its handler is about to start: a worker that dies just then cannot be told from one that
+                # the handler kills.
+                self._marked.add((change.item, after.lease_id))
+            elif change.buried is not None:
                 runs = self._runs.pop(change.item, [])
                 lapsed = change.buried.reason == "lapsed"
-                if not any(self._must_be_alone(run) if lapsed else self._failed(run) for run in runs):
+                marked = change.before is not None and (change.item, change.before.lease_id) in self._marked
+                if not (marked if lapsed else any(self._failed(run) for run in runs)):
                     self.broken(f"{meaning.by} buries {change.item}: {change.buried.reason}, {change.buried.error}")
 
     def _must_be_alone(self, run: Run) -> bool:
