@@ -20,6 +20,8 @@ Read in this order:
     shard_time    how a consumer notices that its clock is wrong
     shard         one database, opened for its queues
     placement     which shard is a tenant's home
+    audit/        checking every invariant of a shard, and mending what can be mended
+    backup        a shard in a file, and back into any engine
     engines/      transactions: memory, embedded (LMDB), FoundationDB
 
 An item's way: `queue_zone.enqueue` writes it beside the tenant's data and makes or wakes the zone's pointer;

@@ -104,3 +104,13 @@ class ShardRefused(QueueError):
     """
 
     message = "the store cannot be used as a shard"
+
+
+class BackupRefused(QueueError):
+    """The backup cannot be restored, or not here; nothing was written.
+
+    Do: what `reason` suggests: another copy of the file, a newer fairlead, an empty store, an engine whose limits the
+    data fits.
+    """
+
+    message = "the backup was not restored"

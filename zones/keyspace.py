@@ -84,6 +84,15 @@ TIME_KEY = ROOT + _SMALL[TIME]
 ROOT_RANGE = (range_begin(ROOT), range_end(ROOT))
 
 
+def tenant_prefix(key: bytes) -> bytes:
+    """Return the prefix of all keys of the tenant that `key` belongs to; `key` itself if it belongs to none."""
+    if not key.startswith(_DB):
+        return key
+    app_end = key.find(b"\x00", len(_DB))
+    user_end = key.find(b"\x00", app_end + 1)
+    return key[: user_end + 1] if app_end >= 0 and user_end >= 0 else key
+
+
 class IndexEntry(NamedTuple):
     """One key of a vesting index, taken apart."""
 

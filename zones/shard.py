@@ -20,6 +20,7 @@ from zones.settings import ZoneSettings
 
 T = TypeVar("T")
 
+RESTORING = b"\x00restoring"  # What stands for the shard's record while a backup is restored.
 DEFAULT_PART_COUNT = 16  # Enough for sixteen consumers to scan apart; a peek of an empty part costs 10 µs.
 
 
@@ -67,31 +68,39 @@ def open_shard(
 
     Raises:
       BadArgument: `part_count` is out of range.
-      ShardRefused: a newer version of Fairlead made it.
+      ShardRefused: a newer version of Fairlead made it, or a backup is being restored into it.
     """
     if not 1 <= part_count <= PART_COUNT_MAX:
         raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
 
     record = attempt.run(
         db,
-        lambda attempt: find_or_make(attempt.tr, random=random, part_count=part_count, now_us=attempt.now_us),
+        lambda attempt: find_or_make(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us),
         clock=clock,
         random=random,
     )
-    if record is None:
-        raise ShardRefused(shard=name, remedy="it was made by a newer version of fairlead: upgrade this program")
     layout = Layout(shard_id=record.shard_id, part_count=record.part_count, settings=settings or ZoneSettings())
     return Shard(name, db, layout, clock=clock, random=random)
 
 
-def find_or_make(tr: Any, *, random: Random, part_count: int, now_us: int) -> ShardRecord | None:
-    """Return the shard's record, written now if there is none; None if it cannot be read.
+def find_or_make(tr: Any, name: str, *, random: Random, part_count: int, now_us: int) -> ShardRecord:
+    """Return the shard's record, written now if there is none.
 
     Reads its key with conflict: of two that make a shard one conflicts, and finds the other's.
+
+    Raises:
+      ShardRefused: it cannot be read.
     """
     value = tr.get(META_KEY).value
-    if value is not None:
-        return decode(ShardRecord, value)
-    made = ShardRecord(random.randbytes(ID_BYTES), part_count, now_us)
-    tr.set(META_KEY, encode(made))
-    return made
+    if value is None:
+        made = ShardRecord(random.randbytes(ID_BYTES), part_count, now_us)
+        tr.set(META_KEY, encode(made))
+        return made
+    if value == RESTORING:
+        raise ShardRefused(
+            shard=name, remedy="a backup is being restored into it; if that broke off, use an empty store"
+        )
+    record = decode(ShardRecord, value)
+    if record is None:
+        raise ShardRefused(shard=name, remedy="it was made by a newer version of fairlead: upgrade this program")
+    return record

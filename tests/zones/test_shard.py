@@ -28,7 +28,7 @@ def test_of_two_processes_that_make_one_shard_one_conflicts_and_finds_the_others
     db: Database, clock: ManualClock
 ) -> None:
     makers = [
-        lambda tr, seed=seed: find_or_make(tr, random=Random(seed), part_count=seed, now_us=clock.now_us())
+        lambda tr, seed=seed: find_or_make(tr, "s", random=Random(seed), part_count=seed, now_us=clock.now_us())
         for seed in (1, 2)
     ]
     assert collides(db, *makers)

@@ -3,7 +3,7 @@
 import struct
 from typing import Any, NamedTuple
 
-from zones.keyspace import DATA, DB, ROOT, ZONE, pack_int, range_end
+from zones.keyspace import DATA, DB, ROOT, ZONE, pack_int, range_end, tenant_prefix
 from zones.layout import Layout, Place, Tenant
 from zones.tuples import unpack
 
@@ -49,8 +49,7 @@ def elements_of(key: bytes) -> tuple[Any, ...]:
 
 def skip_data(key: bytes) -> bytes | None:
     """Return the key behind a tenant's own data if `key` is in it, else None."""
-    names_end = key.find(b"\x00", key.find(b"\x00", len(_DB)) + 1) + 1
-    data = key[:names_end] + pack_int(DATA)
+    data = tenant_prefix(key) + pack_int(DATA)
     return range_end(data) if key.startswith(data) else None
 
 
