@@ -133,6 +133,7 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
     def lease_run_and_stop() -> None:
         enqueue_and_lease(stage, zone, "deaf")
         worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", alone=False)])
+        stage.host.clock.sleep_us(SECOND)  # The handler has begun.
         worker.drain(1_000)
 
     stage.play(lease_run_and_stop)
