@@ -94,6 +94,17 @@ class Shards(Mapping[str, Shard]):
     def __len__(self) -> int:
         return len(self.urls)
 
+    def store(self, name: str) -> Database:
+        """Return the store of a shard, opened, without making it a shard: a backup is restored into an empty one.
+
+        Raises:
+          UnknownShard: there is none of this name.
+          StoreUnavailable: it cannot be opened.
+        """
+        if name not in self.urls:
+            raise UnknownShard(shard=name, known=sorted(self.urls))
+        return engines.open(self.urls[name], clock=self._clock, random=self._random)
+
     def home(self, tenant: Tenant) -> Shard:
         """Return the shard where `tenant` lives.
 

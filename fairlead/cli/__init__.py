@@ -52,5 +52,7 @@ for command in (
     fleet.submit,
     overview.config,
     upkeep.check,
+    upkeep.backup,
+    upkeep.restore,
 ):
     main.add_command(command)

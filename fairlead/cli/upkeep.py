@@ -1,17 +1,34 @@
 """check, backup, restore: the upkeep of stores."""
 
+import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 from rich.table import Table
 
 from fairlead.cli.failures import FOUND_FAULTS
-from fairlead.cli.output import example, json_option, progress, show, table
+from fairlead.cli.output import example, json_option, progress, show, table, when
 from fairlead.cli.target import Target, target_options
+from fairlead.shards import Shards
+from zones import backup as backups
 from zones.audit import Finding, Report, audit
+from zones.backup import BackupInfo
+from zones.backup.backup_file import check_digest, read_header
+from zones.errors import QueueError
 
 FINDINGS_SHOWN = 100
+
+
+class FileUnusable(QueueError):
+    """A backup's file cannot be read or written; nothing was changed.
+
+    Do: see `reason`; name another file, or make room for this one.
+    """
+
+    message = "the file cannot be used"
 
 
 @click.command(epilog=example("fairlead check --repair --store embedded:./data"))
@@ -34,6 +51,105 @@ def check(ctx: click.Context, target: Target, repair: bool) -> None:
     show(answer, lambda: _lines(reports, healthy, repair))
     if not healthy:
         ctx.exit(FOUND_FAULTS)
+
+
+@click.command(epilog=example("fairlead backup shop.backup --store embedded:./data"))
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--shard", metavar="NAME", help="Which shard, if there are several.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@target_options
+@json_option
+def backup(target: Target, path: Path, shard: str | None, force: bool) -> None:
+    """Write a shard to FILE: tenants' data, items, handlers. Producers and consumers may go on meanwhile.
+
+    FILE is there when it is complete and on disk, or not at all.
+    """
+    app = target.app()
+    name = _one_shard(app.shards, shard)
+    if path.exists() and not force:
+        raise FileUnusable(file=str(path), reason="it exists", remedy="name another file, or add --force to replace it")
+    opened = app.shards[name]
+    with _new_file(path) as file, progress(f"backing up {name}") as advance:
+        info = backups.backup(opened, file, progress=lambda pairs: advance(pairs, None))
+    show(_backup_answer(name, path, info), lambda: _backup_lines("backed up", name, path, info))
+
+
+@click.command(epilog=example("fairlead restore shop.backup --store embedded:./new"))
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--shard", metavar="NAME", help="Which shard, if there are several.")
+@target_options
+@json_option
+def restore(target: Target, path: Path, shard: str | None) -> None:
+    """Restore FILE into an empty store of any engine; leases are released, and items are due when they were.
+
+    The shard keeps its id: do not run the store that the backup was taken of and the restored one side by side.
+    """
+    app = target.app(must_exist=False)
+    name = _one_shard(app.shards, shard)
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise FileUnusable(file=str(path), reason=str(error)) from None
+    with file:
+        read_header(file)  # and the checksum: both before a store is made for it
+        check_digest(file)
+        with closing(app.shards.store(name)) as db, progress(f"restoring {name}") as advance:
+            info = backups.restore(db, file, clock=app.clock, progress=lambda pairs: advance(pairs, None))
+    show(_backup_answer(name, path, info), lambda: _backup_lines("restored", name, path, info))
+
+
+def _one_shard(shards: Shards, name: str | None) -> str:
+    names = list(shards)
+    if name is None and len(names) > 1:
+        raise click.UsageError(f"Name one of the shards with --shard: {', '.join(names)}.")
+    return names[0] if name is None else name
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `path`, durable, when the body ends well, and vanishes otherwise."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        directory = os.open(path.absolute().parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise FileUnusable(file=str(path), reason=str(error)) from None
+    finally:
+        if partial.exists():
+            partial.unlink()
+
+
+def _backup_answer(name: str, path: Path, info: BackupInfo) -> dict[str, Any]:
+    return {
+        "shard": name,
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "id": info.shard_id.hex(),
+        "parts": info.part_count,
+        "pairs": info.pairs,
+        "one_version": info.one_version,
+        "torn_tenants": info.torn,
+        "began": when(info.began_us),
+        "ended": when(info.ended_us),
+    }
+
+
+def _backup_lines(done: str, name: str, path: Path, info: BackupInfo) -> Iterator[str]:
+    yield f"{done} {info.pairs:,} pairs of shard {name}, {path} ({path.stat().st_size:,} bytes)"
+    if info.one_version:
+        yield f"the shard as it was at one instant, {when(info.began_us)} to {when(info.ended_us)}"
+    else:
+        yield f"each tenant as it was at one instant, {when(info.began_us)} to {when(info.ended_us)}"
+    if info.torn:
+        yield f"but for {info.torn:,} that were too large to be read at once: take it again when they are quiet"
 
 
 def _answer(name: str, report: Report) -> dict[str, Any]:

@@ -89,3 +89,89 @@ def test_a_store_that_is_not_there_is_not_made(store: Path) -> None:
 def test_as_a_process_nothing_but_the_answer_is_printed() -> None:
     answer = run_process("check", *STORE, "--json")
     assert (answer.code, answer.json["healthy"], answer.err) == (0, True, "")
+
+
+# --- Backups ---
+
+
+def contents(url: str) -> dict[str, Any]:
+    """Return what a user would look for after a restore."""
+    app = App(url)
+    alice = app.tenant("shop", "alice")
+    found = {
+        "order": alice.transact(lambda tr: tr.get(("order", 7))),
+        "items": [(item.id, item.given_id, item.payload, item.vesting_us) for item in alice.peek()],
+        "count": alice.count(),
+    }
+    app.close()
+    return found
+
+
+def test_a_backup_is_a_store_again() -> None:
+    answer = run("backup", "shop.backup", *STORE, "--json")
+    assert (answer.code, answer.json["shard"], answer.json["one_version"]) == (0, "main", True)
+    assert answer.json["bytes"] == Path("shop.backup").stat().st_size
+    restored = run("restore", "shop.backup", "--store", "embedded:new", "--json")
+    assert (restored.code, restored.json["pairs"]) == (0, answer.json["pairs"])
+    assert contents("embedded:new") == contents("embedded:data")
+    assert run("check", "--store", "embedded:new").code == 0
+
+
+def test_the_items_of_a_restored_store_run() -> None:
+    run("backup", "shop.backup", *STORE)
+    run("restore", "shop.backup", "--store", "embedded:new")
+    app = App("embedded:new")
+    app.handler("receipt")(lambda job: None)
+    assert drain(app).completed == {"receipt": 1}
+    app.close()
+
+
+def test_a_backup_does_not_replace_a_file_unless_it_is_told_to(store: Path) -> None:
+    (store / "shop.backup").write_text("mine")
+    answer = run("backup", "shop.backup", *STORE)
+    assert (answer.code, "it exists" in answer.err, "--force" in answer.err) == (2, True, True)
+    assert (store / "shop.backup").read_text() == "mine"
+    assert run("backup", "shop.backup", "--force", *STORE).code == 0
+    assert run("restore", "shop.backup", "--store", "embedded:new").code == 0
+
+
+def test_a_backup_that_cannot_be_written_leaves_nothing_behind(store: Path) -> None:
+    for file in ("nowhere/shop.backup", "data/data.mdb/shop.backup", "data"):
+        answer = run("backup", file, "--force", *STORE)
+        assert (answer.code, "the file cannot be used" in answer.err, "Do: " in answer.err) == (2, True, True)
+    assert run("backup", "shop.backup", "--store", "embedded:dta").code == 3
+    assert {path.name for path in store.iterdir()} == {"data"}
+
+
+def test_a_store_that_is_in_use_is_not_restored_over() -> None:
+    run("backup", "shop.backup", *STORE)
+    before = everything("embedded:data")
+    answer = run("restore", "shop.backup", *STORE)
+    assert (answer.code, "the store is not empty" in answer.err, "Do: " in answer.err) == (2, True, True)
+    assert everything("embedded:data") == before
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "other", "cut", "changed"])
+def test_a_file_that_is_no_whole_backup_is_refused_and_no_store_is_made(store: Path, damage: str) -> None:
+    run("backup", "shop.backup", *STORE)
+    whole = (store / "shop.backup").read_bytes()
+    middle = len(whole) // 2
+    contents = {"empty": b"", "other": b"PK\x03\x04" + whole, "cut": whole[:-1],
+                "changed": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]}  # fmt: skip
+    if damage == "missing":
+        (store / "shop.backup").unlink()
+    else:
+        (store / "shop.backup").write_bytes(contents[damage])
+    answer = run("restore", "shop.backup", "--store", "embedded:new")
+    assert (answer.code, answer.err.startswith("Error: "), "Do: " in answer.err) == (2, True, True)
+    assert not (store / "new").exists()
+
+
+def test_of_several_shards_one_is_named() -> None:
+    stores = ("--store", "eu=embedded:data", "--store", "us=embedded:other")
+    answer = run("backup", "shop.backup", *stores)
+    assert (answer.code, "--shard: eu, us" in answer.err) == (2, True)
+    assert run("backup", "shop.backup", "--shard", "eu", *stores).code == 0
+    assert run("restore", "shop.backup", "--shard", "us", *stores).code == 0
+    assert run("restore", "shop.backup", "--shard", "asia", *stores).code == 2
+    assert contents("embedded:other") == contents("embedded:data")
