@@ -78,6 +78,7 @@ class Cluster:
         self.network = Network(world, world.random("network"), latency_us=plan.call_us)
         self.network.on_call.append(bench.on_call)
         self.nodes: list[Node] = []
+        self.consumers: list[Node] = []
         self.actors: dict[str, Actor] = {}
         self._databases = {
             name: SimulatedDatabase(store, tells_changes=plan.tells_changes) for name, store in self.stores.items()
@@ -102,8 +103,8 @@ class Cluster:
             actor.start()
 
     def clock_of(self, host_name: str) -> int:
-        """Return what the clock of a host's node shows now."""
-        return self._clocks[host_name.partition("#")[0].partition(".")[0]].now_us()
+        """Return the latest time that the clock of a host's node has shown."""
+        return self._clocks[host_name.partition("#")[0].partition(".")[0]].highest_us()
 
     def is_consumer(self, host_name: str) -> bool:
         """Whether a host belongs to a consumer or the coordinator."""
@@ -165,6 +166,7 @@ class Cluster:
         identity = Identity(name.encode().ljust(16, b"-"), node.name, 1, START_US)
         birth = partial(self._birth_of_scanner, managers=managers, coordinator=coordinator, identity=identity)
         self._add_actor(node, f"{name}.scanner", birth)
+        self.consumers.append(node)
 
     def _birth_of_worker(self, host: SimulatedHost) -> Worker:
         handlers = self._handlers(watched(self.application.registry(host), host, self.bench))
@@ -222,8 +224,7 @@ def _watched(handler: Handler, host: SimulatedHost, bench: Bench) -> Any:
             run.returned = True
             return result
         finally:
-            run.over = True
-            if not host.dead:
+            if not host.dead:  # Else what it had sent off may still happen, so it is not over.
                 bench.on_end(run)
 
     return function

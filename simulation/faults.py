@@ -6,18 +6,18 @@ others draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from simulation.host import NodeClock, SimulatedHost
 from simulation.network import Passage
 from simulation.store import Fate, SimulatedStore
 
 if TYPE_CHECKING:
-    from simulation.actor import Actor
+    from simulation.actor import Actor, Node
     from simulation.cluster import Cluster
-    from simulation.host import SimulatedHost
 
 
 class Fault:
@@ -165,6 +165,63 @@ class Pauses(ActorFault):
         host.paused_until_us = self.cluster.world.now_us() + pause_us
 
 
+class ClockJumps(Fault):
+    """The clock of a machine steps, forward or back, within what clocks may be off in this run."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([0.5e6, 2e6]), self._jump)
+
+    def _jump(self) -> None:
+        node = self.random.choice(self.cluster.nodes)
+        off_us_max = self.cluster.plan.skew_us_max
+        node.clock.jump(self.random.randint(-off_us_max, off_us_max))
+        self.cluster.world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us from now on")
+
+
+class Restarts(Fault):
+    """A consumer is told to stop in good order, and started again, as in a rolling upgrade."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        world = self.cluster.world
+        self._drain_ms = self.random.choice([0, 100, 5_000])
+        self._operator = SimulatedHost(
+            world, "operator#1", NodeClock(world, 0), self.random, on_recycle=lambda reason: None
+        )
+        self.now_and_then(self.random.choice([1e6, 3e6]), self._restart)
+
+    def _restart(self) -> None:
+        node = self.random.choice(self.cluster.consumers)
+        self._operator.spawn("restart", partial(self._stop_and_start, node))
+
+    def _stop_and_start(self, node: Node) -> None:
+        world = self.cluster.world
+        world.note(f"{node.name} is told to stop")
+        for role, method, args in (("scanner", "stop", ()), ("manager", "stop", ()), ("worker", "drain", (self._drain_ms,))):
+            self._call_all([actor for actor in node.actors if f".{role}" in actor.name], method, args)
+        for actor in node.actors:
+            world.after(0, partial(actor.restart, "stopped in good order", 100_000))
+
+    def _call_all(self, actors: Sequence[Actor], method: str, args: tuple[Any, ...]) -> None:
+        """Call actors side by side, and wait for all answers."""
+        lock = self._operator.lock()
+        answered = self._operator.condition(lock)
+        left = len(actors)
+
+        def note(result: object, error: Exception | None) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                answered.notify_all()
+
+        for actor in actors:
+            self.cluster.network.send(self._operator, actor, method, args, note)
+        with lock:
+            while left:
+                answered.wait()
+
+
 class LostCalls(Fault):
     """Calls between actors are lost on their way there or back."""
 
@@ -206,8 +263,10 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "kills": Kills,
     "node kills": NodeKills,
     "pauses": Pauses,
+    "clock jumps": ClockJumps,
+    "restarts": Restarts,
     "lost calls": LostCalls,
     "late calls": LateCalls,
 }
 
-HARMLESS_TO_LEASES: Final = frozenset({"unknown results"})  # With these alone, no lease has a reason to run out.
+HARMLESS_TO_LEASES: Final = frozenset({"unknown results", "restarts"})  # With these alone, no lease has a reason to run out.

@@ -23,10 +23,20 @@ class NodeClock:
         self.skew_us = skew_us
         self.sleep_us = world.sleep_us
         self._true_us = world.now_us
+        self._highest_us = 0
 
     def now_us(self) -> int:
         """Return what the machine takes for the time."""
         return self._true_us() + self.skew_us
+
+    def jump(self, skew_us: int) -> None:
+        """Be wrong by `skew_us` from now on."""
+        self._highest_us = self.highest_us()
+        self.skew_us = skew_us
+
+    def highest_us(self) -> int:
+        """Return the latest time that it has shown."""
+        return max(self._highest_us, self.now_us())
 
 
 class SimulatedHost:

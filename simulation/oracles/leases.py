@@ -15,7 +15,7 @@ class LeasesAreRespected(Oracle):
     """Who takes an item over finds its last lease ended by its own clock; who holds none changes nothing.
 
     Args:
-      clock_of: answers what the clock of a host's node shows.
+      clock_of: answers the latest time that the clock of a host's node has shown: it may have stepped back since.
       is_consumer: whether a host belongs to a consumer; anybody else may cancel whatever it likes.
     """
 

@@ -91,6 +91,7 @@ class Bench:
     def on_end(self, run: Run) -> None:
         """Show the end of a handler to all."""
         self._world.note(f"ends {run.job.kind} {run.item}: {'returned' if run.returned else 'raised'}")
+        run.over = True
         for oracle in self.oracles:
             oracle.on_end(run)
 
