@@ -95,6 +95,43 @@ def test_a_later_commit_of_a_group_sees_the_writes_of_an_earlier_one(db: Databas
     assert stored(db) == {b"n": b"\x0a"}
 
 
+@pytest.mark.timeout(30)
+def test_commits_that_conflict_or_are_interrupted_do_not_wait_for_busy_readers(db: Database) -> None:
+    """py-lmdb's abort waits until no thread is in a call of LMDB, which among busy readers is never."""
+
+    class Interrupting(WallClock):
+        def now_us(self) -> int:
+            raise KeyboardInterrupt
+
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            tr = db.create_transaction()
+            for _ in range(50):
+                assert tr.get(b"n").value is not None
+
+    transact(db, lambda tr: tr.set(b"n", b"0"))
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(20):
+        loser = db.create_transaction()
+        assert loser.get(b"n").present()
+        loser.set(b"a", b"")
+        transact(db, lambda tr, number=number: tr.set(b"n", str(number).encode()))
+        assert code_of(loser.commit()) == 1020
+    interrupted = begun(db, b"b")
+    future = interrupted.commit()
+    future.request.clock = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        future.wait()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert stored(db) == {b"n": b"19"}
+
+
 def test_one_that_fails_does_not_fail_the_others(db: Database) -> None:
     transact(db, lambda tr: tr.set(b"seen", b"1"))
     stale = db.create_transaction()

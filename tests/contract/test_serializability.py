@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.clocks import ManualClock
-from zones.engines import Database, atomics
+from tests.clocks import ManualClock, WallClock
+from tests.contract.neighbours import Neighbour
+from zones.engines import Database, atomics, stored_log, transact
 from zones.engines import open as open_database
 
 TRANSACTIONS = 4
@@ -73,36 +76,82 @@ class Model:
         return None
 
 
-def run(tr: Any, op: str, *args: Any) -> Any:
-    """Do the same step in a transaction of the engine."""
-    if op == "get":
-        return tr.get(args[0]).value
-    if op == "range":
-        begin, end, limit, reverse = args
-        return [tuple(pair) for pair in tr.get_range(begin, end, limit=limit, reverse=reverse)]
-    if op == "clear_range" and args[0] > args[1]:
-        return None
-    return getattr(tr, args[0] if op == "atomic" else op)(*(args[1:] if op == "atomic" else args))
+class Local:
+    """A transaction of the engine, as `check` uses it."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._tr = db.create_transaction()
+
+    def run(self, op: str, *args: Any) -> Any:
+        """Do the step that `Model.run` does."""
+        tr = self._tr
+        if op == "get":
+            return tr.get(args[0]).value
+        if op == "range":
+            begin, end, limit, reverse = args
+            return [tuple(pair) for pair in tr.get_range(begin, end, limit=limit, reverse=reverse)]
+        if op == "clear_range" and args[0] > args[1]:
+            return None
+        if op == "atomic":
+            op, *args = args  # type: ignore[assignment]
+        return getattr(tr, op)(*args)
+
+    def commit(self) -> tuple[int, int]:
+        """Return the code of the error, 0 if there is none, and the committed version."""
+        try:
+            self._tr.commit().wait()
+        except self._db.errors as error:
+            return error.code, -1  # type: ignore[attr-defined]
+        return 0, self._tr.get_committed_version()
 
 
-def check(db: Database, steps: list[tuple[int, tuple[Any, ...]]]) -> None:
+class Remote:
+    """A transaction in another process."""
+
+    _open: ClassVar[dict[int, Local]] = {}  # There.
+    _numbers = itertools.count()
+
+    def __init__(self, neighbour: Neighbour) -> None:
+        self._neighbour = neighbour
+        self._number = next(self._numbers)
+        neighbour.ask(Remote.begin, self._number)
+
+    @staticmethod
+    def begin(db: Database, number: int) -> None:
+        stored_log.TAIL_POINTS_MAX = 3  # type: ignore[misc] # So that old entries are decoded again.
+        Remote._open[number] = Local(db)
+
+    @staticmethod
+    def step(db: Database, number: int, op: str, *args: Any) -> Any:
+        return getattr(Remote._open[number], op)(*args)
+
+    def run(self, op: str, *args: Any) -> Any:
+        return self._neighbour.ask(Remote.step, self._number, "run", op, *args)
+
+    def commit(self) -> tuple[int, int]:
+        code, version = self._neighbour.ask(Remote.step, self._number, "commit")
+        return code, version
+
+
+def check(
+    db: Database, begin: Callable[[int], Local | Remote], model: Model, steps: list[tuple[int, tuple[Any, ...]]]
+) -> None:
     """Run the interleaved steps; replay each transaction on the model when it commits."""
-    model = Model()
-    open_trs: dict[int, tuple[Any, list[tuple[tuple[Any, ...], Any]]]] = {}
+    open_trs: dict[int, tuple[Local | Remote, list[tuple[tuple[Any, ...], Any]]]] = {}
     commits = [(number, ("commit",)) for number in range(TRANSACTIONS)]
     for number, step in [*steps, *commits]:
-        tr, history = open_trs.setdefault(number, (db.create_transaction(), []))
+        if number not in open_trs:
+            open_trs[number] = (begin(number), [])
+        tr, history = open_trs[number]
         if step[0] != "commit":
-            history.append((step, run(tr, *step)))
+            history.append((step, tr.run(*step)))
             continue
         del open_trs[number]
-        try:
-            tr.commit().wait()
-        except db.errors as error:
-            assert error.code == 1020  # type: ignore[attr-defined]
-            continue
-        if tr.get_committed_version() == -1:
-            continue  # It only read: it belongs to the moment of its first read, not to that of its commit.
+        code, version = tr.commit()
+        assert code in (0, 1020)
+        if code or version == -1:
+            continue  # What only read belongs to the moment of its first read, not to that of its commit.
         for done, answer in history:
             assert model.run(*done) == answer, done
     stored = db.create_transaction().get_range(b"", b"\xff")
@@ -120,10 +169,26 @@ def test_committed_transactions_might_have_run_one_after_the_other(engine: str) 
         url = "memory:" if engine == "memory" else f"embedded:{place}"
         db = open_database(url, clock=ManualClock(), random=random.Random(1))
         try:
-            check(db, steps)
+            check(db, lambda number: Local(db), Model(), steps)
         finally:
             db.close()
             place.mkdir(exist_ok=True)
 
     holds()
     shutil.rmtree(place)
+
+
+def test_so_might_those_of_several_processes(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path}"
+    db = open_database(url, clock=WallClock(), random=random.Random(1))
+    with Neighbour(url) as one, Neighbour(url) as two:
+
+        @settings(max_examples=60)
+        @given(steps=STEPS)
+        def holds(steps: list[tuple[int, tuple[Any, ...]]]) -> None:
+            transact(db, lambda tr: tr.clear_range(b"", b"\xff"))
+            places = (lambda: Local(db), lambda: Remote(one), lambda: Remote(two))
+            check(db, lambda number: places[number % 3](), Model(), steps)  # type: ignore[no-untyped-call]
+
+        holds()
+    db.close()

@@ -10,8 +10,11 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import sys
 import threading
+import traceback
 import weakref
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +33,7 @@ from zones.engines.errors import (
     StoreError,
 )
 from zones.engines.group_commit import GroupCommit, QueuedCommit
-from zones.engines.lmdb_files import LmdbFiles
+from zones.engines.lmdb_files import LmdbFiles, end_broken
 from zones.engines.lmdb_snapshot import EMPTY_KEY, LmdbSnapshot
 from zones.engines.options import TRANSACTION_BYTES_MAX
 from zones.engines.stored_log import StoredLog
@@ -149,12 +152,7 @@ class EmbeddedStore:
     def _commit_group(self, group: list[CommitRequest]) -> None:
         """Commit a group in one LMDB transaction; if that fails, each on its own, so that none fails for another."""
         try:
-            while True:
-                try:
-                    outcomes = self._try_group(group)
-                    break
-                except lmdb.MapFullError:
-                    self.files.grow()
+            outcomes = self._try_group_in_room(group)
         except lmdb.Error as error:
             self._fail_group(group, error)
             return
@@ -184,6 +182,12 @@ class EmbeddedStore:
         else:
             group[0].fail(self.files.unavailable(error))
 
+    def _try_group_in_room(self, group: list[CommitRequest]) -> list[tuple[int, Mutations] | StoreError]:
+        while True:
+            with suppress(lmdb.MapFullError):
+                return self._try_group(group)
+            self.files.grow()
+
     def _try_group(self, group: list[CommitRequest]) -> list[tuple[int, Mutations] | StoreError]:
         """Check, apply and log each request in turn, and commit them together; nothing is kept if this raises."""
         log = self.log
@@ -194,21 +198,21 @@ class EmbeddedStore:
             log.begin(txn)
             for request in group:
                 outcomes.append(self._try_request(txn, request))
+            nothing_written = all(isinstance(outcome, StoreError) for outcome in outcomes)
+            if log.is_due_for_pruning() and not nothing_written:
+                log.prune(txn)
+                self.files.clear_dead_readers()
             number = txn.id()
-            if all(isinstance(outcome, StoreError) for outcome in outcomes):
-                txn.abort()
-                number -= 1
-            else:
-                if log.is_due_for_pruning():
-                    log.prune(txn)
-                    self.files.clear_dead_readers()
-                txn.commit()
-            log.committed(number)
+            txn.commit()  # Without writes, this only ends the transaction: its number is used again.
+            log.committed(number - 1 if nothing_written else number)
             finished = True
         finally:
             if not finished:
-                txn.abort()
                 log.forget()
+                end_broken(txn)
+                # What the calls that failed still hold of it; the last reference aborts it: see `end_broken`.
+                traceback.clear_frames(sys.exc_info()[2])
+                del txn
         return outcomes
 
     def _try_request(self, txn: Any, request: CommitRequest) -> tuple[int, Mutations] | StoreError:

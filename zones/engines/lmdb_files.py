@@ -12,6 +12,7 @@ import os
 import resource
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -32,6 +33,22 @@ HARDLY_ANY_BYTES: Final = 1 << 20  # Less than this on the disk, and a write tha
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORMAT_KEY: Final = b"format"
 _DATABASES: Final = (b"data", b"log", b"meta")
+
+
+def end_broken(txn: lmdb.Transaction[bytes]) -> None:
+    """End a write transaction if LMDB has marked it as broken, by an error such as a full map.
+
+    py-lmdb's `abort` waits for a moment in which no other thread is in a call of LMDB, and with busy readers there is
+    none. A commit of a broken transaction does not wait, and aborts it. One that is not broken is aborted without
+    waiting too when its last reference goes.
+    """
+    try:
+        txn.get(b"\x00")
+    except lmdb.BadTxnError:
+        with suppress(lmdb.BadTxnError):
+            txn.commit()
+    except lmdb.Error:
+        pass  # It has ended: its commit was what failed.
 
 
 class LmdbFiles:
