@@ -1,13 +1,16 @@
 """A local Ray cluster for the fleets of one command, and empty actors on it to compare with."""
 
+import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import ray
+# A spawned process imports its parent's main module, and with it this one; only a fleet's actors need Ray there.
+if multiprocessing.parent_process() is None:
+    import ray
 
-from actors import ray_host
+    from actors import ray_host
 
 
 @contextmanager

@@ -41,8 +41,8 @@ def _enqueue(directory: Path, sizes: Sizes) -> dict[str, Any]:
     fours: list[tuple[float, float]] = []
     for number in range(sizes.repetitions):
         say(f"enqueue one by one, {number + 1} of {sizes.repetitions}")
-        ones.append(loads.alone(one_by_one, directory / f"one-{number}", sizes.one_items))
-        fours.append((four_at_once(directory / f"four-{number}", sizes.four_items), ones[-1].floor_per_s))
+        ones.append(loads.alone(one_by_one, directory / f"one-{number}", sizes.one_s))
+        fours.append((four_at_once(directory / f"four-{number}", sizes.four_s), ones[-1].floor_per_s))
     return {"enqueue_one": plain(rate(ones)), "enqueue_four": plain(rate(fours))}
 
 
@@ -79,10 +79,12 @@ def _latency(directory: Path, sizes: Sizes, address: str) -> dict[str, Any]:
         store = directory / f"latency-{host}"
         config = loads.config_of(store, **light_tenants.SETTINGS)
         with running(config, host=host, address=address if host == "ray" else None):
-            figures[f"latency_{host}"] = plain(latency(paced(store, sizes.latency_s, runs=sizes.latency_runs)))
+            figures[f"latency_{host}"] = plain(
+                latency(paced(store, sizes.latency_s, runs=sizes.latency_runs, warm_s=sizes.warm_s))
+            )
             if host == "ray":
                 say("light tenants beside a heavy one, ray")
-                shares = light_tenants.flood(store, sizes.light_s)
+                shares = light_tenants.flood(store, sizes.light_s, warm_s=sizes.warm_s)
     figures["light_tenants"] = {
         **plain(shares.light),
         "heavy_share": shares.heavy_share,

@@ -3,21 +3,24 @@
 Ours and the floor take turns in one process, a chunk of items each, so that what disturbs the machine disturbs both.
 """
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import loads
 from bench.floor import Floor
-from bench.loads import PAYLOAD, TENANT_APP, tenant_name, tenants_of
+from bench.loads import PAYLOAD, TENANT_APP, tenant_name
 from fairlead import App, new_item
 
 BULK = 100
 PROCESSES = 4
-ONE_CHUNK = 200
-BULK_CHUNK = 5_000
+ONE_CHUNK = 100
+BULK_CHUNK = 2_500
+ONE_TENANTS = 2_000
+PEEK_MAX = 1_000  # Of one tenant; more than a run enqueues for it.
 
 
 class ItemsLost(Exception):
@@ -31,6 +34,14 @@ class Turns(NamedTuple):
     floor_per_s: float
 
 
+class Share(NamedTuple):
+    """What one of several processes enqueued, and when, on the monotonic clock."""
+
+    items: int
+    started_s: float
+    ended_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Filled:
     """A store filled in bulk beside a floor, and how fast the floor then leased and completed its own."""
@@ -39,16 +50,14 @@ class Filled:
     floor_drain_per_s: float
 
 
-def one_by_one(store: Path, items: int) -> Turns:
-    """Enqueue one item per transaction into a new store, in turns with the floor."""
+def one_by_one(store: Path, seconds: float) -> Turns:
+    """Enqueue one item per transaction into a new store for so many seconds, in turns with the floor."""
     app = loads.opened(store)
     floor = Floor(store.with_name(store.name + ".floor"))
-    zones = tenants_of(items)
     turns = _take_turns(
-        items,
-        ONE_CHUNK,
-        ours=lambda first, end: enqueue_each(app, first, end, zones),
-        floor=lambda first, end: floor.write(first, end, zones=zones, batch=1),
+        _chunks(ONE_CHUNK, until_s=time.monotonic() + seconds),
+        ours=lambda first, end: enqueue_each(app, range(first, end)),
+        floor=lambda first, end: floor.write(first, end, zones=ONE_TENANTS, batch=1),
     )
     floor.close()
     return turns
@@ -59,8 +68,7 @@ def in_bulk(store: Path, items: int, tenants: int) -> Filled:
     app = loads.opened(store)
     floor = Floor(store.with_name(store.name + ".floor"))
     turns = _take_turns(
-        items,
-        BULK_CHUNK,
+        _chunks(BULK_CHUNK, items=items),
         ours=lambda first, end: fill(app, first, end, tenants),
         floor=lambda first, end: floor.write(first, end, zones=tenants, batch=BULK),
     )
@@ -71,25 +79,24 @@ def in_bulk(store: Path, items: int, tenants: int) -> Filled:
     return Filled(turns, count / drain_s)
 
 
-def four_at_once(store: Path, items_each: int) -> float:
+def four_at_once(store: Path, seconds: float) -> float:
     """Enqueue one by one from four processes into one new store; return items per second, of all together.
 
     Raises:
       ItemsLost: not every item is there afterwards.
     """
-    items = items_each * PROCESSES
-    loads.alone(_make, store)
-    spans = loads.together(_enqueue_share, [(store, number, items) for number in range(PROCESSES)])
-    found = loads.alone(_stored_items, store, tenants_of(items))
+    shares = loads.together(_enqueue_share, [(store, number, seconds) for number in range(PROCESSES)])
+    items = sum(share.items for share in shares)
+    found = loads.alone(_stored_items, store)
     if found != items:
         raise ItemsLost(f"{items} enqueued, {found} found")
-    return items / (max(end_s for _, end_s in spans) - min(started_s for started_s, _ in spans))
+    return items / (max(share.ended_s for share in shares) - min(share.started_s for share in shares))
 
 
-def enqueue_each(app: App, first: int, end: int, tenants: int, *, step: int = 1) -> None:
+def enqueue_each(app: App, numbers: Iterable[int]) -> None:
     """Enqueue no-op items, one per transaction."""
-    for number in range(first, end, step):
-        app.tenant(TENANT_APP, tenant_name(number % tenants)).enqueue("noop", PAYLOAD)
+    for number in numbers:
+        app.tenant(TENANT_APP, tenant_name(number % ONE_TENANTS)).enqueue("noop", PAYLOAD)
 
 
 def fill(app: App, first: int, end: int, tenants: int) -> None:
@@ -101,31 +108,41 @@ def fill(app: App, first: int, end: int, tenants: int) -> None:
         )
 
 
-def _enqueue_share(store: Path, number: int, items: int) -> tuple[float, float]:
+def _enqueue_share(store: Path, first: int, seconds: float) -> Share:
     app = loads.opened(store)
     app.shards["main"].db.change_token()
     loads.wait_for_all()
     started_s = time.monotonic()
-    enqueue_each(app, number, items, tenants_of(items), step=PROCESSES)
-    return started_s, time.monotonic()
+    number = first
+    while time.monotonic() < started_s + seconds:
+        enqueue_each(app, [number])
+        number += PROCESSES
+    return Share((number - first) // PROCESSES, started_s, time.monotonic())
 
 
-def _make(store: Path) -> None:
-    loads.opened(store).shards["main"].db.change_token()
-
-
-def _stored_items(store: Path, tenants: int) -> int:
+def _stored_items(store: Path) -> int:
     app = loads.opened(store)
-    return sum(len(app.tenant(TENANT_APP, tenant_name(number)).peek(100)) for number in range(tenants))
+    return sum(len(app.tenant(TENANT_APP, tenant_name(number)).peek(PEEK_MAX)) for number in range(ONE_TENANTS))
+
+
+def _chunks(size: int, *, items: int | None = None, until_s: float = math.inf) -> Iterator[tuple[int, int]]:
+    """Yield the first number and the end of one chunk after the other, up to a number of items or an instant."""
+    first = 0
+    while (items is None or first < items) and time.monotonic() < until_s:
+        end = first + size if items is None else min(first + size, items)
+        yield first, end
+        first = end
 
 
 def _take_turns(
-    items: int, chunk: int, *, ours: Callable[[int, int], None], floor: Callable[[int, int], None]
+    chunks: Iterable[tuple[int, int]], *, ours: Callable[[int, int], None], floor: Callable[[int, int], None]
 ) -> Turns:
     spent_s = {ours: 0.0, floor: 0.0}
-    for first in range(0, items, chunk):
+    items = 0
+    for first, end in chunks:
         for work in (ours, floor):
             started_s = time.perf_counter()
-            work(first, min(first + chunk, items))
+            work(first, end)
             spent_s[work] += time.perf_counter() - started_s
+        items = end
     return Turns(items / spent_s[ours], items / spent_s[floor])

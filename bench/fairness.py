@@ -15,6 +15,7 @@ from bench.report import options, plain, say, show
 
 FULL_S = 30.0
 QUICK_S = 8.0
+WARM_S = 2.0
 
 
 def measure(directory: Path, seconds: float) -> dict[str, Any]:
@@ -29,9 +30,9 @@ def _shares(store: Path, seconds: float, host: str, address: str) -> dict[str, A
     say(f"a flood beside {light_tenants.LIGHT_TENANTS} light tenants, {host}")
     config = loads.config_of(store, **light_tenants.SETTINGS)
     with running(config, host=host, address=address if host == "ray" else None) as fleet:
-        shares = light_tenants.flood(store, seconds)
+        shares = light_tenants.flood(store, seconds, warm_s=WARM_S)
         counts = fleet.counts()
-    shown = ("scans", "pointers", "served", "missed_at_read", "missed_at_commit", "completed", "lost")
+    shown = ("scans", "pointers", "items", "missed_at_read", "missed_at_commit", "completed", "lost")
     return {**plain(shares), "counts": {name: counts.get(name, 0) for name in shown}}
 
 

@@ -13,7 +13,6 @@ from bench.loads import TENANT_APP, pace, tenant_name
 
 PER_S = 100
 TENANTS = 1_000
-WARM_S = 2.0
 LAST_S_MAX = 30.0
 
 
@@ -21,14 +20,14 @@ class NotStarted(Exception):
     """Items that were enqueued did not start in time."""
 
 
-def paced(store: Path, seconds: float, *, runs: int) -> list[list[float]]:
+def paced(store: Path, seconds: float, *, runs: int, warm_s: float) -> list[list[float]]:
     """Enqueue 100 items a second, one transaction each, for a fleet that is running on `store`.
 
-    Returns, per run of so many `seconds`, the milliseconds to each start. A first run of two seconds warms up and is
-    left out.
+    Returns, per run of so many `seconds`, the milliseconds to each start. A first run of `warm_s` is left
+    out.
     """
     measured: list[list[float]] = []
-    for number, length_s in enumerate([WARM_S, *[seconds] * runs]):
+    for number, length_s in enumerate([warm_s, *[seconds] * runs]):
         count = loads.alone(_send, store, length_s, number)
         found = await_starts(store, number, count)
         measured.append([(start.started_ns - start.sent_ns) / 1e6 for start in found])

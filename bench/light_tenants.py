@@ -23,7 +23,6 @@ SLOTS = 16
 WORKERS = 2
 BACKLOG = 3_000  # About one second of work for all slots.
 TOP_UP = 500
-WARM_S = 2.0
 HEAVY, WARM, LIGHT = 0, 1, 2  # Tags.
 
 SETTINGS = {"workers": WORKERS, "slots": SLOTS // WORKERS}
@@ -46,13 +45,13 @@ class Shares:
     heavy_per_s: float
 
 
-def flood(store: Path, seconds: float) -> Shares:
-    """Load a fleet that is running on `store` with `SETTINGS` for so many seconds, after two to warm up."""
+def flood(store: Path, seconds: float, *, warm_s: float) -> Shares:
+    """Load a fleet that is running on `store` with `SETTINGS` for so many seconds, after `warm_s`."""
     ended = SPAWN.Event()
     heavy = SPAWN.Process(target=_keep_topped_up, args=(store, ended), name="heavy")
     heavy.start()
     try:
-        loads.alone(_send_light, store, WARM_S, WARM)
+        loads.alone(_send_light, store, warm_s, WARM)
         sent, from_ns, until_ns = loads.alone(_send_light, store, seconds, LIGHT)
         light = await_starts(store, LIGHT, sent)
     finally:

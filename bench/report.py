@@ -4,12 +4,15 @@ import argparse
 import json
 import statistics
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+_STARTED_S = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,8 @@ def options(description: str | None, arguments: Sequence[str] | None = None) -> 
 
 
 def say(text: str) -> None:
-    """Tell a waiting person, on standard error, what is being measured."""
-    print(text, file=sys.stderr, flush=True)
+    """Tell a waiting person, on standard error, what is being measured, and how long it has been going on."""
+    print(f"{time.monotonic() - _STARTED_S:5.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 def plain(figure: Any) -> dict[str, Any]:

@@ -1,0 +1,36 @@
+"""The commands run as their documentation says, on real Ray, and print the shapes that other programs rely on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RATES = ("enqueue_one", "enqueue_bulk", "enqueue_four", "drain_threads", "drain_ray")
+LATENCIES = ("latency_ray", "latency_threads")
+
+
+@pytest.mark.timeout(300)  # Forty seconds on two quiet cores.
+def test_the_quick_core_prints_one_object_with_every_figure() -> None:
+    result = run("bench.core", "--quick", "--json")
+    for name in RATES:
+        assert result[name]["per_s"] > 0
+        assert result[name]["of_floor"] > 0
+    for name in LATENCIES:
+        assert 0 < result[name]["p50_ms"] <= result[name]["p99_ms"] <= result[name]["max_ms"]
+    assert 0 < result["light_tenants"]["p50_ms"] <= result["light_tenants"]["p99_ms"]
+    assert {"empty", "coordinator", "scanner", "manager-0", "worker-0", "worker-1"} <= set(result["rss_anon_mb"])
+    assert all(megabytes > 0 for megabytes in result["rss_anon_mb"].values())
+
+
+def run(module: str, *arguments: str) -> dict[str, Any]:
+    ended = subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    (line,) = ended.stdout.splitlines()
+    result: dict[str, Any] = json.loads(line)
+    return result

@@ -1,0 +1,54 @@
+"""The floor does what any durable queue must do, with keys and values as long as the queue's own."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import floor
+from bench.floor import Floor
+from bench.loads import PAYLOAD, TENANT_APP, tenant_name
+from fairlead import new_item
+from zones.layout import DEFAULT_ZONE, Layout, Tenant
+from zones.records import ItemRecord, PointerRecord, encode
+from zones.settings import ZoneSettings
+
+NOW_US = 1_800_000_000_000_000
+KEYS_PER_ITEM = 2  # record and index; the count is one per zone
+KEYS_PER_ZONE = 3  # count, pointer, pointer's index
+
+
+def test_the_keys_of_the_floor_are_as_long_as_those_of_the_queue() -> None:
+    layout = Layout(shard_id=bytes(16), part_count=16, settings=ZoneSettings())
+    place = layout.place(Tenant(TENANT_APP, tenant_name(7)), DEFAULT_ZONE)
+    item_id, stamp, prefix = bytes(range(1, 17)), bytes(8), b"fl/db/bench/tenant-00007/zone/queue/"
+    assert len(floor.record_key(prefix, item_id)) == len(place.keys.item(item_id))
+    assert len(floor.index_key(prefix, stamp, item_id)) == len(place.keys.vest(100, NOW_US, item_id))
+    assert len(floor.count_key(prefix)) == len(place.keys.count("noop"))
+    # A pointer's id is a hash; the byte 0, which the queue's encoding doubles, is in one of sixteen.
+    assert len(floor.pointer_key(item_id)) == len(place.part.item(item_id))
+    assert len(floor.pointer_index_key(stamp, item_id)) == len(place.part.vest(100, NOW_US, item_id))
+
+
+def test_the_values_of_the_floor_are_not_shorter_than_those_of_the_queue() -> None:
+    item = new_item("noop", PAYLOAD)
+    leased = ItemRecord("noop", item.payload, 100, NOW_US, NOW_US, lease_id=bytes(16), lease_us=10_000_000)
+    assert len(encode(leased)) <= len(floor.ITEM) == 300
+    pointer = PointerRecord(TENANT_APP, tenant_name(7), DEFAULT_ZONE, NOW_US, NOW_US)
+    assert len(encode(pointer)) == len(floor.POINTER)
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_the_floor_writes_every_key_of_every_item(tmp_path: Path, batch: int) -> None:
+    store = Floor(tmp_path / "floor")
+    store.write(0, 250, zones=100, batch=batch)
+    assert store.entries() == 250 * KEYS_PER_ITEM + 100 * KEYS_PER_ZONE
+    store.close()
+
+
+def test_after_lease_and_complete_only_pointers_are_left(tmp_path: Path) -> None:
+    store = Floor(tmp_path / "floor")
+    store.write(0, 250, zones=100, batch=100)
+    assert store.lease_and_complete() == 250
+    assert store.entries() == 100 * 2
+    assert store.lease_and_complete() == 0
+    store.close()
