@@ -71,6 +71,17 @@ def test_callbacks_are_called_once_when_it_fires(db: Database, space: Space) -> 
     assert called == [watch]
 
 
+def test_a_callback_may_commit_itself(db: Database, space: Space) -> None:
+    watch = watched(db, space.key("a"))
+    watch.on_ready(lambda _: space.put(b=b"2"))
+    space.put(a=b"1")
+    watch.wait()
+    for _ in range(1_000):  # On a cluster it is another thread that calls.
+        if "b" in space.all():
+            break
+    assert space.all() == {"a": b"1", "b": b"2"}
+
+
 def test_a_watch_sees_what_its_own_transaction_wrote_before_it(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     tr.set(space.key("a"), b"1")

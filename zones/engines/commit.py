@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from zones.engines.commit_log import Reads
 from zones.engines.database import Future, Limits, Pair
 from zones.engines.errors import StoreError
-from zones.engines.writes import Writes
+from zones.engines.writes import Mutations, Writes
 
 if TYPE_CHECKING:
     from zones.engines.clock import Clock
@@ -75,7 +75,7 @@ class CommitRequest:
     """What one commit asks of a store, and then its answer.
 
     `reads` and `read_version` are None if nothing that was read can conflict. A store that takes the request up
-    (`begin`) calls `succeed` or `fail` once, without holding a lock.
+    (`begin`) answers it by `succeed` or `fail`, and then, without holding a lock, calls `call_back`.
     """
 
     __slots__ = (
@@ -85,6 +85,7 @@ class CommitRequest:
         "committed_version",
         "done",
         "error",
+    "mutations",
         "read_version",
         "reads",
         "stamps",
@@ -110,6 +111,7 @@ class CommitRequest:
         self.stamps = stamps
         self.committed_version = NO_VERSION
         self.error: StoreError | None = None
+        self.mutations: Mutations | None = None
         self.done = False
         self.begun = False
         self._lock = threading.Lock()
@@ -129,9 +131,10 @@ class CommitRequest:
             self.done = True
             return True
 
-    def succeed(self, version: int, store: Store) -> None:
-        """Tell everyone who waits that the commit is durable, at `version`."""
+    def succeed(self, version: int, mutations: Mutations, store: Store) -> None:
+        """Answer that the commit is durable, at `version`."""
         self.committed_version = version
+        self.mutations = mutations
         for stamp in self.stamps:
             stamp.resolve(version_stamp(version))
         for watch in self.watches:
@@ -139,11 +142,21 @@ class CommitRequest:
         self.done = True
 
     def fail(self, error: StoreError) -> None:
-        """Tell everyone who waits that the commit did not happen, or, with 1021, that nobody knows."""
+        """Answer that the commit did not happen, or, with 1021, that nobody knows."""
         self.error = error
         for waiting in (*self.stamps, *self.watches):
-            waiting.fail(error)
+            waiting.settle(error)
         self.done = True
+
+    def call_back(self, watches: Watches) -> None:
+        """Call who asked to be called, after the answer; without a lock, for they may start commits of their own."""
+        for watch in self.watches:
+            watch.is_ready()  # Another commit may have come before it was armed.
+        for waiting in (*self.stamps, *self.watches):
+            waiting.call_back()
+        if self.mutations is not None and watches:
+            watches.look(self.mutations)
+        self.mutations = None
 
 
 class CommitDone:

@@ -88,7 +88,7 @@ class EmbeddedStore:
         self.watches = Watches()
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog(self.files)
-        self.group = GroupCommit(self._commit_all)
+        self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._serials = itertools.count()
 
@@ -163,12 +163,8 @@ class EmbeddedStore:
         for request, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, StoreError):
                 request.fail(outcome)
-                continue
-            version, mutations = outcome
-            request.succeed(version, self)
-            if self.watches:
-                cleared = ((key, None) for key in mutations.cleared)
-                self.watches.written([*cleared, *mutations.values], mutations.ranges)
+            else:
+                request.succeed(*outcome, self)
 
     def _fail_group(self, group: list[CommitRequest], error: lmdb.Error) -> None:
         if self.files.has_given_up():

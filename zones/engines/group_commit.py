@@ -63,9 +63,17 @@ class QueuedCommit:
 class GroupCommit:
     """The queue of one store in one process."""
 
-    def __init__(self, commit_all: Callable[[list[CommitRequest]], None]) -> None:
-        """`commit_all(requests)` answers every request, in order, without raising for any of them."""
+    def __init__(
+        self, commit_all: Callable[[list[CommitRequest]], None], afterwards: Callable[[CommitRequest], None]
+    ) -> None:
+        """Start with an empty queue.
+
+        Args:
+          commit_all: answers every request, in order, without raising for any of them.
+          afterwards: called for each request when another thread may lead already, so that it may commit itself.
+        """
         self._commit_all = commit_all
+        self._afterwards = afterwards
         self._mutex = threading.Lock()
         self._queue: list[QueuedCommit] = []
         self._led = False
@@ -141,6 +149,7 @@ class GroupCommit:
                     queued.request.fail(StoreError(COMMIT_UNKNOWN_RESULT))
             self._hand_over(group)
         for queued in group:
+            self._afterwards(queued.request)
             queued.call_back()
 
     def _hand_over(self, group: list[QueuedCommit]) -> None:

@@ -93,10 +93,8 @@ class MemoryStore:
             except StoreError as error:
                 request.fail(error)
             else:
-                request.succeed(version, self)
-                if self.watches:
-                    cleared = ((key, None) for key in mutations.cleared)
-                    self.watches.written([*cleared, *mutations.values], mutations.ranges)
+                request.succeed(version, mutations, self)
+            request.call_back(self.watches)
         return CommitDone(request)
 
     def change_token(self) -> int:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from zones.engines.errors import TRANSACTION_CANCELLED, StoreError
-from zones.engines.ranges import Range
 
 if TYPE_CHECKING:
     from zones.engines.commit import Store
     from zones.engines.lifetime import Lifetime
+    from zones.engines.writes import Mutations
 
 POLL_US: Final = 2_000  # How soon a waiting watch notices another process's commit.
 
@@ -34,15 +34,22 @@ class _Waiting:
 
     def fail(self, error: StoreError) -> None:
         """Make it ready with an error; nothing happens if it is ready already."""
-        if not self._ready:
-            self._error = error
-            self._settle()
+        if self.settle(error):
+            self.call_back()
+
+    def settle(self, error: StoreError | None = None) -> bool:
+        """Make it ready, but call nobody back yet; whether it was not ready before."""
+        if self._ready:
+            return False
+        self._error = error
+        self._ready = True
+        return True
 
     def on_ready(self, callback: Callable[[Any], None]) -> None:
         """Call `callback(self)` once ready, from the thread that makes it so; at once if it is."""
         self._callbacks.append(callback)
         if self.is_ready():
-            self._call_back()
+            self.call_back()
 
     def is_ready(self) -> bool:
         """Whether `wait` would return at once."""
@@ -52,13 +59,10 @@ class _Waiting:
         """Give up waiting; `wait` then raises 1101."""
         self.fail(StoreError(1101))
 
-    def _settle(self) -> None:
-        self._ready = True
-        self._call_back()
-
-    def _call_back(self) -> None:
+    def call_back(self) -> None:
+        """Call the callbacks if it is ready, each once."""
         # Whichever thread takes a callback from the list calls it, and so it is called once.
-        while self._callbacks:
+        while self._ready and self._callbacks:
             try:
                 callback = self._callbacks.pop()
             except IndexError:
@@ -76,9 +80,9 @@ class Versionstamp(_Waiting):
         self._stamp = b""
 
     def resolve(self, stamp: bytes) -> None:
-        """Make it ready."""
+        """Make it ready, but call nobody back yet."""
         self._stamp = stamp
-        self._settle()
+        self.settle()
 
     @property
     def value(self) -> bytes:
@@ -115,13 +119,13 @@ class Watch(_Waiting):
 
     def written(self, key: bytes, value: bytes | None) -> None:
         """Fire if `value` of `key` is news."""
-        if not self._ready and key == self.key and value != self.seen:
-            self._settle()
+        if key == self.key and value != self.seen and self.settle():
+            self.call_back()
 
     def touched(self, key: bytes) -> None:
         """Fire if it is about `key`: its value becomes something that nobody knows yet."""
-        if not self._ready and key == self.key:
-            self._settle()
+        if key == self.key and self.settle():
+            self.call_back()
 
     def arm(self, store: Store) -> None:
         """Start watching the store: the transaction has committed."""
@@ -139,7 +143,8 @@ class Watch(_Waiting):
         token = self._store.change_token()
         if token != self._looked:
             self._looked = token
-            self.written(self.key, self._present_value(self._store))
+            if self._present_value(self._store) != self.seen and self.settle():
+                self.call_back()
         return self._ready
 
     def block_until_ready(self) -> None:
@@ -182,19 +187,22 @@ class Watches:
         with self._lock:
             self._by_key.setdefault(watch.key, weakref.WeakSet()).add(watch)
 
-    def written(self, values: Iterable[tuple[bytes, bytes | None]], cleared: list[Range]) -> None:
-        """Fire the watches on keys that a commit gave another value. Call it without a lock."""
-        fired: list[tuple[Watch, bytes | None]] = []
+    def look(self, mutations: Mutations) -> None:
+        """Let the watches on keys that a commit touched look at the store. Call it without a lock."""
         with self._lock:
-            news: dict[bytes, bytes | None] = {}
-            for begin, end in cleared:
-                news.update((key, None) for key in self._by_key if begin <= key < end)
-            news.update((key, value) for key, value in values if key in self._by_key)
-            for key, value in news.items():
-                fired += [(watch, value) for watch in self._by_key[key]]
-            for key in [key for key, watches in self._by_key.items() if not watches]:
-                del self._by_key[key]
-        for watch, value in fired:
-            watch.written(watch.key, value)
-            if watch._ready:
-                self._by_key.get(watch.key, set()).discard(watch)
+            touched = {key for key in mutations.cleared if key in self._by_key}
+            touched.update(key for key, _ in mutations.values if key in self._by_key)
+            for begin, end in mutations.ranges:
+                touched.update(key for key in self._by_key if begin <= key < end)
+            looking = [watch for key in touched for watch in self._by_key[key]]
+        for watch in looking:
+            if watch.is_ready():
+                self._remove(watch)
+
+    def _remove(self, watch: Watch) -> None:
+        with self._lock:
+            watches = self._by_key.get(watch.key)
+            if watches is not None:
+                watches.discard(watch)
+                if not watches:
+                    del self._by_key[watch.key]
