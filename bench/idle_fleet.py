@@ -84,7 +84,7 @@ def main() -> None:
     """Measure and print."""
     opts = options(__doc__)
     with scratch() as directory:
-        idle_s, items = (5, 6) if opts.quick else (30, 200)
+        idle_s, items = (5, 6) if opts.quick else (30, 100)
         result = measure(directory, idle_s=idle_s, items=items)
     show(result, opts, "An idle fleet on the embedded engine")
 
