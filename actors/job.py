@@ -29,7 +29,7 @@ class Job:
     Attributes:
       id: the item's id, 16 bytes; the same in every attempt. Good as an idempotency key.
       tenant: whose item it is; for a local item the app is "".
-      kind, payload: as enqueued.
+      kind: as enqueued.
       attempt: 1 for the first; every later one follows an error or a lapse.
       enqueued_us: when it was enqueued, microseconds since the epoch.
       completed: its completion is committed. `completing`: the handler completed it in a transaction of its own, of
@@ -40,7 +40,8 @@ class Job:
         self.id = ref.item_id
         self.tenant = ref.tenant
         self.kind = record.kind
-        self.payload: Any = unpack_payload(payload)
+        self._packed: bytes | None = payload
+        self._payload: Any = None
         self.attempt = 1 + record.error_count + record.lapse_count
         self.enqueued_us = record.enqueued_us
         self.shard_name = ref.shard
@@ -51,6 +52,13 @@ class Job:
         self._shard = shard
         self._cancelled = False
         self._interrupt: Callable[[], object] | None = None
+
+    @property
+    def payload(self) -> Any:
+        """What was enqueued. Unpacked when it is asked for: one that is damaged fails its own item, and no other."""
+        if self._packed is not None:
+            self._payload, self._packed = unpack_payload(self._packed), None
+        return self._payload
 
     @property
     def cancelled(self) -> bool:

@@ -26,6 +26,17 @@ class Chores:
     give_back: list[Held] = field(default_factory=list)
     stuck: list[Held] = field(default_factory=list)
 
+    def by_shard(self) -> dict[str, "Chores"]:
+        """Return what the store must be told, by the shard that must be told."""
+        shards: dict[str, Chores] = {}
+        for held in self.extend:
+            shards.setdefault(held.ref.shard, Chores()).extend.append(held)
+        for held in self.time_out:
+            shards.setdefault(held.ref.shard, Chores()).time_out.append(held)
+        for held in self.give_back:
+            shards.setdefault(held.ref.shard, Chores()).give_back.append(held)
+        return shards
+
 
 def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
     """Sort what a worker holds by what must be done for it."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from actors import retry
 from actors.handlers import Form
@@ -17,11 +17,14 @@ from actors.holdings import Held
 from zones.attempt import Attempt
 from zones.buried import bury, shortened
 from zones.engines import StoreUnavailable
+from zones.errors import TenantMoved
 from zones.items import Outcome
 from zones.layout import Tenant
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
-from zones.steps import alone, in_step
+from zones.steps import Steps, alone, in_step
+
+T = TypeVar("T")
 
 STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
 
@@ -95,12 +98,23 @@ def _complete(shard: Shard, tr: Any, completed: Sequence[Held], now_us: int) -> 
     for held in completed:
         zones.setdefault((held.ref.tenant, held.ref.zone), []).append(held)
     answers = in_step(
-        shard.zone(tenant, zone).complete_steps(
-            tr, [(held.ref.item_id, held.ref.lease_id) for held in some], now_us=now_us
+        lost_if_moved(
+            shard.zone(tenant, zone).complete_steps(
+                tr, [(held.ref.item_id, held.ref.lease_id) for held in some], now_us=now_us
+            ),
+            [Outcome.LEASE_LOST] * len(some),
         )
         for (tenant, zone), some in zones.items()
     )
     return [pair for some, each in zip(zones.values(), answers, strict=True) for pair in zip(some, each, strict=True)]
+
+
+def lost_if_moved(operation: Steps[T], lost: T) -> Steps[T]:
+    """Run an operation on held items of a zone; answer `lost` if its tenant is no longer this shard's."""
+    try:
+        return (yield from operation)
+    except TenantMoved:  # raised before anything was written
+        return lost
 
 
 def _may_be_completed(held: Held) -> bool:
@@ -113,17 +127,16 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int) -> str:
     held = verdict.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)
     if verdict.delay_us is not None:
-        outcome = alone(
-            zone.requeue_steps(
-                tr,
-                held.ref.item_id,
-                held.ref.lease_id,
-                delay_us=verdict.delay_us,
-                now_us=now_us,
-                error_count=held.record.error_count + verdict.counted,
-                error=verdict.error,
-            )
+        operation = zone.requeue_steps(
+            tr,
+            held.ref.item_id,
+            held.ref.lease_id,
+            delay_us=verdict.delay_us,
+            now_us=now_us,
+            error_count=held.record.error_count + verdict.counted,
+            error=verdict.error,
         )
+        outcome = alone(lost_if_moved(operation, Outcome.LEASE_LOST))
         if outcome is Outcome.GONE and _may_be_completed(held):
             return "completed"
         return "retried" if outcome is Outcome.DONE else "lost"

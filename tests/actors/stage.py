@@ -178,7 +178,8 @@ class Stage:
 
     def enqueue(self, kind: str, payload: Any = None, *, tenant: Tenant = ALICE, shard: Shard | None = None,
                 **how: Any) -> bytes:  # fmt: skip
-        """Enqueue one item; return its id."""
+        """Enqueue one item, a moment after the one before; return its id."""
+        self.pass_ms(0.001)
         item = new_item(kind, payload, **how)
 
         def body(attempt: Attempt) -> bytes:

@@ -35,10 +35,9 @@ def leased(stage: Stage, payload: Any = None) -> tuple[Job, bytes]:
 
 
 def test_a_job_tells_what_was_enqueued(stage: Stage) -> None:
-    begun_us = stage.now_us
     job, item_id = leased(stage, {"to": ["bob"]})
     assert (job.id, job.tenant, job.kind, job.payload) == (item_id, ALICE, "mail", {"to": ["bob"]})
-    assert (job.attempt, job.enqueued_us, job.cancelled) == (1, begun_us, False)
+    assert (job.attempt, job.enqueued_us, job.cancelled) == (1, stage.now_us, False)
 
 
 def test_errors_and_lapses_alike_count_as_attempts(stage: Stage) -> None:

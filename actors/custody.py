@@ -1,0 +1,253 @@
+"""What a worker owes one shard: the ends of its items, their leases, and what it cannot run.
+
+Two loops per shard, so that a shard that refuses holds up no other, and ends wait for nothing but commits:
+    settling   commits the ends of all that finished while the last commit was under way
+    renewing   extends leases, requeues what ran past its timeout, gives back what waited too long
+They do what `Worker` has decided, and share its table. None of them decides whether a handler may go on: that must not
+wait for a store.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from actors import settlement
+from actors.holdings import Held, Holdings, Phase
+from actors.host import Condition, Host, Lock
+from actors.keeping import Chores
+from actors.running import JobTimeout
+from actors.settings import ConsumerSettings
+from zones.attempt import Attempt
+from zones.items import Outcome
+from zones.layout import Tenant
+from zones.shard import Shard
+from zones.steps import alone, in_step
+
+log = logging.getLogger("fairlead.worker")
+
+SETTLE_MAX = 512  # Items in one settling transaction.
+EXTEND_MAX = 256  # Items in one extending transaction.
+STORE_RETRY_S = 0.5
+
+
+@dataclass(slots=True)
+class Table:
+    """What the loops of a worker share, under one lock.
+
+    Attributes:
+      arrived: notified when an item may start: the slots wait for it.
+      left: notified when items have left: the manager and a drain wait for it.
+      returning: items that no longer are held here, and whose requeue is still to be committed.
+    """
+
+    holdings: Holdings
+    lock: Lock
+    arrived: Condition
+    left: Condition
+    counts: Counter[str] = field(default_factory=Counter)
+    returning: int = 0
+    stopping: bool = False
+
+    def note_left(self) -> None:
+        """Tell everybody that items have left, which may let others start. The lock is held."""
+        self.left.notify_all()
+        if self.holdings.waiting:
+            self.arrived.notify_all()
+
+
+class Custody:
+    """A worker's dealings with one shard. `start` starts its loops; they end once the table is `stopping`."""
+
+    def __init__(self, host: Host, shard: Shard, settings: ConsumerSettings, table: Table) -> None:
+        self._host = host
+        self._shard = shard
+        self._lease_us = settings.lease_ms * 1000
+        self._linger_s = settings.linger_ms / 1000
+        self._table = table
+        self._finished: list[Held] = []
+        self._extend: Sequence[Held] = ()
+        self._timed_out: list[Held] = []
+        self._returning: list[Held] = []
+        self._ended = host.condition(table.lock)
+        self._due = host.condition(table.lock)
+        self._pause = host.condition(table.lock)  # notified when the worker stops
+        self._refused = False
+
+    def start(self) -> None:
+        """Start the loops."""
+        self._host.spawn("settling", self._run_settling)
+        self._host.spawn("renewing", self._run_renewing)
+
+    # --- Called with the table's lock held ---
+
+    def finish(self, held: Held) -> None:
+        """Take over an item whose handler has ended."""
+        self._finished.append(held)
+        self._ended.notify()
+
+    def take(self, work: Chores) -> None:
+        """Take over what is to be done for items of this shard. Each is due again later if it cannot be done now."""
+        self._extend = work.extend
+        self._timed_out += work.time_out
+        self._returning += work.give_back
+        self._table.returning += len(work.give_back)
+        self._due.notify()
+
+    def stop(self) -> None:
+        """Let the loops end, once they have done what they have."""
+        for condition in (self._ended, self._due, self._pause):
+            condition.notify_all()
+
+    # --- Called without ---
+
+    def extend(self, items: Sequence[Held], lease_us: int, *, ran_alone: bool = False) -> None:
+        """Extend leases in one transaction; cancel the items that are lost.
+
+        Errors: what the store raises; then no lease was extended.
+        """
+        zones: dict[tuple[Tenant, str], list[Held]] = {}
+        for held in items:
+            zones.setdefault((held.ref.tenant, held.ref.zone), []).append(held)
+
+        def body(attempt: Attempt) -> tuple[int, list[list[Outcome]]]:
+            operations = [
+                settlement.lost_if_moved(
+                    self._shard.zone(tenant, zone).extend_steps(
+                        attempt.tr,
+                        [(held.ref.item_id, held.ref.lease_id) for held in some],
+                        lease_us=lease_us,
+                        now_us=attempt.now_us,
+                        ran_alone=ran_alone,
+                    ),
+                    [Outcome.LEASE_LOST] * len(some),
+                )
+                for (tenant, zone), some in zones.items()
+            ]
+            return attempt.now_us + lease_us, in_step(operations)
+
+        until_us, outcomes = self._shard.transact(body)
+        with self._table.lock:
+            for some, answers in zip(zones.values(), outcomes, strict=True):
+                for held, outcome in zip(some, answers, strict=True):
+                    if outcome is Outcome.DONE or (outcome is Outcome.GONE and held.job.may_be_completed):
+                        held.lease_until_us = until_us
+                    elif held.phase is not Phase.FINISHED and not held.job.cancelled:
+                        self._lose(held)
+
+    def _lose(self, held: Held) -> None:
+        """Cancel an item that somebody else has taken over. The lock is held."""
+        held.cancel(self._host.clock.now_us())
+        self._table.counts["lost"] += 1
+        if held.phase is Phase.WAITING:
+            self._table.holdings.drop(held)
+            self._table.note_left()
+
+    def give_back(self, items: Sequence[Held]) -> None:
+        """Requeue items at once in one transaction, neither as errors nor as lapses; what is not held is left alone."""
+
+        def body(attempt: Attempt) -> None:
+            for held in items:
+                zone = self._shard.zone(held.ref.tenant, held.ref.zone)
+                operation = zone.requeue_steps(
+                    attempt.tr, held.ref.item_id, held.ref.lease_id, delay_us=0, now_us=attempt.now_us
+                )
+                alone(settlement.lost_if_moved(operation, Outcome.LEASE_LOST))
+
+        self.with_store(lambda: self._shard.transact(body))
+
+    def with_store(self, work: Callable[[], object]) -> bool:
+        """Do `work` in the store; say whether the store let it. That it does not is logged once, until it does."""
+        try:
+            work()
+        except self._shard.db.errors as error:
+            if not self._refused:
+                log.warning("shard %s refuses; what it is not told in time will lapse: %s", self._shard.name, error)
+                self._refused = True
+            return False
+        self._refused = False
+        return True
+
+    # --- The loops ---
+
+    def _run_settling(self) -> None:
+        table = self._table
+        while True:
+            with table.lock:
+                while not self._finished:
+                    if table.stopping:
+                        return
+                    self._ended.wait()
+                if len(self._finished) < SETTLE_MAX and table.holdings.waiting:
+                    self._pause.wait(self._linger_s)
+                batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]
+            self._settle(batch)
+            with table.lock:
+                for held in batch:
+                    table.holdings.drop(held)
+                table.note_left()
+
+    def _settle(self, batch: Sequence[Held]) -> None:
+        """Commit the ends of items; try as long as a lease stands, then let them lapse."""
+        by_themselves = sum(held.job.completed for held in batch)
+        mine = [held for held in batch if not held.job.cancelled and not held.job.completed]
+        completed = [held for held in mine if held.error is None]
+        failed = self._verdicts([(held, held.error) for held in mine if held.error is not None])
+        settled: settlement.Settled = Counter(lost=len(mine))
+        until_us = max((held.lease_until_us for held in mine), default=0)
+
+        def work() -> None:
+            nonlocal settled
+            settled = settlement.settle(self._shard, completed, failed)
+
+        while mine and not self.with_store(work) and self._host.clock.now_us() < until_us:
+            with self._table.lock:
+                self._pause.wait(STORE_RETRY_S)
+        with self._table.lock:
+            self._table.counts.update(settled)
+            self._table.counts["completed"] += by_themselves
+
+    def _run_renewing(self) -> None:
+        table = self._table
+        while True:
+            with table.lock:
+                while not (self._extend or self._timed_out or self._returning):
+                    if table.stopping:
+                        return
+                    self._due.wait()
+                extend, self._extend = self._extend, ()
+                timed_out, self._timed_out = self._timed_out, []
+                returning, self._returning = self._returning, []
+            for begin in range(0, len(extend), EXTEND_MAX):
+                some = extend[begin : begin + EXTEND_MAX]
+                self.with_store(lambda some=some: self.extend(some, self._lease_us))  # type: ignore[misc]
+            self._time_out(timed_out)
+            for begin in range(0, len(returning), SETTLE_MAX):
+                self.give_back(returning[begin : begin + SETTLE_MAX])
+            if returning:
+                with table.lock:
+                    table.returning -= len(returning)
+                    table.left.notify_all()
+
+    def _time_out(self, items: Sequence[Held]) -> None:
+        """Requeue items whose handlers ran past their timeout; the handlers' own ends no longer count."""
+        if not items:
+            return
+        verdicts = self._verdicts([(held, _timeout_of(held)) for held in items])
+        settled: settlement.Settled = Counter(lost=len(items))
+
+        def work() -> None:
+            nonlocal settled
+            settled = settlement.settle(self._shard, [], verdicts)
+
+        self.with_store(work)
+        with self._table.lock:
+            self._table.counts.update(settled)
+
+    def _verdicts(self, failed: Sequence[tuple[Held, BaseException]]) -> list[settlement.Verdict]:
+        now_us, random = self._host.clock.now_us(), self._host.random
+        return [settlement.judge(held, error, now_us=now_us, random=random) for held, error in failed]
+
+
+def _timeout_of(held: Held) -> JobTimeout:
+    return JobTimeout(kind=held.ref.kind, item=held.ref.item_id.hex(), timeout_s=held.handler.timeout_ms / 1000)

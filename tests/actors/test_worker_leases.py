@@ -1,0 +1,401 @@
+"""The worker and its leases: how it keeps them, loses them, gives them back, and what a lapse leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.host import Host
+from actors.job import Job
+from actors.retry import Retry
+from actors.worker import Worker
+from fairlead import TenantTransaction
+from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, Stage
+from zones.settings import ZoneSettings
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+class Noting:
+    """A handler that takes its time and notes how it went. `listens`: it stops when it is cancelled."""
+
+    def __init__(self, stage: Stage, *, takes_ms: int, listens: bool = True) -> None:
+        self.begun: list[Any] = []
+        self.over: list[Any] = []
+        self.cancelled_ms: list[float] = []
+        self._stage = stage
+        self._takes_ms = takes_ms
+        self._listens = listens
+
+    def __call__(self, job: Job) -> None:
+        begun_us = self._stage.now_us
+        self.begun.append(job.payload)
+        while self._stage.now_us < begun_us + self._takes_ms * MS:
+            self._stage.sleep_ms(10)
+            if job.cancelled and self._listens:
+                self.cancelled_ms.append((self._stage.now_us - begun_us) / MS)
+                return
+        self.over.append(job.payload)
+
+
+def begin(stage: Stage, work: Any, *, payloads: int = 1, options: dict[str, Any] | None = None,
+          **settings: Any) -> tuple[Worker, list[bytes]]:  # fmt: skip
+    """Start a worker and send it items of one kind, `payloads` of them, numbered; return it and their ids."""
+    worker = stage.worker([stage.handler("mail", work, **(options or {}))], **settings)
+    ids = [stage.enqueue("mail", number) for number in range(payloads)]
+    stage.place(worker, stage.lease(["mail"]))
+    return worker, ids
+
+
+# --- Keeping ---
+
+
+def test_the_lease_of_a_long_handler_is_extended_as_often_as_need_be(stage: Stage) -> None:
+    noting = Noting(stage, takes_ms=60_000)
+    worker, (item_id,) = begin(stage, noting)
+    for _ in range(55):
+        stage.pass_ms(1_000)
+        record = stage.record(item_id)
+        assert record is not None
+        assert record.vesting_us > stage.now_us + 5 * SECOND, "nobody else sees it"
+    assert stage.settled(worker) == {"completed": 1}
+    assert noting.over == [0]
+
+
+def test_a_short_handler_costs_no_extension(stage: Stage) -> None:
+    worker, _ = begin(stage, Noting(stage, takes_ms=1_000))
+    before = stage.store.commits
+    stage.settled(worker)
+    assert stage.store.commits == before + 1
+
+
+def test_leases_are_extended_many_at_a_time(stage: Stage) -> None:
+    worker, ids = begin(stage, Noting(stage, takes_ms=5_000), payloads=50, slots=50)
+    before = stage.store.commits
+    stage.pass_ms(4_000)
+    assert stage.store.commits - before <= 2
+    records = [stage.record(item_id) for item_id in ids]
+    assert all(record is not None and record.vesting_us > stage.now_us + 8 * SECOND for record in records)
+    assert stage.settled(worker) == {"completed": 50}
+
+
+def test_an_item_that_was_taken_over_is_cancelled_and_its_end_does_not_count(stage: Stage) -> None:
+    noting = Noting(stage, takes_ms=30_000)
+    worker, (item_id,) = begin(stage, noting)
+    stage.pass_ms(100)
+    thief = stage.steal(item_id)
+    assert stage.settled(worker) == {"lost": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert (record.lease_id, record.error_count) == (thief, 0)
+    (cancelled_ms,) = noting.cancelled_ms
+    assert cancelled_ms < LEASE_MS / 2, "it was noticed at the next extension"
+
+
+def test_a_handler_is_told_to_stop_when_its_lease_could_not_be_kept(stage: Stage) -> None:
+    """A worker that cannot reach the store must assume that others run what it held."""
+    noting = Noting(stage, takes_ms=60_000)
+    worker, _ = begin(stage, noting)
+    stage.store.full = True
+    stage.pass_ms(LEASE_MS + 500)
+    (cancelled_ms,) = noting.cancelled_ms
+    assert LEASE_MS - 200 <= cancelled_ms <= LEASE_MS + 200
+    assert stage.settled(worker) == {"lost": 1}
+
+
+def test_a_store_that_was_away_for_a_while_costs_nothing(stage: Stage) -> None:
+    """Two extensions may fail before a lease runs out."""
+    noting = Noting(stage, takes_ms=20_000)
+    worker, _ = begin(stage, noting)
+    stage.pass_ms(3_000)
+    stage.store.full = True
+    stage.pass_ms(5_000)
+    stage.store.full = False
+    assert stage.settled(worker) == {"completed": 1}
+
+
+def test_items_that_are_finished_wait_for_a_store_that_refuses(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    worker, _ = begin(stage, Noting(stage, takes_ms=1_000), payloads=2)
+    stage.store.full = True
+    stage.pass_ms(8_000)
+    stage.store.full = False
+    assert stage.settled(worker) == {"completed": 2}
+    assert stage.count() == {}
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "shard main refuses; what it is not told in time will lapse"
+    ]
+
+
+def test_what_finished_while_the_store_refused_too_long_lapses(stage: Stage) -> None:
+    worker, (item_id,) = begin(stage, Noting(stage, takes_ms=1_000))
+    stage.store.full = True
+    stage.pass_ms(LEASE_MS + 2_000)
+    stage.store.full = False
+    assert stage.settled(worker) == {"lost": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.vesting_us < stage.now_us, "somebody may take it over"
+
+
+# --- Timeouts ---
+
+
+def test_a_handler_past_its_timeout_is_told_and_its_item_is_retried(stage: Stage) -> None:
+    noting = Noting(stage, takes_ms=60_000)
+    worker, (item_id,) = begin(stage, noting, options={"timeout": 2, "retry": Retry(backoff_ms=1_000)})
+    assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
+    (cancelled_ms,) = noting.cancelled_ms
+    assert 2_000 <= cancelled_ms <= 2_150
+    record = stage.record(item_id)
+    assert record is not None
+    assert (record.error_count, record.lease_id) == (1, b"")
+    assert record.last_error.startswith("JobTimeout: the handler ran past its timeout, kind='mail'")
+
+
+def test_a_timeout_counts_as_an_attempt(stage: Stage) -> None:
+    worker, _ = begin(stage, Noting(stage, takes_ms=60_000), options={"timeout": 2, "retry": Retry(attempts=1)})
+    assert stage.settled(worker) == {"timed_out": 1, "buried": 1}
+    (buried,) = stage.buried()
+    assert "JobTimeout" in buried.record.error
+
+
+def test_a_timeout_longer_than_the_lease_is_kept_too(stage: Stage) -> None:
+    noting = Noting(stage, takes_ms=60_000)
+    worker, _ = begin(stage, noting, options={"timeout": 25})
+    assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
+    assert 25_000 <= noting.cancelled_ms[0] <= 25_150
+
+
+def test_in_line_retries_end_with_the_timeout(stage: Stage) -> None:
+    runs: list[int] = []
+
+    def flaky(job: Job) -> None:
+        runs.append(job.attempt)
+        stage.sleep_ms(600)
+        raise ValueError
+
+    worker, _ = begin(stage, flaky, options={"timeout": 1, "retry": Retry(in_line=100)})
+    assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
+    assert len(runs) == 2
+
+
+def test_a_handler_that_ignores_its_cancellation_gets_its_slot_replaced(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    noting = Noting(stage, takes_ms=60_000, listens=False)
+    worker, _ = begin(stage, noting, options={"timeout": 1}, slots=2)
+    assert stage.settled(worker, within_ms=8_000) == {"timed_out": 1, "retried": 1}
+    assert "ignores job.cancelled" in caplog.text
+    quick = [stage.enqueue("mail", number) for number in range(4)]
+    refs = stage.lease(["mail"])
+    noting._takes_ms = 1_000
+    begun_us = stage.now_us
+    stage.place(worker, refs)
+    stage.settled(worker)
+    assert stage.now_us - begun_us < 2_200 * MS, "two slots work"
+    assert len(quick) == 4
+
+
+def test_the_late_end_of_a_replaced_slot_changes_nothing(stage: Stage) -> None:
+    noting = Noting(stage, takes_ms=30_000, listens=False)
+    worker, (item_id,) = begin(stage, noting, options={"timeout": 1, "retry": Retry(backoff_ms=3_600_000)})
+    stage.settled(worker, within_ms=8_000)
+    before = stage.record(item_id)
+    stage.pass_ms(30_000)
+    assert noting.over == [0]
+    assert stage.record(item_id) == before
+    assert stage.settled(worker) == {"timed_out": 1, "retried": 1}
+
+
+def test_a_worker_whose_slots_were_all_replaced_starts_anew(stage: Stage) -> None:
+    """Threads that do not listen are there for good; only a new process is rid of them."""
+    begin(stage, Noting(stage, takes_ms=600_000, listens=False), options={"timeout": 1}, payloads=2)
+    stage.wait_for(lambda: stage.recycled, within_ms=10_000)
+    assert stage.recycled == ["2 handlers ignored job.cancelled"]
+
+
+def test_a_replaced_slot_of_an_item_that_ran_alone_lets_all_slots_go_on(stage: Stage) -> None:
+    """Before, only the new slot went on; the others slept until more items came."""
+    noting = Noting(stage, takes_ms=60_000, listens=False)
+    worker = stage.worker(
+        [
+            stage.handler("mail", noting, timeout=1),
+            stage.handler("quick", lambda job: stage.sleep_ms(1_000), retry=Retry(backoff_ms=1)),
+        ],
+        slots=4,
+    )
+    alone = stage.enqueue("mail")
+    stage.change(alone, lapse_count=3)
+    refs = stage.lease(["mail"])
+    assert [ref.alone for ref in refs] == [True]
+    stage.place(worker, refs)
+    stage.pass_ms(5_900)
+    for number in range(4):
+        stage.enqueue("quick", number)
+    stage.place(worker, stage.lease(["quick"]))
+    begun_us = stage.now_us
+    stage.settled(worker)
+    assert stage.now_us - begun_us < 1_500 * MS
+
+
+# --- Giving back ---
+
+
+def test_an_item_that_finds_no_slot_goes_back_for_others_to_take(stage: Stage) -> None:
+    noting = Noting(stage, takes_ms=5_000)
+    worker, ids = begin(stage, noting, payloads=3, slots=2)
+    stage.pass_ms(800)
+    record = stage.record(ids[2])
+    assert record is not None
+    assert (record.lease_id, record.error_count, record.lapse_count) == (b"", 0, 0)
+    assert record.vesting_us <= stage.now_us
+    assert stage.settled(worker) == {"completed": 2, "given_back": 1}
+    assert noting.begun == [0, 1]
+
+
+def test_a_manager_hears_at_once_that_items_went_back(stage: Stage) -> None:
+    """Before, its question was answered only when an item had been settled, or after its second."""
+    worker, _ = begin(stage, Noting(stage, takes_ms=5_000), payloads=3, slots=2)
+    stage.pass_ms(400)
+    begun_us = stage.now_us
+    asked = stage.begin(lambda: worker.await_progress(0))
+    stage.wait_for(lambda: asked.over_us is not None)
+    assert asked.result.held == 2
+    assert stage.now_us - begun_us < 300 * MS
+
+
+def test_what_waits_behind_an_item_that_lost_its_lease_can_start(stage: Stage) -> None:
+    """An item waits to run alone, cannot be extended, and is gone: its bar goes with it."""
+    noting = Noting(stage, takes_ms=60_000)
+    quick = Noting(stage, takes_ms=10)
+    worker = stage.worker([stage.handler("mail", noting), stage.handler("quick", quick)], slots=3)
+    stage.enqueue("mail", "long")
+    stage.place(worker, stage.lease(["mail"]))
+    alone = stage.enqueue("mail", "alone")
+    stage.change(alone, lapse_count=3)
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(1_000)
+    thief = stage.steal(alone)
+    stage.pass_ms(2_200)  # just before the extension notices
+    stage.enqueue("quick", "quick")
+    stage.place(worker, stage.lease(["quick"]))
+    stage.pass_ms(400)
+    assert quick.over == ["quick"]
+    record = stage.record(alone)
+    assert record is not None
+    assert record.lease_id == thief
+
+
+# --- Lapses ---
+
+
+def lapse(stage: Stage, times: int) -> None:
+    """Let an item's lease run out under a worker that does nothing for it, again and again."""
+    for _ in range(times):
+        assert stage.lease(["mail"])
+        stage.pass_ms(LEASE_MS)
+
+
+def test_an_item_that_lapsed_often_runs_alone(stage: Stage) -> None:
+    """It may be what killed the workers: then it shall not take others with it."""
+    beside: list[int] = []
+    running: list[bool] = []
+
+    def work(job: Job) -> None:
+        running.append(True)
+        stage.sleep_ms(100)
+        if job.payload == "suspect":
+            beside.append(len(running))
+        running.pop()
+
+    worker = stage.worker([stage.handler("mail", work)], slots=4)
+    stage.enqueue("mail", "suspect")
+    lapse(stage, 3)
+    stage.place(worker, (suspects := stage.lease(["mail"])))
+    assert [ref.alone for ref in suspects] == [True]
+    for number in range(5):
+        stage.enqueue("mail", number)
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 6}
+    assert beside == [1]
+
+
+def test_one_that_lapses_while_it_runs_alone_is_buried(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", Noting(stage, takes_ms=60_000))])
+    item_id = stage.enqueue("mail")
+    lapse(stage, 3)
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(100)
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.ran_alone, "noted before its handler started"
+    stage.host.kill()  # as the item does to its workers
+    stage.host.dead = False
+    stage.pass_ms(LEASE_MS)
+    assert stage.lease(["mail"]) == []
+    (buried,) = stage.buried()
+    assert (buried.id, buried.record.reason) == (item_id, "lapsed")
+
+
+def test_one_that_lapses_while_it_waits_to_run_alone_is_not_buried(stage: Stage) -> None:
+    """Whatever killed the worker, it was not this item."""
+    worker = stage.worker([stage.handler("mail", Noting(stage, takes_ms=60_000))])
+    stage.enqueue("mail", "long")
+    stage.place(worker, stage.lease(["mail"]))
+    suspect = stage.enqueue("mail", "suspect")
+    stage.change(suspect, lapse_count=3)
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(100)
+    stage.host.kill()
+    stage.host.dead = False
+    stage.pass_ms(LEASE_MS)
+    leased = [*stage.lease(["mail"]), *stage.lease(["mail"])]
+    assert suspect in [ref.item_id for ref in leased]
+    assert stage.buried() == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_end_of_its_own_clears_an_item_of_suspicion(stage: Stage, fails: bool) -> None:
+    def work(job: Job) -> None:
+        if fails and job.attempt == 4:
+            raise ValueError
+
+    worker = stage.worker([stage.handler("mail", work, retry=Retry(backoff_ms=1))])
+    item_id = stage.enqueue("mail")
+    lapse(stage, 3)
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == ({"retried": 1} if fails else {"completed": 1})
+    record = stage.record(item_id)
+    if fails:
+        assert record is not None
+        assert (record.lapse_count, record.ran_alone, record.error_count) == (0, False, 1)
+    else:
+        assert record is None
+
+
+def test_a_transactional_item_that_must_run_alone_does(stage: Stage) -> None:
+    def work(job: Job, tr: TenantTransaction) -> None:
+        tr.add(("done",), 1)
+
+    worker = stage.worker([stage.handler("mail", work, transactional=True)])
+    stage.enqueue("mail")
+    lapse(stage, 3)
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+
+
+def test_the_number_of_lapses_before_alone_is_a_setting() -> None:
+    stage = Stage(zones=ZoneSettings(lapses_before_alone=1))
+    stage.enqueue("mail")
+    lapse(stage, 1)
+    assert [ref.alone for ref in stage.lease(["mail"])] == [True]
+
+
+def test_a_stage_is_a_host(stage: Stage) -> None:
+    host: Host = stage.host
+    assert host.clock.now_us() == stage.now_us
+    assert stage.count(ALICE) == {}
