@@ -60,14 +60,16 @@ def run(
     seed = random.randbytes(SEED_BYTES)
     receipt = _RECEIPT + pack_int(clock.now_us() + RECEIPT_LIFE_US) + pack_bytes(seed)
     enqueued = False
+    result: T
 
     def attempt_once(tr: Any) -> T:
-        nonlocal enqueued
+        nonlocal enqueued, result
+        if enqueued and tr.get(receipt).present():
+            return result  # an earlier attempt was applied after all, and later than anybody asked
         attempt = Attempt(tr, seed, clock.now_us())
         result = body(attempt)
         enqueued = attempt.enqueued and db.results_can_be_unknown
         if enqueued:
-            tr.add_read_conflict_key(receipt)  # of a late first commit and its retry only one may happen
             tr.set(receipt, b"")
         return result
 

@@ -10,11 +10,11 @@ import pytest
 from tests.clocks import ManualClock
 from tests.zones.faults import Fault, FaultyDatabase
 from tests.zones.world import ALICE, SECOND, World
-from zones.attempt import RECEIPT_LIFE_US, Attempt, clear_receipts
+from zones.attempt import RECEIPT_LIFE_US, SEED_BYTES, Attempt, clear_receipts
 from zones.engines import Database
 from zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT
 from zones.items import Enqueued, EnqueueStatus, new_item
-from zones.keyspace import RECEIPT, ROOT, pack_int, range_end
+from zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int, range_end
 from zones.shard import Shard, open_shard
 from zones.steps import alone
 from zones.tenant_transaction import TenantTransaction
@@ -132,6 +132,24 @@ def test_a_commit_that_timed_out_succeeds_if_it_was_applied_and_else_says_so(
             enqueue(world)
         assert raised.value.code == code  # type: ignore[attr-defined]
     assert len(world.vested_ids()) == applied
+
+
+def test_a_commit_that_lands_while_its_retry_is_under_way_is_not_repeated(world: World, faulty: FaultyDatabase) -> None:
+    """Its receipt is there before the retry commits; its item has been run and completed already."""
+    expires_us = world.now_us + RECEIPT_LIFE_US
+    ids: list[bytes] = []
+
+    def body(attempt: Attempt) -> Enqueued:
+        enqueued = enqueue_in(world.shard, attempt)
+        ids.append(enqueued.item_id)
+        if len(ids) == 2:
+            world.set(RECEIPTS[0] + pack_int(expires_us) + pack_bytes(enqueued.item_id[:SEED_BYTES]), b"")
+        return enqueued
+
+    faulty.faults += [Fault(applied=False)]
+    assert world.shard.transact(body).item_id == ids[0]
+    assert len(ids) == 2
+    assert world.vested_ids() == []
 
 
 def test_several_unknown_results_in_a_row_are_no_different(world: World, faulty: FaultyDatabase) -> None:

@@ -77,6 +77,7 @@ def test_a_revived_item_is_due_now_and_its_errors_and_lapses_are_forgotten(world
     (item,) = world.dequeue()
     assert item.id == item_id
     assert not item.alone
+    assert not item.record.ran_alone
     assert (item.record.error_count, item.record.lapse_count, item.record.priority) == (0, 0, 3)
     assert world.count() == {"mail": 1}
     assert world.stored(*grave_range()) == []

@@ -145,6 +145,12 @@ def test_a_dequeue_that_came_to_the_end_starts_again_at_the_front(world: World) 
     assert (second.resume, second.left) == (b"", Fit.UNKNOWN)
 
 
+def test_what_earlier_dequeues_passed_over_counts_only_where_this_one_does_not_look(world: World) -> None:
+    world.enqueue_all([new_item("fax")] * 1_100)
+    front = world.zone.place.keys.vest_priority(0)
+    assert world.dequeued(resume=front, passed=Fit.FULL).passed is Fit.UNKNOWN
+
+
 def test_the_front_is_looked_at_every_time_wherever_the_last_dequeue_stopped(world: World) -> None:
     enqueue_many(world, "fax", 1_100)
     resume = world.dequeued().resume

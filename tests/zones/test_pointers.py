@@ -108,6 +108,17 @@ def test_a_pointer_leased_for_longer_than_anybody_may_is_woken(world: World) -> 
     assert world.pointer_delay_us() == 0
 
 
+def test_a_pointer_that_was_woken_is_nobodys_lease_any_more(world: World) -> None:
+    world.enqueue()
+    too_long_us = SETTINGS.max_pointer_lease_ms * MS + 1
+    ref = world.ref()
+    world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=too_long_us, now_us=world.now_us))
+    world.enqueue(delay_ms=5_000)
+    assert world.pointer_delay_us() == 5 * SECOND
+    world.enqueue()
+    assert world.pointer_delay_us() == 0
+
+
 def test_an_index_entry_without_a_pointer_is_mended_by_the_next_enqueue(world: World) -> None:
     world.enqueue()
     place, ref = world.zone.place, world.ref()
@@ -299,6 +310,17 @@ def test_a_pointer_outlives_its_last_item_by_the_time_of_grace_and_is_then_delet
     assert world.stored(b"", b"\xff")[1:] == [pair for pair in world.stored(b"", b"\xff")[1:] if pair[1] == bytes(8)], (
         "nothing but the shard's record and a depth of zero"
     )
+
+
+def test_the_time_of_grace_begins_when_items_were_last_seen(world: World) -> None:
+    item_id = world.enqueue()
+    world.pass_us(MIN_INACTIVE_US)
+    world.visit()
+    world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
+    world.pass_us(LEASE_US)
+    (visit,) = world.visit()
+    assert visit.found is Found.SERVED
+    assert world.pointer_delay_us() == MIN_INACTIVE_US - LEASE_US
 
 
 def test_a_tenant_that_comes_back_within_the_time_of_grace_finds_its_pointer(world: World) -> None:
