@@ -43,6 +43,7 @@ from fairlead.tenant_database import NotBuried, TenantDatabase
 from fairlead.views import BuriedView, ItemView, State
 from zones.engines import StoreError, StoreUnavailable
 from zones.errors import (
+    BackupRefused,
     BadArgument,
     ItemGone,
     ItemUnreadable,
@@ -85,6 +86,7 @@ __all__ = [
     "ZoneSettings",
     # What can go wrong: everything raised on purpose is a QueueError, a StoreError, or on FoundationDB an FDBError
     "QueueError",
+    "BackupRefused",
     "BadArgument",
     "BadConfig",
     "BadSettings",
