@@ -92,6 +92,7 @@ def test_a_watch_sees_what_its_own_transaction_wrote_before_it(db: Database, spa
     assert code_of(watch) == 0
 
 
+@pytest.mark.parametrize("engine", ["memory", "embedded"], indirect=True)
 def test_a_watch_fires_on_what_its_own_transaction_writes_after_it(db: Database, space: Space) -> None:
     tr = db.create_transaction()
     watch = tr.watch(space.key("a"))

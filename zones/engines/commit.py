@@ -23,6 +23,7 @@ class Snapshot(Protocol):
 
     errors: tuple[type[Exception], ...]
     """What `get` raises where the answer takes more than a look: unusual keys, a snapshot that has ended."""
+    opened_us: int
 
     @property
     def get(self) -> Callable[[bytes], bytes | None]:

@@ -69,7 +69,7 @@ class MemoryStore:
 
     def snapshot(self, clock: Clock) -> MemorySnapshot:
         """Return the newest version."""
-        return MemorySnapshot(*self._newest)
+        return MemorySnapshot(*self._newest, clock.now_us())
 
     def snapshot_at(self, clock: Clock, version: int) -> MemorySnapshot:
         """Return the store as it was at `version`."""
@@ -81,7 +81,7 @@ class MemoryStore:
         with self._lock:
             for kept, root in reversed(self._versions):
                 if kept <= version:
-                    return MemorySnapshot(version, root)
+                    return MemorySnapshot(version, root, clock.now_us())
         raise StoreError(TRANSACTION_TOO_OLD, version=version)
 
     def submit(self, request: CommitRequest) -> CommitDone:
@@ -136,11 +136,12 @@ class MemoryStore:
 class MemorySnapshot:
     """One version of the store."""
 
-    __slots__ = ("_root", "_version")
+    __slots__ = ("_root", "_version", "opened_us")
 
     errors: tuple[type[Exception], ...] = ()
 
-    def __init__(self, version: int, root: sorted_map.Map) -> None:
+    def __init__(self, version: int, root: sorted_map.Map, opened_us: int) -> None:
+        self.opened_us = opened_us
         self._version = version
         self._root = root
 

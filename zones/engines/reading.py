@@ -159,7 +159,7 @@ class Reading(Lifetime):
                 raise StoreError(KEY_OUTSIDE_LEGAL_RANGE, key=key)
             if not self._sees_own_writes(snapshot):
                 return Value(self._stored(key, snapshot))
-            if writes.unreadable and writes.is_unreadable(key, key + b"\x00"):
+            if writes.is_unreadable(key, key + b"\x00"):
                 raise self._read_failed(StoreError(ACCESSED_UNREADABLE, key=key))
             if key in writes.entries:
                 entry = writes.entries[key]
@@ -213,7 +213,8 @@ class Reading(Lifetime):
         self, begin: bytes, end: bytes, limit: int, reverse: bool, piece_bytes: int, snapshot: bool
     ) -> tuple[list[KeyValue], bool]:
         writes = self._writes
-        overlaid = bool(writes.entries or writes.ranges or writes.unreadable) and self._sees_own_writes(snapshot)
+        touched = bool(writes.entries or writes.ranges) or writes.unreadable is not None
+        overlaid = touched and self._sees_own_writes(snapshot)
         pairs = writes.overlay(begin, end, self._scan, reverse) if overlaid else self._scan(begin, end, reverse)
         rows: list[KeyValue] = []
         size_bytes, more = 0, False
@@ -227,7 +228,7 @@ class Reading(Lifetime):
             begin = rows[-1].key
         elif more:
             end = rows[-1].key + b"\x00"
-        if overlaid and writes.unreadable and writes.is_unreadable(begin, end):
+        if overlaid and writes.is_unreadable(begin, end):
             raise StoreError(ACCESSED_UNREADABLE, begin=begin, end=end)
         if not snapshot:
             self._conflict_on_read(begin, end)
@@ -260,11 +261,12 @@ class Reading(Lifetime):
         else:
             snapshot = self._store.snapshot_at(self.clock, self._set_version)
         self._snapshot = snapshot
-        self._plain_reads = self._usable and not (
-            self._writes.ranges or self._writes.unreadable or self._own_writes_disabled
-        )
-        self._window_ends_us = self._now_us() + WINDOW_US
-        self._expires_us = min(self._expires_us, self._window_ends_us)
+        writes = self._writes
+        layered = bool(writes.ranges) or writes.unreadable is not None or self._own_writes_disabled
+        self._plain_reads = self._usable and not layered
+        self._window_ends_us = ends_us = snapshot.opened_us + WINDOW_US
+        if ends_us < self._expires_us:
+            self._expires_us = ends_us
         return snapshot
 
     def _close_snapshot(self) -> None:

@@ -108,7 +108,8 @@ class Writes:
         self.quiet_ranges: bool = False
         """Whether some cleared range has no write conflict; the others are then in `conflicts`."""
         self.stamped_keys: dict[bytes, tuple[Template, bytes, bool]] = {}
-        self.unreadable = KeySet()
+        self.unreadable: KeySet | None = None
+        """Keys that depend on this commit's versionstamp, which does not exist yet."""
         self._keys: list[bytes] = []
         self._waiting_bytes = 0
 
@@ -124,7 +125,7 @@ class Writes:
         elif key not in self.entries:
             self.silent.add(key)
         self.entries[key] = entry
-        if entry is None:
+        if entry is None and self.unreadable is not None:
             self.unreadable.points.discard(key)
 
     def update(self, key: bytes, operation: Atomic, param: bytes, *, conflicting: bool) -> None:
@@ -166,7 +167,7 @@ class Writes:
         self.ranges = merge([*self.ranges, (begin, end)])
         for raw in [raw for raw in self.stamped_keys if begin <= raw < end]:
             del self.stamped_keys[raw]
-        if self.unreadable.points or self.unreadable.ranges:
+        if self.unreadable is not None:
             still = [gap for taken in self.unreadable.ranges for gap in gaps(*taken, [(begin, end)])]
             points = (key for key in self.unreadable.points if not begin <= key < end)
             self.unreadable = KeySet(points, still)
@@ -175,14 +176,19 @@ class Writes:
         """Set `key` to a value that receives the commit's versionstamp; the key is unreadable until then."""
         self.put(key, Waiting(Template.parse(raw)), conflicting=conflicting)
         self._waiting_bytes += len(raw)
-        self.unreadable.points.add(key)
+        self._now_unreadable().points.add(key)
 
     def put_stamped_key(self, raw: bytes, value: bytes, *, conflicting: bool) -> None:
         """Set a key that receives the commit's versionstamp; all keys it may become are unreadable until then."""
         template = Template.parse(raw)
         self.stamped_keys[raw] = (template, value, conflicting)
         first, last = (template.stamped(filler * STAMP_BYTES) for filler in (b"\x00", b"\xff"))
-        self.unreadable.add_range(first, last + b"\x00")
+        self._now_unreadable().add_range(first, last + b"\x00")
+
+    def _now_unreadable(self) -> KeySet:
+        if self.unreadable is None:
+            self.unreadable = KeySet()
+        return self.unreadable
 
     # --- Reading ---
 
@@ -199,6 +205,8 @@ class Writes:
     def is_unreadable(self, begin: bytes, end: bytes) -> bool:
         """Whether a key in [begin, end) depends on a versionstamp that does not exist yet."""
         unreadable = self.unreadable
+        if unreadable is None:
+            return False
         if any(begin <= key < end for key in unreadable.points):
             return True
         return any_overlap(merge(unreadable.ranges), [(begin, end)])
