@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.clocks import ManualClock
-from tests.zones.world import World
+from tests.zones.world import NOBODYS, World
 from zones import engines
 from zones.engines import Database
 from zones.keyspace import ROOT_RANGE
@@ -55,4 +55,5 @@ def _wipe(tr: engines.Transaction) -> None:
     in_use = any(tr.get_range(*ROOT_RANGE, limit=1))
     assert not in_use or tr.get(_WIPE_KEY).present(), "the cluster holds a shard: name an empty one to the tests"
     tr.clear_range(*ROOT_RANGE)
+    tr.clear_range(NOBODYS, NOBODYS + b"\xff")
     tr.set(_WIPE_KEY, b"")

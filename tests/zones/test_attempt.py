@@ -9,7 +9,7 @@ import pytest
 
 from tests.clocks import ManualClock
 from tests.zones.faults import Fault, FaultyDatabase
-from tests.zones.world import ALICE, SECOND, World
+from tests.zones.world import ALICE, NOBODYS, SECOND, World
 from zones.attempt import RECEIPT_LIFE_US, SEED_BYTES, Attempt, clear_receipts
 from zones.engines import Database
 from zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT
@@ -51,7 +51,7 @@ def test_the_ids_of_a_call_are_new_and_the_same_in_every_attempt(world: World, f
 
     def body(attempt: Attempt) -> None:
         drawn.append([attempt.new_id() for _ in range(3)])
-        attempt.tr.set(b"x", b"")
+        attempt.tr.set(NOBODYS, b"")
 
     faulty.faults += [Fault(applied=False, code=NOT_COMMITTED), Fault(applied=False)]
     world.shard.transact(body)
@@ -70,7 +70,7 @@ def test_an_attempt_uses_one_time_throughout_and_the_next_attempt_a_later_one(
         before = attempt.now_us
         world.pass_us(SECOND)
         times.append((before, attempt.now_us))
-        attempt.tr.set(b"x", b"")
+        attempt.tr.set(NOBODYS, b"")
 
     faulty.faults += [Fault(applied=False, code=NOT_COMMITTED)]
     world.shard.transact(body)
@@ -188,7 +188,7 @@ def test_a_body_that_can_tell_by_itself_is_asked(world: World, faulty: FaultyDat
 
 
 def test_a_transaction_that_enqueues_leaves_a_receipt_and_any_other_does_not(world: World) -> None:
-    world.shard.transact(lambda attempt: attempt.tr.set(b"x", b""))
+    world.shard.transact(lambda attempt: attempt.tr.set(NOBODYS, b""))
     assert receipts(world) == 0
     enqueue(world)
     assert receipts(world) == 1

@@ -25,7 +25,7 @@ from zones.buried import listing
 from zones.engines import Database, transact
 from zones.errors import BackupRefused, ShardRefused
 from zones.items import EnqueueStatus, new_item, unpack_payload
-from zones.keyspace import HANDLER, META_KEY, PERIODIC, ROOT, pack_int, pack_text
+from zones.keyspace import HANDLER, META_KEY, PERIODIC, ROOT, ROOT_RANGE, pack_int, pack_text
 from zones.layout import Tenant, local_tenant
 from zones.records import FORMAT, HandlerRecord, PeriodicRecord, encode
 from zones.shard import RESTORING, open_shard
@@ -63,10 +63,6 @@ def restored(world: World, target: Database, packed: bytes) -> World:
     return World(target, world.clock)
 
 
-def everything(world: World) -> list[tuple[bytes, bytes]]:
-    return world.stored(b"", b"\xff")
-
-
 # --- There and back ---
 
 
@@ -92,8 +88,8 @@ def test_a_shard_without_leases_is_restored_byte_for_byte(world: World, memory: 
     bury_item(world, buried)
     world.run(lambda tr: world.zone.complete(tr, done, now_us=world.now_us))
     copy = restored(world, memory, taken(world))
-    assert [pair for pair in everything(copy) if pair[0] != META_KEY] == [
-        pair for pair in everything(world) if pair[0] != META_KEY and pair[1] != bytes(8)
+    assert [pair for pair in copy.everything() if pair[0] != META_KEY] == [
+        pair for pair in world.everything() if pair[0] != META_KEY and pair[1] != bytes(8)
     ], "but for depths of zero"
 
 
@@ -150,12 +146,12 @@ def test_handlers_and_periods_and_what_this_version_does_not_know_are_copied(wor
     for key, value in pairs.items():
         world.set(key, value)
     copy = restored(world, memory, taken(world))
-    assert {key: value for key, value in everything(copy) if key in pairs} == pairs
+    assert {key: value for key, value in copy.everything() if key in pairs} == pairs
 
 
 def test_an_empty_shard_is_restored_empty(world: World, memory: Database) -> None:
     copy = restored(world, memory, taken(world))
-    assert [key for key, _ in everything(copy)] == [META_KEY]
+    assert [key for key, _ in copy.everything()] == [META_KEY]
     assert copy.layout.shard_id == world.layout.shard_id
 
 
@@ -175,9 +171,9 @@ def test_a_backup_says_what_it_holds_and_so_does_its_restore(world: World, memor
 
 def test_a_backup_writes_nothing_to_the_store(world: World) -> None:
     populate(world)
-    before = everything(world)
+    before = world.everything()
     taken(world)
-    assert everything(world) == before
+    assert world.everything() == before
 
 
 # --- As of when ---
@@ -337,7 +333,7 @@ def refused(target: Database, packed: bytes, world: World) -> str:
 
 
 def _all_pairs(tr: Any) -> list[tuple[bytes, bytes]]:
-    return [(pair.key, pair.value) for pair in tr.get_range(b"", b"\xff")]
+    return [(pair.key, pair.value) for pair in tr.get_range(*ROOT_RANGE)]
 
 
 def test_a_file_cut_off_anywhere_is_refused(world: World, memory: Database) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.zones.colliding import Body, collides
-from tests.zones.world import ANY, BOB, LEASE_US, MS, SECOND, World
+from tests.zones.world import ANY, BOB, LEASE_US, MS, NOBODYS, SECOND, World
 from zones.buried import bury, discard, read
 from zones.dequeue import Room
 from zones.history import forget
 from zones.items import EnqueueStatus, NewItem, new_item
+from zones.keyspace import ROOT_RANGE
 from zones.layout import item_id_of
 from zones.pointers import PointerRef, scan
 from zones.queue_zone import QueueZone
@@ -109,7 +110,7 @@ def make_world(world: World) -> Callable[[], World]:
     """An empty shard each time it is called."""
 
     def make() -> World:
-        world.run(lambda tr: tr.clear_range(b"", b"\xff"))
+        world.run(lambda tr: tr.clear_range(*ROOT_RANGE))
         return World(world.db, world.clock)
 
     return make
@@ -228,7 +229,7 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
 
         def loser(tr: Any, enqueue_again: Body = enqueue_again, status: EnqueueStatus = status) -> None:
             assert enqueue_again(tr) == (item_id_of("a"), status)
-            tr.set(b"user's", b"told that it was enqueued before")
+            tr.set(NOBODYS, b"told that it was enqueued before")
 
         assert collides(world.db, winner, loser)
 
@@ -377,7 +378,7 @@ def test_of_a_waker_and_a_visit_of_the_same_pointer_one_conflicts(make_world: Ma
 
         def late_visit(tr: Any) -> None:
             body(tr)
-            tr.add_write_conflict_key(b"so that it is no read-only transaction")
+            tr.add_write_conflict_key(NOBODYS)  # so that it is no read-only transaction
 
         return slow, late_visit
 
@@ -415,7 +416,7 @@ def test_a_scan_conflicts_with_nothing(make_world: Make) -> None:
     def scans(tr: Any) -> None:
         for part in world.layout.parts:
             alone(scan(tr, part, now_us=world.now_us, ids_max=100))
-        tr.add_write_conflict_key(b"so that it is no read-only transaction")
+        tr.add_write_conflict_key(NOBODYS)  # so that it is no read-only transaction
 
     assert not collides(world.db, visits(world), scans)
 
@@ -427,7 +428,7 @@ def test_peek_and_count_conflict_with_nothing(make_world: Make) -> None:
     def looks(tr: Any) -> None:
         world.zone.peek(tr, items_max=10, now_us=world.now_us)
         world.zone.count(tr)
-        tr.add_write_conflict_key(b"so that it is no read-only transaction")
+        tr.add_write_conflict_key(NOBODYS)  # so that it is no read-only transaction
 
     assert not collides(world.db, dequeues(world), looks)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.clocks import ManualClock
 from tests.zones.colliding import collides
 from tests.zones.faults import Fault, FaultyDatabase
-from tests.zones.world import ALICE, BOB, World
+from tests.zones.world import ALICE, BOB, NOBODYS, World
 from zones.engines import Database
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import BadArgument, PayloadNotData
@@ -131,7 +131,7 @@ def test_no_key_reaches_another_tenants_data(world: World) -> None:
         assert rows(world, key) == []
         set_all(world, {key: b"mine"})
     assert rows(world, tenant=BOB) == [(("secret",), b"bob's")]
-    assert all(key.startswith(mine) for key, value in world.stored(b"", b"\xff") if value == b"mine")
+    assert all(key.startswith(mine) for key, value in world.everything() if value == b"mine")
 
 
 def test_reads_conflict_unless_they_are_snapshot_reads(world: World) -> None:
@@ -141,7 +141,7 @@ def test_reads_conflict_unless_they_are_snapshot_reads(world: World) -> None:
 
         def body(tr: Any) -> None:
             (tr.snapshot if snapshot else tr).get(key).wait()
-            tr.set(b"other", b"")
+            tr.set(NOBODYS, b"")
 
         return body
 
@@ -238,7 +238,7 @@ def test_a_tenant_completes_its_item_together_with_the_effects(world: World) -> 
 def test_a_raw_transaction_of_the_users_own_enqueues_with_an_id(world: World) -> None:
     zone = world.shard.zone(ALICE)
     tr = world.db.create_transaction()
-    tr.set(b"user's own key", b"1")
+    tr.set(NOBODYS, b"1")
     item = new_item("mail", {"order": 7}, given_id="order-7")
     enqueued = zone.enqueue(tr, item, item_id=item_id_of("order-7"), now_us=world.now_us)
     assert enqueued == (item_id_of("order-7"), EnqueueStatus.ENQUEUED)
@@ -252,5 +252,5 @@ def test_a_raw_transaction_of_the_users_own_enqueues_with_an_id(world: World) ->
 
 
 def test_raw_reaches_the_whole_shard(world: World) -> None:
-    transact(world, lambda tr: tr.raw.set(b"elsewhere", b"1"))
-    assert transact(world, lambda tr: tr.raw.get(b"elsewhere").value) == b"1"
+    transact(world, lambda tr: tr.raw.set(NOBODYS, b"1"))
+    assert transact(world, lambda tr: tr.raw.get(NOBODYS).value) == b"1"

@@ -10,6 +10,7 @@ from tests.clocks import ManualClock
 from zones.dequeue import Dequeued, Room, dequeue_steps
 from zones.engines import Database, transact
 from zones.items import Enqueued, LeasedItem, NewItem, new_item
+from zones.keyspace import ROOT_RANGE
 from zones.layout import Tenant, item_id_of
 from zones.pointers import PointerRef, scan
 from zones.queue_zone import QueueZone
@@ -27,6 +28,9 @@ LEASE_US = 10 * SECOND
 THROTTLE_US = 100 * MS
 PAUSE_US = 5 * SECOND
 ANY = {"mail": 1_000, "index": 1_000}
+
+# Keys of nobody: what tests write outside the shard, on a cluster that may hold other things.
+NOBODYS = b"\x15fairlead tests/"
 
 ALICE = Tenant("shop", "alice")
 BOB = Tenant("shop", "bob")
@@ -192,6 +196,10 @@ class World:
     def stored(self, begin: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
         """Return all pairs of a range."""
         return self.run(lambda tr: [(pair.key, pair.value) for pair in tr.snapshot.get_range(begin, end)])
+
+    def everything(self) -> list[tuple[bytes, bytes]]:
+        """Return all pairs of the shard."""
+        return self.stored(*ROOT_RANGE)
 
     def set(self, key: bytes, value: bytes) -> None:
         """Write one key behind the queue's back."""
