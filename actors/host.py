@@ -97,7 +97,9 @@ class Remote(Protocol):
     """Another actor, called by message. Arguments and results are data."""
 
     def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
-        """Send a call; `done(result, error)` runs later on some thread: it takes a lock, notes, notifies.
+        """Send a call without waiting for anything; the caller may hold a lock.
+
+        `done(result, error)` runs later on some other thread: it takes a lock, notes, notifies, and no more.
 
         `error` is `ActorDied`, or what the method raised.
         """

@@ -14,7 +14,7 @@ from actors.submitted import SubmittedHandlers, load_submitted
 from zones import presence
 from zones.attempt import Attempt, clear_receipts
 from zones.history import forget
-from zones.periodic import Period, tick_steps
+from zones.periodic import Period, periods_of, tick_steps
 from zones.presence import Presence
 from zones.shard import Shard
 from zones.shard_time import ShardClock, Standing, beat
@@ -103,7 +103,8 @@ class Housekeeping:
                 presence.clear_dead(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 clear_receipts(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
-                in_step([tick_steps(tr, shard.layout, period, now_us=now_us) for period in self._periods])
+                periods = periods_of(self._periods, name, list(self._shards))
+                in_step([tick_steps(tr, shard.layout, period, now_us=now_us) for period in periods])
             return standing
 
         try:

@@ -25,15 +25,26 @@ class RayRemote:
         self._handle: Any = None
 
     def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
-        """See `Remote`. `done` runs on a thread of Ray's."""
-        handle = self._handle
-        if handle is None:
-            try:
-                handle = self._handle = ray.get_actor(self._name, NAMESPACE)
-            except ValueError:  # There is none of this name now. Told on another thread: the caller may hold a lock.
-                threading.Thread(target=done, args=(None, ActorDied(method=method)), daemon=True).start()
-                return
-        reference = getattr(handle, method).remote(*args)
+        """See `Remote`. `done` runs on a thread of Ray's.
+
+        Finding the actor waits for an answer, which comes through the thread that also runs every `done`; and a `done`
+        takes the lock that the caller may be holding now. So the first call finds it on a thread of its own.
+        """
+        if self._handle is None:
+            threading.Thread(target=self._find_and_send, args=(method, args, done), daemon=True).start()
+        else:
+            self._send(method, args, done)
+
+    def _find_and_send(self, method: str, args: tuple[Any, ...], done: Callable[[Any, Exception | None], None]) -> None:
+        try:
+            self._handle = ray.get_actor(self._name, NAMESPACE)
+        except ValueError:  # there is none of this name now
+            done(None, ActorDied(method=method, actor=self._name))
+        else:
+            self._send(method, args, done)
+
+    def _send(self, method: str, args: tuple[Any, ...], done: Callable[[Any, Exception | None], None]) -> None:
+        reference = getattr(self._handle, method).remote(*args)
         reference.future().add_done_callback(partial(self._tell, method, done))
 
     def _tell(self, method: str, done: Callable[[Any, Exception | None], None], future: Any) -> None:
