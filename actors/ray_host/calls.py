@@ -12,6 +12,8 @@ from actors.host import ActorDied
 
 NAMESPACE = "fairlead"
 
+Done = Callable[[Any, Exception | None], None]
+
 
 class RayRemote:
     """A Ray actor, called by message, found by its name.
@@ -24,30 +26,31 @@ class RayRemote:
         self._name = name
         self._handle: Any = None
 
-    def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
+    def call(self, method: str, *args: Any, done: Done) -> None:
         """See `Remote`. `done` runs on a thread of Ray's.
 
         Finding the actor waits for an answer, which comes through the thread that also runs every `done`; and a `done`
         takes the lock that the caller may be holding now. So the first call finds it on a thread of its own.
         """
-        if self._handle is None:
+        handle = self._handle
+        if handle is None:
             threading.Thread(target=self._find_and_send, args=(method, args, done), daemon=True).start()
         else:
-            self._send(method, args, done)
+            self._send(handle, method, args, done)
 
-    def _find_and_send(self, method: str, args: tuple[Any, ...], done: Callable[[Any, Exception | None], None]) -> None:
+    def _find_and_send(self, method: str, args: tuple[Any, ...], done: Done) -> None:
         try:
-            self._handle = ray.get_actor(self._name, NAMESPACE)
+            handle = self._handle = ray.get_actor(self._name, NAMESPACE)
         except ValueError:  # there is none of this name now
             done(None, ActorDied(method=method, actor=self._name))
         else:
-            self._send(method, args, done)
+            self._send(handle, method, args, done)
 
-    def _send(self, method: str, args: tuple[Any, ...], done: Callable[[Any, Exception | None], None]) -> None:
-        reference = getattr(self._handle, method).remote(*args)
+    def _send(self, handle: Any, method: str, args: tuple[Any, ...], done: Done) -> None:
+        reference = getattr(handle, method).remote(*args)
         reference.future().add_done_callback(partial(self._tell, method, done))
 
-    def _tell(self, method: str, done: Callable[[Any, Exception | None], None], future: Any) -> None:
+    def _tell(self, method: str, done: Done, future: Any) -> None:
         # This runs on the thread that serves all calls of the process: while it works, none of them comes back.
         error = future.exception()
         if error is None:
