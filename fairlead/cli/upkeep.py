@@ -42,10 +42,12 @@ def check(ctx: click.Context, target: Target, repair: bool) -> None:
     Runs beside producers and consumers. What a newer version wrote is left alone.
     """
     app = target.app()
+    consumer = app.config.consumer
+    rest_ms = max(consumer.throttle_delay_ms, consumer.pause_recheck_ms)
     reports = {}
     for name, shard in app.shards.items():
         with progress(f"checking {name}") as advance:
-            reports[name] = audit(shard, repair=repair, progress=lambda keys: advance(keys, None))
+            reports[name] = audit(shard, repair=repair, rest_ms=rest_ms, progress=lambda keys: advance(keys, None))
     healthy = all(report.healthy for report in reports.values())
     answer = {"healthy": healthy, "shards": [_answer(name, report) for name, report in reports.items()]}
     show(answer, lambda: _lines(reports, healthy, repair))
