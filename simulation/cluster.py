@@ -96,7 +96,8 @@ class Cluster:
 
     def add_consumers(self) -> None:
         """Add the coordinator and all consumers, and start them."""
-        coordinator = self._add_actor(self.add_node("coordinator"), "coordinator", lambda host: ClockedCoordinator(host.clock))
+        node = self.add_node("coordinator")
+        coordinator = self._add_actor(node, "coordinator", lambda host: ClockedCoordinator(host.clock))
         for number in range(self.plan.consumers):
             self._add_consumer(f"c{number}", coordinator)
         for actor in self.actors.values():
@@ -109,6 +110,11 @@ class Cluster:
     def is_consumer(self, host_name: str) -> bool:
         """Whether a host belongs to a consumer or the coordinator."""
         return host_name.partition("#")[0] in self.actors
+
+    def life_of(self, actor_name: str) -> str | None:
+        """Return the name of an actor's present life, None while it is dead."""
+        host = self.actors[actor_name].host
+        return None if host is None else host.name
 
     def heal(self) -> None:
         """End what faults left behind: nothing is away or paused any more. What is dead comes back by itself."""

@@ -198,7 +198,11 @@ class Restarts(Fault):
     def _stop_and_start(self, node: Node) -> None:
         world = self.cluster.world
         world.note(f"{node.name} is told to stop")
-        for role, method, args in (("scanner", "stop", ()), ("manager", "stop", ()), ("worker", "drain", (self._drain_ms,))):
+        for role, method, args in (
+            ("scanner", "stop", ()),
+            ("manager", "stop", ()),
+            ("worker", "drain", (self._drain_ms,)),
+        ):
             self._call_all([actor for actor in node.actors if f".{role}" in actor.name], method, args)
         for actor in node.actors:
             world.after(0, partial(actor.restart, "stopped in good order", 100_000))
@@ -269,4 +273,6 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "late calls": LateCalls,
 }
 
-HARMLESS_TO_LEASES: Final = frozenset({"unknown results", "restarts"})  # With these alone, no lease has a reason to run out.
+HARMLESS_TO_LEASES: Final = frozenset(
+    {"unknown results", "restarts"}
+)  # With these alone, no lease has a reason to run out.

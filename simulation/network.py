@@ -45,7 +45,8 @@ class Network:
         passage = self._draw()
         packed = pickle.dumps(args)
         if passage.request_lost or passage.reply_lost:
-            self.world.note(f"call to {target.name}.{method} loses its {'request' if passage.request_lost else 'reply'}")
+            lost = "request" if passage.request_lost else "reply"
+            self.world.note(f"call to {target.name}.{method} loses its {lost}")
         if passage.request_lost:
             died = ActorDied(actor=target.name, method=method, reason="unreachable")
             self.world.after(passage.back_us, partial(_deliver, caller, done, None, died))

@@ -14,7 +14,9 @@ _PRODUCT = "fairlead"
 class VirtualRecord(logging.LogRecord):
     """A record that does not look at the real clock, nor at threads and processes."""
 
-    def __init__(self, name: str, level: int, path: str, line: int, msg: Any, args: Any, exc_info: Any, *_: Any, **__: Any):
+    def __init__(
+        self, name: str, level: int, path: str, line: int, msg: Any, args: Any, exc_info: Any, *_: Any, **__: Any
+    ) -> None:
         self.name, self.levelno, self.levelname = name, level, logging.getLevelName(level)
         self.msg, self.args, self.exc_info, self.exc_text = msg, args, exc_info, None
 

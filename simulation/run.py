@@ -164,5 +164,5 @@ class Simulation:
             NothingIsLeftBehind(world),
         ]
         if not plan.leases_may_run_out:
-            oracles.append(NothingLapsesWithoutCause(world))
+            oracles.append(NothingLapsesWithoutCause(world, self.cluster.life_of))
         return oracles

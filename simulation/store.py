@@ -1,8 +1,8 @@
 """A simulated shard's store: the memory engine, whose answers take their time, and whose commits can go wrong.
 
 A transaction's first read waits for its read version; every other read is sent at once and waited for when its value
-is used, reads of one instant together; a commit is on its way for a while, is carried out somewhere between, whether or not
-its caller still lives, and may end in an answer that tells nothing. Each wait is a switch: anything can happen
+is used, reads of one instant together; a commit is on its way for a while, is carried out somewhere between, whether
+or not its caller still lives, and may end in an answer that tells nothing. Each wait is a switch: anything can happen
 between a transaction's read and its commit. Latencies default to FoundationDB's own figures.
 """
 
@@ -133,9 +133,7 @@ class SimulatedStore(MemoryStore):
         for begin, end in done.ranges:
             for key, _ in before.scan(begin, end, False):
                 after.setdefault(key, None)  # type: ignore[arg-type]
-        changes = [
-            Change(key, was, after[key]) for key in sorted(after) if (was := before.get(key)) != after[key]
-        ]
+        changes = [Change(key, was, after[key]) for key in sorted(after) if (was := before.get(key)) != after[key]]
         self.world.note(f"{self.name} commits {by}: {version - START_US} {len(changes)}")
         commit = Commit(self.name, by, version, changes)
         for tell in self.on_commit:

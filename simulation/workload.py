@@ -6,7 +6,7 @@ exactly-once handler writes an effect in the transaction of its completion. Both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -29,7 +29,8 @@ from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
 KINDS = {
-    "plain": 27, "long": 3, "flaky": 15, "effect": 20, "fenced": 10, "chain": 5, "limited": 10, "slow": 3, "broken": 3, "dropped": 4,
+    "plain": 27, "long": 3, "flaky": 15, "effect": 20, "fenced": 10, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
+    "dropped": 4,
 }  # fmt: skip
 EXACTLY_ONCE = frozenset({"effect", "fenced", "chain"})
 _SOON = Retry(attempts=None, backoff_ms=50, backoff_max_ms=1_000)
@@ -75,7 +76,10 @@ class Shop:
         """See `Application`."""
         draws = _Draws(host)
         registry = Registry()
-        add = lambda kind, function, **how: registry.add(handler_of(kind, function, **how))  # noqa: E731
+
+        def add(kind: str, function: Callable[..., Any], **how: Any) -> None:
+            registry.add(handler_of(kind, function, **how))
+
         add("plain", draws.plain)
         add("long", draws.long)
         add("flaky", draws.flaky, retry=_SOON)

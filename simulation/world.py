@@ -1,8 +1,9 @@
 """The world: one thread, virtual time, tasks that take turns, and every choice from one seed.
 
 A task is a greenlet: it runs until it waits, and nothing else runs meanwhile. Whoever waits names the time at which
-to go on, at the latest; the world sleeps for nobody: it takes the next turn from a heap and sets the time to that turn's.
-Turns of the same instant come in drawn order. So a run is a function of its seed, and takes as long as its work.
+to go on, at the latest; the world sleeps for nobody: it takes the next turn from a heap and sets the time to that
+turn's. Turns of the same instant come in drawn order. So a run is a function of its seed, and lasts as long as its
+work does.
 
 Source: FoundationDB section 3 ("a deterministic discrete-event simulation").
 """
@@ -113,11 +114,11 @@ class World:
 
     # --- Turns ---
 
-    def at(self, time_us: int, action: Callable[[], None]) -> None:
+    def at(self, time_us: int, action: Callable[[], object]) -> None:
         """Do `action` at a time, between the turns of tasks. It must not wait."""
         heappush(self._heap, (time_us, self._draw_order(), next(self._numbers), None, action))
 
-    def after(self, delay_us: int, action: Callable[[], None]) -> None:
+    def after(self, delay_us: int, action: Callable[[], object]) -> None:
         """Do `action` after a delay; see `at`."""
         self.at(self._now_us + delay_us, action)
 

@@ -26,8 +26,9 @@ class IndexNamesEveryItem(Oracle):
             self.broken(f"the pointer index of {zone} says {zone.indexed!r}, the pointer is {zone.pointer}")
         elif zone.pointer is not None and zone.indexed is not None:
             entries = shard.pointer_entries.get(zone.indexed, set())
-            if entries != {(zone.pointer.priority, zone.pointer.vesting_us)}:
-                self.broken(f"the pointer of {zone} vests at {zone.pointer.vesting_us}, its index has {sorted(entries)}")
+            vesting_us = zone.pointer.vesting_us
+            if entries != {(zone.pointer.priority, vesting_us)}:
+                self.broken(f"the pointer of {zone} vests at {vesting_us}, its index has {sorted(entries)}")
 
 
 class CountsEqualItems(Oracle):
@@ -54,9 +55,9 @@ class CountsEqualItems(Oracle):
             if zone.counts != counted:
                 self.broken(f"{zone} holds {counted}, and counts {zone.counts}")
         for part, kind in sorted(touched):
-            present, counted_depth = self._present[meaning.shard.name, part, kind], meaning.shard.depths.get((part, kind), 0)
-            if present != counted_depth:
-                self.broken(f"part {part} of {meaning.shard.name} holds {present} of {kind}, and counts {counted_depth}")
+            present, depth = self._present[meaning.shard.name, part, kind], meaning.shard.depths.get((part, kind), 0)
+            if present != depth:
+                self.broken(f"part {part} of {meaning.shard.name} holds {present} of {kind}, and counts {depth}")
 
 
 class ItemsKeepTheirContent(Oracle):

@@ -96,16 +96,35 @@ class OnlyTheTriedAreBuried(Oracle):
 
 
 class NothingLapsesWithoutCause(Oracle):
-    """While nobody dies, stalls or is unreachable, every lease is extended, completed or given back in time."""
+    """While nothing stalls or is unreachable, every lease is extended, completed or given back in time.
+
+    A worker that ended since a lease was sent to it explains that lease.
+
+    Args:
+      life_of: answers the name of an actor's present life; None while it is dead.
+    """
 
     promise = "without a fault that explains it, no lease runs out"
+
+    def __init__(self, world: World, life_of: Callable[[str], str | None]) -> None:
+        super().__init__(world)
+        self._life_of = life_of
+        self._sent: dict[tuple[ItemName, bytes], tuple[str, str | None]] = {}
+
+    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+        """See `Oracle`."""
+        if method == "place":
+            for ref in args[0]:
+                self._sent[item_of(ref), ref.lease_id] = (target, self._life_of(target))
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
         for change in meaning.items:
-            if change.before is not None and change.after is not None:
-                if change.after.lapse_count > change.before.lapse_count:
-                    self.broken(f"{meaning.by} takes over {change.item}, whose lease ran out")
+            before, after = change.before, change.after
+            if before is not None and after is not None and after.lapse_count > before.lapse_count:
+                sent = self._sent.get((change.item, before.lease_id))
+                if sent is None or (sent[1] is not None and self._life_of(sent[0]) == sent[1]):
+                    self.broken(f"{meaning.by} takes over {change.item}, whose lease ran out; sent to {sent}")
 
 
 class ItemsAreEnqueuedOnce(Oracle):

@@ -38,7 +38,7 @@ class FullWorker:
         report = Report(b"life", 1, held, len(self.asked_us), {})
         host = self._world.current.host if self._world.current else None
         assert host is not None
-        self._world.after(10_000, lambda: host.spawn("answer", lambda: done(report, None)) and None)
+        self._world.after(10_000, lambda: host.spawn("answer", lambda: done(report, None)))
 
 
 def simulated_host(world: World) -> SimulatedHost:
