@@ -41,7 +41,7 @@ class RayRunners(ThreadRunners):
         try:
             ray.get(reference)
         except RayTaskError as error:
-            raise error.cause from None
+            raise error.cause from error  # which holds the traceback of the task's process
 
 
 class WorkerActor:

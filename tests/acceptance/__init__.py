@@ -1,0 +1,11 @@
+"""The whole system as it is used: real Ray, real LMDB, real processes, and real kills.
+
+Read in this order:
+    shop       the application whose handlers the tests run
+    fleets     starting fleets, telling their processes apart, and ending every one of them
+    loads      items that are enqueued all the while, and what must have become of them
+    test_...   one promise each
+
+The tests of one session share a Ray cluster, because a start takes four seconds. What is marked `long` does the same as
+its short form for longer, and runs when asked for: `pytest -m long tests/acceptance`.
+"""

@@ -1,0 +1,116 @@
+"""Items that are enqueued all the while, and what must have become of them at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from types import TracebackType
+
+from fairlead import App, TenantTransaction, new_item
+from fairlead.status import look
+from tests.acceptance.fleets import eventually
+from tests.acceptance.shop import payload
+from zones.audit import audit
+from zones.engines import transact
+from zones.keyspace import DB, DEPTH, GRAVE, POINTER, ROOT, ROOT_RANGE, TOP, ZONE
+from zones.tuples import unpack
+
+TENANTS = 20
+BATCH = 10
+
+
+class Load:
+    """A thread that enqueues items of several kinds for several tenants until it is told to stop."""
+
+    def __init__(self, app: App, *, per_s: int, kinds: tuple[str, ...] = ("transactional", "plain", "fenced", "async"),
+                 takes_ms: int = 2) -> None:  # fmt: skip
+        self.enqueued: dict[int, str] = {}
+        self._app = app
+        self._pause_s = BATCH / per_s
+        self._kinds = kinds
+        self._takes_ms = takes_ms
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="load")
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+        if error is None and self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        number = 0
+        try:
+            while not self._stopped.wait(self._pause_s):
+                numbers = range(number, number + BATCH)
+                kinds = [self._kinds[each % len(self._kinds)] for each in numbers]
+                items = [
+                    new_item(kind, payload(each, takes_ms=self._takes_ms))
+                    for each, kind in zip(numbers, kinds, strict=True)
+                ]
+                tenant = self._app.tenant("shop", f"user {number // BATCH % TENANTS}")
+                tenant.enqueue_many(items)
+                self.enqueued.update(zip(numbers, kinds, strict=True))
+                number += BATCH
+        except BaseException as error:  # noqa: BLE001 - raised again where the load is stopped
+            self._error = error
+
+
+def effects(app: App) -> tuple[Counter[int], Counter[int]]:
+    """Return how often each number was done together with its completion, and how often it ran."""
+    done: Counter[int] = Counter()
+    ran: Counter[int] = Counter()
+
+    def body(tr: TenantTransaction) -> list[tuple[tuple[object, ...], bytes]]:
+        return list(tr.get_range((), snapshot=True))
+
+    for user in range(TENANTS):
+        for key, value in app.tenant("shop", f"user {user}").transact(body):
+            seen = done if key[0] == "done" else ran
+            seen[int(str(key[1]))] += int.from_bytes(value, "little")
+    return done, ran
+
+
+def depth(app: App) -> int:
+    """Return how many items there are on all shards."""
+    return sum(sum(look(app.shards[name], "").depth.values()) for name in app.shards)
+
+
+def assert_all_done(app: App, enqueued: dict[int, str], *, within_s: float = 60.0) -> None:
+    """Wait until every item is gone; then check that each took effect, and each transactional one exactly once."""
+    eventually(lambda: depth(app) == 0, within_s=within_s, otherwise=lambda: f"{depth(app)} items are left")
+    done, ran = effects(app)
+    once = {number for number, kind in enqueued.items() if kind in ("transactional", "fenced")}
+    at_least_once = set(enqueued) - once
+    assert set(done) == once, "some are lost, or of another load"
+    assert {number for number, count in done.items() if count != 1} == set(), "these took effect twice"
+    assert set(ran) == at_least_once, "some are lost, or of another load"
+
+
+def assert_nothing_left(app: App, *, within_s: float = 20.0) -> None:
+    """Wait until the pointers of empty zones are gone; then check that nothing is left but what is to stay."""
+    eventually(lambda: not left_over(app), within_s=within_s, otherwise=lambda: f"left behind: {left_over(app)}")
+    for name in app.shards:
+        report = audit(app.shards[name])
+        assert report.healthy, report
+        assert look(app.shards[name], "").buried == 0
+
+
+def left_over(app: App) -> list[tuple[object, ...]]:
+    """Return the keys of queues, pointers and graves that are still there. Counters of zero may stay."""
+    left = []
+    for name in app.shards:
+        for row in transact(app.shards[name].db, lambda tr: list(tr.snapshot.get_range(*ROOT_RANGE))):
+            path = unpack(row.key, len(ROOT))
+            queued = path[0] == DB and path[3] == ZONE
+            counted = path[0] == DEPTH and any(row.value)
+            if queued or counted or path[0] in (TOP, POINTER, GRAVE):
+                left.append(tuple(path))
+    return left

@@ -1,0 +1,99 @@
+"""The application of these tests. Its stores and settings are the test's; its handlers leave traces in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import fairlead
+
+app = fairlead.App()
+
+
+def note(path: str, *words: object) -> None:
+    """Append a line to a file that many processes share; a short append is whole or not there."""
+    line = " ".join(map(str, words)) + "\n"
+    fd = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+def tell(job: fairlead.Job, what: str) -> None:
+    """Count `what` in the tenant's database, apart from the completion."""
+    job.transact(lambda tr: tr.add((what, job.payload["number"]), 1))
+
+
+@app.handler("transactional", transactional=True)
+def transactional(job: fairlead.Job, tr: fairlead.TenantTransaction) -> None:
+    time.sleep(job.payload.get("takes_ms", 0) / 1000)
+    tr.add(("done", job.payload["number"]), 1)
+
+
+@app.handler("plain", retry=fairlead.Retry(backoff_ms=100))
+def plain(job: fairlead.Job) -> None:
+    time.sleep(job.payload.get("takes_ms", 0) / 1000)
+    tell(job, "ran")
+
+
+@app.handler("async")
+async def asynchronous(job: fairlead.Job) -> None:
+    await asyncio.sleep(job.payload.get("takes_ms", 0) / 1000)
+    tell(job, "ran")
+
+
+@app.handler("fenced")
+def fenced(job: fairlead.Job) -> None:
+    """Complete the item in a transaction of the handler's own."""
+
+    def body(tr: fairlead.TenantTransaction) -> None:
+        tr.add(("done", job.payload["number"]), 1)
+        job.complete_in(tr)
+
+    job.transact(body)
+
+
+@app.handler("noted", retry=fairlead.Retry(backoff_ms=100))
+def noted(job: fairlead.Job) -> None:
+    """Note when the item began and ended, by the machine's one monotonic clock."""
+    path = job.payload["path"]
+    note(path, "begin", job.id.hex(), time.monotonic_ns(), os.getpid())
+    time.sleep(job.payload.get("takes_ms", 0) / 1000)
+    note(path, "end", job.id.hex(), time.monotonic_ns(), os.getpid())
+
+
+@app.handler("until_told", timeout=600)
+def until_told(job: fairlead.Job) -> None:
+    """Run until a file appears, or until the item is lost."""
+    path = Path(job.payload["path"])
+    note(f"{path}.begun", job.payload["number"], os.getpid())
+    while not path.exists() and not job.cancelled:
+        time.sleep(0.01)
+    note(f"{path}.ended", job.payload["number"], "cancelled" if job.cancelled else "told")
+
+
+@app.handler("deaf", timeout=1, retry=fairlead.Retry(attempts=1))
+def deaf(job: fairlead.Job) -> None:
+    """Never listen."""
+    note(job.payload["path"], os.getpid())
+    time.sleep(3600)
+
+
+@app.handler("killer")
+def killer(job: fairlead.Job) -> None:
+    """Take the worker down, as an item does that eats all memory."""
+    os.kill(os.getpid(), 9)
+
+
+@app.handler("printing")
+def printing(job: fairlead.Job) -> None:
+    print("printed by a handler:", job.payload["number"], flush=True)  # noqa: T201 - what is tested is where it goes
+
+
+def payload(number: int, **more: Any) -> dict[str, Any]:
+    """Return a payload for any of these kinds."""
+    return {"number": number, **more}

@@ -1,0 +1,114 @@
+"""Handlers of every form, run by Ray actors."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance import remote_shop
+from tests.acceptance.fleets import config, consumer, eventually, opened
+from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth
+from tests.acceptance.shop import payload
+
+REMOTE = "tests.acceptance.remote_shop:app"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_plain_async_fenced_and_transactional_handlers_take_effect(tmp_path: Path) -> None:
+    chosen = config(tmp_path)
+    with opened(chosen) as app, consumer(chosen):
+        with Load(app, per_s=1_000) as load:
+            eventually(lambda: len(load.enqueued) >= 1_000)
+        assert_all_done(app, load.enqueued)
+        assert_nothing_left(app)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_ray_remote_functions_run_as_tasks_of_their_own(tmp_path: Path) -> None:
+    """Each form of them: as decorated, with options, failing, past its timeout, dying, completing by itself."""
+    chosen = config(tmp_path)
+    notes = tmp_path / "notes"
+    with opened(chosen) as app, consumer(chosen, reference=REMOTE) as running:
+        tenant = app.tenant("shop", "alice")
+        for number in range(5):
+            tenant.enqueue("work", payload(number, path=str(notes)))
+        tenant.enqueue("options", payload(5, path=str(notes)))
+        tenant.enqueue("fail", payload(6))
+        tenant.enqueue("complete", payload(7, store=chosen.shards["main"]))
+        eventually(lambda: depth(app) == 0)
+        lines = remote_shop.ended(notes)
+        assert sorted(int(line[1]) for line in lines) == [0, 1, 2, 3, 4, 5]
+        workers = {str(pid) for pid in running.pids()["worker"]}
+        assert workers.isdisjoint(line[2] for line in lines), "they ran in processes of their own"
+        assert {line[3] for line in lines} == {"1"}
+        assert tenant.transact(lambda tr: tr.get(("done", 7))) == (1).to_bytes(8, "little")
+        (buried,) = tenant.buried()
+        assert "KeyError: 6" in buried.error
+        assert "in fail" in buried.traceback
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_ray_task_past_its_timeout_is_killed(tmp_path: Path) -> None:
+    chosen = config(tmp_path)
+    notes = tmp_path / "notes"
+    with opened(chosen) as app, consumer(chosen, reference=REMOTE):
+        tenant = app.tenant("shop", "alice")
+        tenant.enqueue("linger", payload(1, path=str(notes)))
+        eventually(lambda: notes.exists())
+        pid = int(remote_shop.ended(notes)[0][1])
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), within_s=20)
+        eventually(lambda: tenant.buried())
+        assert "JobTimeout" in tenant.buried()[0].error
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_ray_task_that_dies_is_retried_by_the_queue_and_not_by_ray(tmp_path: Path) -> None:
+    """Two attempts are two processes, and then the item is buried: its attempts are counted in the store alone."""
+    chosen = config(tmp_path)
+    notes = tmp_path / "notes"
+    with opened(chosen) as app, consumer(chosen, reference=REMOTE):
+        tenant = app.tenant("shop", "alice")
+        tenant.enqueue("die", payload(1, path=str(notes)))
+        eventually(lambda: tenant.buried())
+        assert len({line[1] for line in remote_shop.ended(notes)}) == 2
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_full_of_handlers_that_do_not_listen_starts_anew(tmp_path: Path) -> None:
+    """Threads cannot be killed; their process can."""
+    chosen = config(tmp_path, workers=1, slots=2)
+    notes = tmp_path / "notes"
+    with opened(chosen) as app, consumer(chosen) as running:
+        before = running.pids()["worker"]
+        tenant = app.tenant("shop", "alice")
+        for number in range(2):
+            tenant.enqueue("deaf", payload(number, path=str(notes)))
+        eventually(lambda: len(tenant.buried()) == 2)
+        eventually(lambda: running.pids()["worker"] not in ([], before))
+        tenant.enqueue("plain", payload(9))
+        eventually(lambda: depth(app) == 0)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_item_that_kills_its_workers_is_buried_and_takes_nothing_with_it(tmp_path: Path) -> None:
+    """It lapses with those beside it, is suspected, runs alone, and lapses there: that is proof."""
+    chosen = config(tmp_path, workers=1, lease_ms=1_000)
+    with opened(chosen) as app, consumer(chosen) as running:
+        tenant = app.tenant("shop", "alice")
+        numbers = range(10)
+        for number in numbers:
+            tenant.enqueue("plain", payload(number, takes_ms=300))
+        tenant.enqueue("killer", payload(99))
+        begun = time.monotonic()
+        eventually(lambda: depth(app) == 0)
+        assert time.monotonic() - begun < 50
+        (buried,) = tenant.buried()
+        assert (buried.kind, buried.reason) == ("killer", "lapsed")
+        eventually(lambda: running.pids()["worker"])
+
+
+def test_this_process_is_no_part_of_the_fleet() -> None:
+    assert os.environ.get("RAY_TASK_MAX_RETRIES") is None
