@@ -39,7 +39,8 @@ def url(engine: str, tmp_path: Path) -> str:
 @pytest.fixture
 def prefix(request: pytest.FixtureRequest) -> bytes:
     """Where this test's keys live."""
-    return b"\x15contract/" + str(os.getpid()).encode() + b"/" + request.node.name.encode()[:100] + b"/"
+    name: str = request.node.name
+    return b"\x15contract/%d/%b/" % (os.getpid(), name.encode()[:100])
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def code_of(future: object) -> int:
     """Return the code of the error that a future fails with; 0 if it does not."""
     try:
         future.wait()  # type: ignore[attr-defined]
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - an FDBError exists only where the client library does
         code: int = error.code  # type: ignore[attr-defined]
         return code
     return 0

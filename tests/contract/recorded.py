@@ -2,8 +2,8 @@
 
 `recorded_answers.jsonl.xz` holds one program a line: `{"seed", "style", "steps", "answers"}`. They were recorded on
 FoundationDB 7.3.79 through the official binding at API version 730; a program was kept only if two runs agreed. Each
-step is `[op, transaction, ...]`; the answer at position i belongs to step i, `{"error": code}` is an error. All keys lie
-below a prefix, which is not in the recording; keys and values are hexadecimal.
+step is `[op, transaction, ...]`; the answer at position i belongs to step i, `{"error": code}` is an error. All keys
+lie below a prefix, which is not in the recording; keys and values are hexadecimal.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def test_whatever_depends_on_the_store_is_a_reason(race: Race, read: Callable[..
 
 
 def test_a_key_that_appears_in_a_range_that_was_read_is_a_conflict(race: Race) -> None:
-    assert race.outcome(lambda tr, k: list(tr.get_range(k("a"), k("c"))), lambda tr, k: tr.set(k("bb"), b"")) == CONFLICT
+    outcome = race.outcome(lambda tr, k: list(tr.get_range(k("a"), k("c"))), lambda tr, k: tr.set(k("bb"), b""))
+    assert outcome == CONFLICT
 
 
 @pytest.mark.parametrize(("written", "code"), [("A", 0), ("a", CONFLICT), ("aa", CONFLICT), ("b", CONFLICT), ("bb", 0)])
@@ -218,7 +219,7 @@ def test_a_conflicting_write_stays_one_when_a_silent_range_covers_it(race: Race)
 def test_an_inverted_conflict_range_is_refused_at_once_and_an_empty_one_is_nothing(race: Race) -> None:
     def read(tr: Any, k: Callable[[str], bytes]) -> None:
         for add in (tr.add_read_conflict_range, tr.add_write_conflict_range):
-            with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - the class is the engine's
+            with pytest.raises(Exception) as caught:  # noqa: PT011 - the class is the engine's
                 add(k("b"), k("a"))
             assert caught.value.code == 2005  # type: ignore[attr-defined]
             add(k("a"), k("a"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.clocks import WallClock
 from tests.contract.conftest import code_of
-from zones.engines import Database, transact
+from zones.engines import Database, Transaction, transact
 from zones.engines import open as open_database
 
 
@@ -49,13 +50,21 @@ def test_commits_that_are_queued_together_are_one_commit_of_lmdb(db: Database) -
     assert versions == sorted(set(versions))
 
 
+def put_key(tr: Transaction, *, key: bytes) -> None:
+    tr.set(key, b"")
+
+
+def put_number(tr: Transaction, *, number: int) -> None:
+    tr.set(b"n", str(number).encode())
+
+
 def test_many_threads_need_fewer_commits_of_lmdb_than_they_make(db: Database) -> None:
     start = threading.Barrier(8)
 
     def load(thread: int) -> None:
         start.wait()
         for number in range(50):
-            transact(db, lambda tr: tr.set(f"{thread} {number}".encode(), b""))
+            transact(db, partial(put_key, key=f"{thread} {number}".encode()))
 
     before = db.change_token() or 0
     threads = [threading.Thread(target=load, args=(thread,)) for thread in range(8)]
@@ -119,7 +128,7 @@ def test_commits_that_conflict_or_are_interrupted_do_not_wait_for_busy_readers(d
         loser = db.create_transaction()
         assert loser.get(b"n").present()
         loser.set(b"a", b"")
-        transact(db, lambda tr, number=number: tr.set(b"n", str(number).encode()))
+        transact(db, partial(put_number, number=number))
         assert code_of(loser.commit()) == 1020
     interrupted = begun(db, b"b")
     future = interrupted.commit()
@@ -189,7 +198,7 @@ def test_an_interrupted_leader_says_that_nobody_knows_and_holds_up_nobody(
 
     tr, other = begun(db, b"a"), begun(db, b"b")
     future, other_future = tr.commit(), other.commit()
-    future.request.clock = Interrupting()  # type: ignore[attr-defined]
+    future.request.clock = Interrupting()
     with pytest.raises(KeyboardInterrupt):
         future.wait()
     assert [code_of(future), code_of(other_future)] == [1021, 1021]

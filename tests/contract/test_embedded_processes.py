@@ -6,6 +6,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from tests.clocks import ManualClock, WallClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour, say
-from zones.engines import Database, lmdb_files, transact
+from zones.engines import Database, Transaction, lmdb_files, transact
 from zones.engines import open as open_database
 
 
@@ -257,7 +258,12 @@ def fill(db: Database, values: int) -> None:
 def test_a_full_map_grows_and_nothing_of_the_commit_is_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdb_files, "MAP_BYTES", 1 << 20)
     db = open_database(url, clock=WallClock(), random=random.Random(1))
-    transact(db, lambda tr: [tr.set(key(number), bytes(90_000)) for number in range(100)])
+
+    def fill(tr: Transaction) -> None:
+        for number in range(100):
+            tr.set(key(number), bytes(90_000))
+
+    transact(db, fill)
     assert [len(value) for _, value in db.create_transaction().get_range(None, None)] == [90_000] * 100
     db.close()
 
@@ -312,8 +318,13 @@ def test_forks_in_the_middle_of_commits_lose_nothing(url: str, db: Database) -> 
     threads = [threading.Thread(target=load, args=(start * 100_000,)) for start in range(3)]
     for thread in threads:
         thread.start()
+
+    def put_and_tell(number: int) -> bytes:
+        put(db, number)
+        return b"done"
+
     for fork in range(5):
-        assert in_child(lambda fork=fork: (put(db, 900_000 + fork), b"done")[1]) == b"done"
+        assert in_child(partial(put_and_tell, 900_000 + fork)) == b"done"
     stop.set()
     for thread in threads:
         thread.join()

@@ -272,9 +272,10 @@ def test_a_root_that_cannot_be_written_leaves_nobody_sure_and_the_store_usable(t
 
 def break_root(store: Path) -> None:
     """Take from LMDB the right to write its root: the descriptor that it opened with O_DSYNC."""
-    for fd in map(int, os.listdir("/proc/self/fd")):
+    for place in list(Path("/proc/self/fd").iterdir()):
+        fd = int(place.name)
         try:
-            target = os.readlink(f"/proc/self/fd/{fd}")
+            target = str(place.readlink())
         except FileNotFoundError:
             continue
         flags = int(Path(f"/proc/self/fdinfo/{fd}").read_text().split("flags:")[1].split()[0], 8)

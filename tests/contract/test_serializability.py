@@ -188,7 +188,7 @@ def test_so_might_those_of_several_processes(tmp_path: Path) -> None:
         def holds(steps: list[tuple[int, tuple[Any, ...]]]) -> None:
             transact(db, lambda tr: tr.clear_range(b"", b"\xff"))
             places = (lambda: Local(db), lambda: Remote(one), lambda: Remote(two))
-            check(db, lambda number: places[number % 3](), Model(), steps)  # type: ignore[no-untyped-call]
+            check(db, lambda number: places[number % 3](), Model(), steps)
 
         holds()
     db.close()

@@ -86,7 +86,7 @@ class CommitRequest:
         "committed_version",
         "done",
         "error",
-    "mutations",
+        "mutations",
         "read_version",
         "reads",
         "stamps",

@@ -97,9 +97,14 @@ class ReadTransaction(Protocol):
         ...
 
     def get_range(
-        self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False, streaming_mode: int = ...
+        self,
+        begin: bytes | None,
+        end: bytes | None,
+        limit: int = 0,
+        reverse: bool = False,
+        streaming_mode: int = ...,
     ) -> Iterable[KeyValue]:
-        """Return the pairs of [begin, end) in order, at most `limit` if that is not 0.
+        """Return the pairs of [begin, end) in order, at most `limit` if that is not 0; None is the first or last key.
 
         The first read is sent when the range is made: make a batch of them before reading any.
         """
@@ -242,9 +247,9 @@ class Database(Protocol):
     url: str
     limits: Limits
     errors: tuple[type[Exception], ...]
+    """What `transact` catches: the class that this engine's transactions raise."""
     results_can_be_unknown: bool
     """Whether a commit can fail without it being known if it happened (1021); False on the engines in this process."""
-    """What `transact` catches: the class that this engine's transactions raise."""
 
     def create_transaction(self) -> Transaction:
         """Return a new, empty transaction."""

@@ -1,7 +1,7 @@
 """An immutable sorted map: an update makes a new one that shares all but a few paths with the old.
 
-That is all the memory engine needs to be multi-version: a snapshot is a reference to a map, reading an old version costs
-what reading the newest does, and versions that nobody refers to are freed by Python.
+That is all the memory engine needs to be multi-version: a snapshot is a reference to a map, reading an old version
+costs what reading the newest does, and versions that nobody refers to are freed by Python.
 
 The map is a B+ tree. All of it is plain tuples, on purpose: tuples of bytes and of such tuples are soon left alone by
 Python's cyclic collector, which otherwise walks through every stored key again and again.

@@ -44,7 +44,7 @@ class Transaction(Writing):
       db: the database that it was created by.
     """
 
-    __slots__ = ("db","_backoff_us", "_random", "_request", "_retries", "_stamps")
+    __slots__ = ("_backoff_us", "_random", "_request", "_retries", "_stamps", "db")
 
     def __init__(self, db: Database, store: Store, clock: Clock, random_: random.Random) -> None:
         super().__init__(store, clock)

@@ -114,8 +114,9 @@ def main() -> None:
         embedded = best(place, lambda path, batches=batches: cost_of_engine(f"embedded:{path}", batches))  # type: ignore[misc]
         memory = best(place, lambda path, batches=batches: cost_of_engine("memory:", batches))  # type: ignore[misc]
         print(  # noqa: T201
-            f"{size:3} a commit: raw {floor.wall_us:.0f} us ({floor.cpu_us:.0f} CPU), embedded {embedded.wall_us:.0f} us "
-            f"({embedded.cpu_us:.0f} CPU, {embedded.cpu_us - floor.cpu_us:.0f} above raw), memory {memory.cpu_us:.0f} us CPU"
+            f"{size:3} a commit: raw {floor.wall_us:.0f} us ({floor.cpu_us:.0f} CPU),"
+            f" embedded {embedded.wall_us:.0f} us ({embedded.cpu_us:.0f} CPU,"
+            f" {embedded.cpu_us - floor.cpu_us:.0f} above raw), memory {memory.cpu_us:.0f} us CPU"
         )
 
 

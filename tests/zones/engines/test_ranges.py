@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +31,7 @@ def test_merged_ranges_hold_the_same_keys_without_touching(pairs: list[tuple[int
     ranges = as_ranges(pairs)
     merged = merge(ranges)
     assert numbers_in(merged) == numbers_in(ranges)
-    assert all(one[1] < two[0] for one, two in zip(merged, merged[1:], strict=False))
+    assert all(one[1] < two[0] for one, two in pairwise(merged))
 
 
 @given(pairs=RANGES, others=RANGES, points=st.sets(NUMBERS))
