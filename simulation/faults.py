@@ -44,7 +44,8 @@ class Fault:
                 happen()
                 self.now_and_then(mean_us, happen)
 
-        self.cluster.world.after(1 + int(self.random.expovariate(1 / mean_us)), once)
+        delay_us = 1 + int(self.random.expovariate(1 / mean_us))
+        self.cluster.world.after(delay_us, once, order=self.random.random())
 
 
 class Conflicts(Fault):

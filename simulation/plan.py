@@ -45,15 +45,16 @@ class Plan:
 def draw_plan(random: Random, **chosen: Any) -> Plan:
     """Return a plan drawn by `random`; `chosen` fields are as given. Each field draws for itself."""
     latency_factor = random.choice([0.2, 1.0, 1.0, 5.0])
+    tells_changes = random.random() < 0.5
     drawn = Plan(
         part_count=random.choice([1, 2, 4]),
         zones=_draw_zones(random),
-        consumer=_draw_consumer(random),
+        consumer=_draw_consumer(random, tells_changes=tells_changes),
         latencies=Latencies(*(int(mean_us * latency_factor) for mean_us in Latencies())),
         call_us=random.choice([100, 1_000, 5_000]),
         skew_us_max=random.choice([0, 5_000, 200_000, 2_000_000]),
         yield_frac=random.choice([0.0, 0.0, 0.02, 0.3]),
-        tells_changes=random.random() < 0.5,
+        tells_changes=tells_changes,
         faults=_draw_faults(random),
     )
     return replace(drawn, **chosen)
@@ -76,7 +77,8 @@ def _draw_zones(random: Random) -> ZoneSettings:
     )
 
 
-def _draw_consumer(random: Random) -> ConsumerSettings:
+def _draw_consumer(random: Random, *, tells_changes: bool) -> ConsumerSettings:
+    """Where shards do not tell of changes, every poll is a scan, and frequent polls only make runs slow."""
     workers = random.choice([1, 2, 3])
     return ConsumerSettings(
         managers=random.randint(1, workers),
@@ -91,7 +93,7 @@ def _draw_consumer(random: Random) -> ConsumerSettings:
         lease_ms=random.choice([500, 2_000, 10_000]),
         pointer_lease_ms=random.choice([10, 1_000]),
         throttle_delay_ms=random.choice([10, 100]),
-        poll_interval_ms=random.choice([20, 100, 500]),
+        poll_interval_ms=random.choice([20, 100, 500] if tells_changes else [100, 500]),
         linger_ms=random.choice([0, 2, 50]),
         in_order_lease_ms=random.choice([200, 3_000]),
     )

@@ -69,7 +69,8 @@ class SimulatedStore(MemoryStore):
         self.draw_fate: list[Callable[[], Fate]] = []
         self.on_commit: list[Callable[[Commit], None]] = []
         self.away_until_us = 0
-        self.commits = 0
+        self.commits_sent = 0
+        self.commits = 0  # those that were applied
         self._latencies = latencies
         self._random = world.random(f"store {name}")
 
@@ -87,6 +88,7 @@ class SimulatedStore(MemoryStore):
     def submit(self, request: CommitRequest) -> PendingCommit:  # type: ignore[override]
         """Send a commit off. It happens even if its sender dies now."""
         request.begin()
+        self.commits_sent += 1
         fate = Fate.DECIDED
         for draw in self.draw_fate:
             if fate is Fate.DECIDED:

@@ -131,7 +131,7 @@ class _Draws:
         job.transact(apply)
 
     def slow(self, job: Job) -> None:
-        self._host.clock.sleep_us(self._host.random.choice([10_000, 600_000, 6_000_000]))
+        self._host.clock.sleep_us(self._host.random.choice([10_000, 10_000, 600_000, 600_000, 600_000, 6_000_000]))
 
     def broken(self, job: Job) -> None:
         raise PermanentError("as planned")

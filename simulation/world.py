@@ -114,13 +114,17 @@ class World:
 
     # --- Turns ---
 
-    def at(self, time_us: int, action: Callable[[], object]) -> None:
-        """Do `action` at a time, between the turns of tasks. It must not wait."""
-        heappush(self._heap, (time_us, self._draw_order(), next(self._numbers), None, action))
+    def at(self, time_us: int, action: Callable[[], object], *, order: float | None = None) -> None:
+        """Do `action` at a time, between the turns of tasks. It must not wait.
 
-    def after(self, delay_us: int, action: Callable[[], object]) -> None:
+        `order`, 0 to 1, decides among what happens at one instant; drawn, unless the caller has drawn it.
+        """
+        drawn = self._draw_order() if order is None else order
+        heappush(self._heap, (time_us, drawn, next(self._numbers), None, action))
+
+    def after(self, delay_us: int, action: Callable[[], object], *, order: float | None = None) -> None:
         """Do `action` after a delay; see `at`."""
-        self.at(self._now_us + delay_us, action)
+        self.at(self._now_us + delay_us, action, order=order)
 
     def begin(self, task: Task) -> None:
         """Give a new task its first turn."""

@@ -1,0 +1,340 @@
+"""The world itself: turns and time, locks and killing, calls between actors, and a store that takes its time."""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.host import ActorDied
+from simulation.actor import Actor, Node
+from simulation.host import NodeClock, SimulatedHost
+from simulation.network import Network, Passage, SimulatedRemote
+from simulation.store import Fate
+from simulation.world import START_US, Violation, World
+from tests.simulation.stage import ALICE, SECOND, Stage
+from zones.engines import StoreError, transact
+from zones.items import new_item
+
+MS = 1_000
+
+
+# --- Turns and time ---
+
+
+def test_time_passes_by_waiting_only() -> None:
+    stage = Stage()
+    seen: list[int] = []
+
+    def sleep_twice() -> None:
+        for _ in range(2):
+            stage.host.clock.sleep_us(3_600 * SECOND)
+            seen.append(stage.world.elapsed_us)
+
+    begun_us = stage.world.elapsed_us
+    stage.host.spawn("sleeper", sleep_twice)
+    stage.pass_us(8_000 * SECOND)
+    assert [us - begun_us for us in seen] == [3_600 * SECOND, 7_200 * SECOND]
+
+
+def order_of_turns(seed: int) -> list[int]:
+    world = World(seed)
+    host = SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), on_recycle=lambda reason: None)
+    turns: list[int] = []
+    for number in range(8):
+        host.spawn("task", partial(turns.append, number))
+    world.run_until(START_US)
+    return turns
+
+
+def test_turns_of_one_instant_come_in_an_order_drawn_from_the_seed() -> None:
+    assert order_of_turns(1) == order_of_turns(1)
+    assert len({tuple(order_of_turns(seed)) for seed in range(5)}) == 5
+    assert sorted(order_of_turns(1)) == list(range(8))
+
+
+def test_a_clock_that_is_off_shows_another_time_and_passes_as_fast() -> None:
+    stage = Stage()
+    late = stage.add_host("b#1", skew_us=-2 * SECOND)
+    assert late.clock.now_us() == stage.now_us - 2 * SECOND
+    stage.play(lambda: late.clock.sleep_us(5 * SECOND), host=late)
+    assert late.clock.now_us() == stage.now_us - 2 * SECOND
+
+
+def test_a_task_that_goes_round_without_waiting_ends_the_run() -> None:
+    stage = Stage()
+    lock = stage.host.lock()
+
+    def spin() -> None:
+        while True:
+            with lock:
+                pass
+
+    stage.host.spawn("spinning", spin)
+    with pytest.raises(Violation, match="every turn ends"):
+        stage.pass_us(SECOND)
+
+
+def test_tasks_that_wake_each_other_without_end_at_one_instant_end_the_run() -> None:
+    stage = Stage()
+
+    def hurry() -> None:
+        while True:
+            stage.world.sleep_us(0)
+
+    stage.host.spawn("hurrying", hurry)
+    with pytest.raises(Violation, match="time goes on"):
+        stage.pass_us(SECOND)
+
+
+def test_a_loop_that_ends_by_an_error_is_a_violation() -> None:
+    stage = Stage()
+    stage.host.spawn("loop", lambda: 1 // 0)  # type: ignore[arg-type]
+    with pytest.raises(Violation, match="ZeroDivisionError"):
+        stage.pass_us(SECOND)
+
+
+# --- Locks and conditions ---
+
+
+def test_a_condition_wakes_who_waits_and_says_so_or_that_time_ran_out() -> None:
+    stage = Stage()
+    lock = stage.host.lock()
+    condition = stage.host.condition(lock)
+    answers: list[tuple[bool, int]] = []
+
+    def wait(seconds: float | None) -> None:
+        with lock:
+            answers.append((condition.wait(seconds), stage.world.elapsed_us - begun_us))
+
+    def notify() -> None:
+        stage.host.clock.sleep_us(SECOND)
+        with lock:
+            condition.notify_all()
+
+    begun_us = stage.world.elapsed_us
+    for body in (lambda: wait(None), lambda: wait(0.5), lambda: wait(2.0), notify):
+        stage.host.spawn("task", body)
+    stage.pass_us(5 * SECOND)
+    assert answers == [(False, SECOND // 2), (True, SECOND), (True, SECOND)]
+
+
+def test_two_tasks_are_never_inside_one_lock() -> None:
+    stage = Stage()
+    lock, inside, most = stage.host.lock(), 0, 0
+
+    def enter() -> None:
+        nonlocal inside, most
+        for _ in range(5):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+                stage.host.clock.sleep_us(10)
+                inside -= 1
+
+    tasks = [stage.host.spawn("task", enter) for _ in range(4)]
+    stage.pass_us(SECOND)
+    assert (most, any(task.is_alive() for task in tasks)) == (1, False)
+
+
+# --- Actors and calls ---
+
+
+class Echo:
+    """An actor that answers after a while, and remembers."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self.calls = 0
+        self._host = host
+
+    def echo(self, text: str, after_us: int = 0) -> tuple[str, int]:
+        self._host.clock.sleep_us(after_us)
+        self.calls += 1
+        return text, self.calls
+
+    def fail(self) -> None:
+        raise ValueError("as asked")
+
+
+class Pair:
+    """A caller, and an echo on another machine."""
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        world = self.stage.world
+        self.echo = Actor(world, Node(world, "far", skew_us=0), "echo", Echo)
+        self.network = Network(world, world.random("network"), latency_us=MS)
+        self.remote = SimulatedRemote(self.network, self.stage.host, self.echo)
+        self.answers: list[tuple[Any, Exception | None]] = []
+        world.after(0, self.echo.start)
+        self.stage.pass_us(MS)
+
+    def call(self, method: str, *args: Any) -> None:
+        """Call, and let the answer be noted."""
+        self.stage.play(lambda: self.remote.call(method, *args, done=self._note))
+
+    def pass_us(self, duration_us: int) -> None:
+        self.stage.pass_us(duration_us)
+
+    def between_turns(self, action: Callable[[], None]) -> None:
+        self.stage.world.after(0, action)
+        self.pass_us(MS)
+
+    def _note(self, result: Any, error: Exception | None) -> None:
+        self.answers.append((result, error))
+
+
+def test_an_answer_and_an_error_come_back_from_another_actor() -> None:
+    pair = Pair()
+    pair.call("echo", "hello")
+    pair.pass_us(SECOND)
+    pair.call("fail")
+    pair.pass_us(SECOND)
+    assert pair.answers[0] == (("hello", 1), None)
+    assert isinstance(pair.answers[1][1], ValueError)
+
+
+def test_a_killed_actor_answers_what_it_was_asked_with_its_death_and_forgets_everything() -> None:
+    pair = Pair()
+    pair.call("echo", "before")
+    pair.pass_us(SECOND)
+    pair.call("echo", "meanwhile", SECOND)
+    pair.pass_us(SECOND // 2)
+    pair.between_turns(lambda: pair.echo.restart("test", 5 * SECOND))
+    pair.call("echo", "to the dead")
+    pair.pass_us(2 * SECOND)
+    assert [type(error) for _, error in pair.answers] == [type(None), ActorDied, ActorDied]
+    pair.pass_us(5 * SECOND)
+    pair.call("echo", "reborn")
+    pair.pass_us(SECOND)
+    assert pair.answers[-1] == (("reborn", 1), None)
+
+
+def test_a_task_of_a_killed_actor_does_nothing_more_not_even_on_its_way_out() -> None:
+    stage = Stage()
+    victim = stage.add_host("b#1")
+    did: list[str] = []
+
+    def work() -> None:
+        try:
+            victim.clock.sleep_us(SECOND)
+            did.append("went on")
+        finally:
+            stage.shard.transact(lambda attempt: attempt.tr.set(b"last words", b""))
+            did.append("wrote")
+
+    victim.spawn("work", work)
+    stage.world.after(SECOND // 2, victim.kill)
+    stage.pass_us(5 * SECOND)
+    assert did == []
+
+
+def test_a_paused_actor_goes_on_later_as_if_nothing_had_happened() -> None:
+    stage = Stage()
+    woke: list[int] = []
+    begun_us = stage.now_us
+
+    def nap() -> None:
+        stage.host.clock.sleep_us(SECOND)
+        woke.append(stage.now_us - begun_us)
+
+    stage.host.spawn("napping", nap)
+    stage.pass_us(MS)
+    stage.host.paused_until_us = begun_us + 7 * SECOND
+    stage.pass_us(10 * SECOND)
+    assert woke == [7 * SECOND]
+
+
+@pytest.mark.parametrize("lost, carried_out", [({"request_lost": True}, 0), ({"reply_lost": True}, 1)])
+def test_a_lost_call_ends_as_a_death_and_may_have_been_carried_out(lost: dict[str, bool], carried_out: int) -> None:
+    pair = Pair()
+    pair.network.disturb.append(lambda passage: Passage(MS, SECOND, **lost))
+    pair.call("echo", "hello")
+    pair.pass_us(3 * SECOND)
+    assert [type(error) for _, error in pair.answers] == [ActorDied]
+    pair.network.disturb.clear()
+    pair.call("echo", "again")
+    pair.pass_us(SECOND)
+    assert pair.answers[-1] == (("again", carried_out + 1), None)
+
+
+# --- The store ---
+
+
+def test_a_hundred_reads_sent_together_take_as_long_as_one() -> None:
+    stage = Stage()
+
+    def read_many() -> int:
+        tr = stage.database.create_transaction()
+        tr.get_read_version().wait()
+        begun_us = stage.now_us
+        reads = [tr.get(b"key %d" % number) for number in range(100)]
+        assert [read.value for read in reads] == [None] * 100
+        return stage.now_us - begun_us
+
+    assert 0 < stage.play(read_many) < 3 * MS
+
+
+def test_another_commit_between_a_read_and_its_commit_is_a_conflict() -> None:
+    stage = Stage()
+    attempts: list[bytes | None] = []
+
+    def add_one(tr: Any) -> None:
+        value = tr.get(b"n").value
+        attempts.append(value)
+        stage.host.clock.sleep_us(20 * MS)  # Time for the other to read the same.
+        tr.set(b"n", b"%d" % (int(value or b"0") + 1))
+
+    for _ in range(2):
+        stage.host.spawn("adding", lambda: transact(stage.database, add_one))
+    stage.pass_us(SECOND)
+    assert sorted(attempts, key=lambda value: value or b"") == [None, None, b"1"]
+
+
+def test_a_commit_that_is_on_its_way_happens_although_its_sender_dies() -> None:
+    stage = Stage()
+    sender = stage.add_host("b#1")
+    sender.spawn("sending", lambda: transact(stage.database, lambda tr: tr.set(b"last", b"words")))
+    for _ in range(10_000):
+        stage.pass_us(10)
+        if stage.store.commits_sent > 1:
+            break
+    stage.world.after(0, sender.kill)
+    stage.pass_us(SECOND)
+    assert stage.play(lambda: transact(stage.database, lambda tr: tr.get(b"last").value)) == b"words"
+
+
+@pytest.mark.parametrize(
+    "fate, code, applied", [(Fate.CONFLICT, 1020, 0), (Fate.UNKNOWN_APPLIED, 1021, 1), (Fate.UNKNOWN_LOST, 1021, 0)]
+)
+def test_a_commit_ends_as_its_fate_says(fate: Fate, code: int, applied: int) -> None:
+    stage = Stage()
+
+    def commit() -> int:
+        tr = stage.database.create_transaction()
+        tr.add(b"n", (1).to_bytes(8, "little"))
+        stage.store.draw_fate.append(lambda: fate)
+        with pytest.raises(StoreError) as raised:
+            tr.commit().wait()
+        stage.store.draw_fate.clear()
+        assert raised.value.code == code
+        value = transact(stage.database, lambda tr: tr.get(b"n").value)
+        return int.from_bytes(value or b"", "little")
+
+    assert stage.play(commit) == applied
+
+
+def test_a_store_that_is_away_answers_when_it_is_back() -> None:
+    stage = Stage()
+    stage.store.away_until_us = stage.now_us + 3 * SECOND
+    back_us = stage.store.away_until_us
+
+    def enqueue() -> None:
+        zone = stage.shard.zone(ALICE)
+        item = new_item("mail")
+        stage.shard.transact(lambda attempt: zone.enqueue(attempt.tr, item, item_id=bytes(16), now_us=attempt.now_us))
+
+    stage.play(enqueue)
+    assert back_us <= stage.now_us < back_us + SECOND // 10
+    assert len(list(stage.shadow.items())) == 1
