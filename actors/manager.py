@@ -77,7 +77,7 @@ class Manager:
                 self._store_down.discard(shard_name)
         with self._lock:
             self._counts.update(served)
-            items_left = sum(member.room for member in self._members)
+            items_left = self._room_left()
         return Served(
             served["items"], served["missed_at_read"], served["missed_at_commit"], served["unreadable"], items_left
         )
@@ -92,10 +92,9 @@ class Manager:
             return dict(self._counts)
 
     def stop(self) -> None:
-        """Serve nothing any more."""
+        """Serve nothing any more. Further calls are answered after their second, so nobody asks again and again."""
         with self._lock:
             self._stopping = True
-            self._changed.notify_all()
 
     def _wait_for_store(self, shard: Shard, error: Exception) -> None:
         if shard.name not in self._store_down:
@@ -215,16 +214,20 @@ class Manager:
         limits = {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in self._registry}
         limited = any(limit is not None for limit in limits.values())
         with self._lock:
-            if limited or not sum(member.room for member in self._members):
+            if limited or not self._room_left():
                 self._ask_for_progress()
             until_us = self._host.clock.now_us() + ROOM_WAIT_US
-            while not sum(member.room for member in self._members) and not self._stopping:
+            while not self._room_left():
                 left_us = until_us - self._host.clock.now_us()
                 if left_us <= 0:
                     break
                 self._ask_for_progress(known_only=True)
                 self._changed.wait(left_us / 1e6)
-            return Room(sum(member.room for member in self._members), room_for_kinds(self._members, limits, UNLIMITED))
+            return Room(self._room_left(), room_for_kinds(self._members, limits, UNLIMITED))
+
+    def _room_left(self) -> int:
+        """Return how many items the workers can take; none once the manager is stopped. The lock is held."""
+        return 0 if self._stopping else sum(member.room for member in self._members)
 
     def _ask_for_progress(self, *, known_only: bool = False) -> None:
         """Ask every worker that is not being asked to answer once items have left it. The lock is held.

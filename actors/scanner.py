@@ -24,6 +24,7 @@ log = logging.getLogger("fairlead.scanner")
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
 RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
 SLEEP_US_MIN = 500
+DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 IDLE_POLLS_MAX = 5  # How far an idle scanner stretches its polls where the engine cannot tell whether anything changed.
 
 
@@ -49,6 +50,7 @@ class Scanner:
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._calls = [0] * len(managers)
+        self._died_us = [0] * len(managers)  # when a call failed last
         self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
         self._held: set[bytes] = set()
         self._in_order_until_us: dict[str, int] = dict.fromkeys(shards, 0)
@@ -166,7 +168,8 @@ class Scanner:
     def _await_manager(self) -> bool:
         """Wait until a manager takes a call; False if the scanner is to stop.
 
-        A manager whose workers were full when last heard of is asked for room, not sent pointers.
+        A manager whose workers were full when last heard of is asked for room, not sent pointers. One that is dead
+        answers at once, so it is asked again only after a while.
         """
         patience_s = self._settings.in_order_lease_ms / 3000
         while not self._stopping:
@@ -174,11 +177,12 @@ class Scanner:
             with self._lock:
                 if any(self._open(number) for number in range(len(self._managers))):
                     return True
-                ask = [number for number, calls in enumerate(self._calls) if not calls]
+                idle = [number for number, calls in enumerate(self._calls) if not calls]
+                ask = [number for number in idle if not self._died_lately(number)]
                 for number in ask:
                     self._calls[number] += 1
                 if not ask:
-                    full = not self._changed.wait(patience_s)
+                    full = not self._changed.wait(DEAD_WAIT_US / 1e6 if idle else patience_s) and not idle
             for number in ask:
                 self._managers[number].call("await_room", done=partial(self._room_heard, number))
             if full:
@@ -188,6 +192,10 @@ class Scanner:
     def _open(self, number: int) -> bool:
         """Whether a manager takes another call. The lock is held."""
         return self._calls[number] < CALLS_MAX and self._room[number] > 0
+
+    def _died_lately(self, number: int) -> bool:
+        """Whether a manager was dead so shortly ago that it is not asked again yet."""
+        return 0 <= self._host.clock.now_us() - self._died_us[number] < DEAD_WAIT_US
 
     def _hand_over(self, name: str, refs: Sequence[PointerRef]) -> None:
         with self._lock:
@@ -211,6 +219,8 @@ class Scanner:
         with self._lock:
             self._calls[number] -= 1
             self._room[number] = room or 0
+            if error is not None:
+                self._died_us[number] = self._host.clock.now_us()
             self._changed.notify_all()
 
     def _ask_for_order(self, name: str, now_us: int) -> None:

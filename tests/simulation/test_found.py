@@ -6,10 +6,12 @@ from typing import Any
 
 from actors.handlers import Registry, handler_of
 from actors.holdings import Held, Holdings
+from actors.host import ActorDied
 from actors.job import Job
 from actors.keeping import lease_at_start
 from actors.manager import Manager
 from actors.messages import ItemRef, Report
+from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
 from actors.worker import Worker
@@ -60,6 +62,53 @@ def test_a_manager_whose_worker_is_overfull_asks_again_as_soon_as_one_item_has_l
     world.run_until(START_US + 2_000_000)
     assert rooms == [(1, 30_000)]
     assert worker.asked_us == [0, 10_000, 20_000]
+
+
+class DeadManager:
+    """A manager that is being restarted: every call ends at once."""
+
+    def __init__(self, world: World) -> None:
+        self.calls = 0
+        self._world = world
+
+    def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
+        self.calls += 1
+        assert self._world.current is not None
+        host = self._world.current.host
+        self._world.after(100, lambda: host.spawn("answer", lambda: done(None, ActorDied(method=method))))
+
+
+def test_a_scanner_does_not_ask_a_dead_manager_again_and_again() -> None:
+    """Before, it asked as fast as calls went: ten thousand times while the manager was restarted, a core busy."""
+    stage = Stage()
+    manager = DeadManager(stage.world)
+    coordinator = DeadManager(stage.world)
+    item = new_item("mail")
+    stage.play(
+        lambda: stage.shard.transact(
+            lambda attempt: stage.shard.zone(ALICE).enqueue(attempt.tr, item, item_id=bytes(16), now_us=attempt.now_us)
+        )
+    )
+    scanner = Scanner(stage.host, {"s0": stage.shard}, ConsumerSettings(), [manager], coordinator, consumer="c0")
+    scanner.set_fit("s0", True)
+    stage.host.spawn("scanning", scanner.run)
+    stage.pass_us(2 * SECOND)
+    assert 10 <= manager.calls <= 25
+
+
+def test_a_manager_that_was_stopped_answers_late_that_it_has_no_room() -> None:
+    """Before, it answered at once, and a scanner that was not stopped yet asked again at once."""
+    stage = Stage()
+    worker = FullWorker(stage.world)
+    manager = Manager(stage.host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker])
+
+    def stop_and_ask() -> tuple[int, int]:
+        manager.await_room()
+        manager.stop()
+        begun_us = stage.now_us
+        return manager.await_room(), stage.now_us - begun_us
+
+    assert stage.play(stop_and_ask) == (0, SECOND)
 
 
 def held_item(user: str, *, lease_until_us: int = START_US + 1_000_000) -> Held:
