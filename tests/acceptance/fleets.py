@@ -1,4 +1,4 @@
-"""Fleets under test: consumers on the session's Ray cluster, `fairlead run` in processes, and the end of all of them."""
+"""Fleets under test: consumers on the session's Ray cluster, `fairlead run` in processes, and their end."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def kill_one(running: Any, chosen: Config, role: str, random: Random) -> float:
 class Machine:
     """Processes of one imaginary machine: all that `run` started, and all that those started in turn.
 
-    They are told apart by a word in their environment, which children inherit: Ray's daemons leave their parent's group.
+    They are told apart by a word in their environment, which children inherit: Ray's daemons leave the group.
     """
 
     def __init__(self, directory: Path) -> None:
-        self.mark = f"FAIRLEAD_TEST_MACHINE={uuid4().hex}"
+        self.mark = f"MACHINE_OF_A_TEST={uuid4().hex}"
         self.directory = directory
         self._started: list[subprocess.Popen[str]] = []
 

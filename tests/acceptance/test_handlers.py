@@ -57,10 +57,10 @@ def test_a_ray_task_past_its_timeout_is_killed(tmp_path: Path) -> None:
     with opened(chosen) as app, consumer(chosen, reference=REMOTE):
         tenant = app.tenant("shop", "alice")
         tenant.enqueue("linger", payload(1, path=str(notes)))
-        eventually(lambda: notes.exists())
+        eventually(notes.exists)
         pid = int(remote_shop.ended(notes)[0][1])
         eventually(lambda: not Path(f"/proc/{pid}").exists(), within_s=20)
-        eventually(lambda: tenant.buried())
+        eventually(tenant.buried)
         assert "JobTimeout" in tenant.buried()[0].error
 
 
@@ -72,7 +72,7 @@ def test_a_ray_task_that_dies_is_retried_by_the_queue_and_not_by_ray(tmp_path: P
     with opened(chosen) as app, consumer(chosen, reference=REMOTE):
         tenant = app.tenant("shop", "alice")
         tenant.enqueue("die", payload(1, path=str(notes)))
-        eventually(lambda: tenant.buried())
+        eventually(tenant.buried)
         assert len({line[1] for line in remote_shop.ended(notes)}) == 2
 
 
