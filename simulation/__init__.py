@@ -1,1 +1,22 @@
-"""The deterministic world in which the same code is tested."""
+"""The deterministic world in which the same code is tested (FoundationDB section 3).
+
+One thread, greenlets for tasks, virtual time, and a seed for every choice: the scanner, manager, worker, coordinator,
+housekeeping, zones and handlers of the product run here unmodified, on what they get as arguments anyway: a clock, a
+host, a random generator and a database.
+
+Read in this order:
+    world         virtual time, whose turn it is, and the event log (`event_log`)
+    host          one life of an actor: locks, conditions, tasks, and a clock that is wrong
+    actor         nodes, and actors that are killed and live again
+    network       calls between actors: late, or lost
+    store         a shard: the memory engine, whose answers take time and whose commits go wrong
+    cluster       consumers made of the product's own classes
+    workload      a shop: producers that enqueue, handlers that misbehave
+    faults        what goes wrong now and then
+    plan          what a run is made of, drawn from its seed
+    shadow        what a shard holds, kept up commit by commit, for
+    oracles/      what must be true of every run
+    run           one run of one seed, and its report
+
+May import: zones, actors. Imported by: tests, and the command line once it is asked to simulate.
+"""

@@ -33,7 +33,7 @@ class Network:
     def __init__(self, world: World, random: Random, *, latency_us: int) -> None:
         self.world = world
         self.disturb: list[Callable[[Passage], Passage]] = []
-        self.on_call: list[Callable[[str, str, Sequence[Any]], None]] = []
+        self.on_call: list[Callable[[str, str, str, Sequence[Any]], None]] = []
         self._random = random
         self._latency_us = latency_us
 
@@ -41,7 +41,7 @@ class Network:
         """Carry a call to `target`, and its answer back to a task of `caller`, if that life goes on."""
         caller.check_alive()
         for tell in self.on_call:
-            tell(target.name, method, args)
+            tell(caller.name, target.name, method, args)
         passage = self._draw()
         packed = pickle.dumps(args)
         if passage.request_lost or passage.reply_lost:

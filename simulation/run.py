@@ -9,6 +9,7 @@ from typing import Any
 from actors.keeping import TRANSACTION_LEASE_US
 from simulation.cluster import Cluster
 from simulation.faults import FAULTS
+from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.leftovers import NothingIsLeftBehind
@@ -32,9 +33,10 @@ TAIL_LINES = 60
 
 @dataclass(slots=True)
 class Report:
-    """How a run went. `events` is the digest of the event log: equal digests, equal runs."""
+    """How a run went. `events` is the digest of the event log `lines`: equal digests, equal runs."""
 
     seed: int
+    chosen: dict[str, Any]
     plan: Plan
     events: str
     lines: Sequence[str]
@@ -47,9 +49,8 @@ class Report:
     def __str__(self) -> str:
         if not self.violations:
             return f"seed {self.seed}: no violation in {self.virtual_us / 1e6:.1f} virtual seconds"
-        return "\n".join(
-            [f"seed {self.seed}, {self.plan}", *self.lines[-TAIL_LINES:], *(str(each) for each in self.violations)]
-        )
+        head = [f"replay: simulation.run.run({self.seed}, **{self.chosen})", str(self.plan)]
+        return "\n".join([*head, *self.lines[-TAIL_LINES:], *map(str, self.violations)])
 
 
 def run(seed: int, **chosen: Any) -> Report:
@@ -65,6 +66,7 @@ class Simulation:
 
     def __init__(self, seed: int, **chosen: Any) -> None:
         self.world = World(seed)
+        self._chosen = chosen
         self.plan = draw_plan(self.world.random("plan"), **chosen)
         self.bench = Bench(self.world, [f"s{number}" for number in range(self.plan.shards)])
         self.shop = Shop(self.world)
@@ -85,6 +87,7 @@ class Simulation:
         world = self.world
         return Report(
             seed=int(world.seed),
+            chosen=self._chosen,
             plan=self.plan,
             events=world.log.digest(),
             lines=world.log.lines,
@@ -161,6 +164,7 @@ class Simulation:
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),
             OnlyTheTriedAreBuried(world),
+            NobodyAsksAgainAndAgain(world),
             NothingIsLeftBehind(world),
         ]
         if not plan.leases_may_run_out:

@@ -5,6 +5,7 @@
     pointers      the pointer invariant
     leases        nobody takes, changes or starts what another holds
     lives         every item is enqueued once, runs, and ends as it may
+    calls         nobody asks again and again
     leftovers     nothing is left behind at the end
 
 Source: FoundationDB section 3 ("test oracles"). What they know they take from commits, from calls between actors, and

@@ -28,7 +28,7 @@ class LeasesAreRespected(Oracle):
         self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to
         self._ends_us: dict[Holding, int] = {}
 
-    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+    def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
             refs: Sequence[ItemRef] = args[0]

@@ -56,7 +56,7 @@ class OnlyTheTriedAreBuried(Oracle):
         self._runs: dict[ItemName, list[Run]] = {}
         self._running: dict[str, list[Run]] = {}  # by host
 
-    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+    def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
             self._alone.update((item_of(ref), ref.lease_id) for ref in args[0] if ref.alone)
@@ -111,7 +111,7 @@ class NothingLapsesWithoutCause(Oracle):
         self._life_of = life_of
         self._sent: dict[tuple[ItemName, bytes], tuple[str, str | None]] = {}
 
-    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+    def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
             for ref in args[0]:

@@ -46,7 +46,7 @@ class Oracle:
     def on_commit(self, meaning: Meaning) -> None:
         """A commit was applied."""
 
-    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+    def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """An actor was called."""
 
     def on_start(self, run: Run) -> None:
@@ -77,10 +77,10 @@ class Bench:
         for oracle in self.oracles:
             oracle.on_commit(meaning)
 
-    def on_call(self, target: str, method: str, args: Sequence[Any]) -> None:
+    def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """Show a call to all."""
         for oracle in self.oracles:
-            oracle.on_call(target, method, args)
+            oracle.on_call(caller, target, method, args)
 
     def on_start(self, run: Run) -> None:
         """Show the start of a handler to all."""

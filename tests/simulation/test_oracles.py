@@ -124,6 +124,12 @@ def test_a_shard_that_nobody_scans_is_found(monkeypatch: Patch) -> None:
     assert found.oracle == "everything drains after the faults"
 
 
+def test_an_actor_that_asks_a_dead_one_again_at_once_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("actors.scanner.DEAD_WAIT_US", 0)
+    found = first_violation(faults=("kills", "node kills"), call_us=100)
+    assert found.oracle == "no actor calls another again and again"
+
+
 def test_an_error_that_the_product_only_logs_is_found(monkeypatch: Patch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise TypeError("planted")
