@@ -54,7 +54,7 @@ class WorkerActor:
         self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, RayRunners())
         self._worker.start()
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
-        _leave_on_sigterm(lambda: self._worker.drain(opened.settings.drain_ms))
+        _drain_on_sigterm(lambda: self._worker.drain(opened.settings.drain_ms))
 
     def place(self, refs: Sequence[ItemRef]) -> Report:
         return self._worker.place(refs)
@@ -94,7 +94,7 @@ class ManagerActor:
             index=index,
             count=count,
         )
-        _leave_on_sigterm(self._manager.stop)
+        _drain_on_sigterm(self._manager.stop)
 
     def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
         return self._manager.serve(shard_name, refs)
@@ -125,7 +125,7 @@ class ScannerActor:
         )
         housekeeping = Housekeeping(host, opened.shards, identity, opened.periods, opened.submitted, scanner.set_fit)
         self._loops = ScannerLoops(host, scanner, housekeeping)
-        _leave_on_sigterm(self._loops.stop)
+        _drain_on_sigterm(self._loops.stop)
 
     def counts(self) -> dict[str, int]:
         return {**self._loops.counts(), "pid": os.getpid()}
@@ -161,11 +161,15 @@ def _open(opening: Opening) -> Opened:
         os._exit(1)
 
 
-def _leave_on_sigterm(drain: Callable[[], object]) -> None:
-    """Let a SIGTERM drain this actor and end it for good; Ray's own handler would have it restarted."""
+def _drain_on_sigterm(drain: Callable[[], object]) -> None:
+    """Let a SIGTERM drain this actor before its process ends, where Ray's own handler would end it at once.
+
+    A fleet that goes on gets its actor back: Ray restarts it. On a machine that shuts down nobody does: Ray's daemon gets
+    the signal too. `fairlead run`, which owns the drain of a fleet, ends its actors without a restart.
+    """
 
     def leave() -> None:
         drain()
-        ray.actor.exit_actor()
+        os._exit(1)  # an exit in good order would end the actor for good, and cost the fleet its slots
 
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=leave, daemon=True).start())

@@ -1,0 +1,176 @@
+"""Any process may be killed at any instant: nothing is lost, nothing happens twice, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fairlead import App, Config
+from tests.acceptance.fleets import (
+    ROLES,
+    SHOP,
+    Machine,
+    config,
+    consumer,
+    eventually,
+    is_whole,
+    kill_one,
+    machine,
+    opened,
+    written,
+)
+from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth
+from tests.acceptance.shop import payload
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@pytest.fixture
+def chosen(tmp_path: Path) -> Config:
+    return config(tmp_path)
+
+
+@pytest.fixture
+def app(chosen: Config) -> Iterator[App]:
+    with opened(chosen) as app:
+        yield app
+
+
+def kill_under_load(app: App, running: Any, chosen: Config, roles: list[str], *, per_s: int, seed: int = 1) -> Load:
+    """Kill one process after the other, each when the one before is back, while items keep coming; return the load."""
+    random = Random(seed)
+    with Load(app, per_s=per_s) as load:
+        eventually(lambda: len(load.enqueued) >= per_s)
+        for role in roles:
+            kill_one(running, chosen, role, random)
+    return load
+
+
+def test_nothing_is_lost_or_doubled_when_processes_are_killed_one_after_the_other(app: App, chosen: Config) -> None:
+    """Each role once, and then two more."""
+    with consumer(chosen) as running:
+        load = kill_under_load(app, running, chosen, [*ROLES, "worker", "manager"], per_s=200)
+        assert_all_done(app, load.enqueued)
+        assert_nothing_left(app)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_lost_or_doubled_over_twenty_kills(app: App, chosen: Config, seed: int) -> None:
+    random = Random(seed)
+    with consumer(chosen) as running:
+        roles = [random.choice(ROLES) for _ in range(20)]
+        load = kill_under_load(app, running, chosen, roles, per_s=300, seed=seed)
+        assert_all_done(app, load.enqueued)
+        assert_nothing_left(app)
+
+
+def test_no_slot_is_lost_when_actors_come_back(app: App, chosen: Config) -> None:
+    """Handlers that take a known time tell how many run at once: as many after the kills as before."""
+
+    def run_seconds() -> float:
+        """Return how long three rounds of all slots take."""
+        tenant = app.tenant("shop", "alice")
+        slots = chosen.consumer.slots * chosen.consumer.workers
+        begun = time.monotonic()
+        for number in range(3 * slots):
+            tenant.enqueue("plain", payload(number, takes_ms=500))
+        eventually(lambda: depth(app) == 0)
+        return time.monotonic() - begun
+
+    with consumer(chosen) as running:
+        before_s = run_seconds()
+        for role in ("worker", "worker", "manager", "scanner"):
+            kill_one(running, chosen, role, Random(3))
+        after_s = run_seconds()
+        assert before_s < 3.0, "the slots are all used to begin with"
+        assert after_s < before_s + 0.5
+
+
+def test_without_a_coordinator_only_order_suffers(app: App, chosen: Config) -> None:
+    with consumer(chosen) as running:
+        tenant = app.tenant("shop", "alice")
+        for _ in range(3):
+            kill_one(running, chosen, "coordinator", Random(3))
+            begun = time.monotonic()
+            tenant.enqueue("plain", payload(1))
+            eventually(lambda: depth(app) == 0)
+            assert time.monotonic() - begun < 1.0
+
+
+def test_what_a_dead_worker_held_runs_again_when_its_leases_lapse(app: App, chosen: Config, tmp_path: Path) -> None:
+    """Within seconds, whatever the job's length and its timeout are."""
+    path = tmp_path / "told"
+    begun = tmp_path / "told.begun"
+    with consumer(chosen) as running:
+        app.tenant("shop", "alice").enqueue("until_told", payload(1, path=str(path)))
+        eventually(begun.exists)
+        pid = int(begun.read_text().split()[1])
+        assert pid in running.pids()["worker"]
+        killed = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: len(begun.read_text().splitlines()) == 2)
+        assert time.monotonic() - killed < chosen.consumer.lease_ms / 1000 + 2.0
+        path.touch()
+        eventually(lambda: depth(app) == 0)
+
+
+# --- The whole machine ---
+
+
+def start_fleet(on: Machine, directory: Path) -> subprocess.Popen[str]:
+    """Run the application with Ray in processes of its own."""
+    log = (directory / "fleet.log").open("a")
+    process = on.run("run", SHOP, "--config", str(directory / "fairlead.toml"), log=log)
+    log.close()
+    return process
+
+
+def completed(app: App, load: Load) -> int:
+    """Return how many items are done, a few that are just being enqueued apart."""
+    return len(load.enqueued) - depth(app)
+
+
+def kill_the_machine_in_mid_run(app: App, chosen: Config, directory: Path, *, times: int, per_s: int) -> None:
+    """Kill everything while items keep coming, and start again; check that all is done and nothing left."""
+    written(chosen, directory)
+    with Load(app, per_s=per_s) as load:
+        for _ in range(times):
+            with machine(directory) as on:
+                start_fleet(on, directory)
+                before = completed(app, load)
+                eventually(
+                    lambda before=before: completed(app, load) > before + 2 * per_s,
+                    otherwise=(directory / "fleet.log").read_text,
+                )
+                assert on.kill() >= 8, "the driver, Ray's daemons and every actor"
+    with machine(directory) as on:
+        start_fleet(on, directory)
+        assert_all_done(app, load.enqueued)
+        assert_nothing_left(app)
+
+
+def test_nothing_is_lost_or_doubled_when_the_whole_machine_dies(app: App, chosen: Config, tmp_path: Path) -> None:
+    kill_the_machine_in_mid_run(app, chosen, tmp_path, times=1, per_s=200)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_or_doubled_when_the_whole_machine_dies_again_and_again(
+    app: App, chosen: Config, tmp_path: Path
+) -> None:
+    kill_the_machine_in_mid_run(app, chosen, tmp_path, times=6, per_s=300)
+
+
+def test_a_consumer_is_whole_to_begin_with(chosen: Config) -> None:
+    with consumer(chosen) as running:
+        assert is_whole(running, chosen)

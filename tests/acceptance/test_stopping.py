@@ -1,0 +1,143 @@
+"""How a fleet and its actors stop: what runs may finish, what waits goes back, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fairlead import App, Config
+from tests.acceptance.fleets import (
+    ROLES,
+    SHOP,
+    Machine,
+    config,
+    consumer,
+    eventually,
+    is_whole,
+    machine,
+    opened,
+    written,
+)
+from tests.acceptance.loads import depth
+from tests.acceptance.shop import payload
+
+HOSTS = ("ray", "threads")
+
+
+def start(on: Machine, chosen: Config, host: str) -> subprocess.Popen[str]:
+    """Run the application's work on a machine."""
+    written(chosen, on.directory)
+    with (on.directory / "log").open("w") as log:
+        return on.run("run", SHOP, "--config", "fairlead.toml", "--host", host, log=log)
+
+
+def begin_long_work(app: App, directory: Path, count: int) -> Path:
+    """Enqueue items that run until a file appears, wait until as many as fit run, and return the file."""
+    path = directory / "told"
+    for number in range(count):
+        app.tenant("shop", f"user {number}").enqueue("until_told", payload(number, path=str(path)))
+    return path
+
+
+def lines(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_sigterm_lets_what_runs_finish_and_gives_back_what_waits(tmp_path: Path, host: str) -> None:
+    chosen = config(tmp_path, workers=2, slots=1, lease_ms=10_000)
+    with opened(chosen) as app, machine(tmp_path) as on:
+        process = start(on, chosen, host)
+        told = begin_long_work(app, tmp_path, 6)
+        begun, ended = tmp_path / "told.begun", tmp_path / "told.ended"
+        eventually(lambda: len(lines(begun)) == 2, otherwise=(tmp_path / "log").read_text)
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: "draining" in (tmp_path / "log").read_text())
+        # What waits is there for other consumers, long before the ten seconds of its lease.
+        eventually(lambda: free(app) == 4, within_s=3.0, otherwise=lambda: free(app))
+        assert process.poll() is None, "two handlers run"
+        told.touch()
+        assert process.wait(30) == 0, (tmp_path / "log").read_text()
+        assert [line[-1] for line in lines(ended)] == ["told", "told"]
+        assert depth(app) == 4
+        assert len(lines(begun)) == 2, "nothing new was started"
+        eventually(lambda: not on.pids(), within_s=15.0, otherwise=on.pids)
+
+
+def free(app: App) -> int:
+    """Return how many items nobody holds."""
+    views = [view for number in range(6) for view in app.tenant("shop", f"user {number}").peek()]
+    return sum(view.state.name == "VESTED" for view in views)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_what_runs_longer_than_the_grace_is_given_back(tmp_path: Path, host: str) -> None:
+    chosen = config(tmp_path, workers=2, slots=1, drain_ms=1_000, lease_ms=10_000)
+    with opened(chosen) as app, machine(tmp_path) as on:
+        process = start(on, chosen, host)
+        begin_long_work(app, tmp_path, 2)
+        eventually(lambda: len(lines(tmp_path / "told.begun")) == 2, otherwise=(tmp_path / "log").read_text)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, (tmp_path / "log").read_text()
+        assert time.monotonic() - begun < 8.0, "one grace for all workers, not one each"
+        assert free(app) == 2
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, host: str, number: int) -> None:
+    chosen = config(tmp_path, workers=1, slots=1, drain_ms=600_000)
+    with opened(chosen) as app, machine(tmp_path) as on:
+        process = start(on, chosen, host)
+        begin_long_work(app, tmp_path, 1)
+        eventually(lambda: lines(tmp_path / "told.begun"), otherwise=(tmp_path / "log").read_text)
+        process.send_signal(number)
+        eventually(lambda: "draining" in (tmp_path / "log").read_text())
+        begun = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(15) != 0
+        assert time.monotonic() - begun < 5.0
+        assert depth(app) == 1, "its lease gives it back"
+        eventually(lambda: not on.pids(), within_s=15.0, otherwise=on.pids)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_actor_that_gets_the_signal_itself_drains(tmp_path: Path) -> None:
+    """As when a whole machine is being shut down, each process by itself: what runs in it may finish."""
+    chosen = config(tmp_path, workers=2, slots=1, lease_ms=10_000)
+    with opened(chosen) as app, consumer(chosen) as running:
+        told = begin_long_work(app, tmp_path, 2)
+        begun, ended = tmp_path / "told.begun", tmp_path / "told.ended"
+        eventually(lambda: len(lines(begun)) == 2)
+        number, pid = lines(begun)[0]
+        os.kill(int(pid), signal.SIGTERM)
+        tenant = app.tenant("shop", "alice")
+        for _ in range(5):
+            tenant.enqueue("plain", payload(7))
+        time.sleep(1.0)  # in which it must neither die nor start anything
+        assert Path(f"/proc/{pid}").exists(), "it lets its handler finish"
+        assert lines(ended) == []
+        told.touch()
+        eventually(lambda: depth(app) == 0)
+        assert [number, "told"] in lines(ended)
+        assert len(lines(begun)) == 2, "nothing ran twice"
+        eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("role", ROLES)
+def test_a_fleet_that_goes_on_gets_an_actor_back_that_was_told_to_stop(tmp_path: Path, role: str) -> None:
+    """Somebody's `kill` on one process of a fleet that goes on: its part of the work must not be lost for good."""
+    chosen = config(tmp_path, workers=1, slots=2)
+    with opened(chosen) as app, consumer(chosen) as running:
+        (pid,) = running.pids()[role]
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: running.pids()[role] not in ([], [pid]) and is_whole(running, chosen), within_s=30.0)
+        app.tenant("shop", "alice").enqueue("plain", payload(1))
+        eventually(lambda: depth(app) == 0, within_s=20.0)
