@@ -157,16 +157,21 @@ class Custody:
         self.with_store(lambda: self._shard.transact(body))
 
     def with_store(self, work: Callable[[], object]) -> bool:
-        """Do `work` in the store; say whether the store let it. That it does not is logged once, until it does."""
+        """Do `work`, which commits; say whether the store let it. That it does not is logged once, until it does."""
         try:
             work()
         except self._shard.db.errors as error:
-            if not self._refused:
-                log.warning("shard %s refuses; what it is not told in time will lapse: %s", self._shard.name, error)
-                self._refused = True
+            self.note_refusal(error)
             return False
         self._refused = False
         return True
+
+    def note_refusal(self, error: Exception) -> None:
+        """Log that the store refuses, unless that has been said since it last took a commit."""
+        with self._table.lock:
+            said, self._refused = self._refused, True
+        if not said:
+            log.warning("shard %s refuses; what it is not told in time will lapse: %s", self._shard.name, error)
 
     # --- The loops ---
 

@@ -139,7 +139,10 @@ class Worker:
         custody = self._custody_of(name)
         carried = [(ref, decode(ItemRecord, ref.stored)) for ref in refs if ref.stored]
         found = [(ref, record, record.payload) for ref, record in carried if record]
-        custody.with_store(lambda: found.extend(self._read(shard, [ref for ref in refs if not ref.stored])))
+        try:
+            found += self._read(shard, [ref for ref in refs if not ref.stored])
+        except shard.db.errors as error:
+            custody.note_refusal(error)
         return self._held(shard, found)
 
     def _custody_of(self, name: str) -> Custody:

@@ -164,8 +164,8 @@ def _open(opening: Opening) -> Opened:
 def _drain_on_sigterm(drain: Callable[[], object]) -> None:
     """Let a SIGTERM drain this actor before its process ends, where Ray's own handler would end it at once.
 
-    A fleet that goes on gets its actor back: Ray restarts it. On a machine that shuts down nobody does: Ray's daemon gets
-    the signal too. `fairlead run`, which owns the drain of a fleet, ends its actors without a restart.
+    A fleet that goes on gets its actor back: Ray restarts it. On a machine that shuts down nobody does: Ray's daemon
+    gets the signal too. `fairlead run`, which owns the drain of a fleet, ends its actors without a restart.
     """
 
     def leave() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -140,6 +141,10 @@ def completed(app: App, load: Load) -> int:
     return len(load.enqueued) - depth(app)
 
 
+def has_completed(app: App, load: Load, count: int) -> bool:
+    return completed(app, load) > count
+
+
 def kill_the_machine_in_mid_run(app: App, chosen: Config, directory: Path, *, times: int, per_s: int) -> None:
     """Kill everything while items keep coming, and start again; check that all is done and nothing left."""
     written(chosen, directory)
@@ -147,11 +152,8 @@ def kill_the_machine_in_mid_run(app: App, chosen: Config, directory: Path, *, ti
         for _ in range(times):
             with machine(directory) as on:
                 start_fleet(on, directory)
-                before = completed(app, load)
-                eventually(
-                    lambda before=before: completed(app, load) > before + 2 * per_s,
-                    otherwise=(directory / "fleet.log").read_text,
-                )
+                wanted = completed(app, load) + 2 * per_s
+                eventually(partial(has_completed, app, load, wanted), otherwise=(directory / "fleet.log").read_text)
                 assert on.kill() >= 8, "the driver, Ray's daemons and every actor"
     with machine(directory) as on:
         start_fleet(on, directory)

@@ -66,7 +66,7 @@ def test_sigterm_lets_what_runs_finish_and_gives_back_what_waits(tmp_path: Path,
         assert [line[-1] for line in lines(ended)] == ["told", "told"]
         assert depth(app) == 4
         assert len(lines(begun)) == 2, "nothing new was started"
-        eventually(lambda: not on.pids(), within_s=15.0, otherwise=on.pids)
+        eventually(lambda: not on.working(), within_s=15.0, otherwise=on.working)
 
 
 def free(app: App) -> int:
@@ -104,14 +104,14 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, host: str, number: int)
         assert process.wait(15) != 0
         assert time.monotonic() - begun < 5.0
         assert depth(app) == 1, "its lease gives it back"
-        eventually(lambda: not on.pids(), within_s=15.0, otherwise=on.pids)
+        eventually(lambda: not on.working(), within_s=15.0, otherwise=on.working)
 
 
 @pytest.mark.usefixtures("cluster")
 def test_an_actor_that_gets_the_signal_itself_drains(tmp_path: Path) -> None:
     """As when a whole machine is being shut down, each process by itself: what runs in it may finish."""
     chosen = config(tmp_path, workers=2, slots=1, lease_ms=10_000)
-    with opened(chosen) as app, consumer(chosen) as running:
+    with opened(chosen) as app, consumer(chosen):
         told = begin_long_work(app, tmp_path, 2)
         begun, ended = tmp_path / "told.begun", tmp_path / "told.ended"
         eventually(lambda: len(lines(begun)) == 2)
