@@ -62,8 +62,7 @@ class Holdings:
         self._held: dict[ItemRef, Held] = {}  # by the whole: two tenants may give their items the same name
         self._slots = slots
         self._incarnation = incarnation
-        self._running = 0
-        self._alone = False  # an item that must run alone is running
+        self._alone: Held | None = None  # an item that must run alone and has started
         self._alone_held = 0
         self._progress = 0
         self._kinds: dict[str, int] = {}
@@ -90,29 +89,29 @@ class Holdings:
     def next_to_run(self, now_us: int) -> Held | None:
         """Return the next item to start, or None if none may start now. Items start in the order they came.
 
-        One that must run alone starts when nothing else runs, and nothing starts beside it.
+        One that must run alone starts when all that started before it has left, and nothing starts until it has left:
+        if it takes the worker down, the ends of the others are committed, and if it does not, its own is, before the
+        next suspect has its turn.
         """
-        if not self.waiting or self._alone or (self.waiting[0].ref.alone and self._running):
+        if not self.waiting or self._alone is not None:
+            return None
+        if self.waiting[0].ref.alone and len(self.waiting) < len(self._held):
             return None
         held = self.waiting.popleft()
         held.phase = Phase.RUNNING
         held.since_us = now_us
         held.deadline_us = now_us + held.handler.timeout_ms * 1000
-        self._running += 1
-        self._alone = held.ref.alone
+        if held.ref.alone:
+            self._alone = held
         return held
 
     def finish(self, held: Held, now_us: int) -> None:
         """Note that a running item's handler has ended."""
-        self._running -= 1
-        self._alone = False
         self._mean_us += (now_us - held.since_us - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
 
     def give_up(self, held: Held) -> None:
         """Stop counting on a running handler that does not listen."""
-        self._running -= 1
-        self._alone = False
         held.phase = Phase.GIVEN_UP
         self.drop(held)
 
@@ -122,6 +121,8 @@ class Holdings:
             return
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
+        if held is self._alone:
+            self._alone = None
         self._alone_held -= held.ref.alone
         if held.handler.max_running is not None:
             self._kinds[held.ref.kind] -= 1

@@ -204,8 +204,6 @@ class Worker:
                     return  # another slot took this one's place
                 self._holdings.finish(held, self._clock.now_us())
                 self._custodies[held.ref.shard].finish(held)
-                if held.ref.alone:
-                    self._table.arrived.notify_all()
 
     def _lease_for_start(self, held: Held) -> bool:
         """Give an item the lease that its handler must start with; False if it is lost, or the store refuses."""

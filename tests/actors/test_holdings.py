@@ -76,22 +76,36 @@ def test_one_that_is_dropped_while_it_waits_does_not_start() -> None:
 # --- Alone ---
 
 
-def test_an_item_that_must_run_alone_waits_until_nothing_else_runs() -> None:
+def test_an_item_that_must_run_alone_waits_until_all_before_it_have_left() -> None:
+    """If it takes the worker down, their ends are committed: they neither lapse nor run again."""
     first, alone = held_item(1), held_item(2, alone=True)
     made = held_with(first, alone)
     assert made.next_to_run(0) is first
     assert made.next_to_run(0) is None
     made.finish(first, 1)
+    assert made.next_to_run(1) is None, "its end is not committed yet"
+    made.drop(first)
     assert made.next_to_run(1) is alone
 
 
-def test_nothing_starts_beside_an_item_that_runs_alone() -> None:
-    alone, next_one = held_item(1, alone=True), held_item(2)
+def test_nothing_starts_until_an_item_that_runs_alone_has_left() -> None:
+    """The next may be the one that kills workers: then this one would be taken for it, and buried."""
+    alone, next_one = held_item(1, alone=True), held_item(2, alone=True)
     made = held_with(alone, next_one)
     assert made.next_to_run(0) is alone
     assert made.next_to_run(0) is None
     made.finish(alone, 1)
+    assert made.next_to_run(1) is None, "its end is not committed yet"
+    made.drop(alone)
     assert made.next_to_run(1) is next_one
+
+
+def test_an_item_that_never_started_lifts_no_bar_by_leaving() -> None:
+    alone, other = held_item(1, alone=True), held_item(2, alone=True)
+    made = held_with(alone, other, held_item(3))
+    made.next_to_run(0)
+    made.drop(other)
+    assert made.next_to_run(0) is None
 
 
 def test_nothing_overtakes_an_item_that_waits_to_run_alone() -> None:
