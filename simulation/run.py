@@ -130,7 +130,10 @@ class Simulation:
 
     def _say_what_is_left(self) -> None:
         left = [f"{item} {record}" for shard in self.bench.shards.values() for item, record in shard.items()]
-        raise Violation("everything drains after the faults", f"{len(left)} items are left, such as {left[:3]}")
+        what = f"{len(left)} items are left, such as {left[:3]}"
+        if not self.shop.finished:
+            what += "; and a producer is not done"
+        raise Violation("everything drains after the faults", what)
 
     def _forget_us(self) -> int:
         """How long an empty zone's pointer may stay.

@@ -41,13 +41,13 @@ class Shop:
 
     def __init__(self, cluster_world: World) -> None:
         self._world = cluster_world
-        self._producing = 0
+        self._producers: list[Producer] = []
         self.acknowledged: list[tuple[str, bytes]] = []  # items whose enqueue was answered: shard and id
 
     @property
     def finished(self) -> bool:
         """Whether all work has been enqueued."""
-        return self._producing == 0
+        return all(producer.done for producer in self._producers)
 
     def oracles(self) -> list[Oracle]:
         """Return the checks that only this application can make."""
@@ -63,12 +63,8 @@ class Shop:
         for number in range(plan.producers):
             share = plan.items // plan.producers + (number < plan.items % plan.producers)
             producer = Producer(self, cluster, number, share)
-            self._producing += 1
+            self._producers.append(producer)
             Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", producer.run).start()
-
-    def ended(self) -> None:
-        """A producer is done."""
-        self._producing -= 1
 
     # --- Handlers ---
 
@@ -141,12 +137,17 @@ class _Draws:
 
 
 class Producer:
-    """One producer process: enqueues its share of items within the time of trouble, and cancels a few."""
+    """One producer process: enqueues its share of items within the time of trouble, and cancels a few.
+
+    If its machine fails, it goes on with the rest when it is back; what was on its way may or may not have happened.
+    """
 
     def __init__(self, shop: Shop, cluster: Cluster, number: int, share: int) -> None:
         self._shop = shop
         self._cluster = cluster
-        self._share = share
+        self._pause_us = cluster.plan.trouble_us / max(1, share)
+        self._left = share
+        self.done = False
         self._random: Random = cluster.world.random(f"producer {number}")
         self._orders = 0
         self._number = number
@@ -155,16 +156,14 @@ class Producer:
     def run(self, host: SimulatedHost) -> None:
         """Enqueue the share, spread over the time of trouble."""
         shards = self._cluster.open_shards(host)
-        left = self._share
-        pause_us = self._cluster.plan.trouble_us / max(1, self._share)
-        while left > 0:
-            size = min(left, self._random.choice([1, 1, 1, 4]))
-            host.clock.sleep_us(int(self._random.expovariate(1 / (pause_us * size))))
+        while self._left > 0:
+            size = min(self._left, self._random.choice([1, 1, 1, 4]))
+            host.clock.sleep_us(int(self._random.expovariate(1 / (self._pause_us * size))))
+            self._left -= size
             self._enqueue(shards, size)
-            left -= size
             if self._known and self._random.random() < 0.05:
                 self._cancel()
-        self._shop.ended()
+        self.done = True
 
     def _enqueue(self, shards: dict[str, Shard], size: int) -> None:
         """Enqueue some items of one tenant in one transaction, with an order that names it."""
