@@ -48,7 +48,14 @@ class RayRemote:
 
     def _send(self, handle: Any, method: str, args: tuple[Any, ...], done: Done) -> None:
         reference = getattr(handle, method).remote(*args)
-        reference.future().add_done_callback(partial(self._tell, method, done))
+        reference.future().add_done_callback(partial(self._hear, threading.get_ident(), method, done))
+
+    def _hear(self, caller: int, method: str, done: Done, future: Any) -> None:
+        """Take an answer. One that was there already, from an actor known to be dead, comes on the caller's thread."""
+        if threading.get_ident() == caller:
+            threading.Thread(target=self._tell, args=(method, done, future), daemon=True).start()
+        else:
+            self._tell(method, done, future)
 
     def _tell(self, method: str, done: Done, future: Any) -> None:
         # This runs on the thread that serves all calls of the process: while it works, none of them comes back.

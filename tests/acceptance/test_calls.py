@@ -1,0 +1,102 @@
+"""Calls between Ray actors: every one is answered, and never on the caller's own thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from actors.host import ActorDied
+from actors.ray_host.calls import NAMESPACE, RayRemote
+from tests.acceptance.fleets import eventually
+
+# isort: split
+import ray
+
+CALLS = 2_000
+
+
+class Answering:
+    """An actor that tells its process id, or fails."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def fail(self) -> None:
+        raise KeyError("no such order")
+
+
+class Answers:
+    """What came back, and on how many of the answers the caller's lock would have been waited for by its own thread."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.errors: list[Exception] = []
+        self.on_the_callers_thread = 0
+        self._caller = threading.get_ident()
+
+    def note(self, result: Any, error: Exception | None) -> None:
+        if threading.get_ident() == self._caller:
+            self.on_the_callers_thread += 1
+        if error is None:
+            self.results.append(result)
+        else:
+            self.errors.append(error)
+
+    def came(self) -> int:
+        return len(self.results) + len(self.errors)
+
+
+@pytest.fixture
+def actor(cluster: None, request: pytest.FixtureRequest) -> Any:
+    """An actor that Ray does not restart."""
+    kind: Any = ray.remote(Answering)
+    name = request.node.name
+    actor = kind.options(name=name, namespace=NAMESPACE, num_cpus=0, max_restarts=0).remote()
+    pid = ray.get(actor.pid.remote())
+    yield name, pid, actor
+    ray.kill(actor)
+
+
+def test_a_result_and_an_error_come_back_as_they_are(actor: Any) -> None:
+    answers = Answers()
+    remote = RayRemote(actor[0])
+    remote.call("pid", done=answers.note)
+    remote.call("fail", done=answers.note)
+    eventually(lambda: answers.came() == 2)
+    assert answers.results == [actor[1]]
+    assert [(type(error), error.args) for error in answers.errors] == [(KeyError, ("no such order",))]
+
+
+def test_calls_to_a_dead_actor_are_answered_and_never_on_the_callers_thread(actor: Any) -> None:
+    """Callers hold the lock that the answer takes: an answer on their own thread would wait for itself for ever.
+
+    Ray answers at once when it knows that an actor is dead; about one call in a hundred came back before the callback
+    was in place.
+    """
+    name, pid, _ = actor
+    answers = Answers()
+    remote = RayRemote(name)
+    remote.call("pid", done=answers.note)
+    eventually(lambda: answers.came() == 1)
+    os.kill(pid, signal.SIGKILL)
+    sent = 1
+    while sent < CALLS or len(answers.errors) < CALLS // 2:
+        remote.call("pid", done=answers.note)
+        sent += 1
+    eventually(lambda: answers.came() == sent)
+    assert answers.on_the_callers_thread == 0
+    assert {type(error) for error in answers.errors} == {ActorDied}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_call_to_nobody_is_answered_too() -> None:
+    answers = Answers()
+    RayRemote("nobody").call("pid", done=answers.note)
+    eventually(lambda: answers.came() == 1)
+    assert [type(error) for error in answers.errors] == [ActorDied]
+    assert answers.on_the_callers_thread == 0
