@@ -28,12 +28,12 @@ from bench.sizes import FULL, QUICK, Sizes
 
 def measure(directory: Path, sizes: Sizes) -> dict[str, Any]:
     """Return the object that is printed: figures by name, and under `floor` and `machine` what to judge them by."""
-    machine = describe(directory)
+    before = describe(directory)
     enqueued = _enqueue(directory, sizes)
     with clusters.cluster() as address:
         drained = _drain(directory, sizes, address)
         late = _latency(directory, sizes, address)
-    return {**enqueued, **drained, **late, "machine": machine}
+    return {**enqueued, **drained, **late, "machine": {"before": before, "after": describe(directory)}}
 
 
 def _enqueue(directory: Path, sizes: Sizes) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
     python -m bench.idle_tenants [--json] [--quick]
 
-Every idle tenant has a key of its own data and an item that is due in 30 days, so each has a pointer in the top-level
-queue too: the hardest way to be idle. Per number of tenants:
+In two ways: `with_data` has a key of each tenant's own and nothing in the queue; `with_delayed_item` has besides it an
+item that is due in 30 days, and so a pointer in the top-level queue: the hardest way to be idle. Per number of tenants:
 
     scan_us          one scan that finds nothing: a choice among vested pointers, and when the next one vests (median)
     cpu_percent      of one core, a fleet of threads with nothing to do
@@ -12,6 +12,7 @@ queue too: the hardest way to be idle. Per number of tenants:
 """
 
 import random
+import shutil
 import statistics
 import time
 from pathlib import Path
@@ -34,35 +35,41 @@ from zones.pointers import earliest_vesting_us
 from zones.steps import in_step
 
 FULL_TENANTS = (10, 10_000, 1_000_000)
-QUICK_TENANTS = (10, 1_000, 10_000)
+QUICK_TENANTS = (10, 2_000)
 TENANTS_PER_TRANSACTION = 500
 DUE_IN_MS = 30 * 24 * 3600 * 1000
 SCANS = 500
-SETTLE_S = 3.0
+SETTLE_S = 2.0
 STARTS_PER_S = 20
 
 
 def measure(directory: Path, tenant_counts: tuple[int, ...], *, idle_s: float, load_s: float) -> dict[str, Any]:
-    """Return the figures by number of tenants."""
-    figures: dict[str, Any] = {}
-    for count in tenant_counts:
-        say(f"storing {count:,} idle tenants")
-        store = directory / f"idle-{count}"
-        loads.alone(_store_idle, store, count)
-        say("measuring")
-        scan_us = loads.alone(_scan_us, store)
-        with running(loads.config_of(store), host="threads") as fleet:
-            cpu_percent, scans_per_s = _idle(fleet.pids()["consumer"], fleet.counts, idle_s)
-            sent = loads.alone(_send, store, load_s)
-            late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
-        figures[str(count)] = {
-            "scan_us": round(scan_us, 1),
-            "cpu_percent": round(cpu_percent, 2),
-            "scans_per_s": round(scans_per_s, 1),
-            "start_p50_ms": round(percentile(late_ms, 50), 2),
-            "start_p99_ms": round(percentile(late_ms, 99), 2),
-        }
-    return {**figures, "machine": describe(directory)}
+    """Return the figures by way of being idle and number of tenants."""
+    machine = describe(directory)
+    ways: dict[str, Any] = {"with_data": {}, "with_delayed_item": {}}
+    for way, figures in ways.items():
+        for count in tenant_counts:
+            say(f"{count:,} idle tenants {way.replace('_', ' ')}")
+            store = directory / f"{way}-{count}"
+            loads.alone(_store_idle, store, count, way == "with_delayed_item")
+            figures[f"{count}"] = _figures(store, idle_s, load_s)
+            shutil.rmtree(store)
+    return {**ways, "machine": machine}
+
+
+def _figures(store: Path, idle_s: float, load_s: float) -> dict[str, float]:
+    scan_us = loads.alone(_scan_us, store)
+    with running(loads.config_of(store), host="threads") as fleet:
+        cpu_percent, scans_per_s = _idle(fleet.pids()["consumer"], fleet.counts, idle_s)
+        sent = loads.alone(_send, store, load_s)
+        late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
+    return {
+        "scan_us": round(scan_us, 1),
+        "cpu_percent": round(cpu_percent, 2),
+        "scans_per_s": round(scans_per_s, 1),
+        "start_p50_ms": round(percentile(late_ms, 50), 2),
+        "start_p99_ms": round(percentile(late_ms, 99), 2),
+    }
 
 
 def _idle(pid: int, counts: Any, idle_s: float) -> tuple[float, float]:
@@ -73,8 +80,8 @@ def _idle(pid: int, counts: Any, idle_s: float) -> tuple[float, float]:
     return (cpu_s(pid) - cpu_before_s) / idle_s * 100, (counts().get("scans", 0) - scans_before) / idle_s
 
 
-def _store_idle(store: Path, count: int) -> None:
-    """Store tenants with a key and an item that is not due, many per transaction."""
+def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
+    """Store tenants with a key, and an item that is not due if wanted, many per transaction."""
     shard = loads.opened(store).shards["main"]
     item = new_item("noop", PAYLOAD, delay_ms=DUE_IN_MS)
     for begin in range(0, count, TENANTS_PER_TRANSACTION):
@@ -84,7 +91,8 @@ def _store_idle(store: Path, count: int) -> None:
                 tenant = named_tenant(TENANT_APP, f"tenant-{number:07d}")
                 tr = TenantTransaction(shard, tenant, attempt)
                 tr.set(("name",), b"nobody")
-                tr.enqueue_item(item)
+                if delayed_item:
+                    tr.enqueue_item(item)
 
         shard.transact(body)
 
@@ -130,7 +138,7 @@ def main() -> None:
     opts = options(__doc__)
     with scratch() as directory:
         if opts.quick:
-            result = measure(directory, QUICK_TENANTS, idle_s=4, load_s=3)
+            result = measure(directory, QUICK_TENANTS, idle_s=2, load_s=1)
         else:
             result = measure(directory, FULL_TENANTS, idle_s=20, load_s=15)
     show(result, opts, "Idle tenants on the embedded engine, threads host")
