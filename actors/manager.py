@@ -19,6 +19,7 @@ from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
 from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_OLD
+from zones.errors import TenantMoved
 from zones.items import LeasedItem
 from zones.pointers import PointerRef
 from zones.records import ItemRecord, decode
@@ -108,18 +109,24 @@ class Manager:
         lease_id = self._host.random.randbytes(16)
         try:
             visits = self._visit(shard, refs, room, lease_id)
+        except TenantMoved:
+            if len(refs) == 1:
+                served["moved"] += 1
+                self._lease(shard, refs[0])  # nobody looks at it again before this ends
+                return
         except shard.db.errors as error:
             if error.code not in (NOT_COMMITTED, TRANSACTION_TOO_OLD):  # type: ignore[attr-defined]
                 raise
             if len(refs) == 1:
                 served["missed_at_commit"] += 1
-                visits = self._visit_leased(shard, refs[0], room)
-            else:
-                half = len(refs) // 2
-                self._serve_batch(shard, refs[:half], room, served)
-                self._serve_batch(shard, refs[half:], room, served)
+                self._hand_over(shard, self._visit_leased(shard, refs[0], room), room, served)
                 return
-        self._hand_over(shard, visits, room, served)
+        else:
+            self._hand_over(shard, visits, room, served)
+            return
+        half = len(refs) // 2
+        self._serve_batch(shard, refs[:half], room, served)
+        self._serve_batch(shard, refs[half:], room, served)
 
     def _visit(self, shard: Shard, refs: Sequence[PointerRef], room: Room, lease_id: bytes) -> list[Visit]:
         """Visit pointers in one transaction. After an unknown result, items that carry `lease_id` are ours."""
@@ -147,25 +154,31 @@ class Manager:
                     assert visit.place is not None
                     value = tr.get(visit.place.keys.item(item.id)).value
                     record = None if value is None else decode(ItemRecord, value)
-                    return record is not None and record.lease_id == lease_id
+                    if record is not None and record.lease_id == lease_id:
+                        return True
             return False
 
         return shard.transact(body, applied=applied, retries_max=0)
 
-    def _visit_leased(self, shard: Shard, ref: PointerRef, room: Room) -> list[Visit]:
-        """Visit one contended pointer under a lease of its own, if it can be had."""
+    def _lease(self, shard: Shard, ref: PointerRef) -> bytes | None:
+        """Take a lease on a pointer, and return its id; None if somebody else has it."""
         lease_id = self._host.random.randbytes(16)
         lease_us = self._settings.pointer_lease_ms * 1000
 
         def take(attempt: Attempt) -> bool:
             return lease(attempt.tr, shard.layout, ref, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us)
 
-        if not shard.transact(take):
+        return lease_id if shard.transact(take) else None
+
+    def _visit_leased(self, shard: Shard, ref: PointerRef, room: Room) -> list[Visit]:
+        """Visit one contended pointer under a lease of its own, if it can be had."""
+        lease_id = self._lease(shard, ref)
+        if lease_id is None:
             return [Visit(ref, Found.LEASED)]
         try:
             return self._visit(shard, [ref], room, lease_id)
         except shard.db.errors as error:
-            if error.code != NOT_COMMITTED:  # type: ignore[attr-defined]
+            if error.code not in (NOT_COMMITTED, TRANSACTION_TOO_OLD):  # type: ignore[attr-defined]
                 raise
             return []  # the lease runs out by itself
 

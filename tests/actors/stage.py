@@ -51,6 +51,11 @@ class Store(FaultyDatabase):
         self.full = False
         self.away = False
         self.commits = 0
+        self._before: dict[int, Callable[[], object]] = {}
+
+    def on_commit(self, ordinal: int, action: Callable[[], object]) -> None:
+        """Do something just before the `ordinal`th commit from now that is tried."""
+        self._before[self.commits + ordinal] = action
 
     def create_transaction(self) -> Any:
         if self.away:
@@ -58,9 +63,10 @@ class Store(FaultyDatabase):
         return super().create_transaction()
 
     def commit(self, tr: Any) -> None:
+        self.commits += 1
+        self._before.pop(self.commits, lambda: None)()
         if self.full or self.away:
             raise StoreUnavailable("the disk is full", remedy="Make room.")
-        self.commits += 1
         super().commit(tr)
 
 

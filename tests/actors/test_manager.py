@@ -1,0 +1,425 @@
+"""The manager: leases pointers, dequeues, hands over, and takes no more than its workers can (Algorithm 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.handlers import Registry, handler_of
+from actors.host import ActorDied
+from actors.manager import Manager
+from actors.messages import ItemRef, Report, Served
+from actors.settings import ConsumerSettings
+from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
+from tests.zones.faults import Fault
+from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_OLD
+from zones.layout import Tenant
+from zones.pointers import PointerRef
+from zones.records import OwnerRecord, encode
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+class Crew:
+    """Workers played by the test: each has room for so many, and keeps what it is sent."""
+
+    def __init__(self, stage: Stage, rooms: list[int]) -> None:
+        self.rooms = rooms
+        self.sent: list[list[ItemRef]] = [[] for _ in rooms]
+        self.dead: set[int] = set()
+        self.kinds: list[dict[str, int]] = [{} for _ in rooms]
+        self.progress = [0 for _ in rooms]
+        self.remotes = [Played(stage.host, self._replies(number)) for number in range(len(rooms))]
+
+    def _replies(self, number: int) -> Any:
+        def reply(method: str, args: tuple[Any, ...]) -> Report | Exception | None:
+            if number in self.dead:
+                return ActorDied(method=method)
+            if method == "place":
+                self.sent[number] += args[0]
+            elif args[0] == self.progress[number]:
+                return None  # a question for progress, of which there is none
+            return self.report(number)
+
+        return reply
+
+    def report(self, number: int) -> Report:
+        held = len(self.sent[number])
+        kinds, progress = self.kinds[number], self.progress[number]
+        return report(capacity=self.rooms[number], held=held, kinds=kinds, progress=progress)
+
+    def move_on(self, number: int, kinds: dict[str, int]) -> None:
+        """Let an item leave a worker, which holds `kinds` now, and answer the questions for progress."""
+        self.progress[number] += 1
+        self.kinds[number] = kinds
+        for call in self.remotes[number].taken():
+            if call.method == "await_progress":
+                call.answer(self.report(number))
+
+    @property
+    def all_sent(self) -> list[ItemRef]:
+        return [ref for refs in self.sent for ref in refs]
+
+
+def managed(
+    stage: Stage, rooms: list[int], *, index: int = 0, count: int = 1, limits: dict[str, int] | None = None,
+    **settings: Any
+) -> tuple[Manager, Crew]:  # fmt: skip
+    """Return a manager of played workers that knows the kinds `mail` and `index`."""
+    crew = Crew(stage, rooms)
+    registry = Registry()
+    for kind in ("mail", "index"):
+        registry.add(handler_of(kind, lambda job: None, max_running=(limits or {}).get(kind)))
+    chosen = ConsumerSettings(**{"managers": 1, "workers": len(rooms), "lease_ms": LEASE_MS, **settings})
+    return Manager(stage.host, stage.shards, registry, chosen, crew.remotes, index=index, count=count), crew
+
+
+def serve(stage: Stage, manager: Manager, refs: list[PointerRef] | None = None) -> Served:
+    """Let the manager serve the pointers that have vested."""
+    refs = stage.pointers() if refs is None else refs
+    return stage.do(lambda: manager.serve("main", refs))
+
+
+def tenants(count: int) -> list[Tenant]:
+    return [Tenant("shop", f"user {number}") for number in range(count)]
+
+
+# --- Serving ---
+
+
+def test_items_are_leased_and_sent_and_their_pointers_requeued(stage: Stage) -> None:
+    ids = [stage.enqueue("mail", number) for number in range(3)]
+    manager, crew = managed(stage, [10])
+    served = serve(stage, manager)
+    assert [ref.item_id for ref in crew.all_sent] == ids
+    assert (served.items, served.room) == (3, 7)
+    for item_id in ids:
+        record = stage.record(item_id)
+        assert record is not None
+        assert record.vesting_us > stage.now_us + 9 * SECOND, "nobody else sees it for ten seconds"
+    pointer = stage.pointer()
+    assert pointer is not None
+    assert pointer.vesting_us > stage.now_us, "there is nothing more to do until a lease ends"
+
+
+def test_a_visit_takes_no_more_than_its_turn(stage: Stage) -> None:
+    """A tenant with a million items delays a tenant with one by one visit."""
+    for number in range(50):
+        stage.enqueue("mail", number)
+    manager, crew = managed(stage, [1_000], dequeue_max=16)
+    serve(stage, manager)
+    assert len(crew.all_sent) == 16
+    pointer = stage.pointer()
+    assert pointer is not None
+    assert pointer.vesting_us <= stage.now_us, "behind every other vested pointer, but vested"
+
+
+def test_never_more_is_leased_than_the_workers_can_take(stage: Stage) -> None:
+    for tenant in tenants(10):
+        for _ in range(5):
+            stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [4, 3])
+    for _ in range(3):
+        serve(stage, manager)
+    assert len(crew.all_sent) == 7
+    leased = sum(len(stage.lease(["mail"], tenant=tenant)) for tenant in tenants(10))
+    assert leased == 50 - 7, "what was not sent is free for others"
+
+
+def test_little_room_is_shared_by_the_pointers_of_a_batch(stage: Stage) -> None:
+    for tenant in tenants(4):
+        for _ in range(5):
+            stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [8])
+    serve(stage, manager)
+    assert {ref.tenant for ref in crew.all_sent} == set(tenants(4))
+
+
+def test_a_batch_of_many_pointers_is_one_transaction(stage: Stage) -> None:
+    for tenant in tenants(30):
+        stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [100])
+    before = stage.store.commits
+    serve(stage, manager)
+    assert len(crew.all_sent) == 30
+    assert stage.store.commits == before + 1
+
+
+def test_a_kind_that_nobody_here_knows_is_left_for_others(stage: Stage) -> None:
+    stage.enqueue("unheard of")
+    mine = stage.enqueue("mail")
+    manager, crew = managed(stage, [10])
+    serve(stage, manager)
+    assert [ref.item_id for ref in crew.all_sent] == [mine]
+
+
+def test_a_short_record_travels_with_the_call_and_a_long_one_does_not(stage: Stage) -> None:
+    stage.enqueue("mail", "short")
+    stage.enqueue("mail", "l" * 5_000)
+    manager, crew = managed(stage, [10])
+    serve(stage, manager)
+    assert [bool(ref.stored) for ref in crew.all_sent] == [True, False]
+
+
+def test_a_pointer_that_another_consumer_has_leased_is_left_to_it(stage: Stage) -> None:
+    stage.enqueue("mail")
+    refs = stage.pointers()
+    other, _ = managed(stage, [10])
+    serve(stage, other, refs)
+    manager, crew = managed(stage, [10])
+    served = serve(stage, manager, refs)
+    assert (served.items, served.missed_at_read, crew.all_sent) == (0, 1, [])
+
+
+# --- Conflicts ---
+
+
+def test_a_batch_that_conflicts_is_halved_so_that_one_hot_pointer_sinks_no_neighbour(stage: Stage) -> None:
+    for tenant in tenants(8):
+        stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [100])
+    # The whole, then the first half, then the first quarter meet a conflict.
+    stage.store.faults.extend(Fault(applied=False, code=NOT_COMMITTED) for _ in range(3))
+    served = serve(stage, manager)
+    assert sorted(ref.tenant for ref in crew.all_sent) == sorted(tenants(8))
+    assert served.items == 8
+
+
+def test_a_pointer_that_conflicts_by_itself_is_leased_first(stage: Stage) -> None:
+    """Under its lease nobody else looks at it, so the second visit meets no other consumer."""
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10], pointer_lease_ms=500)
+    leases: list[int] = []
+
+    def look() -> None:
+        pointer = stage.pointer()
+        assert pointer is not None
+        leases.append(pointer.lease_us)
+
+    stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
+    stage.store.on_commit(3, look)  # the first was refused, the second took the lease
+    served = serve(stage, manager)
+    assert (served.items, served.missed_at_commit, leases) == (1, 1, [500 * MS])
+    assert len(crew.all_sent) == 1
+
+
+def test_one_that_conflicts_even_under_its_lease_is_left_until_the_lease_ends(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10], pointer_lease_ms=500)
+    # The visit conflicts; the lease is taken; the visit under it conflicts again.
+    stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
+    conflict = Fault(applied=False, code=NOT_COMMITTED)
+    stage.store.on_commit(3, lambda: stage.store.faults.append(conflict))
+    assert serve(stage, manager).items == 0
+    assert stage.pointers() == []
+    stage.pass_ms(500)
+    assert serve(stage, manager).items == 1
+    assert len(crew.all_sent) == 1
+
+
+def test_a_transaction_that_became_too_old_is_halved_too(stage: Stage) -> None:
+    for tenant in tenants(4):
+        stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [100])
+    stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_OLD))
+    assert serve(stage, manager).items == 4
+    assert len(crew.all_sent) == 4
+
+
+def test_after_a_dequeue_of_unknown_result_that_happened_its_items_are_sent(stage: Stage) -> None:
+    """They carry the manager's lease: nobody else would run them until it ends."""
+    ids = [stage.enqueue("mail", tenant=tenant) for tenant in tenants(3)]
+    manager, crew = managed(stage, [10])
+    stage.store.faults.append(Fault(applied=True))
+    assert serve(stage, manager).items == 3
+    assert sorted(ref.item_id for ref in crew.all_sent) == sorted(ids)
+
+
+def test_it_recognises_its_dequeue_even_if_an_item_of_it_was_cancelled_at_once(stage: Stage) -> None:
+    first, second = stage.enqueue("mail", 1), stage.enqueue("mail", 2)
+    manager, crew = managed(stage, [10])
+    zone = stage.shard.zone(ALICE)
+
+    def cancel() -> None:
+        stage.shard.transact(lambda attempt: zone.complete(attempt.tr, first, now_us=attempt.now_us))
+
+    stage.store.faults.append(Fault(applied=True, then=cancel))
+    serve(stage, manager)
+    assert second in [ref.item_id for ref in crew.all_sent]
+
+
+def test_after_a_dequeue_of_unknown_result_that_did_not_happen_nothing_is_sent_and_nothing_lost(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10])
+    stage.store.faults.append(Fault(applied=False))
+    assert serve(stage, manager).items == 0
+    assert crew.all_sent == []
+    assert serve(stage, manager).items == 1
+
+
+def test_a_store_that_refuses_is_waited_for_and_named_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.enqueue("mail")
+    refs = stage.pointers()
+    manager, crew = managed(stage, [10])
+    stage.store.full = True
+    begun_us = stage.now_us
+    for _ in range(4):
+        assert serve(stage, manager, refs).items == 0
+    assert stage.now_us - begun_us >= 2 * SECOND, "the scanner is slowed down"
+    assert len(caplog.records) == 1
+    stage.store.full = False
+    assert serve(stage, manager, refs).items == 1
+    assert len(crew.all_sent) == 1
+
+
+def test_a_tenant_that_has_moved_does_not_hold_up_the_others(stage: Stage) -> None:
+    for tenant in tenants(4):
+        stage.enqueue("mail", tenant=tenant)
+    key = stage.shard.zone(tenants(4)[1]).place.keys.tenant.owner
+    moved = encode(OwnerRecord(1, b"another shard..."))
+    stage.shard.transact(lambda attempt: attempt.tr.set(key, moved))
+    manager, crew = managed(stage, [10])
+    serve(stage, manager)
+    assert len(crew.all_sent) == 3
+    assert stage.pointers() == [], "and nobody looks at it again and again"
+
+
+# --- Room ---
+
+
+def test_a_manager_that_was_just_started_asks_its_workers_first(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10])
+    serve(stage, manager)
+    methods = [call.method for call in crew.remotes[0].calls]
+    assert (methods[0], methods[-1]) == ("await_progress", "place")
+
+
+def test_without_room_it_waits_for_some_and_takes_nothing(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [0])
+    crew.remotes[0]._reply = None
+    asked = stage.begin(lambda: manager.serve("main", stage.pointers()))
+    stage.pass_ms(300)
+    assert asked.over_us is None
+    crew.rooms[0] = 1
+    crew.remotes[0].calls[0].answer(crew.report(0))
+    stage.pass_ms(1)
+    assert asked.over_us is not None
+    assert asked.result.items == 1
+
+
+def test_it_answers_after_a_second_even_if_there_is_no_room(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [0])
+    crew.remotes[0]._reply = None
+    begun_us = stage.now_us
+    served = serve(stage, manager)
+    assert (served.items, served.room) == (0, 0)
+    assert stage.now_us - begun_us <= SECOND + MS
+    assert stage.pointers(), "they are left as they are"
+
+
+def test_dead_workers_are_not_asked_again_and_again(stage: Stage) -> None:
+    """They answer at once."""
+    manager, crew = managed(stage, [10, 10])
+    crew.dead = {0, 1}
+    assert stage.do(manager.await_room) == 0
+    assert sum(len(remote.calls) for remote in crew.remotes) <= 4
+
+
+def test_a_worker_that_is_back_is_used_again(stage: Stage) -> None:
+    manager, crew = managed(stage, [10])
+    crew.dead = {0}
+    assert stage.do(manager.await_room) == 0
+    crew.dead = set()
+    assert stage.do(manager.await_room) == 10
+
+
+def test_items_on_their_way_to_a_worker_that_died_lapse_and_its_room_is_gone(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10])
+    stage.do(manager.await_room)
+    crew.dead = {0}
+    assert serve(stage, manager).items == 1
+    crew.dead = set()
+    assert stage.do(manager.await_room) == 10, "nothing is counted as on its way for ever"
+
+
+def test_work_goes_to_both_workers(stage: Stage) -> None:
+    for tenant in tenants(10):
+        stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [10, 10])
+    stage.do(manager.await_room)
+    serve(stage, manager)
+    assert [len(refs) for refs in crew.sent] == [5, 5]
+
+
+# --- Limits ---
+
+
+def test_no_more_of_a_kind_is_taken_than_may_run(stage: Stage) -> None:
+    for number in range(5):
+        stage.enqueue("mail", number)
+    other = stage.enqueue("index")
+    manager, crew = managed(stage, [10], limits={"mail": 2})
+    serve(stage, manager)
+    assert sorted(ref.kind for ref in crew.all_sent) == ["index", "mail", "mail"]
+    assert other in [ref.item_id for ref in crew.all_sent]
+    pointer = stage.pointer()
+    assert pointer is not None
+    assert 90 * MS <= pointer.vesting_us - stage.now_us <= 100 * MS, "throttled: neither now nor much later"
+
+
+def test_room_for_a_kind_comes_back_when_its_items_have_left(stage: Stage) -> None:
+    for number in range(5):
+        stage.enqueue("mail", number)
+    manager, crew = managed(stage, [10], limits={"mail": 2})
+    crew.kinds[0] = {"mail": 2}
+    serve(stage, manager)
+    assert crew.all_sent == []
+    crew.move_on(0, {"mail": 1})
+    stage.pass_ms(100)
+    serve(stage, manager)
+    assert len(crew.all_sent) == 1
+
+
+def test_each_manager_uses_its_share_of_a_limit(stage: Stage) -> None:
+    for number in range(9):
+        stage.enqueue("mail", number)
+    sent = []
+    for index in range(2):
+        manager, crew = managed(stage, [10], limits={"mail": 3}, index=index, count=2)
+        stage.pass_ms(200)
+        serve(stage, manager)
+        sent.append(len(crew.all_sent))
+    assert sent == [2, 1]
+
+
+# --- Stopping ---
+
+
+def test_a_manager_that_was_stopped_takes_nothing(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10])
+    stage.do(manager.await_room)
+    stage.do(manager.stop)
+    assert serve(stage, manager).items == 0
+    assert crew.all_sent == []
+    assert stage.lease(["mail"]) != []
+
+
+def test_an_answer_that_comes_late_does_no_harm(stage: Stage) -> None:
+    stage.enqueue("mail", tenant=BOB)
+    manager, crew = managed(stage, [10])
+    crew.remotes[0]._reply = None
+    asked = stage.begin(manager.await_room)
+    stage.pass_ms(2_000)
+    assert asked.result == 0
+    crew.remotes[0].calls[0].answer(report(capacity=10, progress=3))
+    stage.pass_ms(1)
+    assert stage.do(manager.await_room) == 10
