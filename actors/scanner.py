@@ -108,9 +108,8 @@ class Scanner:
                     self._store_down.add(name)
                 break
             for batch in batches(refs, self._settings.batch_pointers):
-                if not self._await_manager():
+                if not self._hand_over(name, batch):
                     break
-                self._hand_over(name, batch)
             processed += len(refs)
             if not refs:
                 break
@@ -150,11 +149,7 @@ class Scanner:
             self._handed_in_order[name] = self._handed_in_order[name] or in_order
         else:
             self._seen_token[name] = token
-            soon_us = now_us + self._settings.poll_interval_ms * 1000
-            latest_us = now_us + RESCAN_US
-            self._next_due_us[name] = (
-                latest_us if due_us is None else min(due_us if due_us > now_us else soon_us, latest_us)
-            )
+            self._next_due_us[name] = self._rescan_us(due_us, now_us)
         return refs
 
     def _rescan_us(self, due_us: int | None, now_us: int) -> int:
@@ -197,14 +192,20 @@ class Scanner:
         """Whether a manager was dead so shortly ago that it is not asked again yet."""
         return 0 <= self._host.clock.now_us() - self._died_us[number] < DEAD_WAIT_US
 
-    def _hand_over(self, name: str, refs: Sequence[PointerRef]) -> None:
-        with self._lock:
-            ready = [number for number in range(len(self._managers)) if self._open(number)]
-            number = min(ready, key=self._calls.__getitem__)
-            self._calls[number] += 1
-            self._held.update(ref.id for ref in refs)
-            self._counts["pointers"] += len(refs)
-        self._managers[number].call("serve", name, refs, done=partial(self._served, number, refs))
+    def _hand_over(self, name: str, refs: Sequence[PointerRef]) -> bool:
+        """Send pointers to a manager once one takes a call; False if the scanner is to stop."""
+        while self._await_manager():
+            with self._lock:
+                ready = [number for number in range(len(self._managers)) if self._open(number)]
+                if not ready:
+                    continue  # An answer came in between, that there is no room any more.
+                number = min(ready, key=self._calls.__getitem__)
+                self._calls[number] += 1
+                self._held.update(ref.id for ref in refs)
+                self._counts["pointers"] += len(refs)
+            self._managers[number].call("serve", name, refs, done=partial(self._served, number, refs))
+            return True
+        return False
 
     def _served(self, number: int, refs: Sequence[PointerRef], served: Served | None, error: Exception | None) -> None:
         with self._lock:

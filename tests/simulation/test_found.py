@@ -10,7 +10,7 @@ from actors.host import ActorDied
 from actors.job import Job
 from actors.keeping import lease_at_start
 from actors.manager import Manager
-from actors.messages import ItemRef, Report
+from actors.messages import ItemRef, Report, Served
 from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
@@ -19,6 +19,7 @@ from simulation.cluster import SimulatedRunners
 from simulation.host import NodeClock, SimulatedHost
 from simulation.world import START_US, World
 from tests.simulation.stage import ALICE, SECOND, Stage
+from zones.attempt import Attempt
 from zones.dequeue import Room
 from zones.items import new_item, pack_payload
 from zones.layout import Tenant, item_id_of
@@ -94,6 +95,44 @@ def test_a_scanner_does_not_ask_a_dead_manager_again_and_again() -> None:
     stage.host.spawn("scanning", scanner.run)
     stage.pass_us(2 * SECOND)
     assert 10 <= manager.calls <= 25
+
+
+class FickleManager:
+    """A manager whose workers have room at one moment and none at the next."""
+
+    def __init__(self, world: World) -> None:
+        self.served = 0
+        self._world = world
+
+    def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
+        assert self._world.current is not None
+        host = self._world.current.host
+        answer: Any = 1
+        if method == "serve":
+            self.served += 1
+            answer = Served(0, 0, 0, 0, self.served % 2)
+        self._world.after(100, lambda: host.spawn("answer", lambda: done(answer, None)))
+
+
+def test_a_scanner_survives_that_room_is_gone_between_the_look_and_the_handing_over() -> None:
+    """Before, its loop ended by an error, and the consumer found no work any more."""
+    stage = Stage()
+    zones = [stage.shard.zone(Tenant("shop", f"t{number}")) for number in range(20)]
+
+    def enqueue_all(attempt: Attempt) -> None:
+        for number, zone in enumerate(zones):
+            item_id = number.to_bytes(16, "big")
+            zone.enqueue(attempt.tr, new_item("mail"), item_id=item_id, now_us=attempt.now_us)
+
+    stage.play(lambda: stage.shard.transact(enqueue_all))
+    manager = FickleManager(stage.world)
+    settings = ConsumerSettings(batch_pointers=1, selection_frac=1)
+    scanner = Scanner(stage.host, {"s0": stage.shard}, settings, [manager], DeadManager(stage.world), consumer="c0")
+    scanner.set_fit("s0", True)
+    stage.host.yield_frac = 0.5  # Whoever takes a lock lets others go first, as threads do.
+    stage.host.spawn("scanning", scanner.run)
+    stage.pass_us(SECOND // 10)
+    assert manager.served > 100
 
 
 def test_a_manager_that_was_stopped_answers_late_that_it_has_no_room() -> None:
