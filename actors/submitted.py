@@ -113,6 +113,7 @@ class SubmittedHandlers:
     allow: bool
     _own: frozenset[str] = field(init=False)
     _versions: dict[str, int] = field(init=False, default_factory=dict)
+    _unread: set[str] = field(init=False, default_factory=set)  # shards that refused when they were asked last
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.registry.handlers)
@@ -120,13 +121,22 @@ class SubmittedHandlers:
     def load(self, shards: Mapping[str, Shard]) -> list[Refused]:
         """Load what is newer than what was loaded before; return what was refused, each version once.
 
-        Reads each shard by snapshot; conflicts with nothing. Running jobs finish with the handler they started with.
+        Reads each shard by snapshot; conflicts with nothing. A shard that refuses is named in the log once, and asked
+        again next time. Running jobs finish with the handler they started with.
         """
         if not self.allow:
             return []
         newest: dict[str, HandlerRecord] = {}
-        for shard in shards.values():
-            for record in shard.transact(lambda attempt: submitted.listing(attempt.tr)):
+        for name, shard in shards.items():
+            try:
+                records = shard.transact(lambda attempt: submitted.listing(attempt.tr))
+            except shard.db.errors as error:
+                if name not in self._unread:
+                    log.warning("shard %s does not tell what was submitted; asking again: %s", name, error)
+                self._unread.add(name)
+                continue
+            self._unread.discard(name)
+            for record in records:
                 known = newest.get(record.kind)
                 if known is None or record.version > known.version:
                     newest[record.kind] = record

@@ -1,0 +1,186 @@
+"""What a consumer does once a second on each shard, besides finding work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.handlers import Registry, handler_of
+from actors.housekeeping import Housekeeping, Identity
+from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
+from tests.actors.stage import MS, SECOND, Stage
+from zones import presence
+from zones.keyspace import TIME_KEY
+from zones.layout import local_tenant
+from zones.periodic import period
+from zones.presence import Presence
+from zones.shard import Shard
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def identity(stage: Stage, name: bytes = b"mine----") -> Identity:
+    return Identity(name, "host", 7, stage.now_us)
+
+
+class Keeping:
+    """Housekeeping that runs, and what it said of the clock."""
+
+    def __init__(
+        self, stage: Stage, *, shards: dict[str, Shard] | None = None, periods: Any = (), allow: bool = True
+    ) -> None:
+        self.fit: dict[str, bool] = {}
+        self.registry = Registry()
+        self.registry.add(handler_of("mail", lambda job: None))
+        self.submitted = SubmittedHandlers(self.registry, key=b"", allow=allow)
+        self.housekeeping = Housekeeping(
+            stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self.fit.__setitem__
+        )
+        self.running = stage.begin(self.housekeeping.run)
+        stage.pass_ms(1)
+
+
+def consumers(stage: Stage, shard: Shard | None = None) -> list[presence.Present]:
+    return (shard or stage.shard).transact(lambda tr: presence.listing(tr.tr, now_us=tr.now_us))
+
+
+def shout(job: Any) -> None:
+    """A handler that is submitted."""
+
+
+# --- Signs of life ---
+
+
+def test_a_consumer_shows_that_it_lives_and_what_it_knows(stage: Stage) -> None:
+    Keeping(stage)
+    stage.pass_ms(10_000)
+    (found,) = consumers(stage)
+    assert (found.consumer_id, found.live) == (b"mine----", True)
+    assert (found.presence.host, found.presence.pid, found.presence.kinds) == ("host", 7, ["mail"])
+    assert stage.now_us - found.presence.beat_us <= SECOND
+
+
+def test_one_that_stops_in_good_order_takes_itself_off_the_list(stage: Stage) -> None:
+    keeping = Keeping(stage)
+    stage.do(keeping.housekeeping.stop)
+    stage.wait_for(lambda: keeping.running.over_us is not None, within_ms=100)
+    assert consumers(stage) == []
+
+
+def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
+    dead = Presence("host", 8, [], stage.now_us, stage.now_us)
+    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", dead))
+    Keeping(stage)
+    stage.pass_ms(70_000)
+    assert [each.consumer_id for each in consumers(stage)] == [b"mine----"]
+
+
+# --- Clocks ---
+
+
+def set_time(stage: Stage, ahead_us: int) -> None:
+    stage.shard.transact(lambda tr: tr.tr.set(TIME_KEY, (stage.now_us + ahead_us).to_bytes(8, "little")))
+
+
+def show_another(stage: Stage) -> None:
+    alive = Presence("host", 8, [], stage.now_us, stage.now_us)
+    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", alive))
+
+
+def test_a_good_clock_may_take_leases_from_the_first_beat_on(stage: Stage) -> None:
+    assert Keeping(stage).fit == {"main": True}
+
+
+def test_one_that_others_prove_wrong_may_not_and_says_so_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    set_time(stage, 3_600 * SECOND)
+    show_another(stage)
+    keeping = Keeping(stage)
+    for _ in range(10):
+        set_time(stage, 3_600 * SECOND)
+        show_another(stage)
+        stage.pass_ms(1_000)
+    assert keeping.fit == {"main": False}
+    assert sum("this machine's clock is more than" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_one_whose_shard_stands_still_takes_the_time_over(stage: Stage) -> None:
+    """A fleet that was stopped yesterday left its time behind."""
+    set_time(stage, -86_400 * SECOND)
+    keeping = Keeping(stage)
+    stage.pass_ms(5_000)
+    assert keeping.fit == {"main": True}
+
+
+# --- Periodic items ---
+
+
+def test_a_periodic_item_is_enqueued_at_its_ticks(stage: Stage) -> None:
+    Keeping(stage, periods=[period("sweep", every_ms=2_000, phase_ms=0)])
+    stage.pass_ms(1_000)
+    tenant = local_tenant("sweep")
+    zone = stage.shard.zone(tenant)
+    seen = 0
+    for _ in range(10):
+        stage.pass_ms(2_000)
+        for ref in stage.lease(["sweep"], tenant=tenant):
+            seen += 1
+            item = ref.item_id
+            stage.shard.transact(lambda tr, item=item: zone.complete(tr.tr, item, now_us=tr.now_us))  # type: ignore[misc]
+    assert 9 <= seen <= 11
+
+
+# --- Submitted handlers ---
+
+
+def test_a_handler_that_is_submitted_is_known_within_seconds(stage: Stage) -> None:
+    keeping = Keeping(stage)
+    submit(stage.shards, "shout", pack_handler("shout", shout), key=b"")
+    stage.pass_ms(2_000)
+    assert "shout" in keeping.registry.handlers
+    (found,) = consumers(stage)
+    assert found.presence.kinds == ["mail", "shout"]
+
+
+def test_an_actor_without_housekeeping_loads_them_too(stage: Stage) -> None:
+    submitted = SubmittedHandlers(Registry(), key=b"", allow=True)
+    stage.begin(lambda: keep_loading(stage.host, submitted, stage.shards))
+    submit(stage.shards, "shout", pack_handler("shout", shout), key=b"")
+    stage.pass_ms(2_100)
+    assert list(submitted.registry.handlers) == ["shout"]
+
+
+def test_no_actor_stops_looking_for_them_because_a_store_was_away(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, the loop ended: a worker heard of nothing new any more, and a consumer showed no more that it lived."""
+    submitted = SubmittedHandlers(Registry(), key=b"", allow=True)
+    stage.begin(lambda: keep_loading(stage.host, submitted, stage.shards))
+    keeping = Keeping(stage)
+    stage.store.away = True
+    stage.pass_ms(10_000)
+    stage.store.away = False
+    submit(stage.shards, "shout", pack_handler("shout", shout), key=b"")
+    stage.pass_ms(3_100)
+    assert list(submitted.registry.handlers) == ["shout"]
+    assert "shout" in keeping.registry.handlers
+    assert [found.live for found in consumers(stage)] == [True]
+    assert len([record for record in caplog.records if record.levelname != "INFO"]) <= 2, "said once each"
+
+
+# --- Stores ---
+
+
+def test_a_shard_that_is_away_keeps_no_other_from_its_beat(stage: Stage) -> None:
+    store, other = stage.open_shard("other")
+    store.away = True
+    keeping = Keeping(stage, shards={"other": other, "main": stage.shard})
+    stage.pass_ms(5_000)
+    assert keeping.fit == {"main": True}
+    assert stage.now_us - consumers(stage)[0].presence.beat_us <= SECOND + 10 * MS
+    store.away = False
+    stage.pass_ms(1_100)
+    assert keeping.fit == {"main": True, "other": True}

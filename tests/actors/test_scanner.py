@@ -1,0 +1,348 @@
+"""The scanner: finds what has vested while somebody has room, and sleeps when there is nothing (Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.host import ActorDied
+from actors.messages import Served
+from actors.scanner import Scanner
+from actors.settings import ConsumerSettings
+from tests.actors.stage import ALICE, BOB, MS, Call, Played, Stage
+from zones.layout import Tenant
+from zones.shard import Shard
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def served(room: int = 100, items: int = 0) -> Served:
+    return Served(items, 0, 0, 0, room)
+
+
+class Scanning:
+    """A scanner that runs, its managers and its coordinator played by the test."""
+
+    def __init__(
+        self, stage: Stage, *, managers: int = 1, order: bool = False, shards: dict[str, Shard] | None = None,
+        fit: bool = True, **settings: Any
+    ) -> None:  # fmt: skip
+        self.stage = stage
+        self.managers = [Played(stage.host) for _ in range(managers)]
+        self.coordinator = Played(stage.host, lambda method, args: order)
+        chosen = ConsumerSettings(**{"managers": managers, "workers": managers, **settings})
+        shards = shards or stage.shards
+        self.scanner = Scanner(stage.host, shards, chosen, self.managers, self.coordinator, consumer="me")
+        for name in shards:
+            self.scanner.set_fit(name, fit)
+        self.running = stage.begin(self.scanner.run)
+        stage.pass_ms(1)
+
+    def calls(self) -> list[Call]:
+        """Return the batches that came since this was asked last."""
+        return [call for manager in self.managers for call in manager.taken() if call.method == "serve"]
+
+    def answer(self, room: int = 100) -> list[set[bytes]]:
+        """Answer all that is out, as if the pointers had been put to sleep; return the pointers of each batch."""
+        found = []
+        for manager in self.managers:
+            for call in manager.taken():
+                if call.method == "serve":
+                    found.append({ref.id for ref in call.args[1]})
+                    call.answer(served(room))
+                else:
+                    call.answer(room)
+        return found
+
+
+def pointer_ids(stage: Stage, *tenants: Tenant) -> set[bytes]:
+    return {stage.shard.zone(tenant).place.pointer_id for tenant in tenants}
+
+
+# --- Finding ---
+
+
+def test_a_vested_pointer_is_handed_to_a_manager(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    assert (call.method, call.args[0]) == ("serve", "main")
+    assert {ref.id for ref in call.args[1]} == pointer_ids(stage, ALICE)
+
+
+def test_one_that_a_manager_holds_is_not_handed_over_twice(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    assert len(scanning.calls()) == 1
+    stage.enqueue("mail", tenant=BOB)
+    stage.pass_ms(50)
+    (second,) = scanning.calls()
+    assert {ref.id for ref in second.args[1]} == pointer_ids(stage, BOB)
+
+
+def test_one_that_comes_back_vested_is_handed_over_again(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    scanning.answer()
+    stage.pass_ms(50)
+    assert len(scanning.calls()) == 1
+
+
+def test_pointers_travel_in_batches(stage: Stage) -> None:
+    for number in range(10):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+    scanning = Scanning(stage, selection_frac=1, batch_pointers=4)
+    sizes = []
+    for _ in range(3):
+        sizes += [len(batch) for batch in scanning.answer()]
+        stage.pass_ms(1)
+    assert sizes[:3] == [4, 4, 2]
+
+
+def test_batches_are_dealt_to_the_managers_that_have_least_to_do(stage: Stage) -> None:
+    for number in range(4):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+    scanning = Scanning(stage, managers=2, selection_frac=1, batch_pointers=1)
+    assert [len(manager.named("serve")) for manager in scanning.managers] == [2, 2]
+
+
+def test_a_manager_has_one_batch_at_work_and_one_waiting(stage: Stage) -> None:
+    for number in range(10):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+    scanning = Scanning(stage, selection_frac=1, batch_pointers=1)
+    stage.pass_ms(500)
+    assert len(scanning.calls()) == 2
+
+
+def test_nothing_is_scanned_while_no_worker_has_room(stage: Stage) -> None:
+    """A pointer leased for nobody would be hidden from the consumers that could serve it."""
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    call.answer(served(room=0))
+    stage.pass_ms(100)
+    before = scanning.scanner.counts()["scans"]
+    stage.enqueue("mail", tenant=BOB)
+    stage.pass_ms(900)
+    assert scanning.scanner.counts()["scans"] == before
+    (question,) = scanning.managers[0].named("await_room")
+    question.answer(5)
+    stage.pass_ms(50)
+    assert scanning.calls(), "with room it goes on"
+
+
+def test_every_shard_is_visited_however_much_one_has(stage: Stage) -> None:
+    """`processing_bound` pointers, and then it is the next one's turn."""
+    _, other = stage.open_shard("other")
+    for number in range(30):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+    stage.enqueue("mail", shard=other)
+    scanning = Scanning(
+        stage, shards={"main": stage.shard, "other": other}, processing_bound=5, selection_frac=1, batch_pointers=5
+    )
+    seen: list[str] = []
+    for _ in range(40):
+        for call in scanning.calls():
+            seen.append(call.args[0])
+            call.answer(served())
+        stage.pass_ms(1)
+    assert "other" in seen[:4]
+
+
+def test_a_delayed_item_is_found_when_its_time_has_come(stage: Stage) -> None:
+    scanning = Scanning(stage)
+    stage.enqueue("mail", delay_ms=3_000)
+    begun_us = stage.now_us
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=4_000)
+    assert 3_000 * MS <= stage.now_us - begun_us <= 3_025 * MS
+
+
+def test_an_item_that_comes_to_an_idle_scanner_is_found_within_a_poll(stage: Stage) -> None:
+    scanning = Scanning(stage, poll_interval_ms=20)
+    stage.pass_ms(5_000)
+    stage.enqueue("mail")
+    begun_us = stage.now_us
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
+    assert stage.now_us - begun_us <= 25 * MS
+
+
+def test_an_idle_store_is_asked_only_whether_anything_has_changed(stage: Stage) -> None:
+    """Not scanned: a look at every part of the top-level queue costs a hundred times as much."""
+    scanning = Scanning(stage, poll_interval_ms=10)
+    before = scanning.scanner.counts()["scans"]
+    stage.pass_ms(10_000)
+    assert scanning.scanner.counts()["scans"] - before <= 11
+
+
+# --- Clocks and stores ---
+
+
+def test_nothing_is_taken_while_the_clock_is_not_trusted(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage, fit=False)
+    stage.pass_ms(1_000)
+    assert scanning.calls() == []
+    scanning.scanner.set_fit("main", True)
+    stage.pass_ms(50)
+    assert len(scanning.calls()) == 1
+
+
+def test_a_store_that_is_away_is_named_once_and_found_again(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    scanning = Scanning(stage)
+    stage.enqueue("mail", delay_ms=100)
+    stage.store.away = True
+    stage.pass_ms(10_000)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "shard main cannot be scanned; trying again"
+    ]
+    stage.store.away = False
+    stage.pass_ms(1_100)
+    assert len(scanning.calls()) == 1
+
+
+def test_a_shard_that_is_away_does_not_keep_others_from_being_scanned(stage: Stage) -> None:
+    store, other = stage.open_shard("other")
+    store.away = True
+    scanning = Scanning(stage, shards={"main": stage.shard, "other": other})
+    stage.pass_ms(1_000)
+    stage.enqueue("mail")
+    stage.pass_ms(50)
+    assert [call.args[0] for call in scanning.calls()] == ["main"]
+
+
+# --- Managers that die ---
+
+
+def test_what_a_manager_held_that_died_is_handed_over_again(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    call.answer(error=ActorDied(method="serve"))
+    stage.pass_ms(150)
+    (question,) = scanning.managers[0].taken()
+    assert question.method == "await_room"
+    question.answer(10)
+    stage.pass_ms(50)
+    assert len(scanning.calls()) == 1
+
+
+def test_a_manager_that_is_dead_is_not_asked_again_and_again(stage: Stage) -> None:
+    scanning = Scanning(stage)
+    scanning.managers[0]._reply = lambda method, args: ActorDied(method=method)
+    stage.enqueue("mail")
+    stage.pass_ms(2_000)
+    assert 5 <= len(scanning.managers[0].calls) <= 25
+
+
+def test_while_one_manager_is_dead_the_other_gets_the_work(stage: Stage) -> None:
+    scanning = Scanning(stage, managers=2, selection_frac=1)
+    scanning.managers[0]._reply = lambda method, args: ActorDied(method=method)
+    scanning.managers[1]._reply = lambda method, args: served() if method == "serve" else 10
+    stage.enqueue("mail")
+    stage.pass_ms(500)
+    assert len(scanning.managers[1].named("serve")) > 3
+
+
+def test_a_mistake_in_a_manager_is_logged_with_its_traceback(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    call.answer(error=KeyError("a mistake"))
+    stage.pass_ms(10)
+    assert [record.exc_info is not None for record in caplog.records if "manager 0 failed" in record.message] == [True]
+
+
+# --- Order ---
+
+
+def requests(scanning: Scanning) -> list[tuple[bool, bool]]:
+    """Return what was asked of the coordinator: whether pointers were handed over in order, whether it is wanted."""
+    return [call.args[2:4] for call in scanning.coordinator.taken()]
+
+
+def test_with_the_order_it_takes_all_that_has_vested(stage: Stage) -> None:
+    for number in range(50):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+    scanning = Scanning(stage, order=True, batch_pointers=100)
+    sizes = []
+    for _ in range(20):
+        sizes += [len(batch) for batch in scanning.answer()]
+        stage.pass_ms(1)
+    assert max(sizes) == 50
+
+
+def test_without_it_a_few_at_random(stage: Stage) -> None:
+    for number in range(50):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+    scanning = Scanning(stage, order=False)
+    sizes = []
+    for _ in range(20):
+        sizes += [len(batch) for batch in scanning.answer()]
+        stage.pass_ms(1)
+    assert set(sizes) == {1}
+
+
+def test_it_says_whether_it_handed_over_in_order_since_it_asked_last(stage: Stage) -> None:
+    scanning = Scanning(stage, order=True, in_order_lease_ms=300)
+    stage.pass_ms(400)
+    assert (False, True) in requests(scanning)
+    stage.enqueue("mail")
+    for _ in range(40):
+        scanning.answer()
+        stage.pass_ms(10)
+    assert (True, True) in requests(scanning)
+
+
+def test_a_full_consumer_gives_the_order_up(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage, order=True, in_order_lease_ms=900)
+    stage.pass_ms(50)
+    for call in scanning.calls():
+        call.answer(served(room=0))
+    stage.pass_ms(700)
+    assert (False, False) in requests(scanning)
+
+
+def test_a_dead_coordinator_costs_the_order_and_nothing_else(stage: Stage) -> None:
+    scanning = Scanning(stage)
+    scanning.coordinator._reply = lambda method, args: ActorDied(method=method)
+    stage.pass_ms(5_000)
+    stage.enqueue("mail")
+    stage.pass_ms(50)
+    assert len(scanning.calls()) == 1
+    assert len(scanning.coordinator.calls) <= 7, "asked once a second"
+
+
+# --- Stopping ---
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_it_stops_at_once(stage: Stage, busy: bool) -> None:
+    if busy:
+        stage.enqueue("mail")
+    scanning = Scanning(stage)
+    if busy:
+        for call in scanning.calls():
+            call.answer(served(room=0))
+        stage.pass_ms(50)
+    begun_us = stage.now_us
+    stage.do(scanning.scanner.stop)
+    stage.wait_for(lambda: scanning.running.over_us is not None, within_ms=100)
+    assert stage.now_us - begun_us <= 2 * MS
+
+
+def test_it_counts_what_it_did(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    assert scanning.scanner.counts()["pointers_held"] == 1
+    stage.do(scanning.scanner.stop)
+    call.answer(served(items=3))
+    stage.pass_ms(1)
+    counts = scanning.scanner.counts()
+    assert (counts["pointers"], counts["items"], counts["pointers_held"]) == (1, 3, 0)
+    assert "room" not in counts
