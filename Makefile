@@ -7,7 +7,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lock clean python
+.PHONY: help demo test soak check lock clean python
 
 # A checkout is tested as it stands, not with what the caller's shell would add to it.
 unexport PYTHONPATH PYTHONHOME
@@ -20,6 +20,9 @@ demo: .venv/ready ## watch real work go through the real system
 
 test: .venv-test/ready ## run every test that this machine can run
 	.venv-test/bin/python -m pytest
+
+soak: .venv-test/ready ## run the stories of many kills, which take half an hour
+	.venv-test/bin/python -m pytest -m long tests/acceptance
 
 check: .venv-check/ready ## check format, lint, types and the direction of imports
 	.venv-check/bin/ruff format --check

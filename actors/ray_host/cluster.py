@@ -18,6 +18,15 @@ log = logging.getLogger("fairlead.ray")
 OBJECT_STORE_BYTES = 100 * 2**20  # Calls carry their arguments with them; the object store stays all but empty.
 PROBE_S = 3.0
 
+SYSTEM_CONFIG = {
+    # Calls to a dead actor fail after 0.2 s instead of 2 s; idle, it costs nothing that can be measured.
+    "timeout_ms_task_wait_for_death_info": 100,
+    "core_worker_internal_heartbeat_ms": 200,
+    # Ray's 15 is meant for jobs that shall stay in the background: beside one busy process on the same core an actor
+    # gets a thirtieth of it, takes half a minute to start, and lets its leases run out.
+    "worker_niceness": 0,
+}
+
 
 class ClusterUnreachable(QueueError):
     """There is no Ray cluster at the address, or it refuses this process.
@@ -45,8 +54,7 @@ def connect(address: str, *, show_output: bool = True) -> None:
         options = {
             "include_dashboard": False,
             "object_store_memory": OBJECT_STORE_BYTES,
-            # Calls to a dead actor fail after 0.2 s instead of 2 s; idle, it costs nothing that can be measured.
-            "_system_config": {"timeout_ms_task_wait_for_death_info": 100, "core_worker_internal_heartbeat_ms": 200},
+            "_system_config": SYSTEM_CONFIG,
         }
     elif ":" in address:
         _probe(address)

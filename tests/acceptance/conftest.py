@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.skip(reason="takes minutes: pytest -m long tests/acceptance"))
+            item.add_marker(pytest.mark.skip(reason="takes minutes: make soak"))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -56,6 +57,15 @@ def test_no_item_runs_twice_while_its_lease_is_live(tmp_path: Path) -> None:
         assert sum(len(spans) for spans in runs.values()) == 600, "no lease lapsed, so nothing ran a second time"
         pids = {line.split()[3] for line in notes.read_text().splitlines()}
         assert len(pids) == 2, "both consumers worked"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_actors_have_the_same_right_to_the_processor_as_the_process_that_started_them(tmp_path: Path) -> None:
+    """Ray makes its workers as nice as 15 unless told otherwise; beside a busy neighbour they then stand still."""
+    with consumer(config(tmp_path)) as running:
+        pids = running.pids()
+        niceness = {role: {os.getpriority(os.PRIO_PROCESS, pid) for pid in some} for role, some in pids.items()}
+        assert niceness == dict.fromkeys(pids, {os.getpriority(os.PRIO_PROCESS, 0)})
 
 
 @pytest.mark.usefixtures("cluster")

@@ -92,7 +92,6 @@ def test_a_worker_full_of_handlers_that_do_not_listen_starts_anew(tmp_path: Path
         eventually(lambda: depth(app) == 0)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("cluster")
 def test_an_item_that_kills_its_workers_is_buried_and_takes_nothing_with_it(tmp_path: Path) -> None:
     """It lapses with those beside it, is suspected, runs alone, and lapses there: that is proof."""

@@ -55,7 +55,6 @@ def kill_under_load(app: App, running: Any, chosen: Config, roles: list[str], *,
     return load
 
 
-@pytest.mark.long
 def test_nothing_is_lost_or_doubled_when_processes_are_killed_one_after_the_other(app: App, chosen: Config) -> None:
     """Each role once, and then two more."""
     with consumer(chosen) as running:
@@ -162,7 +161,6 @@ def kill_the_machine_in_mid_run(app: App, chosen: Config, directory: Path, *, ti
         assert_nothing_left(app)
 
 
-@pytest.mark.long
 def test_nothing_is_lost_or_doubled_when_the_whole_machine_dies(app: App, chosen: Config, tmp_path: Path) -> None:
     kill_the_machine_in_mid_run(app, chosen, tmp_path, times=1, per_s=200)
 
