@@ -13,7 +13,9 @@ from actors.job import Job
 from actors.messages import ItemRef, Report
 from zones.records import ItemRecord
 
-RESERVE_MS = 20  # A worker holds as much in reserve as its slots work off in this time: two Ray calls and a commit.
+# A worker holds as much in reserve as its slots work off in this time. That is twice what passes, through Ray, from the
+# end of an item to the start of the one that takes its place: commit, report, scan, visit, commit, call.
+RESERVE_MS = 50
 RESERVE_MAX = 496  # Bounds what is lost, and must lapse, with a worker.
 _WEIGHT = 0.05  # Of the newest handler time in the running mean.
 

@@ -46,8 +46,9 @@ class ConsumerSettings:
     """Pointers in one call to a manager, and in one transaction of it. 1 to 1,000. A durable commit costs as much as
     a dozen visits; beyond 64 it no longer shows, and a conflict costs more."""
 
-    dequeue_max: int = 16
-    """Items taken from a zone per visit (Algorithm 2). 1 to 1,000. What a tenant may take from others at a time."""
+    dequeue_max: int = 64
+    """Items taken from a zone per visit (Algorithm 2). 1 to 1,000. What a tenant may take from others at a time; never
+    more than the workers hold in reserve, so of long items a few. One visit must feed the slots until the next."""
 
     lease_ms: int = 10_000
     """Lease of an item. 300 to 600,000. A dead worker's items run again after this; extended while it lives."""

@@ -146,7 +146,7 @@ def test_while_an_item_waits_or_runs_alone_the_worker_asks_for_no_more() -> None
 
 
 def test_a_worker_wants_an_item_per_slot_and_what_it_works_off_in_a_moment() -> None:
-    assert holdings(slots=4).capacity == 8  # as if handlers took 20 ms, before it knows better
+    assert holdings(slots=4).capacity == 8  # as if handlers took 50 ms, before it knows better
 
 
 def test_it_holds_little_in_reserve_when_handlers_are_slow() -> None:
