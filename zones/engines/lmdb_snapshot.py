@@ -53,7 +53,20 @@ class LmdbSnapshot:
     def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
         """Yield the pairs of [begin, end) in order."""
         try:
-            yield from self._scan_back(begin, end) if reverse else self._scan(begin, end)
+            if reverse:
+                yield from self._scan_back(begin, end)
+                return
+            cursor = self._txn.cursor()
+            if begin:
+                found = cursor.set_range(begin)
+            else:
+                yield from self._empty_key()
+                found = cursor.first()
+            if found:
+                for pair in cursor.iternext():
+                    if pair[0] >= end:
+                        return
+                    yield pair
         except lmdb.Error as error:
             raise self._reason(error) from None
 
@@ -64,19 +77,6 @@ class LmdbSnapshot:
         if txn is not _ENDED:
             txn.abort()
             self._ended()
-
-    def _scan(self, begin: bytes, end: bytes) -> Iterator[Pair]:
-        cursor = self._txn.cursor()
-        if begin:
-            found = cursor.set_range(begin)
-        else:
-            yield from self._empty_key()
-            found = cursor.first()
-        if found:
-            for pair in cursor.iternext():
-                if pair[0] >= end:
-                    return
-                yield pair
 
     def _scan_back(self, begin: bytes, end: bytes) -> Iterator[Pair]:
         cursor = self._txn.cursor()

@@ -41,6 +41,8 @@ _PIECE_BYTES: Final = {
 }
 _ITERATOR_BYTES: Final = (4_096, 6_144, 9_216, 13_824, 20_736, 31_104, 46_656, 69_984, 80_000, 120_000)
 
+_new = tuple.__new__  # `KeyValue._make`, without the call around it.
+
 # A read that fails so makes the commit fail with the same error.
 _LASTING: Final = frozenset({TRANSACTION_TOO_OLD, FUTURE_VERSION, ACCESSED_UNREADABLE})
 
@@ -217,11 +219,11 @@ class Reading(Lifetime):
         overlaid = touched and self._sees_own_writes(snapshot)
         pairs = writes.overlay(begin, end, self._scan, reverse) if overlaid else self._scan(begin, end, reverse)
         rows: list[KeyValue] = []
-        size_bytes, more = 0, False
+        left_bytes, more = piece_bytes, False
         for pair in pairs:
-            rows.append(KeyValue._make(pair))
-            size_bytes += len(pair[0]) + len(pair[1])
-            if len(rows) == limit or size_bytes >= piece_bytes:
+            rows.append(_new(KeyValue, pair))
+            left_bytes -= len(pair[0]) + len(pair[1])
+            if len(rows) == limit or left_bytes <= 0:
                 more = True
                 break
         if more and reverse:
