@@ -188,8 +188,14 @@ class Worker:
         return registry.handlers.get(kind)  # in the table of now: loading makes a new one
 
     def _run_slot(self) -> None:
+        held: Held | None = None
         while True:
             with self._lock:
+                if held is not None:
+                    if held.phase is Phase.GIVEN_UP:
+                        return  # another slot took this one's place
+                    self._holdings.finish(held, self._clock.now_us())
+                    self._custodies[held.ref.shard].finish(held)
                 while (held := self._holdings.next_to_run(self._clock.now_us())) is None:
                     if self._table.stopping:
                         return
@@ -199,11 +205,6 @@ class Worker:
                     run_handler(held, self._shards[held.ref.shard], self._runners)
             except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
                 held.error = error
-            with self._lock:
-                if held.phase is Phase.GIVEN_UP:
-                    return  # another slot took this one's place
-                self._holdings.finish(held, self._clock.now_us())
-                self._custodies[held.ref.shard].finish(held)
 
     def _lease_for_start(self, held: Held) -> bool:
         """Give an item the lease that its handler must start with; False if it is lost, or the store refuses."""

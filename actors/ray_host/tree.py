@@ -1,5 +1,6 @@
 """The actors of a consumer, each one process around its plain class, and how they start and leave."""
 
+import gc
 import logging
 import os
 import signal
@@ -16,7 +17,7 @@ from actors.holdings import Held
 from actors.housekeeping import Housekeeping, Identity
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
-from actors.ray_host.calls import RayRemote
+from actors.ray_host.calls import RayRemote, called_with
 from actors.scanner import Scanner
 from actors.submitted import keep_loading
 from actors.thread_host import ThreadHost, ThreadRunners
@@ -29,6 +30,7 @@ log = logging.getLogger("fairlead.ray")
 COORDINATOR = "coordinator-1"  # The number changes with what it answers; old and new fleets then have one each.
 RECYCLE_DRAIN_MS = 2_000
 OPEN_RETRY_S = 1.0
+COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes.
 
 
 class RayRunners(ThreadRunners):
@@ -56,9 +58,11 @@ class WorkerActor:
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
         _drain_on_sigterm(lambda: self._worker.drain(opened.settings.drain_ms))
 
+    @called_with(list[ItemRef])
     def place(self, refs: Sequence[ItemRef]) -> Report:
         return self._worker.place(refs)
 
+    @called_with(int)
     def await_progress(self, seen: int) -> Report:
         return self._worker.await_progress(seen)
 
@@ -96,9 +100,11 @@ class ManagerActor:
         )
         _drain_on_sigterm(self._manager.stop)
 
+    @called_with(str, list[PointerRef])
     def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
         return self._manager.serve(shard_name, refs)
 
+    @called_with()
     def await_room(self) -> int:
         return self._manager.await_room()
 
@@ -140,6 +146,7 @@ class CoordinatorActor:
     def __init__(self, clock: Clock) -> None:
         self._coordinator = ClockedCoordinator(clock)
 
+    @called_with(str, str, bool, bool, int)
     def request(self, shard_id: str, consumer: str, handed_over: bool, wanted: bool, lease_us: int) -> bool:
         return self._coordinator.request(shard_id, consumer, handed_over, wanted, lease_us)
 
@@ -154,11 +161,16 @@ def _open(opening: Opening) -> Opened:
     a worker restarts would cost the fleet that worker for good.
     """
     try:
-        return opening()
+        opened = opening()
     except Exception:
         log.exception("this actor cannot start; trying again")
         threading.Event().wait(OPEN_RETRY_S)
         os._exit(1)
+    # What was imported stays for good, and a batch makes thousands of objects that go with it: looking through both
+    # for cycles after every 700 would take a tenth of the actor's time.
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
+    return opened
 
 
 def _drain_on_sigterm(drain: Callable[[], object]) -> None:

@@ -11,21 +11,29 @@ import pytest
 
 from actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
 from actors.host import ActorDied
-from actors.ray_host.calls import NAMESPACE, RayRemote
+from actors.ray_host.calls import NAMESPACE, RayRemote, called_with
 from tests.acceptance.fleets import eventually
+from zones.pointers import PointerRef
 
 # isort: split
 import ray
 
 CALLS = 2_000
+NO_ARGUMENTS = b"\x90"  # an empty array of msgpack's
 
 
 class Answering:
-    """An actor that tells its process id, or fails."""
+    """An actor that tells its process id, picks from what it is sent, or fails."""
 
+    @called_with()
     def pid(self) -> int:
         return os.getpid()
 
+    @called_with(list[PointerRef])
+    def last(self, refs: list[PointerRef]) -> PointerRef:
+        return refs[-1]
+
+    @called_with()
     def fail(self) -> None:
         raise KeyError("no such order")
 
@@ -57,7 +65,7 @@ def actor(cluster: None, request: pytest.FixtureRequest) -> Any:
     kind: Any = ray.remote(Answering)
     name = request.node.name
     actor = kind.options(name=name, namespace=NAMESPACE, num_cpus=0, max_restarts=0).remote()
-    pid = ray.get(actor.pid.remote())
+    pid = ray.get(actor.pid.remote(NO_ARGUMENTS))
     yield name, pid, actor
     ray.kill(actor)
 
@@ -70,6 +78,15 @@ def test_a_result_and_an_error_come_back_as_they_are(actor: Any) -> None:
     eventually(lambda: answers.came() == 2)
     assert answers.results == [actor[1]]
     assert [(type(error), error.args) for error in answers.errors] == [(KeyError, ("no such order",))]
+
+
+def test_what_is_sent_arrives_as_what_it_was(actor: Any) -> None:
+    answers = Answers()
+    ref = PointerRef(part=3, id=bytes(16), vesting_us=2**50, priority=255)
+    RayRemote(actor[0]).call("last", [ref._replace(part=1), ref], done=answers.note)
+    eventually(lambda: answers.came() == 1)
+    assert answers.results == [ref]
+    assert type(answers.results[0]) is PointerRef
 
 
 def test_calls_to_a_dead_actor_are_answered_and_never_on_the_callers_thread(actor: Any) -> None:
