@@ -3,6 +3,9 @@
 A record is the byte of its format and then a msgpack array. Fields are only ever appended, and a reader ignores
 those it does not know; the format number changes when a field's meaning does. A reader that meets a newer format
 leaves the record alone (`decode` answers None) and goes on with the next: a fleet is upgraded machine by machine.
+
+Those of which a batch holds hundreds are `gc=False`: they hold plain data, never each other, and the collector need not
+look at them.
 """
 
 from typing import Any, TypeVar, get_args
@@ -16,7 +19,7 @@ Trace = dict[str, str]
 GivenId = str | bytes
 
 
-class ItemRecord(msgspec.Struct, array_like=True):
+class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     """One unit of deferred work (QuiCK section 5: priority, lease identifier, vesting time, error count).
 
     `lease_id` is empty when nobody holds the item. It stays set after the lease ran out, until somebody takes the
@@ -44,7 +47,7 @@ class ItemRecord(msgspec.Struct, array_like=True):
     intent: bytes | None = None
 
 
-class PointerRecord(msgspec.Struct, array_like=True):
+class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     """The entry of the top-level queue that says: this queue zone may have work (QuiCK section 6)."""
 
     app: str

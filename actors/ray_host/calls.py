@@ -1,7 +1,7 @@
 """Another Ray actor, called by message and found by its name.
 
-Arguments travel as one msgpack text: Ray's own pickling calls back into Python for every tuple of a batch, which cost as
-much as leasing its items.
+Arguments travel as one msgpack text: Ray's own pickling calls back into Python for every tuple of a batch, which took a
+tenth of the time that leasing it takes.
 """
 
 import threading
@@ -31,7 +31,7 @@ def called_with(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[[Any, b
         def receive(self: Any, packed: bytes) -> Any:
             return method(self, *unpack(packed))
 
-        del receive.__wrapped__  # type: ignore[attr-defined]  # Ray would check calls against its signature.
+        del receive.__wrapped__  # Ray would check calls against its signature.
         return receive
 
     return decorate
