@@ -1,8 +1,8 @@
 """The scanner: finds vested pointers and hands them to managers (QuiCK section 6, Algorithm 1).
 
 Round-robin over the shards in random order. It scans only while a manager has room, and sleeps when nothing has
-vested: until the earliest pointer does, `poll_interval` at most. An idle embedded store is not even scanned: its last
-transaction id tells that nothing has changed.
+vested: until the earliest pointer does, `poll_interval` at most, and some of them once nothing has happened for a
+while. An idle embedded store is not even scanned: its last transaction id tells that nothing has changed.
 """
 
 import logging
@@ -25,7 +25,12 @@ CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits
 RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
 SLEEP_US_MIN = 500
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
-IDLE_POLLS_MAX = 5  # How far an idle scanner stretches its polls where the engine cannot tell whether anything changed.
+# How far an idle scanner stretches its polls. Where the engine tells whether anything changed, after a hundred of them:
+# to wake a sleeping processor costs ten times what the question does, and 1 % of a core is what idleness may cost.
+STRETCH_MAX = 4
+STRETCH_AFTER_POLLS = 100
+# Where it does not, and a poll is a read of every part, from the first.
+SCAN_STRETCH_MAX = 5
 
 
 class Scanner:
@@ -75,7 +80,7 @@ class Scanner:
             if found:
                 self._idle_polls = 0
             else:
-                self._sleep()
+                self._sleep_while_idle()
 
     def stop(self) -> None:
         """End the loop; what was handed over goes on."""
@@ -119,7 +124,7 @@ class Scanner:
         shard = self._shards[name]
         now_us = self._host.clock.now_us()
         token = shard.db.change_token()
-        if token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]:
+        if self._is_idle(name, token, now_us):
             return []
         self._ask_for_order(name, now_us)
         in_order = now_us < self._in_order_until_us[name]
@@ -151,6 +156,10 @@ class Scanner:
             self._seen_token[name] = token
             self._next_due_us[name] = self._rescan_us(due_us, now_us)
         return refs
+
+    def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
+        """Whether a scan of a shard could find no more than the last one did, which found nothing."""
+        return token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]
 
     def _rescan_us(self, due_us: int | None, now_us: int) -> int:
         """Return when to scan again, although nothing was committed, after a scan that found nothing."""
@@ -249,15 +258,26 @@ class Scanner:
         lease_us = self._settings.in_order_lease_ms * 1000
         self._coordinator.call("request", shard_id, self._consumer, handed_over, wanted, lease_us, done=granted)
 
-    def _sleep(self) -> None:
-        """Sleep until the earliest pointer vests, `poll_interval` at most; longer where a poll is a scan."""
-        poll_us = self._settings.poll_interval_ms * 1000
+    def _sleep_while_idle(self) -> None:
+        """Sleep, a poll at a time, until a pointer may have vested, or a call ends."""
+        while True:
+            wait_us = self._poll_us()
+            with self._lock:
+                if self._stopping or self._changed.wait(wait_us / 1e6):
+                    return
+            self._idle_polls += 1
+            now_us = self._host.clock.now_us()
+            for name, shard in self._shards.items():
+                if not self._is_idle(name, shard.db.change_token(), now_us):
+                    return
+
+    def _poll_us(self) -> int:
+        """Return how long to sleep: until the earliest pointer vests, but a poll at most."""
+        if None in self._seen_token.values():
+            stretch = min(1 + self._idle_polls, SCAN_STRETCH_MAX)
+        else:
+            stretch = STRETCH_MAX if self._idle_polls >= STRETCH_AFTER_POLLS else 1
+        poll_us = self._settings.poll_interval_ms * 1000 * stretch
         now_us = self._host.clock.now_us()
         due_us = min(self._next_due_us.values(), default=now_us)
-        if None in self._seen_token.values():
-            self._idle_polls += 1
-            poll_us *= min(self._idle_polls, IDLE_POLLS_MAX)
-        wait_us = min(max(due_us - now_us, SLEEP_US_MIN), poll_us) if due_us > now_us else poll_us
-        with self._lock:
-            if not self._stopping:
-                self._changed.wait(wait_us / 1e6)
+        return min(max(due_us - now_us, SLEEP_US_MIN), poll_us) if due_us > now_us else poll_us

@@ -22,7 +22,7 @@ from bench.machine import describe, scratch
 from bench.report import options, percentile, say, show
 
 SETTLE_S = 5.0
-IDLE_S_RANGE = (0.3, 1.3)  # Between two items, so that each finds a fleet that is idle.
+IDLE_S_RANGE = (1.1, 2.1)  # Between two items, so that each finds a fleet that has been idle for long.
 TENANTS = 100
 
 

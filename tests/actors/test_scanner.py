@@ -8,7 +8,7 @@ import pytest
 
 from actors.host import ActorDied
 from actors.messages import Served
-from actors.scanner import Scanner
+from actors.scanner import STRETCH_MAX, Scanner
 from actors.settings import ConsumerSettings
 from tests.actors.stage import ALICE, BOB, MS, Call, Played, Stage
 from zones.layout import Tenant
@@ -161,10 +161,27 @@ def test_a_delayed_item_is_found_when_its_time_has_come(stage: Stage) -> None:
     assert 3_000 * MS <= stage.now_us - begun_us <= 3_025 * MS
 
 
-def test_an_item_that_comes_to_an_idle_scanner_is_found_within_a_poll(stage: Stage) -> None:
+@pytest.mark.parametrize(("idle_ms", "polls"), [(500, 1), (5_000, STRETCH_MAX)])
+def test_an_item_that_comes_to_an_idle_scanner_is_found_within_a_few_polls(
+    stage: Stage, idle_ms: int, polls: int
+) -> None:
+    """Within one while it has been idle for a moment only."""
+    scanning = Scanning(stage, poll_interval_ms=20)
+    stage.pass_ms(idle_ms)
+    stage.enqueue("mail")
+    begun_us = stage.now_us
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
+    assert stage.now_us - begun_us <= (20 * polls + 5) * MS
+
+
+def test_once_work_has_come_an_idle_scanner_polls_often_again(stage: Stage) -> None:
     scanning = Scanning(stage, poll_interval_ms=20)
     stage.pass_ms(5_000)
     stage.enqueue("mail")
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
+    scanning.answer()
+    stage.pass_ms(500)
+    stage.enqueue("mail", tenant=BOB)
     begun_us = stage.now_us
     stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
     assert stage.now_us - begun_us <= 25 * MS
