@@ -63,9 +63,9 @@ class ConsumerSettings:
     """How long a zone waits in which nothing is left that anybody here can run. 10 to 600,000."""
 
     poll_interval_ms: int = 10
-    """The longest sleep of a scanner that found nothing. 1 to 60,000. Half of it is what a little used system adds to the
-    latency of an item. Once nothing has happened for a hundred polls it sleeps four times this; on FoundationDB, where
-    a poll is a read of every part, its sleep grows to five times this at once."""
+    """The longest sleep of a scanner that found nothing. 1 to 60,000. Half of it is what it adds to the latency of an
+    item. Once nothing has happened for a hundred polls it sleeps four times this; on FoundationDB, where a poll is a
+    read of every part, its sleep grows to five times this at once."""
 
     linger_ms: int = 2
     """How long finished items wait for others to complete with. 0 to 1,000. Saves commits; nobody waits for it."""

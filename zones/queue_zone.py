@@ -18,13 +18,14 @@ from zones.dequeue import Room, dequeue_steps, lease
 from zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
 from zones.history import keep_taken
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome
-from zones.keyspace import range_begin, range_end
+from zones.keyspace import IndexEntry, range_begin, range_end
 from zones.layout import ID_BYTES, Layout, Tenant
 from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps, alone
 from zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
 
+PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
 COUNT_MAX = 100_000  # Items of one peek: more would not fit the five seconds of a transaction.
 
 Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
@@ -102,7 +103,7 @@ class QueueZone:
         """
         _check_count("items_max", items_max)
         keys_max = items_max if predicate is None else max(items_max, WINDOW_KEYS)
-        entries, _ = alone(collect_vested(tr, self.place.keys, now_us=now_us, keys_max=keys_max))
+        entries = self._vested(tr, keys_max, now_us)
         reads = [(entry.id, tr.snapshot.get(self.place.keys.item(entry.id))) for entry in entries]
         found: list[Item] = []
         for item_id, read in reads:
@@ -114,8 +115,12 @@ class QueueZone:
     def peek_ids(self, tr: Any, *, items_max: int, now_us: int) -> list[bytes]:
         """Return the ids that `peek` would return, without reading the records."""
         _check_count("items_max", items_max)
-        entries, _ = alone(collect_vested(tr, self.place.keys, now_us=now_us, keys_max=items_max))
-        return [entry.id for entry in entries]
+        return [entry.id for entry in self._vested(tr, items_max, now_us)]
+
+    def _vested(self, tr: Any, keys_max: int, now_us: int) -> list[IndexEntry]:
+        first_read = min(keys_max, PEEK_READ)
+        operation = collect_vested(tr, self.place.keys, now_us=now_us, keys_max=keys_max, first_read=first_read)
+        return alone(operation)[0]
 
     def obtain_lease(self, tr: Any, item_id: bytes, *, lease_id: bytes, lease_us: int, now_us: int) -> LeasedItem:
         """Hide one vested item until `now_us + lease_us` under `lease_id` (16 random bytes).

@@ -11,6 +11,7 @@ from zones.keyspace import PRIORITY_MAX, IndexEntry, QueueKeys
 from zones.steps import Steps
 
 WANT_ALL = -2  # StreamingMode.want_all: a batch is read whole; the default fetches in small steps.
+FIRST_LOOK = 2  # Keys that tell whether anything has vested, and whether there is more.
 
 
 class Reading(NamedTuple):
@@ -31,22 +32,24 @@ def read_vested(
     now_us: int,
     keys_max: int,
     first_read: int,
+    then_read: int,
     enough: Callable[[IndexEntry, bytes], bool],
     begin: bytes = b"",
 ) -> Steps[Reading]:
     """Show `enough` the vested entries and their values in order, from `begin` or from the front.
 
     Stops after `keys_max` entries, or at the entry for which `enough` is true; it goes on with that one. `first_read`
-    keys are asked for at first, four times as many in every further read: most zones are small. Snapshot reads only;
-    conflicts with nothing.
+    keys are asked for at first, whether they have vested or not: most queues are short. Where that was not enough,
+    `then_read` at a time, and no further than what has vested: behind it a million may wait for their time. Snapshot
+    reads only; conflicts with nothing.
     """
     begin = begin or keys.vest_priority(0)
     end = keys.vest_end()
+    bound, size = end, first_read
     unvested: list[IndexEntry] = []
     left = keys_max
-    size = first_read
     while left > 0:
-        sent = tr.snapshot.get_range(begin, end, limit=size, streaming_mode=WANT_ALL)
+        sent = tr.snapshot.get_range(begin, bound, limit=size, streaming_mode=WANT_ALL)
         yield
         rows = list(sent)
         skipping = -1
@@ -63,14 +66,19 @@ def read_vested(
             else:
                 left -= 1
                 begin = row.key + b"\x00"
-        if len(rows) < size:
+                skipping = -1
+        whole = len(rows) < size
+        if whole and bound == end:
             return Reading(None, unvested)
-        size *= 4
+        if whole:  # That was all of this priority that has vested.
+            begin, bound, size = bound, end, first_read
+        elif skipping < 0:
+            bound, size = keys.vest_after(entry.priority, now_us), then_read
     return Reading(begin, unvested)
 
 
 def collect_vested(
-    tr: Any, keys: QueueKeys, *, now_us: int, keys_max: int, begin: bytes = b""
+    tr: Any, keys: QueueKeys, *, now_us: int, keys_max: int, first_read: int = FIRST_LOOK, begin: bytes = b""
 ) -> Steps[tuple[list[IndexEntry], bytes | None]]:
     """Read up to `keys_max` vested entries in order, and where to go on (None: that was all). Snapshot reads."""
     entries: list[IndexEntry] = []
@@ -80,8 +88,9 @@ def collect_vested(
         return False
 
     reading = yield from read_vested(
-        tr, keys, now_us=now_us, keys_max=keys_max, first_read=keys_max, enough=collect, begin=begin
-    )
+        tr, keys, now_us=now_us, keys_max=keys_max, first_read=first_read, then_read=keys_max, enough=collect,
+        begin=begin,
+    )  # fmt: skip
     return entries, reading.stopped_at
 
 

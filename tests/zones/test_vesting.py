@@ -1,0 +1,111 @@
+"""Reading a vesting index: all that has vested, in order, and hardly anything else."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.clocks import ManualClock
+from zones import engines
+from zones.engines import Database, transact
+from zones.keyspace import IndexEntry, QueueKeys
+from zones.steps import alone
+from zones.vesting import FIRST_LOOK, Reading, collect_vested, read_vested
+
+NOW_US = 1_000
+KEYS = QueueKeys(b"index/")
+
+# Around the present, so that many share a time, and one vests at this very microsecond.
+ENTRIES = st.sets(
+    st.tuples(st.integers(0, 3), st.integers(NOW_US - 4, NOW_US + 4), st.integers(0, 3)).map(
+        lambda parts: IndexEntry(parts[0], parts[1], bytes([parts[2]]) * 16)
+    ),
+    max_size=40,
+)
+
+
+def stored(entries: set[IndexEntry]) -> Database:
+    db = engines.open("memory:", clock=ManualClock(), random=Random(1))
+
+    def body(tr: Any) -> None:
+        for entry in entries:
+            tr.set(KEYS.vest(*entry), b"mail")
+
+    transact(db, body)
+    return db
+
+
+@given(ENTRIES, st.integers(1, 5), st.integers(1, 5), st.integers(1, 50))
+def test_a_reading_shows_what_has_vested_in_order_and_what_comes_first_of_the_rest(
+    entries: set[IndexEntry], first_read: int, then_read: int, keys_max: int
+) -> None:
+    """However it is cut into reads."""
+    shown: list[IndexEntry] = []
+
+    def enough(entry: IndexEntry, _: bytes) -> bool:
+        shown.append(entry)
+        return False
+
+    def body(tr: Any) -> Reading:
+        shown.clear()
+        operation = read_vested(
+            tr, KEYS, now_us=NOW_US, keys_max=keys_max, first_read=first_read, then_read=then_read, enough=enough
+        )
+        return alone(operation)
+
+    reading = transact(stored(entries), body)
+    vested = sorted(entry for entry in entries if entry.vesting_us <= NOW_US)
+    rest = sorted(entry for entry in entries if entry.vesting_us > NOW_US)
+    assert shown == vested[:keys_max]
+    assert len(vested) <= keys_max or reading.stopped_at is not None
+    if reading.stopped_at is None:
+        firsts = [min(entry for entry in rest if entry.priority == each) for each in {entry.priority for entry in rest}]
+        assert reading.unvested == sorted(firsts)
+
+
+@given(ENTRIES, st.integers(1, 10))
+def test_a_collection_goes_on_where_it_stopped(entries: set[IndexEntry], keys_max: int) -> None:
+    def body(tr: Any) -> list[IndexEntry]:
+        found: list[IndexEntry] = []
+        begin: bytes | None = b""
+        while begin is not None:
+            some, begin = alone(collect_vested(tr, KEYS, now_us=NOW_US, keys_max=keys_max, begin=begin))
+            assert len(some) <= keys_max
+            found += some
+        return found
+
+    found = transact(stored(entries), body)
+    assert found == sorted(entry for entry in entries if entry.vesting_us <= NOW_US)
+
+
+@pytest.mark.parametrize("vested", [0, 1, 5])
+def test_what_waits_for_its_time_is_not_read_however_much_it_is(vested: int) -> None:
+    """A scan of a million sleeping tenants costs what a scan of ten does."""
+    entries = {IndexEntry(100, NOW_US + number - vested, bytes(16)) for number in range(1, 10_001)}
+    db = stored(entries)
+    rows_read = 0
+
+    def body(tr: Any) -> list[IndexEntry]:
+        nonlocal rows_read
+        rows_read = 0
+        return alone(collect_vested(Counting(tr), KEYS, now_us=NOW_US, keys_max=1_250))[0]
+
+    class Counting:
+        """A transaction that counts the rows its range reads return."""
+
+        def __init__(self, tr: Any) -> None:
+            self._tr = tr
+            self.snapshot = self
+
+        def get_range(self, *args: Any, **options: Any) -> list[Any]:
+            nonlocal rows_read
+            rows = list(self._tr.snapshot.get_range(*args, **options))
+            rows_read += len(rows)
+            return rows
+
+    assert len(transact(db, body)) == vested
+    assert rows_read <= vested + 2 * FIRST_LOOK
