@@ -83,11 +83,11 @@ def _watch(shard: Shard, items: int, fleet: RunningFleet) -> Drained:
         if left < items and left_at_first == items:
             first_s, left_at_first = now_s, left
             pids = fleet.pids()
-        if left == 0:
-            return Drained(left_at_first / (now_s - first_s), anon_mb)
-        if now_s >= next_look_s:
+        if left == 0 or now_s >= next_look_s:
             next_look_s = now_s + MEMORY_EVERY_S
             for role, pid in pids.items():
                 anon_mb[role] = max(anon_mb.get(role, 0.0), memory(pid).anon_mb)
+        if left == 0:
+            return Drained(left_at_first / (now_s - first_s), anon_mb)
         time.sleep(POLL_S)
     raise NotDrained(f"{depth(shard)} of {items} items are left after {DRAIN_S_MAX:g} s")
