@@ -21,7 +21,7 @@ demo: .venv/ready ## watch real work go through the real system
 test: .venv-test/ready ## run every test that this machine can run
 	.venv-test/bin/python -m pytest
 
-soak: .venv-test/ready ## run the stories of many kills, which take half an hour
+soak: .venv-test/ready ## run the stories of many kills, which take minutes
 	.venv-test/bin/python -m pytest -m long tests/acceptance
 
 check: .venv-check/ready ## check format, lint, types and the direction of imports

@@ -63,9 +63,8 @@ def test_nothing_is_lost_or_doubled_when_processes_are_killed_one_after_the_othe
         assert_nothing_left(app)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
 def test_nothing_is_lost_or_doubled_over_twenty_kills(app: App, chosen: Config, seed: int) -> None:
     random = Random(seed)
     with consumer(chosen) as running:
