@@ -10,6 +10,7 @@ import importlib
 import logging
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -114,6 +115,8 @@ class SubmittedHandlers:
     _own: frozenset[str] = field(init=False)
     _versions: dict[str, int] = field(init=False, default_factory=dict)
     _unread: set[str] = field(init=False, default_factory=set)  # shards that refused when they were asked last
+    # Held while code is imported, and never while a store is asked: tasks of the simulator take turns there.
+    _taking: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.registry.handlers)
@@ -122,7 +125,8 @@ class SubmittedHandlers:
         """Load what is newer than what was loaded before; return what was refused, each version once.
 
         Reads each shard by snapshot; conflicts with nothing. A shard that refuses is named in the log once, and asked
-        again next time. Running jobs finish with the handler they started with.
+        again next time. Running jobs finish with the handler they started with. Several threads may call this: when it
+        returns, what it found is loaded or refused, whichever thread did it.
         """
         if not self.allow:
             return []
@@ -141,12 +145,13 @@ class SubmittedHandlers:
                 if known is None or record.version > known.version:
                     newest[record.kind] = record
         refused = []
-        for record in newest.values():
-            if record.version > self._versions.get(record.kind, 0):
-                self._versions[record.kind] = record.version
-                reason = self._take(record)
-                if reason is not None:
-                    refused.append(Refused(record.kind, record.version, reason))
+        with self._taking:
+            for record in newest.values():
+                if record.version > self._versions.get(record.kind, 0):
+                    self._versions[record.kind] = record.version
+                    reason = self._take(record)
+                    if reason is not None:
+                        refused.append(Refused(record.kind, record.version, reason))
         return refused
 
     def _take(self, record: HandlerRecord) -> str | None:

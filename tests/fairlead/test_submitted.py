@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from actors.handlers import Form, NotTransactional, Registry
+import actors.submitted
+from actors.handlers import Form, Handler, NotTransactional, Registry
 from actors.submitted import HandlerNotPacked, SubmittedHandlers, pack_handler, submit
 from fairlead import App, BadArgument, Config, Retry, SubmissionsOff
 from fairlead.loading import load_attribute
 from fairlead.testing import ManualClock
 from zones import submitted
 from zones.attempt import Attempt
+from zones.records import HandlerRecord
 from zones.shard import Shard
 
 KEY = b"correct horse battery staple"
@@ -58,6 +60,31 @@ def test_a_newer_version_replaces_the_older_and_is_loaded_once(shards: dict[str,
     assert submit(shards, "double", pack_handler("double", lambda job: 3), key=b"") == 2
     loaded.load(shards)
     assert loaded.registry.handlers["double"].function(0) == 3
+
+
+def test_who_loads_while_another_thread_imports_has_the_handler_too(
+    shards: dict[str, Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the second found nothing new and no handler, and its worker dropped the items that it had been sent."""
+    submit(shards, "double", pack_handler("double", double), key=b"")
+    loaded = worker()
+    unpack = actors.submitted._unpacked
+    importing, second_is_back = threading.Event(), threading.Event()
+
+    def import_slowly(record: HandlerRecord) -> Handler:
+        importing.set()
+        second_is_back.wait(0.3)  # It cannot be, while it waits for this to end.
+        return unpack(record)
+
+    monkeypatch.setattr(actors.submitted, "_unpacked", import_slowly)
+    first = threading.Thread(target=loaded.load, args=(shards,))
+    first.start()
+    assert importing.wait(10)
+    loaded.load(shards)
+    found = loaded.registry.handlers.get("double")
+    second_is_back.set()
+    first.join()
+    assert found is not None
 
 
 def test_of_several_shards_the_highest_version_counts(shards: dict[str, Shard]) -> None:
