@@ -11,13 +11,17 @@ from typing import Any
 
 import msgspec
 import ray
-from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
+from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
 from actors.host import ActorDied
 
 NAMESPACE = "fairlead"
 
 Done = Callable[[Any, Exception | None], None]
+
+# What Ray raises instead of finding an actor or sending to it: there is none of this name (ValueError), the cluster
+# does not answer, the queue of its calls is full.
+NOT_SENT = (RayError, ValueError)
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -49,28 +53,35 @@ class RayRemote:
         self._handle: Any = None
 
     def call(self, method: str, *args: Any, done: Done) -> None:
-        """See `Remote`. `done` runs on a thread of Ray's.
+        """See `Remote`. `done` runs on a thread of Ray's; it runs for every call, sent or not.
 
         Finding the actor waits for an answer, which comes through the thread that also runs every `done`; and a `done`
         takes the lock that the caller may be holding now. So the first call finds it on a thread of its own.
         """
+        packed = _pack(args)
         handle = self._handle
         if handle is None:
-            threading.Thread(target=self._find_and_send, args=(method, args, done), daemon=True).start()
-        else:
-            self._send(handle, method, args, done)
+            threading.Thread(target=self._find_and_send, args=(method, packed, done), daemon=True).start()
+            return
+        try:
+            self._send(handle, method, packed, done)
+        except NOT_SENT as error:
+            threading.Thread(target=self._not_sent, args=(method, done, error), daemon=True).start()
 
-    def _find_and_send(self, method: str, args: tuple[Any, ...], done: Done) -> None:
+    def _find_and_send(self, method: str, packed: bytes, done: Done) -> None:
         try:
             handle = self._handle = ray.get_actor(self._name, NAMESPACE)
-        except ValueError:  # there is none of this name now
-            done(None, ActorDied(method=method, actor=self._name))
-        else:
-            self._send(handle, method, args, done)
+            self._send(handle, method, packed, done)
+        except NOT_SENT as error:
+            self._not_sent(method, done, error)
 
-    def _send(self, handle: Any, method: str, args: tuple[Any, ...], done: Done) -> None:
-        reference = getattr(handle, method).remote(_pack(args))
+    def _send(self, handle: Any, method: str, packed: bytes, done: Done) -> None:
+        reference = getattr(handle, method).remote(packed)
         reference.future().add_done_callback(partial(self._hear, threading.get_ident(), method, done))
+
+    def _not_sent(self, method: str, done: Done, error: Exception) -> None:
+        self._handle = None  # The next call finds the actor anew.
+        done(None, ActorDied(method=method, actor=self._name, reason=f"{type(error).__name__}: {error}"[:500]))
 
     def _hear(self, caller: int, method: str, done: Done, future: Any) -> None:
         """Take an answer. One that was there already, from an actor known to be dead, comes on the caller's thread."""

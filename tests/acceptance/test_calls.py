@@ -17,6 +17,7 @@ from zones.pointers import PointerRef
 
 # isort: split
 import ray
+from ray.exceptions import GetTimeoutError, PendingCallsLimitExceeded, RaySystemError
 
 CALLS = 2_000
 NO_ARGUMENTS = b"\x90"  # an empty array of msgpack's
@@ -116,4 +117,46 @@ def test_a_call_to_nobody_is_answered_too() -> None:
     RayRemote("nobody").call("pid", done=answers.note)
     eventually(lambda: answers.came() == 1)
     assert [type(error) for error in answers.errors] == [ActorDied]
+    assert answers.on_the_callers_thread == 0
+
+
+@pytest.mark.parametrize("error", [GetTimeoutError("no answer"), RaySystemError("away"), ValueError("no such actor")])
+def test_a_call_is_answered_when_its_actor_cannot_be_looked_up(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller counts its calls that are out: one without an answer would be out for ever."""
+
+    def get_actor(name: str, namespace: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(ray, "get_actor", get_actor)
+    answers = Answers()
+    RayRemote("anybody").call("pid", done=answers.note)
+    eventually(lambda: answers.came() == 1, within_s=5)
+    (answer,) = answers.errors
+    assert isinstance(answer, ActorDied)
+    assert type(error).__name__ in str(answer.fields["reason"])
+
+
+class Unsendable:
+    """A handle to an actor to which Ray sends nothing."""
+
+    @property
+    def pid(self) -> Unsendable:
+        return self
+
+    def remote(self, packed: bytes) -> Any:
+        raise PendingCallsLimitExceeded("too many calls")
+
+
+def test_a_call_is_answered_when_ray_does_not_send_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call finds its actor first; later ones are sent on the caller's thread, and answered on another."""
+    remote, answers = RayRemote("anybody"), Answers()
+    monkeypatch.setattr(ray, "get_actor", lambda name, namespace: Unsendable())
+    remote.call("pid", done=answers.note)
+    eventually(lambda: answers.came() == 1, within_s=5)
+    monkeypatch.setattr(remote, "_handle", Unsendable())
+    remote.call("pid", done=answers.note)
+    eventually(lambda: answers.came() == 2, within_s=5)
+    assert [type(error) for error in answers.errors] == [ActorDied, ActorDied]
     assert answers.on_the_callers_thread == 0
