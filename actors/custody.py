@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from actors import settlement
 from actors.holdings import Held, Holdings, Phase
@@ -186,11 +187,18 @@ class Custody:
                 if len(self._finished) < SETTLE_MAX and table.holdings.waiting:
                     self._pause.wait(self._linger_s)
                 batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]
-            self._settle(batch)
+            self._survive(partial(self._settle, batch))
             with table.lock:
                 for held in batch:
                     table.holdings.drop(held)
                 table.note_left()
+
+    def _survive(self, work: Callable[[], object]) -> None:
+        """Do `work`; what it could not do for its items is left to their leases, which lapse."""
+        try:
+            work()
+        except Exception:
+            log.exception("shard %s: a batch of items is left to lapse", self._shard.name)
 
     def _settle(self, batch: Sequence[Held]) -> None:
         """Commit the ends of items; try as long as a lease stands, then let them lapse."""
@@ -223,16 +231,21 @@ class Custody:
                 extend, self._extend = self._extend, ()
                 timed_out, self._timed_out = self._timed_out, []
                 returning, self._returning = self._returning, []
-            for begin in range(0, len(extend), EXTEND_MAX):
-                some = extend[begin : begin + EXTEND_MAX]
-                self.with_store(lambda some=some: self.extend(some, self._lease_us))  # type: ignore[misc]
-            self._time_out(timed_out)
-            for begin in range(0, len(returning), SETTLE_MAX):
-                self.give_back(returning[begin : begin + SETTLE_MAX])
+            self._survive(partial(self._renew, extend))
+            self._survive(partial(self._time_out, timed_out))
+            self._survive(partial(self._return, returning))
             if returning:
                 with table.lock:
                     table.returning -= len(returning)
                     table.left.notify_all()
+
+    def _renew(self, items: Sequence[Held]) -> None:
+        for begin in range(0, len(items), EXTEND_MAX):
+            self.with_store(partial(self.extend, items[begin : begin + EXTEND_MAX], self._lease_us))
+
+    def _return(self, items: Sequence[Held]) -> None:
+        for begin in range(0, len(items), SETTLE_MAX):
+            self.give_back(items[begin : begin + SETTLE_MAX])
 
     def _time_out(self, items: Sequence[Held]) -> None:
         """Requeue items whose handlers ran past their timeout; the handlers' own ends no longer count."""

@@ -112,6 +112,10 @@ class Holdings:
         self._mean_us += (now_us - held.since_us - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
 
+    def found_no_slot(self, held: Held, now_us: int) -> None:
+        """Note how long an item has waited in vain: that long, at least, the handlers take that fill the slots."""
+        self._mean_us = max(self._mean_us, float(now_us - held.since_us))
+
     def give_up(self, held: Held) -> None:
         """Stop counting on a running handler that does not listen."""
         held.phase = Phase.GIVEN_UP
@@ -121,6 +125,7 @@ class Holdings:
         """Forget an item: settled, given back, or lost."""
         if self._held.pop(held.ref, None) is None:
             return
+        held.error = None  # Its traceback leads back to the item: a circle, in which payloads would stay for long.
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
         if held is self._alone:

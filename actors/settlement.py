@@ -17,6 +17,7 @@ from actors.holdings import Held
 from zones.attempt import Attempt
 from zones.buried import bury, shortened
 from zones.engines import StoreUnavailable
+from zones.engines.errors import TRANSACTION_TOO_LARGE
 from zones.errors import TenantMoved
 from zones.items import Outcome
 from zones.layout import Tenant
@@ -47,9 +48,7 @@ class Verdict:
 
 def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> Verdict:
     """Decide what becomes of an item whose handler raised `error`."""
-    # The traceback module also words errors whose own text fails.
-    text = shortened("".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}."))
-    lines = shortened("".join(traceback.format_exception(error)))
+    text, lines = worded(error)
     if isinstance(error, StoreUnavailable) and held.handler.form is Form.TRANSACTIONAL:
         return Verdict(held, STORE_PAUSE_US, text, lines, counted=False)
     if isinstance(error, held.handler.permanent):
@@ -64,12 +63,35 @@ def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> V
     return Verdict(held, delay_us, text, lines)
 
 
+def worded(error: BaseException) -> tuple[str, str]:
+    """Return an error in one line, and with its traceback, both shortened.
+
+    To word an error is to run its class's code, which may fail in turn: then its class has to do.
+    """
+    try:
+        text = "".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
+        return shortened(text), shortened("".join(traceback.format_exception(error)))
+    except Exception as failure:  # noqa: BLE001 - one item's error must not keep the others from being settled
+        name = type.__getattribute__(type(error), "__qualname__")
+        return f"{name}, which cannot be put into words", shortened(repr(type(failure)))
+
+
 def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -> Settled:
-    """Commit the ends of items of one shard in one transaction.
+    """Commit the ends of items of one shard in one transaction; in several, if one would be too large.
 
     Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed after
     a commit of unknown result, because this call took it away, and if its handler may have completed it itself.
     """
+    try:
+        return _settle_together(shard, completed, failed)
+    except shard.db.errors as error:
+        if error.code != TRANSACTION_TOO_LARGE or len(completed) + len(failed) == 1:  # type: ignore[attr-defined]
+            raise
+    done, judged = len(completed) // 2, (len(failed) + 1) // 2
+    return settle(shard, completed[:done], failed[:judged]) + settle(shard, completed[done:], failed[judged:])
+
+
+def _settle_together(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -> Settled:
     attempts = 0
 
     def body(attempt: Attempt) -> Settled:
@@ -147,8 +169,9 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int) -> str:
     if record is None or record.lease_id != held.ref.lease_id:
         return "lost"
     if held.handler.drop:
-        zone.complete(tr, held.ref.item_id, now_us=now_us, lease_id=held.ref.lease_id)
-        return "dropped"
+        holding = [(held.ref.item_id, held.ref.lease_id)]
+        dropping = lost_if_moved(zone.complete_steps(tr, holding, now_us=now_us), [Outcome.LEASE_LOST])
+        return "dropped" if alone(dropping) == [Outcome.DONE] else "lost"
     record.error_count += 1
     bury(
         tr,

@@ -167,6 +167,20 @@ def test_it_holds_much_in_reserve_when_handlers_are_fast_and_never_more_than_may
     assert made.capacity == 4 + RESERVE_MAX
 
 
+def test_it_holds_next_to_nothing_in_reserve_once_items_wait_in_vain() -> None:
+    """Its handlers were fast, and now they are not: what it took would wait here, beside a worker that is idle."""
+    made = holdings(slots=16)
+    for number in range(400):
+        held = held_item(number)
+        made.accept(held)
+        run(made, held)
+    waiting = held_item(500)
+    made.accept(waiting)
+    made.found_no_slot(waiting, 500 * 1_000)
+    made.drop(waiting)
+    assert made.capacity == 17
+
+
 def test_one_that_accepts_nothing_has_no_capacity() -> None:
     made = holdings()
     made.accepting = False

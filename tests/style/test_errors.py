@@ -13,6 +13,8 @@ ALLOWED: dict[str, str] = {
     "actors/ray_host/tree.py:_open": "an actor whose constructor raises is never started again; one that exits is",
     "actors/running.py:run_handler": "whatever a handler raises, it gets its in-line retries",
     "actors/thread_host.py:ThreadRemote._run": "whatever an actor's method raises is its caller's to see",
+    "actors/settlement.py:worded": "an error's class words it, and may fail at that",
+    "actors/custody.py:Custody._survive": "whatever a batch meets, the next one must still be settled",
     "actors/worker.py:Worker._run_slot": "a slot survives whatever a handler raises; the item is settled by it",
     "simulation/actor.py:Actor._serve": "as ThreadRemote._run: the error goes to the caller",
     "simulation/world.py:Task._run": "an error in a task ends the run, and is raised where the world was started",

@@ -1,0 +1,114 @@
+"""Settling: whatever a batch meets, each item gets its due, and the next batch its turn."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from actors.handlers import PermanentError
+from actors.job import Job
+from actors.settlement import worded
+from tests.actors.stage import ALICE, Stage
+from tests.zones.faults import Fault
+from zones.engines.errors import TRANSACTION_TOO_LARGE
+from zones.records import OwnerRecord, encode
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+class Nameless(type):
+    """Classes that do not tell their module."""
+
+    @property
+    def __module__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no module")
+
+
+class NamelessError(Exception, metaclass=Nameless):
+    pass
+
+
+WORDLESS = [SyntaxError("bad template", ("page.html", 1, 1, b"<html>")), NamelessError("x")]  # type: ignore[arg-type]
+
+
+def raises(error: BaseException) -> Any:
+    def handler(job: Job) -> None:
+        raise error
+
+    return handler
+
+
+@pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
+def test_an_error_that_cannot_be_worded_is_named_by_its_class(error: Exception) -> None:
+    text, lines = worded(error)
+    assert type.__getattribute__(type(error), "__qualname__") in text
+    assert lines
+
+
+@pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
+def test_it_buries_its_own_item_and_the_others_are_completed(stage: Stage, error: Exception) -> None:
+    worker = stage.worker(
+        [stage.handler("mail", lambda job: None), stage.handler("poison", raises(error), permanent=(type(error),))]
+    )
+    for kind in ("poison", "mail", "poison", "mail"):
+        stage.enqueue(kind)
+    stage.place(worker, stage.lease(["mail", "poison"]))
+    assert stage.settled(worker) == {"completed": 2, "buried": 2}
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker)["completed"] == 3
+
+
+def test_a_batch_whose_ends_do_not_fit_one_transaction_is_settled_in_several(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", raises(PermanentError("no")))], slots=16)
+    for _ in range(16):
+        stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
+    before = stage.store.commits
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"buried": 16}
+    assert stage.store.commits - before == 3, "one that was too large, and its halves"
+
+
+def test_an_item_to_be_dropped_whose_tenant_has_moved_is_lost_and_the_others_are_completed(stage: Stage) -> None:
+    worker = stage.worker(
+        [stage.handler("mail", lambda job: None), stage.handler("fails", raises(PermanentError("no")), drop=True)]
+    )
+    stage.enqueue("fails")
+    refs = stage.lease(["fails"])
+    owner = stage.shard.zone(ALICE).place.keys.tenant.owner
+    stage.shard.transact(lambda attempt: attempt.tr.set(owner, encode(OwnerRecord(1, b"another shard..."))))
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"lost": 1}
+    stage.shard.transact(lambda attempt: attempt.tr.clear(owner))
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker)["completed"] == 1
+
+
+def test_a_failed_item_leaves_nothing_behind_that_only_the_collector_could_free(stage: Stage) -> None:
+    """Its error's traceback leads back to the item: payloads of failed items once piled up to gigabytes."""
+    jobs: list[weakref.ref[Job]] = []
+
+    def fails(job: Job) -> None:
+        jobs.append(weakref.ref(job))
+        raise PermanentError("no")
+
+    worker = stage.worker([stage.handler("mail", fails)])
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(2):  # The second, since a loop may still name what it had in hand last.
+            stage.enqueue("mail", number)
+            stage.place(worker, stage.lease(["mail"]))
+            stage.settled(worker)
+        assert jobs[0]() is None
+    finally:
+        gc.enable()
