@@ -18,7 +18,7 @@ from actors.messages import CARRIED_BYTES_MAX, ItemRef, Report, Served
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
-from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_OLD
+from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
 from zones.errors import TenantMoved
 from zones.items import LeasedItem
 from zones.pointers import PointerRef
@@ -30,6 +30,7 @@ from zones.visit import Found, Visit, VisitTerms, lease, visit_steps
 log = logging.getLogger("fairlead.manager")
 
 STORE_RETRY_S = 0.5
+CAN_BE_HALVED = (NOT_COMMITTED, TRANSACTION_TOO_OLD, TRANSACTION_TOO_LARGE)
 ROOM_WAIT_US = 1_000_000  # The longest that a call waits for a worker to have room.
 
 
@@ -71,7 +72,9 @@ class Manager:
         if room.items and not self._stopping:
             shard = self._shards[shard_name]
             try:
-                self._serve_batch(shard, list(refs[: room.items]), room, served)
+                chosen = list(refs[: room.items])
+                items_max = min(self._settings.dequeue_max, room.items // max(1, len(chosen)))
+                self._serve_batch(shard, chosen, room, items_max, served)
             except shard.db.errors as error:
                 self._wait_for_store(shard, error)
             else:
@@ -105,34 +108,57 @@ class Manager:
             if not self._stopping:
                 self._changed.wait(STORE_RETRY_S)
 
-    def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, served: Counter[str]) -> None:
+    def _serve_batch(
+        self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: Counter[str]
+    ) -> None:
+        """Visit pointers together, and take up to `items_max` from each zone; in halves where that cannot be."""
+        if room.items <= 0:
+            return  # The other half has taken it all; these are left as they are.
         lease_id = self._host.random.randbytes(16)
+        moved = False
         try:
-            visits = self._visit(shard, refs, room, lease_id)
+            visits = self._visit(shard, refs, room, items_max, lease_id)
         except TenantMoved:
-            if len(refs) == 1:
-                served["moved"] += 1
-                self._lease(shard, refs[0])  # nobody looks at it again before this ends
-                return
+            moved = True
         except shard.db.errors as error:
-            if error.code not in (NOT_COMMITTED, TRANSACTION_TOO_OLD):  # type: ignore[attr-defined]
-                raise
-            if len(refs) == 1:
-                served["missed_at_commit"] += 1
-                self._hand_over(shard, self._visit_leased(shard, refs[0], room), room, served)
+            code = error.code  # type: ignore[attr-defined]
+            if code == TRANSACTION_TOO_LARGE and len(refs) == 1 and items_max > 1:
+                self._serve_batch(shard, refs, room, items_max // 2, served)
                 return
+            if code not in CAN_BE_HALVED:
+                raise
         else:
             self._hand_over(shard, visits, room, served)
             return
-        half = len(refs) // 2
-        self._serve_batch(shard, refs[:half], room, served)
-        self._serve_batch(shard, refs[half:], room, served)
+        if len(refs) > 1:
+            half = len(refs) // 2
+            self._serve_batch(shard, refs[:half], room, items_max, served)
+            self._serve_batch(shard, refs[half:], room, items_max, served)
+        elif moved:
+            self._leave(shard, refs[0], served)
+        else:
+            served["missed_at_commit"] += 1
+            self._serve_contended(shard, refs[0], room, items_max, served)
 
-    def _visit(self, shard: Shard, refs: Sequence[PointerRef], room: Room, lease_id: bytes) -> list[Visit]:
+    def _serve_contended(self, shard: Shard, ref: PointerRef, room: Room, items_max: int, served: Counter[str]) -> None:
+        try:
+            visits = self._visit_leased(shard, ref, room, items_max)
+        except TenantMoved:
+            self._leave(shard, ref, served)
+        else:
+            self._hand_over(shard, visits, room, served)
+
+    def _leave(self, shard: Shard, ref: PointerRef, served: Counter[str]) -> None:
+        """Let nobody look at the pointer of a tenant that has moved before a lease on it ends."""
+        served["moved"] += 1
+        self._lease(shard, ref)
+
+    def _visit(
+        self, shard: Shard, refs: Sequence[PointerRef], room: Room, items_max: int, lease_id: bytes
+    ) -> list[Visit]:
         """Visit pointers in one transaction. After an unknown result, items that carry `lease_id` are ours."""
         settings = self._settings
         visits: list[Visit] = []
-        items_max = max(1, min(settings.dequeue_max, room.items // max(1, len(refs))))
 
         def body(attempt: Attempt) -> list[Visit]:
             nonlocal visits
@@ -170,15 +196,15 @@ class Manager:
 
         return lease_id if shard.transact(take) else None
 
-    def _visit_leased(self, shard: Shard, ref: PointerRef, room: Room) -> list[Visit]:
+    def _visit_leased(self, shard: Shard, ref: PointerRef, room: Room, items_max: int) -> list[Visit]:
         """Visit one contended pointer under a lease of its own, if it can be had."""
         lease_id = self._lease(shard, ref)
         if lease_id is None:
             return [Visit(ref, Found.LEASED)]
         try:
-            return self._visit(shard, [ref], room, lease_id)
+            return self._visit(shard, [ref], room, items_max, lease_id)
         except shard.db.errors as error:
-            if error.code not in (NOT_COMMITTED, TRANSACTION_TOO_OLD):  # type: ignore[attr-defined]
+            if error.code not in CAN_BE_HALVED:  # type: ignore[attr-defined]
                 raise
             return []  # the lease runs out by itself
 

@@ -268,7 +268,11 @@ class Scanner:
             self._idle_polls += 1
             now_us = self._host.clock.now_us()
             for name, shard in self._shards.items():
-                if not self._is_idle(name, shard.db.change_token(), now_us):
+                try:
+                    idle = self._is_idle(name, shard.db.change_token(), now_us)
+                except shard.db.errors:  # The scan that follows says so.
+                    idle = False
+                if not idle:
                     return
 
     def _poll_us(self) -> int:

@@ -201,8 +201,8 @@ class _Search:
                 self._place.keys,
                 now_us=self._now_us,
                 keys_max=self._keys_left,
-                first_read=(first_read := min(count, WINDOW_KEYS) + 1),
-                then_read=4 * first_read,
+                first_read=min(count, WINDOW_KEYS) + 1,
+                then_read=WINDOW_KEYS,
                 begin=self._begin,
                 enough=enough,
             )

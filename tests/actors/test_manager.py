@@ -13,7 +13,7 @@ from actors.messages import ItemRef, Report, Served
 from actors.settings import ConsumerSettings
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
 from tests.zones.faults import Fault
-from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_OLD
+from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
 from zones.layout import Tenant
 from zones.pointers import PointerRef
 from zones.records import OwnerRecord, encode
@@ -423,3 +423,57 @@ def test_an_answer_that_comes_late_does_no_harm(stage: Stage) -> None:
     crew.remotes[0].calls[0].answer(report(capacity=10, progress=3))
     stage.pass_ms(1)
     assert stage.do(manager.await_room) == 10
+
+
+# --- Transactions that cannot be ---
+
+
+def test_a_batch_too_large_for_one_transaction_is_served_in_halves(stage: Stage) -> None:
+    """The same pointers would be chosen again and again, and nobody of the shard be served any more."""
+    for tenant in tenants(8):
+        stage.enqueue("mail", tenant=tenant)
+    manager, _ = managed(stage, [100])
+    serve(stage, manager, [])
+    stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
+    assert serve(stage, manager).items == 8
+
+
+def test_a_zone_whose_items_are_too_large_together_gives_them_in_smaller_helpings(stage: Stage) -> None:
+    for number in range(8):
+        stage.enqueue("mail", number)
+    manager, _ = managed(stage, [100], dequeue_max=8)
+    serve(stage, manager, [])
+    for _ in range(2):
+        stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
+    assert serve(stage, manager).items == 2
+    assert serve(stage, manager).items == 6, "the rest, now that they fit"
+
+
+def test_a_batch_that_was_halved_gives_no_tenant_more_than_its_share_of_the_room(stage: Stage) -> None:
+    for tenant in tenants(8):
+        for _ in range(3):
+            stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [8])
+    serve(stage, manager, [])
+    stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
+    serve(stage, manager)
+    assert sorted(ref.tenant for ref in crew.all_sent) == tenants(8)
+
+
+def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_others(stage: Stage) -> None:
+    for tenant in tenants(4):
+        stage.enqueue("mail", tenant=tenant)
+    manager, crew = managed(stage, [100])
+    serve(stage, manager, [])
+    refs = stage.pointers()
+    first = next(each for each in tenants(4) if stage.shard.zone(each).place.pointer_id == refs[0].id)
+    owner = stage.shard.zone(first).place.keys.tenant.owner
+    moved = encode(OwnerRecord(1, b"another shard..."))
+
+    def move() -> None:
+        stage.shard.transact(lambda attempt: attempt.tr.set(owner, moved))
+
+    for then in (lambda: None, lambda: None, move):  # The batch, its half, and the visit of the first alone.
+        stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED, then=then))
+    serve(stage, manager, refs)
+    assert {ref.tenant for ref in crew.all_sent} == set(tenants(4)) - {first}

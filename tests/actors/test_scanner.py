@@ -11,6 +11,7 @@ from actors.messages import Served
 from actors.scanner import STRETCH_MAX, Scanner
 from actors.settings import ConsumerSettings
 from tests.actors.stage import ALICE, BOB, MS, Call, Played, Stage
+from zones.engines import StoreUnavailable
 from zones.layout import Tenant
 from zones.shard import Shard
 
@@ -363,3 +364,19 @@ def test_it_counts_what_it_did(stage: Stage) -> None:
     counts = scanning.scanner.counts()
     assert (counts["pointers"], counts["items"], counts["pointers_held"]) == (1, 3, 0)
     assert "room" not in counts
+
+
+def test_a_store_that_refuses_to_say_whether_anything_changed_is_asked_again(stage: Stage) -> None:
+    """As an embedded store does for a moment when too many processes read it."""
+    scanning = Scanning(stage)
+    stage.pass_ms(500)
+    ask = stage.store.change_token
+
+    def refuse() -> int | None:
+        raise StoreUnavailable("too many readers", remedy="Wait.")
+
+    stage.store.change_token = refuse  # type: ignore[method-assign]
+    stage.pass_ms(500)
+    stage.store.change_token = ask  # type: ignore[method-assign]
+    stage.enqueue("mail")
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
