@@ -6,7 +6,7 @@ function may be transactional: it gets a transaction that commits together with 
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -109,7 +109,7 @@ def handler_of(
       drop: an item that failed for good is deleted instead of buried.
 
     Raises:
-      BadArgument: an argument is out of range.
+      BadArgument: an argument is out of range, or the function is nothing that could run, or be stopped, as a handler.
       NotTransactional: see there.
     """
     check_name("kind", kind)
@@ -141,6 +141,7 @@ def _check_function(function: Any, *, transactional: bool) -> None:
     takes = "a Job and a TenantTransaction" if transactional else "a Job"
     allowed = f"a function, an async function or a Ray one, of {takes}"
     if is_remote(function):
+        _check_remote(function)
         return
     if not callable(function):
         raise BadArgument(argument="handler", value=function, allowed=allowed)
@@ -156,6 +157,34 @@ def _check_function(function: Any, *, transactional: bool) -> None:
         signature.bind(*(["job", "tr"] if transactional else ["job"]))
     except TypeError:
         raise BadArgument(argument="handler", value=f"{describe(function)}{signature}", allowed=allowed) from None
+
+
+def _check_remote(function: Any) -> None:
+    """Refuse what Ray could not stop past its timeout: it kills the process of one task that returns one object."""
+    if type(function).__module__ == "ray.actor":
+        allowed = "a Ray remote function; an actor's method cannot be stopped alone: call it in one, and wait for it"
+        raise BadArgument(argument="handler", value=describe(function), allowed=allowed)
+    plain, options = _plain_and_options(function)
+    if options.get("num_returns") not in (None, 1):
+        allowed = "a Ray remote function with num_returns=1; what it returns is dropped anyway"
+        raise BadArgument(
+            argument="handler", value=f"{describe(plain)}, num_returns={options['num_returns']!r}", allowed=allowed
+        )
+    if inspect.isgeneratorfunction(getattr(plain, "_function", None)):
+        raise BadArgument(
+            argument="handler", value=describe(plain), allowed="a Ray remote function that does not `yield`"
+        )
+
+
+def _plain_and_options(function: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return a Ray remote function as it was decorated, and its options.
+
+    What `.options()` returns shows neither: it keeps both in the closure of its `remote`.
+    """
+    if hasattr(function, "_default_options") or not inspect.ismethod(function.remote):
+        return function, getattr(function, "_default_options", {})
+    inside = inspect.getclosurevars(function.remote).nonlocals
+    return inside.get("func_cls", function), inside.get("updated_options", {})
 
 
 def _check_permanent(permanent: Any) -> None:
@@ -174,6 +203,8 @@ def is_remote(function: Any) -> bool:
 
 def describe(function: Any) -> str:
     """Return where a handler is defined, for errors."""
+    if hasattr(function, "_method_name"):  # a method of a Ray actor
+        return f"{getattr(function, '_actor', '?')}.{function._method_name}"
     inner = getattr(function, "_function", function)  # Ray keeps the plain function here
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"
 

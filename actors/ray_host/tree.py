@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
 from actors.holdings import Held
@@ -39,11 +39,25 @@ class RayRunners(ThreadRunners):
     def run_remote(self, function: Any, held: Held) -> None:
         """See `Runners`. Past its timeout the task is killed."""
         reference = function.remote(held.job)
-        held.job.on_cancel(lambda: ray.cancel(reference, force=True))
+        held.job.on_cancel(partial(_kill_task, reference, held))
         try:
             ray.get(reference)
         except RayTaskError as error:
             raise error.cause from error  # which holds the traceback of the task's process
+
+
+def _kill_task(reference: Any, held: Held) -> None:
+    """Kill the task of an item; if Ray does not, say so, and let it run: nobody waits for what it returns.
+
+    Raises nothing: it is called by the loop that keeps the leases of all items.
+    """
+    try:
+        ray.cancel(reference, force=True)
+    except (RayError, TypeError, ValueError) as error:
+        log.warning(
+            "a Ray task cannot be killed and goes on, kind=%s item=%s: %s: %s",
+            held.ref.kind, held.ref.item_id.hex(), type(error).__name__, error,
+        )  # fmt: skip
 
 
 class WorkerActor:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from actors.handlers import handler_of
+from actors.job import Job
+from actors.ray_host.tree import RayRunners
 from tests.acceptance import remote_shop
 from tests.acceptance.fleets import config, consumer, eventually, opened
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth
 from tests.acceptance.shop import payload
+from tests.actors.stage import held_item
+from zones.errors import BadArgument
+
+# isort: split
+import ray
 
 REMOTE = "tests.acceptance.remote_shop:app"
 
@@ -48,6 +58,68 @@ def test_ray_remote_functions_run_as_tasks_of_their_own(tmp_path: Path) -> None:
         (buried,) = tenant.buried()
         assert "KeyError: 6" in buried.error
         assert "in fail" in buried.traceback
+
+
+def several(job: Job) -> tuple[int, int]:
+    return 1, 2
+
+
+def yielding(job: Job) -> Iterator[int]:
+    yield 1
+
+
+class Mailer:
+    def send(self, job: Job) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture
+def mailer(cluster: None) -> Iterator[Any]:
+    """An actor of the application's own."""
+    kind: Any = ray.remote(Mailer)
+    actor = kind.options(num_cpus=0).remote()
+    yield actor
+    ray.kill(actor)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        ray.remote(num_returns=2)(several),
+        ray.remote(several).options(num_returns=2),
+        ray.remote(num_returns=2)(several).options(name="named"),
+        ray.remote(yielding),
+        ray.remote(yielding).options(name="named"),
+    ],
+)
+def test_a_ray_function_that_could_not_be_stopped_is_refused_by_its_name(function: Any) -> None:
+    with pytest.raises(BadArgument) as refused:
+        handler_of("mail", function)
+    assert refused.value.fields["argument"] == "handler"
+    assert "test_handlers." in str(refused.value.fields["value"])
+
+
+def test_a_method_of_a_ray_actor_is_refused_by_its_name(mailer: Any) -> None:
+    for function in (mailer.send, mailer.send.options(name="named")):
+        with pytest.raises(BadArgument) as refused:
+            handler_of("mail", function)
+        assert refused.value.fields["argument"] == "handler"
+    with pytest.raises(BadArgument, match=r"Mailer.*send"):
+        handler_of("mail", mailer.send)
+
+
+def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
+    mailer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever cancels is the loop that keeps the leases of all of a worker's items: before, it died of the error."""
+    for function in (ray.remote(num_returns=2, num_cpus=0)(several), mailer.send):
+        held = held_item(7)
+        held.job.cancel()
+        with caplog.at_level("WARNING", logger="fairlead.ray"):
+            RayRunners().run_remote(function, held)
+        (record,) = caplog.records
+        assert (record.levelname, "kind=mail" in record.getMessage()) == ("WARNING", True)
+        caplog.clear()
 
 
 @pytest.mark.usefixtures("cluster")

@@ -33,10 +33,10 @@ class AsyncCallable:
         """Called like a coroutine function."""
 
 
-def remote() -> Any:
+def remote(module: str = "ray.remote_function", **fields: Any) -> Any:
     """Return something as Ray makes them: `.remote`, from a module of Ray's. The real ones are in tests/acceptance."""
-    made = type("RemoteFunction", (), {"remote": lambda self, job: None, "_function": plain})
-    made.__module__ = "ray.remote_function"
+    made = type("RemoteFunction", (), {"remote": lambda self, job: None, "_function": plain, **fields})
+    made.__module__ = module
     return made()
 
 
@@ -92,6 +92,21 @@ def test_a_generator_is_refused_because_calling_it_runs_nothing(function: Callab
     with pytest.raises(BadArgument) as refused:
         handler_of("mail", function)
     assert refused.value.fields["argument"] == "handler"
+
+
+def test_a_ray_function_that_returns_several_objects_is_refused() -> None:
+    """Ray cannot stop it past its timeout: before, that killed the loop that keeps the worker's leases."""
+    with pytest.raises(BadArgument) as refused:
+        handler_of("mail", remote(_default_options={"num_returns": 2}))
+    assert "test_handlers.plain" in str(refused.value)
+    assert "num_returns=1" in str(refused.value)
+    assert handler_of("mail", remote(_default_options={"num_returns": 1})).form is Form.REMOTE
+
+
+def test_a_method_of_a_ray_actor_is_refused() -> None:
+    with pytest.raises(BadArgument) as refused:
+        handler_of("mail", remote("ray.actor", _actor="Actor(Mailer)", _method_name="send"))
+    assert "Actor(Mailer).send" in str(refused.value)
 
 
 @pytest.mark.parametrize(
