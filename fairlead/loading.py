@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import actors.ray_environment  # noqa: F401 - a module that is loaded may import Ray
 from fairlead.app import App
 from zones.errors import QueueError
 

@@ -6,14 +6,13 @@ CPUs from Ray's scheduler, restart for ever, and are never asked to repeat a cal
 store, and comes back by itself.
 
 Read in this order:
-    environment   what Ray must find when it is imported
     cluster       starting Ray here, or joining a cluster
     calls         another actor, called by message
     tree          the actors, each around its plain class
     consumer      a consumer of them: started, counted, drained
 """
 
-import actors.ray_host.environment  # noqa: F401 - what Ray reads when it is imported, so before it
+import actors.ray_environment  # noqa: F401 - what Ray reads when it is imported, so before it
 
 # isort: split
 from actors.ray_host.cluster import ClusterUnreachable, connect, disconnect
