@@ -1,11 +1,12 @@
 """An application: its handlers, its shards, and the way to its tenants."""
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from random import Random, SystemRandom
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from actors.handlers import Registry, handler_of
+from actors.handlers import Registry, describe, handler_of
 from actors.retry import Retry
 from actors.submitted import pack_handler, submit
 from fairlead import bulk
@@ -150,6 +151,7 @@ class App:
           HandlerTwice: the kind has a handler.
           NotTransactional: `transactional` with an async or a remote function.
         """
+        _refuse_bare("kind", kind, '@app.handler("kind")')
 
         def register(function: F) -> F:
             self.registry.add(
@@ -186,6 +188,9 @@ class App:
         Raises:
           BadArgument, HandlerTwice, NotTransactional: as for `handler`.
         """
+        _refuse_bare("seconds", seconds, "@app.every(60)")
+        _check_seconds("seconds", seconds)
+        _check_seconds("phase", phase)
 
         def register(function: F) -> F:
             named = kind or str(getattr(function, "__name__", ""))
@@ -198,7 +203,8 @@ class App:
 
     def daily(self, at: str, *, kind: str | None = None, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Run the decorated function every day `at` a time such as "03:30", in UTC; see `every`."""
-        hour, colon, minute = at.partition(":")
+        _refuse_bare("at", at, '@app.daily("03:30")')
+        hour, colon, minute = at.partition(":") if isinstance(at, str) else ("", "", "")
         if not (colon and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
             raise BadArgument(argument="at", value=at, allowed='"HH:MM", 00:00 to 23:59, in UTC')
         return self.every(DAY_S, kind=kind, phase=int(hour) * 3600 + int(minute) * 60, **options)
@@ -287,3 +293,14 @@ class App:
         batch fails, earlier ones stay; with ids of your own, calling again is harmless.
         """
         return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in items), zone=zone)
+
+
+def _refuse_bare(argument: str, value: Any, written: str) -> None:
+    """Refuse a decorator without its parentheses: it gets the function as `value`, and would register nothing."""
+    if callable(value):
+        raise BadArgument(argument=argument, value=describe(value), allowed=f"a decorator with parentheses: {written}")
+
+
+def _check_seconds(argument: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadArgument(argument=argument, value=value, allowed="a number of seconds")
