@@ -1,6 +1,8 @@
 """check, backup, restore: the upkeep of stores."""
 
 import os
+import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -58,20 +60,19 @@ def check(ctx: click.Context, target: Target, repair: bool) -> None:
 @click.command(epilog=example("fairlead backup shop.backup --store embedded:./data"))
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--shard", metavar="NAME", help="Which shard, if there are several.")
-@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--force", is_flag=True, help="Replace FILE if it is a regular file.")
 @target_options
 @json_option
 def backup(target: Target, path: Path, shard: str | None, force: bool) -> None:
     """Write a shard to FILE: tenants' data, items, handlers. Producers and consumers may go on meanwhile.
 
-    FILE is there when it is complete and on disk, or not at all.
+    FILE is there when it is complete and on disk, or not at all. Only its owner may read it.
     """
     app = target.app()
     name = _one_shard(app.shards, shard)
-    if path.exists() and not force:
-        raise FileUnusable(file=str(path), reason="it exists", remedy="name another file, or add --force to replace it")
+    _refuse_what_is_there(path, force=force)
     opened = app.shards[name]
-    with _new_file(path) as file, progress(f"backing up {name}") as advance:
+    with _new_file(path, force=force) as file, progress(f"backing up {name}") as advance:
         info = backups.backup(opened, file, progress=lambda pairs: advance(pairs, None))
     show(_backup_answer(name, path, info), lambda: _backup_lines("backed up", name, path, info))
 
@@ -107,16 +108,31 @@ def _one_shard(shards: Shards, name: str | None) -> str:
     return names[0] if name is None else name
 
 
+def _refuse_what_is_there(path: Path, *, force: bool) -> None:
+    """Raise FileUnusable unless `path` is free, or a regular file that `force` allows to replace."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISREG(path.lstat().st_mode):
+        reason = "it is a link, a directory or a device, and only a regular file is ever replaced"
+        raise FileUnusable(file=str(path), reason=reason, remedy="name another file")
+    if not force:
+        raise FileUnusable(file=str(path), reason="it exists", remedy="name another file, or add --force to replace it")
+
+
 @contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
+def _new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """Yield a file that becomes `path`, durable, when the body ends well, and vanishes otherwise."""
-    partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("wb") as file:
+        number, name = tempfile.mkstemp(prefix="fairlead-backup-", suffix=".partial", dir=path.absolute().parent)
+    except OSError as error:
+        raise FileUnusable(file=str(path), reason=str(error)) from None
+    try:
+        with os.fdopen(number, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+        _refuse_what_is_there(path, force=force)  # A backup takes its time: look again before the rename.
+        Path(name).replace(path)
         directory = os.open(path.absolute().parent, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -125,8 +141,7 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise FileUnusable(file=str(path), reason=str(error)) from None
     finally:
-        if partial.exists():
-            partial.unlink()
+        Path(name).unlink(missing_ok=True)
 
 
 def _backup_answer(name: str, path: Path, info: BackupInfo) -> dict[str, Any]:

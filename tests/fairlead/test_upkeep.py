@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,29 @@ def test_a_backup_that_cannot_be_written_leaves_nothing_behind(store: Path) -> N
         assert (answer.code, "the file cannot be used" in answer.err, "Do: " in answer.err) == (2, True, True)
     assert run("backup", "shop.backup", "--store", "embedded:dta").code == 3
     assert {path.name for path in store.iterdir()} == {"data"}
+
+
+@pytest.mark.parametrize("there", ["link", "dangling link", "fifo", "directory", "nothing but a dot"])
+def test_a_backup_replaces_nothing_but_a_regular_file_even_when_forced(store: Path, there: str) -> None:
+    target = store / "shop.backup"
+    if there == "fifo":
+        os.mkfifo(target)
+    elif there == "directory":
+        target.mkdir()
+    elif there != "nothing but a dot":
+        (store / "mine").write_text("mine")
+        target.symlink_to(store / ("mine" if there == "link" else "nowhere"))
+    before = {path.name: path.lstat().st_ino for path in store.iterdir()}
+    answer = run("backup", "." if there == "nothing but a dot" else "shop.backup", "--force", *STORE)
+    assert (answer.code, "only a regular file" in answer.err, "Do: name another" in answer.err) == (2, True, True)
+    assert {path.name: path.lstat().st_ino for path in store.iterdir()} == before
+
+
+def test_a_backup_touches_no_file_but_its_own(store: Path) -> None:
+    (store / "shop.backup.partial").write_text("mine")
+    assert run("backup", "shop.backup", *STORE).code == 0
+    assert (store / "shop.backup.partial").read_text() == "mine"
+    assert {path.name for path in store.iterdir()} == {"data", "shop.backup", "shop.backup.partial"}
 
 
 def test_a_store_that_is_in_use_is_not_restored_over() -> None:
