@@ -25,6 +25,8 @@ from fairlead.views import BuriedView, ItemView
 JSON = "fairlead.json"  # where the context notes that `--json` was given
 WIDTH = 160  # Of a table in a pipe or a file.
 PAYLOAD_CHARACTERS = 60  # Of a payload in a table.
+DEPTH_MAX = 100  # Of lists and dicts in each other: a payload may be nested deeper than Python's stack.
+TOO_DEEP = "nested too deep to show"
 
 
 def example(line: str) -> str:
@@ -84,16 +86,18 @@ def plain(text: str) -> str:
     return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
 
 
-def ready(value: Any) -> Any:
-    """Return `value` as JSON can hold it; bytes become base64."""
+def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
+    """Return `value` as JSON can hold it; bytes become base64, and what is nested too deep a text that says so."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, dict | list | tuple) and not depth_max:
+        return TOO_DEEP
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): ready(each) for key, each in value.items()}
+        return {key if isinstance(key, str) else str(key): ready(each, depth_max - 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [ready(each) for each in value]
+        return [ready(each, depth_max - 1) for each in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

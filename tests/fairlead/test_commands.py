@@ -197,3 +197,25 @@ def test_help_documents_the_exit_codes() -> None:
 def test_the_command_works_as_a_process_and_prints_results_alone_on_standard_output() -> None:
     answer = run_process("enqueue", "receipt", *ALICE, *STORE, "--json")
     assert (answer.code, answer.json["status"], answer.err) == (0, "enqueued", "")
+
+
+@pytest.mark.parametrize("depth", [600, 900])
+def test_an_item_whose_payload_is_nested_deeper_than_the_stack_is_shown(depth: int) -> None:
+    nested: Any = "bottom"
+    for _ in range(depth):
+        nested = [nested]
+    app = App("embedded:data")
+    app.tenant("shop", "alice").enqueue("receipt", nested)
+    for how in ((), ("--json",)):
+        shown = run("peek", *ALICE, *STORE, *how)
+        assert (shown.code, "[[[[" in shown.out) == (0, True)
+    assert "nested too deep to show" in shown.out
+
+    @app.handler("receipt")
+    def send(job: Job) -> None:
+        raise PermanentError("no")
+
+    drain(app, raise_errors=False)
+    app.close()
+    assert "[[[[" in run("buried", *STORE).out
+    assert "nested too deep to show" in run("buried", *STORE, "--json").out
