@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import accumulate
+from pathlib import Path
 from types import TracebackType
 
 from fairlead import App, TenantTransaction, new_item
@@ -114,3 +116,22 @@ def left_over(app: App) -> list[tuple[object, ...]]:
             if queued or counted or path[0] in (TOP, POINTER, GRAVE):
                 left.append(tuple(path))
     return left
+
+
+def runs_of(notes: Path) -> dict[str, list[tuple[int, int]]]:
+    """Return when each item ran, from what its handler has noted: begin and end, nanoseconds."""
+    open_runs: dict[tuple[str, str], int] = {}
+    runs: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for line in notes.read_text().splitlines():
+        what, item, time_ns, pid = line.split()
+        if what == "begin":
+            open_runs[item, pid] = int(time_ns)
+        else:
+            runs[item].append((open_runs.pop((item, pid)), int(time_ns)))
+    return runs
+
+
+def most_at_once(runs: dict[str, list[tuple[int, int]]]) -> int:
+    """Return how many items ran at the same time, at most."""
+    changes = sorted(change for spans in runs.values() for begin, end in spans for change in ((begin, 1), (end, -1)))
+    return max(accumulate(step for _, step in changes))

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.fleets import SHOP, config, consumer, eventually, machine, opened, written
-from tests.acceptance.loads import TENANTS, Load, assert_all_done, assert_nothing_left, depth
+from tests.acceptance.loads import TENANTS, Load, assert_all_done, assert_nothing_left, depth, runs_of
 from tests.acceptance.shop import payload
 from zones.layout import named_tenant
 from zones.placement import home
-
-
-def runs_of(notes: Path) -> dict[str, list[tuple[int, int]]]:
-    """Return when each item ran, from what its handler has noted: begin and end, nanoseconds."""
-    open_runs: dict[tuple[str, str], int] = {}
-    runs: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for line in notes.read_text().splitlines():
-        what, item, time_ns, pid = line.split()
-        if what == "begin":
-            open_runs[item, pid] = int(time_ns)
-        else:
-            runs[item].append((open_runs.pop((item, pid)), int(time_ns)))
-    return runs
 
 
 def overlapping(runs: dict[str, list[tuple[int, int]]]) -> list[str]:
