@@ -128,15 +128,29 @@ class Shards(Mapping[str, Shard]):
             self._open.clear()
 
     def _opened(self, name: str, url: str) -> Shard:
-        engine, _, place = url.partition(":")
-        if self.must_exist and engine == "embedded" and not Path(place).exists():
+        if self.must_exist and _is_missing(url):
             raise StoreMissing(shard=name, url=url)
         db = engines.open(url, clock=self._clock, random=self._random)
         if self.must_exist and not _holds_a_shard(db):
+            db.close()
             raise StoreMissing(shard=name, url=url)
         return open_shard(
             name, db, clock=self._clock, random=self._random, settings=self._settings, part_count=self._part_count
         )
+
+
+def _is_missing(url: str) -> bool:
+    """Say whether opening `url` would make an embedded store; a path that cannot be looked at, its engine refuses."""
+    engine, _, place = url.partition(":")
+    if engine != "embedded":
+        return False
+    try:
+        Path(place, "data.mdb").stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _holds_a_shard(db: Database) -> bool:

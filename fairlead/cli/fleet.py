@@ -64,7 +64,7 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
 @json_option
 def submit(target: Target, function: str, kind: str, **options: Any) -> None:
     """Give a running fleet a handler: the function travels by value, and workers load it within seconds."""
-    version = target.app(must_exist=False).submit(load_attribute(function), kind=kind, **options)
+    version = target.app().submit(load_attribute(function), kind=kind, **options)
     show({"kind": kind, "version": version}, lambda: [f"submitted version {version} of {kind}"])
 
 

@@ -121,6 +121,12 @@ def test_a_store_that_is_not_there_is_not_made_by_who_only_looks(store: Path, co
     assert not (store / "dta").exists()
 
 
+def test_a_handler_is_submitted_to_no_store_but_one_that_is_there(store: Path) -> None:
+    write("fl_shop", "def f(job): ...")
+    refuses(run("submit", "fl_shop:f", "--kind", "k", "--store", "embedded:dta"), UNUSABLE, "no store here", "dta")
+    assert not (store / "dta").exists()
+
+
 def test_a_shard_of_a_newer_format(store: Path) -> None:
     db = engines.open("embedded:newer", clock=ManualClock(), random=Random(1))
     engines.transact(db, lambda tr: tr.set(META_KEY, b"\x02new"))

@@ -158,6 +158,7 @@ def test_what_an_error_or_a_payload_holds_cannot_draw_on_the_terminal() -> None:
 
 
 def test_a_submitted_handler_gets_a_version() -> None:
+    enqueue()
     submit = ("submit", "fl_shop:parting", "--kind", "parting", "--timeout", "3", *STORE, "--json")
     assert run(*submit).json == {"kind": "parting", "version": 1}
     assert run(*submit).json == {"kind": "parting", "version": 2}

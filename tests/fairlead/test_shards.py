@@ -59,6 +59,15 @@ def test_a_store_that_does_not_exist_is_not_made_by_who_only_looks(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_directory_that_is_no_store_is_left_as_it_is_by_who_only_looks(tmp_path: Path) -> None:
+    (tmp_path / "sea.jpg").write_text("mine")
+    shards = shards_of({"main": f"embedded:{tmp_path}"})
+    shards.must_exist = True
+    with pytest.raises(StoreMissing):
+        shards["main"]
+    assert [path.name for path in tmp_path.iterdir()] == ["sea.jpg"]
+
+
 def test_a_store_without_a_shard_in_it_is_not_made_one_by_who_only_looks(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'data'}"
     engines.open(url, clock=ManualClock(), random=Random(1)).close()
