@@ -3,9 +3,11 @@
 `Consumer` puts the actors together in threads of this process. `ray_host` builds the same tree of Ray actors.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from actors.coordinator import Coordinator
@@ -15,11 +17,13 @@ from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
-from actors.thread_host import ThreadHost, ThreadRemote, ThreadRunners
+from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRemote, ThreadRunners, Unanswered
 from actors.worker import Worker
 from zones.engines import Clock
 from zones.periodic import Period
 from zones.shard import Shard
+
+log = logging.getLogger("fairlead.consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Consumer:
     """A consumer in threads of this process. It starts when made; `stop` drains it."""
 
     def __init__(self, opened: Opened, identity: Identity, coordinator: ClockedCoordinator | None = None) -> None:
-        host = ThreadHost(clock=opened.clock, random=opened.random)
+        self._host = host = ThreadHost(clock=opened.clock, random=opened.random)
         shards, registry, settings = opened.shards, opened.submitted.registry, opened.settings
         self._settings = settings
         self._workers = [
@@ -88,7 +92,8 @@ class Consumer:
         ]
         for worker in self._workers:
             worker.start()
-        workers = [ThreadRemote(worker, "worker") for worker in self._workers]
+        self._unanswered = Unanswered()
+        workers = [ThreadRemote(worker, "worker", self._unanswered) for worker in self._workers]
         self._managers = [
             Manager(
                 host,
@@ -101,7 +106,7 @@ class Consumer:
             )
             for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
         ]
-        managers = [ThreadRemote(manager, "manager") for manager in self._managers]
+        managers = [ThreadRemote(manager, "manager", self._unanswered) for manager in self._managers]
         coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator")
         self._remotes = [*workers, *managers, coordinating]
         scanner = Scanner(host, shards, settings, managers, coordinating, consumer=identity.consumer_id.hex())
@@ -116,13 +121,24 @@ class Consumer:
         return dict(total)
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
-        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once."""
+        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
+
+        A manager may be leasing items at that moment. It still hands them over, and the workers, all of which drain at
+        the same time, give back what still comes; this waits for it, up to `HAND_OVER_S_MAX`.
+        """
         self._loops.stop()
         for manager in self._managers:
             manager.stop()
         wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
-        for worker in self._workers:
-            worker.drain(wait_ms)
+        drains = [self._host.spawn("drain", partial(_drain, worker, wait_ms)) for worker in self._workers]
+        for drain in drains:
+            drain.join()
+        if not self._unanswered.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
+            log.warning("a manager is still leasing items; those that it hands over now will lapse")
         for remote in self._remotes:
             remote.close()
         return self.counts()
+
+
+def _drain(worker: Worker, drain_ms: int) -> None:
+    worker.drain(drain_ms)

@@ -7,6 +7,7 @@ object of the same process callable like an actor of another.
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -21,7 +22,11 @@ from zones.errors import QueueError
 
 log = logging.getLogger("fairlead.host")
 
+Done = Callable[[Any, Exception | None], None]
+
 CALLS_AT_ONCE = 4  # Of an actor's methods: a long question for progress must not hold up the next batch.
+# How long a stop waits for calls that carry items. A manager waits up to a second for room, then for its store.
+HAND_OVER_S_MAX = 5.0
 
 
 class NeedsRay(QueueError):
@@ -63,25 +68,66 @@ class ThreadHost:
             self._on_recycle(reason)
 
 
-class ThreadRemote:
-    """An actor in this process: calls run on a few threads of its own, results come by callback."""
+class Unanswered:
+    """Counts calls that have not been answered, by method, so that who stops can wait for them."""
 
-    def __init__(self, actor: Any, name: str) -> None:
+    def __init__(self) -> None:
+        self._out: Counter[str] = Counter()
+        self._answered = threading.Condition()
+
+    def begin(self, method: str) -> None:
+        """Count a call."""
+        with self._answered:
+            self._out[method] += 1
+
+    def end(self, method: str) -> None:
+        """Count it no more."""
+        with self._answered:
+            self._out[method] -= 1
+            self._answered.notify_all()
+
+    def counted(self, method: str, done: Done) -> Done:
+        """Count a call until the `done` that this returns has run."""
+        self.begin(method)
+
+        def answer(result: Any, error: Exception | None) -> None:
+            try:
+                done(result, error)
+            finally:
+                self.end(method)
+
+        return answer
+
+    def wait_for(self, *methods: str, timeout_s: float) -> bool:
+        """Wait until no call of these methods is out; False if some are after `timeout_s`."""
+        with self._answered:
+            return self._answered.wait_for(lambda: not any(self._out[method] for method in methods), timeout_s)
+
+
+class ThreadRemote:
+    """An actor in this process: calls run on a few threads of its own, results come by callback.
+
+    Every call is answered: one that was made before `close` runs, a later one gets `ActorDied`.
+    """
+
+    def __init__(self, actor: Any, name: str, unanswered: Unanswered | None = None) -> None:
         self._actor = actor
         self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=name)
+        self._unanswered = unanswered or Unanswered()
 
-    def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
+    def call(self, method: str, *args: Any, done: Done) -> None:
         """See `Remote`."""
+        answer = self._unanswered.counted(method, done)
         try:
-            self._pool.submit(self._run, method, args, done)
+            self._pool.submit(self._run, method, args, answer)
         except RuntimeError:  # the pool was shut down; never tell on the caller's thread, which may hold a lock
-            threading.Thread(target=done, args=(None, ActorDied(method=method)), daemon=True).start()
+            threading.Thread(target=answer, args=(None, ActorDied(method=method)), daemon=True).start()
 
     def close(self) -> None:
-        """Take no more calls."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Take no more calls. Those that wait still run: a call may carry items, which must be given back."""
+        self._pool.shutdown(wait=False)
 
-    def _run(self, method: str, args: tuple[Any, ...], done: Callable[[Any, Exception | None], None]) -> None:
+    def _run(self, method: str, args: tuple[Any, ...], done: Done) -> None:
         try:
             result = getattr(self._actor, method)(*args)
         except Exception as error:  # noqa: BLE001 - whatever a method raises is the caller's to see

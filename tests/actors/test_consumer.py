@@ -1,0 +1,166 @@
+"""A consumer in threads: how it stops. Real threads and real time; who waits here waits for an event."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.consumer import Consumer, Opened
+from actors.handlers import Registry, handler_of
+from actors.host import ActorDied
+from actors.housekeeping import Identity
+from actors.job import Job
+from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers
+from actors.thread_host import CALLS_AT_ONCE, ThreadRemote
+from fairlead.clock import SystemClock
+from tests.zones.faults import FaultyDatabase
+from zones import engines
+from zones.engines import Database
+from zones.items import new_item
+from zones.layout import Tenant
+from zones.records import ItemRecord, decode
+from zones.shard import Shard, open_shard
+
+ALICE = Tenant("shop", "alice")
+CLOCK = SystemClock()
+PATIENCE_S = 20.0
+
+
+class SlowForManagers(FaultyDatabase):
+    """A database that tells a manager of its commit a moment late: then the items are leased, and nobody has them."""
+
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self.leased = threading.Event()
+        self.never = threading.Event()
+
+    def commit(self, tr: Any) -> None:
+        super().commit(tr)
+        if threading.current_thread().name.startswith("manager"):
+            self.leased.set()
+            self.never.wait(0.3)
+
+
+def opened_shard() -> tuple[SlowForManagers, Shard]:
+    db = SlowForManagers(engines.open("memory:", clock=CLOCK, random=Random(1)))
+    return db, open_shard("main", db, clock=CLOCK, random=Random(2))
+
+
+def consumer(shard: Shard, function: Callable[[Job], None], **settings: Any) -> Consumer:
+    registry = Registry()
+    registry.add(handler_of("mail", function))
+    submitted = SubmittedHandlers(registry, b"", allow=False)
+    opened = Opened({"main": shard}, ConsumerSettings(**settings), (), submitted, CLOCK, Random(3))
+    return Consumer(opened, Identity(b"consumer", "test", 1, 0))
+
+
+def enqueue(shard: Shard, count: int) -> None:
+    items = [new_item("mail", number) for number in range(count)]
+    for item in items:
+        shard.transact(
+            lambda attempt, item=item: shard.zone(ALICE).enqueue(  # type: ignore[misc]
+                attempt.tr, item, item_id=attempt.new_id(), now_us=attempt.now_us
+            )
+        )
+
+
+def leased_count(shard: Shard) -> int:
+    """Return how many items are under a lease."""
+    begin, end = shard.zone(ALICE).place.keys.item_range()
+    rows = shard.transact(lambda attempt: list(attempt.tr.snapshot.get_range(begin, end)))
+    records = [decode(ItemRecord, row.value) for row in rows]
+    return sum(bool(record.lease_id) for record in records if record is not None)
+
+
+def test_what_a_manager_leases_while_its_consumer_stops_is_given_back_at_once() -> None:
+    """Before, it was handed to a worker that was closed already, waited out its lease, and counted a lapse."""
+    db, shard = opened_shard()
+    running = consumer(shard, lambda job: None, workers=2)
+    enqueue(shard, 5)
+    assert db.leased.wait(PATIENCE_S)
+    running.stop(1_000)
+    assert leased_count(shard) == 0
+
+
+def test_workers_drain_at_the_same_time() -> None:
+    """One grace for all of them, not one each."""
+    begun = threading.Semaphore(0)
+    ended = threading.Event()
+
+    def until_told(job: Job) -> None:
+        begun.release()
+        ended.wait(PATIENCE_S)
+
+    _, shard = opened_shard()
+    running = consumer(shard, until_told, workers=4, managers=1, slots=1)
+    enqueue(shard, 20)
+    for _ in range(4):
+        assert begun.acquire(timeout=PATIENCE_S)
+    start = time.monotonic()
+    running.stop(1_000)
+    took_s = time.monotonic() - start
+    ended.set()
+    assert 1.0 <= took_s < 2.5
+    assert leased_count(shard) == 0
+
+
+class Slow:
+    """An actor that answers once it is told to."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+
+    def ask(self, number: int) -> int:
+        assert self.told.wait(PATIENCE_S)
+        return number
+
+
+def test_calls_that_wait_when_an_actor_is_closed_are_carried_out_and_answered() -> None:
+    """Such a call may carry leased items."""
+    actor, answers, all_answered = Slow(), list[int](), threading.Semaphore(0)
+    remote = ThreadRemote(actor, "slow")
+
+    def note(result: int, error: Exception | None) -> None:
+        assert error is None
+        answers.append(result)
+        all_answered.release()
+
+    count = 2 * CALLS_AT_ONCE
+    for number in range(count):
+        remote.call("ask", number, done=note)
+    remote.close()
+    actor.told.set()
+    for _ in range(count):
+        assert all_answered.acquire(timeout=2.0)
+    assert sorted(answers) == list(range(count))
+
+
+def test_a_call_to_a_closed_actor_is_answered_and_never_on_the_callers_thread() -> None:
+    remote = ThreadRemote(Slow(), "slow")
+    remote.close()
+    answered, told = threading.Event(), list[tuple[Any, Exception | None, int]]()
+
+    def note(result: Any, error: Exception | None) -> None:
+        told.append((result, error, threading.get_ident()))
+        answered.set()
+
+    remote.call("ask", 1, done=note)
+    assert answered.wait(PATIENCE_S)
+    ((result, error, thread),) = told
+    assert (result, type(error)) == (None, ActorDied)
+    assert thread != threading.get_ident()
+
+
+@pytest.mark.parametrize("drain_ms", [0, 1_000])
+def test_an_idle_consumer_stops_at_once(drain_ms: int) -> None:
+    _, shard = opened_shard()
+    running = consumer(shard, lambda job: None, workers=2)
+    start = time.monotonic()
+    running.stop(drain_ms)
+    assert time.monotonic() - start < 3.0
