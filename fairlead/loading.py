@@ -2,21 +2,25 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import actors.ray_environment  # noqa: F401 - a module that is loaded may import Ray
 from fairlead.app import App
 from zones.errors import QueueError
 
+NAMES_SHOWN = 20  # In an error, of a module that has more.
+
 
 class NotFound(QueueError):
     """Nothing was found under a `module:attribute`.
 
-    Do: run the command in the directory that holds the module, or set PYTHONPATH; `reason` and `nearest` say how far
-    the search came.
+    Do: run the command in the directory that holds the module, or set PYTHONPATH. `reason` and `nearest` say how far
+    the search came; where another remedy is meant, the error says so itself.
     """
 
     message = "not found; write MODULE:ATTRIBUTE, such as shop:app"
@@ -33,7 +37,14 @@ def load_app(reference: str) -> App:
     if not isinstance(found, App):
         module = sys.modules[reference.partition(":")[0]]
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
-        raise NotFound(reference=reference, reason=f"it is a {type(found).__name__}, not a fairlead.App", apps=apps)
+        raise NotFound(
+            reference=reference,
+            reason=f"it is a {type(found).__name__}, not a fairlead.App",
+            apps=apps,
+            remedy=f"name {module.__name__}:{apps[0]}"
+            if apps
+            else f"put `app = fairlead.App(...)` into {module.__name__}",
+        )
     return found
 
 
@@ -45,8 +56,14 @@ def load_attribute(reference: str) -> Any:
       Whatever the module itself raises when it is imported.
     """
     module_name, colon, attribute = reference.partition(":")
+    if "/" in module_name or module_name.startswith(".") or module_name.endswith(".py"):
+        raise _path_given(reference, module_name, attribute)
     if not colon or not module_name or not attribute:
-        raise NotFound(reference=reference, reason="it has no colon" if not colon else "a side of the colon is empty")
+        raise NotFound(
+            reference=reference,
+            reason="it has no colon" if not colon else "a side of the colon is empty",
+            remedy="write MODULE:ATTRIBUTE: the module, a colon, and the name of what it holds",
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -63,6 +80,30 @@ def load_attribute(reference: str) -> Any:
                 reference=reference,
                 reason=f"{module_name} has no attribute {attribute}",
                 nearest=near[0] if near else None,
+                has=_names_in(found),
+                remedy=f"name something that {module_name} has, or add it there",
             )
         found = getattr(found, name)
     return found
+
+
+def _path_given(reference: str, path: str, attribute: str) -> NotFound:
+    """Return the error of who named a file: a module is named as `import` would name it, from its directory."""
+    file = Path(os.path.normpath(Path.cwd() / path))  # without "..", and links as they were named
+    module_name = file.name.removesuffix(".py")
+    nearest = f"{module_name}:{attribute or 'ATTRIBUTE'}" if module_name.isidentifier() and path[-1] != "/" else None
+    return NotFound(
+        reference=reference,
+        reason="the module is a path; write it as `import` does",
+        nearest=nearest,
+        remedy=f"name {nearest}, and run the command in {file.parent}"
+        if nearest
+        else "name a module, such as shop:app",
+    )
+
+
+def _names_in(found: Any) -> list[str] | None:
+    """Return the first names that an object has for others, without the modules that it imports; None: it has none."""
+    held = getattr(found, "__dict__", {}).items()
+    names = [name for name, value in held if not (name.startswith("_") or isinstance(value, ModuleType))]
+    return names[:NAMES_SHOWN] or None

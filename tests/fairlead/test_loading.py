@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from fairlead.layers import BadConfig
-from fairlead.loading import NotFound, load_app, load_attribute
+from fairlead.loading import NAMES_SHOWN, NotFound, load_app, load_attribute
 
 SHOP = "import fairlead\napp = fairlead.App('memory:')\nclass inner:\n    app = app\nnumber = 7\n"
 
@@ -60,3 +61,40 @@ def test_loading_an_application_reads_no_configuration(tmp_path: Path) -> None:
     app = load_app("fl_shop:app")
     with pytest.raises(BadConfig):
         _ = app.config
+
+
+# --- Paths, and wrong attributes ---
+
+
+@pytest.mark.parametrize(
+    "reference, nearest",
+    [("./fl_shop:app", "fl_shop:app"), ("fl_shop.py:app", "fl_shop:app"), ("etc/fl_shop.py:app", "fl_shop:app"),
+     ("../fl_shop:app", "fl_shop:app"), ("fl_shop.py", "fl_shop:ATTRIBUTE"), ("./:app", None)],
+)  # fmt: skip
+def test_a_path_is_refused_with_the_module_to_name_and_its_directory(
+    reference: str, nearest: str | None, tmp_path: Path
+) -> None:
+    fields = why(reference)
+    assert "a path" in str(fields["reason"])
+    assert fields["nearest"] == nearest
+    path = Path(os.path.normpath(tmp_path / reference.partition(":")[0]))
+    assert nearest is None or f"in {path.parent}" in str(fields["remedy"])
+
+
+def test_a_missing_attribute_comes_with_those_that_the_module_has_and_never_with_a_directory_to_go_to() -> None:
+    fields = why("fl_shop:nope")
+    assert fields["has"] == ["app", "inner", "number"]
+    assert why("fl_shop:inner.nope")["has"] == ["app"]
+    assert why("fl_shop:number.nope")["has"] is None
+    for reference in ("fl_shop:nope", "fl_shop:number", "fl_shop", "fl_shop:"):
+        assert "director" not in str(why(reference)["remedy"])
+    assert "remedy" not in why("fl_shoop:app")  # here the class's own holds: go to the directory of the module
+
+
+def test_a_reference_without_a_colon_is_told_to_have_one() -> None:
+    assert "MODULE:ATTRIBUTE" in str(why("fl_shop")["remedy"])
+
+
+def test_of_a_module_full_of_names_only_the_first_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "fl_full.py").write_text("".join(f"n{each} = 0\n" for each in range(100)), encoding="utf-8")
+    assert why("fl_full:app")["has"] == [f"n{each}" for each in range(NAMES_SHOWN)]

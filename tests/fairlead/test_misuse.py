@@ -31,9 +31,9 @@ def test_a_decorator_without_its_parentheses_is_refused_with_them(app: App, deco
 
 @pytest.mark.parametrize("seconds", ["60", None, True, float("inf"), float("nan")])
 def test_a_time_between_ticks_that_is_no_number_is_refused(app: App, seconds: Any) -> None:
-    with pytest.raises(BadArgument, match="argument=.seconds"):
+    with pytest.raises(BadArgument, match="seconds"):
         app.every(seconds)
-    with pytest.raises(BadArgument, match="argument=.phase"):
+    with pytest.raises(BadArgument, match="phase"):
         app.every(60, phase=seconds)
 
 
