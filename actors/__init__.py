@@ -13,7 +13,7 @@ Read in this order:
     host          the seam: time, randomness, locks, threads, calls
     selection     which pointers to take; scanner: Algorithm 1
     crew          what a manager knows of its workers; manager: Algorithm 2
-    holdings      what a worker holds; keeping, running, settlement, custody; worker: Algorithm 3
+    holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     coordinator   who may scan in order
     housekeeping  signs of life, clocks, periodic items, once a second
     submitted     handlers that came while the fleet ran

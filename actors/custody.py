@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from actors import settlement
+from actors.failures import Failures
 from actors.holdings import Held, Holdings, Phase
 from actors.host import Condition, Host, Lock
 from actors.keeping import Chores
@@ -39,6 +40,7 @@ class Table:
     Attributes:
       arrived: notified when an item may start: the slots wait for it.
       left: notified when items have left: the manager and a drain wait for it.
+      failures: what is told of handlers that fail.
       returning: items that no longer are held here, and whose requeue is still to be committed.
     """
 
@@ -46,6 +48,7 @@ class Table:
     lock: Lock
     arrived: Condition
     left: Condition
+    failures: Failures
     counts: Counter[str] = field(default_factory=Counter)
     returning: int = 0
     stopping: bool = False
@@ -264,7 +267,11 @@ class Custody:
 
     def _verdicts(self, failed: Sequence[tuple[Held, BaseException]]) -> list[settlement.Verdict]:
         now_us, random = self._host.clock.now_us(), self._host.random
-        return [settlement.judge(held, error, now_us=now_us, random=random) for held, error in failed]
+        verdicts = [settlement.judge(held, error, now_us=now_us, random=random) for held, error in failed]
+        with self._table.lock:
+            for verdict in verdicts:
+                self._table.failures.note(verdict)
+        return verdicts
 
 
 def _timeout_of(held: Held) -> JobTimeout:

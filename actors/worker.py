@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from actors.custody import Custody, Table
+from actors.failures import Failures
 from actors.handlers import Handler, describe
 from actors.holdings import Held, Holdings, Phase
 from actors.host import Host
@@ -60,6 +61,7 @@ class Worker:
             lock,
             arrived=host.condition(lock),
             left=host.condition(lock),
+            failures=Failures(host.clock),
         )
         self._lock = lock
         self._holdings = self._table.holdings
