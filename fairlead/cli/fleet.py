@@ -39,7 +39,7 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
     """
     if address is not None and host != "ray":
         raise click.UsageError("--address goes with --host ray.")
-    app = Target((), reference, config_path, settings).app(must_exist=False)
+    app = Target((), reference, config_path, settings).app(must_exist=False, may_be_in_memory=True)
     logging.basicConfig(
         level=app.config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )

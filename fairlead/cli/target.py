@@ -16,6 +16,17 @@ from fairlead import config
 from fairlead.app import App
 from fairlead.loading import load_app
 from fairlead.tenant_database import TenantDatabase
+from zones.errors import QueueError
+
+
+class StoreInMemory(QueueError):
+    """A `memory:` store is empty when a command starts and gone when it returns, so the command can do nothing with it.
+
+    Do: name a store on disk, `--store embedded:PATH`; in memory work `fairlead run --host threads`, and an
+    application's own tests.
+    """
+
+    message = "a memory: store ends with the process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +42,24 @@ class Target:
         """Return the same target, with what `--set` said."""
         return replace(self, settings=settings)
 
-    def app(self, *, must_exist: bool = True) -> App:
+    def app(self, *, must_exist: bool = True, may_be_in_memory: bool = False) -> App:
         """Return the application, configured; its stores are opened when they are used.
 
         Args:
           must_exist: refuse stores that do not exist instead of making them: a wrong path must not become a store.
+          may_be_in_memory: the command itself fills and empties the stores.
 
         Raises:
-          BadConfig, NotFound, NoShards: see there.
+          BadConfig, NotFound, NoShards, StoreInMemory: see there.
         """
         app = self._named()
         app.configure(config.load({**app.arguments, **_settings(self.settings)}, path=self.config_path))
         apps: list[App] = click.get_current_context().obj
         apps.append(app)
         app.shards.must_exist = must_exist
+        in_memory = [name for name, url in app.shards.urls.items() if url.startswith("memory:")]
+        if in_memory and not may_be_in_memory:
+            raise StoreInMemory(shards=in_memory)
         return app
 
     def config(self) -> config.Config:

@@ -127,6 +127,18 @@ def test_a_handler_is_submitted_to_no_store_but_one_that_is_there(store: Path) -
     assert not (store / "dta").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("enqueue", "receipt", *ALICE), ("peek", *ALICE), ("cancel", "order-7", *ALICE), ("buried",), ("status",),
+     ("check",), ("backup", "file"), ("restore", "file"), ("submit", "fl_shop:f", "--kind", "k")],
+)  # fmt: skip
+def test_a_store_in_memory_which_would_end_with_the_command(store: Path, command: tuple[str, ...]) -> None:
+    write("fl_shop", "app = fairlead.App('memory:')\ndef f(job): ...")
+    for target in (("--store", "memory:"), ("--app", "fl_shop:app")):
+        refuses(run(*command, *target), REFUSED, "ends with the process", "main", "Do: name a store on disk")
+    assert not (store / "file").exists()
+
+
 def test_a_shard_of_a_newer_format(store: Path) -> None:
     db = engines.open("embedded:newer", clock=ManualClock(), random=Random(1))
     engines.transact(db, lambda tr: tr.set(META_KEY, b"\x02new"))
