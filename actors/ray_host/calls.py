@@ -14,10 +14,9 @@ import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
 from actors.host import ActorDied
+from actors.thread_host import Done, Unanswered
 
 NAMESPACE = "fairlead"
-
-Done = Callable[[Any, Exception | None], None]
 
 # What Ray raises instead of finding an actor or sending to it: there is none of this name (ValueError), the cluster
 # does not answer, the queue of its calls is full.
@@ -48,9 +47,10 @@ class RayRemote:
     actor cannot be restarted.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, unanswered: Unanswered | None = None) -> None:
         self._name = name
         self._handle: Any = None
+        self._unanswered = unanswered or Unanswered()
 
     def call(self, method: str, *args: Any, done: Done) -> None:
         """See `Remote`. `done` runs on a thread of Ray's; it runs for every call, sent or not.
@@ -59,14 +59,15 @@ class RayRemote:
         takes the lock that the caller may be holding now. So the first call finds it on a thread of its own.
         """
         packed = _pack(args)
+        answer = self._unanswered.counted(method, done)
         handle = self._handle
         if handle is None:
-            threading.Thread(target=self._find_and_send, args=(method, packed, done), daemon=True).start()
+            threading.Thread(target=self._find_and_send, args=(method, packed, answer), daemon=True).start()
             return
         try:
-            self._send(handle, method, packed, done)
+            self._send(handle, method, packed, answer)
         except NOT_SENT as error:
-            threading.Thread(target=self._not_sent, args=(method, done, error), daemon=True).start()
+            threading.Thread(target=self._not_sent, args=(method, answer, error), daemon=True).start()
 
     def _find_and_send(self, method: str, packed: bytes, done: Done) -> None:
         try:

@@ -85,11 +85,16 @@ class RayConsumer:
         return dict(total)
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
-        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once."""
+        """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
+
+        A manager may be leasing items at that moment. It stops once the workers have answered for them; these drain
+        meanwhile, and give back what still comes.
+        """
         wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
         _answers([self._scanner.stop.remote()], STOP_GRACE_S)
-        _answers([manager.stop.remote() for manager in self._managers], STOP_GRACE_S)
-        _answers([worker.drain.remote(wait_ms) for worker in self._workers], wait_ms / 1000 + STOP_GRACE_S)
+        stops = [manager.stop.remote() for manager in self._managers]
+        drains = [worker.drain.remote(wait_ms) for worker in self._workers]
+        _answers([*stops, *drains], wait_ms / 1000 + STOP_GRACE_S)
         counts = self.counts()
         for actor in (self._scanner, *self._managers, *self._workers):
             ray.kill(actor, no_restart=True)

@@ -20,7 +20,7 @@ from actors.messages import ItemRef, Report, Served
 from actors.ray_host.calls import RayRemote, called_with
 from actors.scanner import Scanner
 from actors.submitted import keep_loading
-from actors.thread_host import ThreadHost, ThreadRunners
+from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
 from actors.worker import Worker
 from zones.engines import Clock
 from zones.pointers import PointerRef
@@ -103,20 +103,25 @@ class ManagerActor:
         opened = _open(opening)
         host = ThreadHost(clock=opened.clock, random=opened.random)
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
+        self._unanswered = Unanswered()
         self._manager = Manager(
             host,
             opened.shards,
             opened.submitted.registry,
             opened.settings,
-            [RayRemote(worker) for worker in workers],
+            [RayRemote(worker, self._unanswered) for worker in workers],
             index=index,
             count=count,
         )
-        _drain_on_sigterm(self._manager.stop)
+        _drain_on_sigterm(self.stop)
 
     @called_with(str, list[PointerRef])
     def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
-        return self._manager.serve(shard_name, refs)
+        self._unanswered.begin("serve")
+        try:
+            return self._manager.serve(shard_name, refs)
+        finally:
+            self._unanswered.end("serve")
 
     @called_with()
     def await_room(self) -> int:
@@ -126,7 +131,10 @@ class ManagerActor:
         return {**self._manager.counts(), "pid": os.getpid()}
 
     def stop(self) -> None:
+        """Serve nothing any more, and wait until the workers have what was being leased."""
         self._manager.stop()
+        if not self._unanswered.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
+            log.warning("this manager is still leasing items; those that it hands over now may lapse")
 
 
 class ScannerActor:

@@ -23,7 +23,7 @@ from tests.acceptance.fleets import (
     opened,
     written,
 )
-from tests.acceptance.loads import depth
+from tests.acceptance.loads import TENANTS, Load, depth
 from tests.acceptance.shop import payload
 
 HOSTS = ("ray", "threads")
@@ -105,6 +105,24 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, host: str, number: int)
         assert time.monotonic() - begun < 5.0
         assert depth(app) == 1, "its lease gives it back"
         eventually(lambda: not on.working(), within_s=15.0, otherwise=on.working)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_fleet_that_stops_under_load_leaves_nothing_under_a_lease(tmp_path: Path) -> None:
+    """Managers are leasing all the while, also when they are told to stop; what they lease still finds its worker."""
+    chosen = config(tmp_path, workers=2, lease_ms=30_000)
+    with opened(chosen) as app, Load(app, per_s=3_000) as load:
+        for _ in range(3):
+            with consumer(chosen):
+                so_far = len(load.enqueued)
+                eventually(lambda so_far=so_far: len(load.enqueued) > so_far + 1_000)  # type: ignore[misc]
+            assert leased(app) == 0
+
+
+def leased(app: App) -> int:
+    """Return how many items of a load are under a lease."""
+    views = [view for number in range(TENANTS) for view in app.tenant("shop", f"user {number}").peek(10_000)]
+    return sum(view.state.name == "LEASED" for view in views)
 
 
 @pytest.mark.usefixtures("cluster")

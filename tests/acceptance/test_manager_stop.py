@@ -1,0 +1,76 @@
+"""A manager that is told to stop while it leases items: it has stopped once its workers have them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.consumer import Opened
+from actors.handlers import Registry
+from actors.messages import Served
+from actors.ray_host import calls, tree
+from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers
+from actors.thread_host import ThreadRemote, Unanswered
+from fairlead.clock import SystemClock
+
+A_WHILE_S = 0.2
+PATIENCE_S = 20.0
+
+
+class Leasing:
+    """A manager that takes a while to lease, and then hands over."""
+
+    serving = threading.Event()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        (self._worker,) = args[4]
+
+    def serve(self, shard_name: str, refs: Sequence[Any]) -> Served:
+        self.serving.set()
+        threading.Event().wait(A_WHILE_S)
+        self._worker.call("place", [], done=lambda result, error: None)
+        return Served(1, 0, 0, 0, 0)
+
+    def stop(self) -> None:
+        """Do nothing: what is being served is served to its end."""
+
+
+class Taking:
+    """A worker that takes a while to take items."""
+
+    def __init__(self) -> None:
+        self.taken = False
+
+    def place(self, refs: Sequence[Any]) -> None:
+        threading.Event().wait(A_WHILE_S)
+        self.taken = True
+
+
+def nothing_opened() -> Opened:
+    submitted = SubmittedHandlers(Registry(), b"", allow=False)
+    return Opened({}, ConsumerSettings(), (), submitted, SystemClock(), Random(1))
+
+
+def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is killed next: before, items on their way were lost with it, and waited out their lease."""
+    worker = Taking()
+
+    def remote(name: str, unanswered: Unanswered | None = None) -> ThreadRemote:
+        return ThreadRemote(worker, name, unanswered)
+
+    monkeypatch.setattr(tree, "Manager", Leasing)
+    monkeypatch.setattr(tree, "RayRemote", remote)
+    monkeypatch.setattr(tree, "_open", lambda opening: opening())
+    monkeypatch.setattr(tree, "_drain_on_sigterm", lambda drain: None)
+    actor: Any = tree.ManagerActor(nothing_opened, ["worker"], 0, 1)
+    serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [])),))
+    serving.start()
+    assert Leasing.serving.wait(PATIENCE_S)
+    actor.stop()
+    assert worker.taken
+    serving.join()
