@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from actors.consumer import Consumer, Opened
+from actors.handlers import Form, describe
 from actors.housekeeping import Identity
 from actors.submitted import SubmittedHandlers
+from actors.thread_host import NeedsRay
 from fairlead.app import App
 from fairlead.config import Config
 from fairlead.loading import load_app
@@ -99,9 +101,12 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
 
     Raises:
       MemoryNeedsThreads: a shard is `memory:` and the host is Ray.
+      NeedsRay: a handler is a Ray remote function and the host is threads.
       StoreUnavailable, ShardRefused: a store cannot be opened.
     """
     assert host in HOSTS
+    if host == "threads":
+        _refuse_ray_functions(app)
     identity = Identity(app.random.randbytes(8), socket.gethostname(), os.getpid(), app.clock.now_us())
     opened = open_for_actors(app)
     if host == "threads":
@@ -117,6 +122,13 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
         consumer = ray_host.RayConsumer(AppOpening(reference, str(Path.cwd()), app.config), identity)
         undo.pop_all()
     return RayFleet(consumer, ray_host.disconnect)
+
+
+def _refuse_ray_functions(app: App) -> None:
+    """Raise NeedsRay now if threads would raise it for every item of a kind. One submitted later fails by itself."""
+    for handler in app.registry:
+        if handler.form is Form.REMOTE:
+            raise NeedsRay(kind=handler.kind, handler=describe(handler.function))
 
 
 def open_for_actors(app: App) -> Opened:

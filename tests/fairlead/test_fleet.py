@@ -1,0 +1,30 @@
+"""A fleet that could not run its handlers is not started."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.thread_host import NeedsRay
+from fairlead import App, fleet
+
+
+class RemoteFunction:
+    """Looks like Ray's: its class comes from there, and it has `.remote`."""
+
+    __module__ = "ray.remote_function"
+
+    def remote(self, job: Any) -> None: ...
+
+
+def test_a_ray_function_is_refused_by_threads_before_anything_is_opened() -> None:
+    """Every item would fail, be retried for hours, and end up buried."""
+    app = App("embedded:/dev/null/nowhere", random=Random(1))
+    draw: Any = RemoteFunction()
+    app.handler("mail")(print)
+    app.handler("draw")(draw)
+    with pytest.raises(NeedsRay) as caught:
+        fleet.start(app, "shop:app", host="threads")
+    assert caught.value.fields["kind"] == "draw"
