@@ -214,6 +214,33 @@ def test_a_full_disk_fails_the_commit_and_loses_nothing(tmp_path: Path) -> None:
     assert "all is there" in run.stdout, run.stderr
 
 
+@pytest.mark.parametrize("free_kb", [64, 128, 240, 300])
+def test_a_disk_without_room_for_a_new_store_is_an_error_and_no_signal(tmp_path: Path, free_kb: int) -> None:
+    """LMDB maps its lock file without having written it: where its blocks were missing, SIGBUS ended the process."""
+    mount = f"mount -t tmpfs -o size={free_kb}k tmpfs {tmp_path}"
+    if not may_mount(mount):
+        pytest.skip("this user may not mount anything")
+    script = (
+        "import random, sys; from tests.clocks import WallClock\n"
+        "from zones.engines import open, StoreUnavailable, transact\n"
+        "try:\n"
+        "    db = open('embedded:' + sys.argv[1], clock=WallClock(), random=random.Random())\n"
+        "    transact(db, lambda tr: tr.set(b'a', bytes(50_000)))\n"
+        "except StoreUnavailable as error:\n"
+        "    print(error.reason)\n"
+    )
+    command = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", script]
+    run = subprocess.run([*command, str(tmp_path / "store")], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert (run.returncode, run.stdout) == (0, "the disk is full\n"), run.stderr
+
+
+def test_a_new_lock_file_has_all_its_blocks(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    found = (tmp_path / "lock.mdb").stat()
+    assert found.st_blocks * 512 >= found.st_size > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.mdb", "lock.mdb"]
+
+
 def test_a_file_that_may_not_grow_further_is_treated_like_a_full_disk(tmp_path: Path) -> None:
     limit = (4 << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     run = subprocess.run(

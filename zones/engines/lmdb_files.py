@@ -76,6 +76,7 @@ class LmdbFiles:
         self._check_place()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            _make_lock_file(self.path / "lock.mdb")
             env = lmdb.open(str(self.path), map_size=self._map_bytes, max_dbs=3, max_readers=READERS_MAX)
         except (OSError, lmdb.Error) as error:
             self._raise_unavailable(error)
@@ -302,3 +303,20 @@ class LmdbFiles:
 
     def _raise_unavailable(self, error: Exception) -> NoReturn:
         raise self.unavailable(error) from error
+
+
+def _make_lock_file(path: Path) -> None:
+    """Make a new store's lock file with all its blocks, so that a full disk is met here, as an error.
+
+    LMDB maps the file without having written it: the first use of a page for which there is no room would end the
+    process (SIGBUS). Made apart and linked, since another process may be opening the store at this moment.
+    """
+    if path.exists():
+        return
+    apart = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        apart.write_bytes(bytes((READERS_MAX + 2) * 64))  # As long as LMDB itself would make it.
+        with suppress(FileExistsError):
+            os.link(apart, path)
+    finally:
+        apart.unlink(missing_ok=True)
