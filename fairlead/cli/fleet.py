@@ -23,6 +23,7 @@ from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
 
 LINE_S = 0.5  # How often the live line is drawn.
+COUNTED = ("completed", "retried", "buried", "dropped", "lost", "held")  # Always shown, zeros too.
 
 
 @click.command(epilog=example("fairlead run shop:app --host threads --set consumer.slots=32"))
@@ -49,7 +50,7 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
         click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
         _watch(running, stop)
         click.echo("draining: no new work starts, what runs may finish (Ctrl-C again: at once)", err=True)
-        counts = running.stop()
+        counts = {**dict.fromkeys(COUNTED, 0), **running.stop()}
     show(counts, lambda: [_line(counts)])
 
 
@@ -102,5 +103,4 @@ def _kinds(app: App) -> list[str]:
 
 
 def _line(counts: dict[str, int]) -> str:
-    shown = ("completed", "retried", "buried", "dropped", "lost", "held")
-    return "  ".join(f"{name} {counts.get(name, 0):,}" for name in shown)
+    return "  ".join(f"{name} {counts.get(name, 0):,}" for name in COUNTED)

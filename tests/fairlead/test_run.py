@@ -128,3 +128,9 @@ def test_a_submitted_handler_reaches_the_running_fleet(shop: App, running: subpr
     assert run("submit", "fl_late:late", "--kind", "late", "--store", "embedded:data").code == 0
     eventually(lambda: not alice.count())
     stop(running)
+
+
+def test_a_fleet_that_did_nothing_counts_everything_and_finds_zero(running: subprocess.Popen[str]) -> None:
+    counts = stop(running)
+    names = ("completed", "retried", "buried", "dropped", "lost", "held")
+    assert {name: counts.get(name) for name in names} == dict.fromkeys(names, 0)
