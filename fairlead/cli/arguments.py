@@ -1,6 +1,7 @@
 """What is typed, checked: durations, payloads, ids of items."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -29,7 +30,7 @@ class Duration(click.ParamType[int]):
         if isinstance(value, int):
             return value
         found = _DURATION.fullmatch(value)
-        if found is None or found[2] not in _UNITS_MS:
+        if found is None or found[2] not in _UNITS_MS or not math.isfinite(float(found[1]) * _UNITS_MS[found[2]]):
             self.fail(f"{value!r} is no duration. Write 90, 90s, 250ms, 5min, 2h or 3d.", param, ctx)
         return round(float(found[1]) * _UNITS_MS[found[2]])
 
@@ -42,7 +43,7 @@ class Payload(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the data."""
         try:
-            return json.loads(self._text(value), parse_constant=_refuse_constant)
+            return json.loads(self._text(value), parse_constant=_refuse_constant, parse_float=_finite)
         except (OSError, UnicodeDecodeError) as error:
             self.fail(f"{value} cannot be read: {error}", param, ctx)
         except (ValueError, RecursionError) as error:
@@ -79,3 +80,10 @@ def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
 
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large a number")
+    return number

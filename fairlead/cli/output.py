@@ -6,6 +6,7 @@ of a store is shown with its control characters spelled out: a payload cannot dr
 
 import base64
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ def plain(text: str) -> str:
 
 
 def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
-    """Return `value` as JSON can hold it; bytes become base64, and what is nested too deep a text that says so."""
+    """Return `value` as JSON can hold it: bytes as base64, infinities and what is nested too deep as text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Enum):
@@ -98,6 +99,8 @@ def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
         return {key if isinstance(key, str) else str(key): ready(each, depth_max - 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [ready(each, depth_max - 1) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

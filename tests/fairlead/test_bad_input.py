@@ -53,6 +53,11 @@ def test_a_payload_that_is_not_data(payload: str) -> None:
     refuses(run("enqueue", "receipt", payload, *ALICE, *STORE), REFUSED, "PAYLOAD")
 
 
+@pytest.mark.parametrize("payload", ["1e999", "[-1e999]", '{"order": [1, 1e999]}'])
+def test_a_payload_with_a_number_beyond_all_bounds(payload: str) -> None:
+    refuses(run("enqueue", "receipt", payload, *ALICE, *STORE), REFUSED, "PAYLOAD", "1e999 is too large a number")
+
+
 def test_a_payload_with_a_number_that_msgpack_cannot_hold() -> None:
     refuses(run("enqueue", "receipt", str(2**70), *ALICE, *STORE), REFUSED, "not plain data", "Do: enqueue what the")
 
@@ -69,7 +74,7 @@ def test_a_delay_that_is_negative_or_absurd(delay: str) -> None:
     refuses(answer, REFUSED, "delay_ms", "0 to 315,360,000,000")
 
 
-@pytest.mark.parametrize("delay", ["soon", "", "5 weeks", "1e3"])
+@pytest.mark.parametrize("delay", ["soon", "", "5 weeks", "1e3", "9" * 400])
 def test_a_delay_that_is_no_duration(delay: str) -> None:
     refuses(run("enqueue", "receipt", "--delay", delay, *ALICE, *STORE), REFUSED, "no duration", "90s")
 

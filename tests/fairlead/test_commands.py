@@ -220,3 +220,11 @@ def test_an_item_whose_payload_is_nested_deeper_than_the_stack_is_shown(depth: i
     app.close()
     assert "[[[[" in run("buried", *STORE).out
     assert "nested too deep to show" in run("buried", *STORE, "--json").out
+
+
+def test_an_infinite_number_of_an_applications_is_shown_as_json_can_hold_it() -> None:
+    app = App("embedded:data")
+    app.tenant("shop", "alice").enqueue("receipt", [float("inf"), 0.5])
+    app.close()
+    (item,) = run("peek", *ALICE, *STORE, "--json").json["items"]
+    assert item["payload"] == ["inf", 0.5]
