@@ -20,6 +20,7 @@ log = logging.getLogger("fairlead.ray")
 CALLS_AT_ONCE = 6  # Two batches, two long questions, and room for counts and a drain.
 STOP_GRACE_S = 10.0
 START_S_MAX = 120.0
+PRESENT = ("held", "pointers_held")  # Counts of what is there now, and not of what was done.
 
 
 class FleetNotStarted(QueueError):
@@ -32,6 +33,29 @@ class FleetNotStarted(QueueError):
     message = "the actors did not start"
 
 
+class Tally:
+    """Sums what actors count, over their restarts: each life of an actor begins at zero, in another process."""
+
+    def __init__(self) -> None:
+        self._lives: dict[int, tuple[int, dict[str, int]]] = {}  # by actor: process id, and its counts as last told
+        self._past: Counter[str] = Counter()
+
+    def note(self, actor: int, counts: dict[str, int]) -> None:
+        """Take an actor's counts, its process id (`pid`) among them."""
+        pid, counted = counts["pid"], {name: value for name, value in counts.items() if name != "pid"}
+        last = self._lives.get(actor)
+        if last is not None and last[0] != pid:
+            self._past.update({name: value for name, value in last[1].items() if name not in PRESENT})
+        self._lives[actor] = pid, counted
+
+    def total(self) -> dict[str, int]:
+        """Return the sums."""
+        total = Counter(self._past)
+        for _, counted in self._lives.values():
+            total.update(counted)
+        return dict(total)
+
+
 class RayConsumer:
     """A consumer of Ray actors on this node. It starts when made; `stop` drains it.
 
@@ -40,6 +64,7 @@ class RayConsumer:
 
     def __init__(self, opening: Opening, identity: Identity) -> None:
         opened = opening()
+        self._tally = Tally()
         self._settings = opened.settings
         settings = opened.settings
         node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -78,11 +103,14 @@ class RayConsumer:
         return found
 
     def counts(self) -> dict[str, int]:
-        """Return what the consumer has done, summed over its actors; one that was restarted counts from there."""
-        total: Counter[str] = Counter()
-        for counts in _answers([actor.counts.remote() for actor in (self._scanner, *self._workers)]):
-            total.update({name: value for name, value in counts.items() if name != "pid"})
-        return dict(total)
+        """Return what the consumer has done, summed over its actors and their restarts.
+
+        What an actor did between the last call of this and its death is not in it: ask now and then.
+        """
+        actors = (self._scanner, *self._workers)
+        for number, counts in _answers_by_place([actor.counts.remote() for actor in actors]):
+            self._tally.note(number, counts)
+        return self._tally.total()
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
@@ -115,11 +143,16 @@ def _await_start(actors: Sequence[Any]) -> None:
 
 def _answers(references: Sequence[Any], timeout_s: float = 2.0) -> list[Any]:
     """Return the answers that come within `timeout_s`; an actor that is dead or being restarted gives none."""
+    return [answer for _, answer in _answers_by_place(references, timeout_s)]
+
+
+def _answers_by_place(references: Sequence[Any], timeout_s: float = 2.0) -> list[tuple[int, Any]]:
     ready, _ = ray.wait(list(references), num_returns=len(references), timeout=timeout_s)
     answers = []
-    for reference in ready:
+    for place, reference in enumerate(references):
         try:
-            answers.append(ray.get(reference))
+            if reference in ready:
+                answers.append((place, ray.get(reference)))
         except RayActorError as error:
             log.info("an actor did not answer: %s", error)
     return answers
