@@ -291,8 +291,12 @@ class App:
 
         A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
         batch fails, earlier ones stay; with ids of your own, calling again is harmless.
+
+        Raises:
+          BadArgument: one of `items` is no such pair; `zone` cannot be the name of a zone.
         """
-        return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in items), zone=zone)
+        pairs = map(_checked_pair, items)
+        return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in pairs), zone=zone)
 
 
 def _refuse_bare(argument: str, value: Any, written: str) -> None:
@@ -304,3 +308,9 @@ def _refuse_bare(argument: str, value: Any, written: str) -> None:
 def _check_seconds(argument: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise BadArgument(argument=argument, value=value, allowed="a number of seconds")
+
+
+def _checked_pair(pair: Any) -> tuple[TenantDatabase, NewItem]:
+    if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], TenantDatabase):
+        return pair[0], pair[1]
+    raise BadArgument(argument="items", value=pair, allowed="pairs of app.tenant(...) and fairlead.new_item(...)")

@@ -1,9 +1,10 @@
 """Many items at once: one transaction per shard and batch, whatever the number of tenants."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zones.attempt import Attempt
+from zones.errors import BadArgument
 from zones.items import Enqueued, NewItem
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from zones.shard import Shard
@@ -43,13 +44,14 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
     as if the second had come later.
 
     Raises:
-      BadArgument: `zone` cannot be the name of a zone.
+      BadArgument: `zone` cannot be the name of a zone, or an item is none that `new_item` made: earlier batches stay.
       StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
     """
     check_name("zone", zone)
     results: dict[int, Enqueued] = {}
     batches: dict[str, _Batch] = {}
     for number, (shard, tenant, item) in enumerate(items):
+        check_item(item)
         batch = batches.setdefault(shard.name, _Batch(shard))
         if not batch.has_room(item) and batch.entries:
             results |= _enqueue(batch, zone)
@@ -58,6 +60,16 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
     for batch in batches.values():
         results |= _enqueue(batch, zone)
     return [results[number] for number in range(len(results))]
+
+
+def check_item(item: Any) -> None:
+    """Refuse what `new_item` did not make.
+
+    Raises:
+      BadArgument: see there.
+    """
+    if not isinstance(item, NewItem):
+        raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
 
 
 def _enqueue(batch: _Batch, zone: str) -> dict[int, Enqueued]:

@@ -175,9 +175,16 @@ def arguments_of(config: Config) -> dict[str, Any]:
 
 
 def named_shards(shards: str | Mapping[str, str] | None) -> dict[str, str] | None:
-    """Return shards by name with absolute paths, as they stand in a configuration; a text is the shard `main`."""
+    """Return shards by name with absolute paths, as they stand in a configuration; a text is the shard `main`.
+
+    Raises:
+      BadArgument: they are neither a text nor texts by name, such as a path.
+    """
     if shards is None:
         return None
+    if not isinstance(shards, str | Mapping):
+        allowed = 'a url such as "embedded:PATH", or several by name, such as {"eu": "fdb:CLUSTER_FILE"}'
+        raise BadArgument(argument="shards", value=shards, allowed=allowed)
     urls = {ONLY_SHARD: shards} if isinstance(shards, str) else dict(shards)
     return {name: absolute_url(url, Path.cwd()) for name, url in urls.items()}
 

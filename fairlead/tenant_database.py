@@ -9,7 +9,7 @@ from fairlead.views import BuriedView, ItemView, buried_view, item_view
 from zones import buried
 from zones.attempt import Attempt
 from zones.buried import BuriedItem
-from zones.errors import QueueError
+from zones.errors import BadArgument, QueueError
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from zones.keyspace import range_begin, range_end
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
@@ -124,9 +124,10 @@ class TenantDatabase:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
 
         Raises:
+          BadArgument: `item_id` is neither text nor bytes.
           ItemGone: it completed, was cancelled, is buried, or never was.
         """
-        wanted = item_id_of(item_id)
+        wanted = _checked_id(item_id)
         place = self.shard.layout.place(self.tenant, check_name("zone", zone))
 
         def body(attempt: Attempt) -> None:
@@ -157,6 +158,7 @@ class TenantDatabase:
         """Put a buried item back into its queue, due now, its errors and lapses forgotten.
 
         Raises:
+          BadArgument: `item_id` is neither text nor bytes.
           NotBuried: there is no buried item of this id.
         """
 
@@ -171,6 +173,7 @@ class TenantDatabase:
         """Delete a buried item for good.
 
         Raises:
+          BadArgument: `item_id` is neither text nor bytes.
           NotBuried: there is no buried item of this id.
         """
 
@@ -180,7 +183,7 @@ class TenantDatabase:
         self._exhume(item_id, zone, discard)
 
     def _exhume(self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, BuriedRecord], None]) -> None:
-        wanted = item_id_of(item_id)
+        wanted = _checked_id(item_id)
         place = self.shard.layout.place(self.tenant, check_name("zone", zone))
 
         def body(attempt: Attempt) -> None:
@@ -190,3 +193,14 @@ class TenantDatabase:
             change(attempt, wanted, record)
 
         self.shard.transact(body, applied=lambda tr: buried.read(tr, place, wanted) is None)
+
+
+def _checked_id(item_id: Any) -> bytes:
+    """Return the 16-byte id of the item that a caller names."""
+    try:
+        if isinstance(item_id, str | bytes):
+            return item_id_of(item_id)
+    except UnicodeEncodeError:  # a lone surrogate, which no item is named by
+        pass
+    allowed = "the item_id that `enqueue` returned, 16 bytes, or the text or bytes that it was given"
+    raise BadArgument(argument="item_id", value=item_id, allowed=allowed)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead import App, BadArgument
+from fairlead import App, BadArgument, Enqueued, EnqueueStatus, TenantDatabase, new_item
 
 # --- Decorators ---
 
@@ -41,3 +42,33 @@ def test_a_time_of_day_that_is_no_text_is_refused(app: App) -> None:
     at: Any = 330
     with pytest.raises(BadArgument, match="HH:MM"):
         app.daily(at)
+
+
+# --- Arguments of the wrong type ---
+
+
+@pytest.mark.parametrize("shards", [Path("data"), 5, ["embedded:./x"], b"memory:"])
+def test_shards_that_are_neither_a_url_nor_urls_by_name_are_refused(shards: Any) -> None:
+    with pytest.raises(BadArgument, match="embedded:PATH") as caught:
+        App(shards)
+    assert caught.value.fields["argument"] == "shards"
+
+
+@pytest.mark.parametrize("item_id", [5, None, Enqueued(b"\0" * 16, EnqueueStatus.ENQUEUED), "\ud800"])
+def test_an_id_that_is_neither_text_nor_bytes_is_refused(alice: TenantDatabase, item_id: Any) -> None:
+    for operation in (alice.cancel, alice.revive, alice.discard):
+        with pytest.raises(BadArgument, match="the item_id that `enqueue` returned") as caught:
+            operation(item_id)
+        assert caught.value.fields["argument"] == "item_id"
+
+
+@pytest.mark.parametrize("item", [{"kind": "k"}, "mail", 5, ("mail", {})])
+def test_of_many_items_one_that_is_none_is_refused(app: App, alice: TenantDatabase, item: Any) -> None:
+    with pytest.raises(BadArgument, match="new_item") as caught:
+        alice.enqueue_many([new_item("mail"), item])
+    assert (caught.value.fields["argument"], caught.value.fields["value"]) == ("items", item)
+    pairs: list[Any] = [item, new_item("mail"), (alice, item), ("alice", new_item("mail")), (alice,)]
+    for pair in pairs:
+        with pytest.raises(BadArgument, match="new_item"):
+            app.enqueue_many([(alice, new_item("mail")), pair])
+    assert alice.count() == {}
