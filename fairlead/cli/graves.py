@@ -3,7 +3,7 @@
 import click
 
 from fairlead.cli.arguments import with_id
-from fairlead.cli.output import ago, buried_answer, example, json_option, payload_text, show, table
+from fairlead.cli.output import ago, buried_answer, example, item_text, json_option, show, stacked
 from fairlead.cli.target import Target, target_options, tenant_options
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import BuriedView, buried_view
@@ -21,14 +21,14 @@ def buried(target: Target, limit: int, traceback: bool) -> None:
     app = target.app()
     items = [item for name in app.shards for item in _buried(app.shards[name], limit)]
     now_us = app.clock.now_us()
-    columns = ("item", "tenant", "kind", "buried", "#errors", "error", "payload")
+    columns = ("buried", "reason", "#errors", "item")
 
     def tracebacks() -> list[str]:
         return [f"\n{item.id.hex()}\n{item.traceback}" for item in items if traceback and item.traceback]
 
     show(
         {"buried": [buried_answer(item) for item in items]},
-        lambda: [table(columns, (_row(item, now_us) for item in items)), f"{len(items)} buried items", *tracebacks()],
+        lambda: [stacked(columns, (_row(item, now_us) for item in items)), f"{len(items)} buried items", *tracebacks()],
     )
 
 
@@ -64,12 +64,4 @@ def _buried(shard: Shard, items_max: int) -> list[BuriedView]:
 def _row(item: BuriedView, now_us: int) -> tuple[object, ...]:
     owner = f"{item.tenant.app}/{item.tenant.user}" if item.tenant.app else "(local)"
     zone = "" if item.zone == "queue" else f" {item.zone}"
-    return (
-        item.id.hex(),
-        owner + zone,
-        item.kind,
-        ago(item.buried_us, now_us),
-        item.error_count,
-        item.error,
-        payload_text(item.payload),
-    )
+    return ago(item.buried_us, now_us), item.reason, item.error_count, item_text(item, owner + zone, item.error)

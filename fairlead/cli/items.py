@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from fairlead.cli.arguments import Duration, Payload, with_id
-from fairlead.cli.output import ago, example, item_answer, json_option, payload_text, show, table
+from fairlead.cli.output import ago, example, item_answer, item_text, json_option, show, stacked
 from fairlead.cli.target import Target, target_options, tenant_options
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import ItemView, State
@@ -62,12 +62,12 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
     """Show the first items of a queue, in the order in which they will run; changes nothing."""
     now_us = database.shard.clock.now_us()
     items = database.peek(limit, vested_only=vested, zone=zone)
-    columns = ("item", "kind", "state", "#priority", "enqueued", "#errors", "payload")
+    columns = ("state", "#prio", "waits", "#errors", "#lapses", "item")
     count = database.count(zone=zone)
     show(
         {"items": [item_answer(item) for item in items], "count": count},
         lambda: [
-            table(columns, (_row(item, now_us) for item in items)),
+            stacked(columns, (_row(item, now_us) for item in items)),
             f"{len(items)} of {sum(count.values()):,} items",
         ],
     )
@@ -84,9 +84,7 @@ def cancel(database: TenantDatabase, item: str, zone: str) -> None:
 
 
 def _row(item: ItemView, now_us: int) -> tuple[object, ...]:
-    state = (
-        item.state.value if item.state is State.VESTED else f"{item.state.value}, vests {ago(item.vesting_us, now_us)}"
-    )
-    named = item.id.hex() if item.given_id is None else f"{item.id.hex()} {item.given_id!r}"
-    enqueued = ago(item.enqueued_us, now_us)
-    return named, item.kind, state, item.priority, enqueued, item.error_count, payload_text(item.payload)
+    vests = "" if item.state is State.VESTED else f"\n{ago(item.vesting_us, now_us)}"
+    waits = ago(item.enqueued_us, now_us).removesuffix(" ago")
+    state = f"{item.state.value}{vests}"
+    return state, item.priority, waits, item.error_count, item.lapse_count, item_text(item, item.last_error)

@@ -71,6 +71,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return made
 
 
+def stacked(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return a table whose last column takes what a narrow terminal has to spare, and alone is folded."""
+    made = table(columns, rows)
+    made.padding = (0, 1, 0, 0)  # So an id, 32 wide, fits beside five other columns into 80.
+    for column in made.columns[:-1]:
+        column.no_wrap = True
+    return made
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar on standard error, if a person looks; yields `advance(done, total)`."""
@@ -143,6 +152,12 @@ def buried_answer(item: BuriedView) -> dict[str, Any]:
         "enqueued": when(item.enqueued_us),
         "buried": when(item.buried_us),
     }
+
+
+def item_text(item: ItemView | BuriedView, *more: str) -> str:
+    """Return an item line by line: its id, whole, for `cancel` or `revive`; its name; kind and payload; and `more`."""
+    name = "" if item.given_id is None else repr(item.given_id)
+    return "\n".join(filter(None, (item.id.hex(), name, f"{item.kind} {payload_text(item.payload)}", *more)))
 
 
 def payload_text(payload: Any) -> str:

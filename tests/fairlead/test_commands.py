@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import App, Job, PermanentError
+from fairlead import App, Job, PermanentError, Retry
 from fairlead.cli import main
 from fairlead.testing import drain
 from tests.fairlead.shell import run, run_process
@@ -228,3 +228,40 @@ def test_an_infinite_number_of_an_applications_is_shown_as_json_can_hold_it() ->
     app.close()
     (item,) = run("peek", *ALICE, *STORE, "--json").json["items"]
     assert item["payload"] == ["inf", 0.5]
+
+
+def at_80_columns(monkeypatch: pytest.MonkeyPatch, *typed: object) -> list[str]:
+    """Return the lines of an answer on a narrow terminal."""
+    monkeypatch.setattr("fairlead.cli.output.WIDTH", 80)
+    lines = run(*typed).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+def test_an_item_that_failed_is_shown_with_its_failures_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("embedded:data")
+
+    @app.handler("receipt", retry=Retry(backoff_ms=3_600_000))
+    def send(job: Job) -> None:
+        raise RuntimeError("the printer is on fire")
+
+    made = app.tenant("shop", "alice").enqueue("receipt", {"order": 7}, item_id="order-7")
+    drain(app, raise_errors=False)
+    app.close()
+    lines = at_80_columns(monkeypatch, "peek", *ALICE, *STORE)
+    assert {"errors", "lapses"} <= set(lines[0].split())
+    (row,) = [line.split() for line in lines if made.item_id.hex() in line]
+    assert (row[0], row[-3:]) == ("delayed", ["1", "0", made.item_id.hex()])
+    shown = "\n".join(lines)
+    assert "'order-7'" in shown
+    assert 'receipt {"order": 7}' in shown
+    assert "the printer is on fire" in " ".join(shown.split())
+
+
+def test_a_buried_item_is_shown_with_its_name_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(item_id="order 7")
+    item_id = run("buried", *STORE, "--json").json["buried"][0]["item"]
+    shown = "\n".join(at_80_columns(monkeypatch, "buried", *STORE))
+    assert item_id in shown
+    assert "'order 7'" in shown
+    assert "shop/alice" in shown
