@@ -24,6 +24,7 @@ from zones.layout import Tenant
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import Steps, alone, in_step
+from zones.stored_item import check_owner
 
 T = TypeVar("T")
 
@@ -162,16 +163,20 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int) -> str:
         if outcome is Outcome.GONE and _may_be_completed(held):
             return "completed"
         return "retried" if outcome is Outcome.DONE else "lost"
+    owner = tr.get(zone.place.keys.tenant.owner)
     value = tr.get(zone.place.keys.item(held.ref.item_id)).value
+    try:
+        check_owner(shard.layout, owner.value)
+    except TenantMoved:
+        return "lost"
     record = None if value is None else decode(ItemRecord, value)
     if value is None and _may_be_completed(held):
         return "completed"
     if record is None or record.lease_id != held.ref.lease_id:
         return "lost"
     if held.handler.drop:
-        holding = [(held.ref.item_id, held.ref.lease_id)]
-        dropping = lost_if_moved(zone.complete_steps(tr, holding, now_us=now_us), [Outcome.LEASE_LOST])
-        return "dropped" if alone(dropping) == [Outcome.DONE] else "lost"
+        zone.complete(tr, held.ref.item_id, now_us=now_us, lease_id=held.ref.lease_id)
+        return "dropped"
     record.error_count += 1
     bury(
         tr,

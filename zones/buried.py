@@ -36,7 +36,7 @@ def bury(
     traceback: str,
     now_us: int,
 ) -> None:
-    """Move an item, whose record the caller has read with conflict, out of its queue into the grave.
+    """Move an item, whose record and ownership the caller has read with conflict, out of its queue into the grave.
 
     Writes: the item's record and index entry (cleared), the count, the buried record, the shard's list.
     """
@@ -50,9 +50,15 @@ def bury(
 
 
 def read(tr: Any, place: Place, item_id: bytes) -> BuriedRecord | None:
-    """Return the buried record of an item, or None. Reads its key with conflict."""
-    value = tr.get(place.keys.buried(item_id)).value
-    return None if value is None else decode(BuriedRecord, value)
+    """Return the buried record of an item, or None. Reads its key and ownership with conflict.
+
+    Raises:
+      TenantMoved: the tenant is not this shard's any more.
+    """
+    owner = tr.get(place.keys.tenant.owner)
+    stored = tr.get(place.keys.buried(item_id))
+    stored_item.check_owner(place.layout, owner.value)
+    return None if stored.value is None else decode(BuriedRecord, stored.value)
 
 
 def exhume(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None:

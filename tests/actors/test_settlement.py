@@ -77,9 +77,10 @@ def test_a_batch_whose_ends_do_not_fit_one_transaction_is_settled_in_several(sta
     assert stage.store.commits - before == 3, "one that was too large, and its halves"
 
 
-def test_an_item_to_be_dropped_whose_tenant_has_moved_is_lost_and_the_others_are_completed(stage: Stage) -> None:
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_failed_item_whose_tenant_has_moved_is_lost_and_later_ones_are_completed(stage: Stage, drop: bool) -> None:
     worker = stage.worker(
-        [stage.handler("mail", lambda job: None), stage.handler("fails", raises(PermanentError("no")), drop=True)]
+        [stage.handler("mail", lambda job: None), stage.handler("fails", raises(PermanentError("no")), drop=drop)]
     )
     stage.enqueue("fails")
     refs = stage.lease(["fails"])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.zones.world import ALICE, BOB, SECOND, World
 from zones.buried import BuriedItem, bury, discard, grave_range, listing, read, revive
+from zones.errors import TenantMoved
 from zones.items import unpack_payload
 from zones.layout import local_tenant
 from zones.queue_zone import QueueZone
-from zones.records import FORMAT, BuriedRecord, ItemRecord
+from zones.records import FORMAT, BuriedRecord, ItemRecord, OwnerRecord, encode
 from zones.stored_item import read_payload
 
 
@@ -113,3 +116,13 @@ def test_long_errors_and_tracebacks_keep_their_beginning_and_their_end(world: Wo
     assert error.endswith("last")
     assert "left out" in error
     assert len(error) < 3_000
+
+
+def test_the_grave_of_a_tenant_that_has_moved_is_not_opened(world: World) -> None:
+    """Revived here, an item would stay where nobody looks any more."""
+    item_id = world.enqueue()
+    place = world.zone.place
+    moved = encode(OwnerRecord(1, b"another shard..."))
+    world.run(lambda tr: tr.set(place.keys.tenant.owner, moved))
+    with pytest.raises(TenantMoved):
+        world.run(lambda tr: read(tr, place, item_id))

@@ -333,7 +333,7 @@ def test_bury_and_revive(world: World) -> None:
         "set": 2,  # buried record, the shard's list
     }
     assert calls(world, revive_it) == {
-        "get": 1,  # the buried record
+        "get": 2,  # ownership, the buried record
         "clear": 2,  # buried record, the shard's list
         "set": 2,  # record, index entry
         "add": 2,
