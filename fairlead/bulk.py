@@ -44,7 +44,7 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
     as if the second had come later.
 
     Raises:
-      BadArgument: `zone` cannot be the name of a zone, or an item is none that `new_item` made: earlier batches stay.
+      BadArgument: `zone` cannot be the name of a zone; or see `check_item`: earlier batches stay.
       StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
     """
     check_name("zone", zone)
@@ -63,13 +63,16 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
 
 
 def check_item(item: Any) -> None:
-    """Refuse what `new_item` did not make.
+    """Refuse what means nothing when it is enqueued.
 
     Raises:
-      BadArgument: see there.
+      BadArgument: it is none that `new_item` made, or it has `unique_ms` without an id of its own to stay taken.
     """
     if not isinstance(item, NewItem):
         raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
+    if item.unique_us and item.given_id is None:
+        allowed = "0 without an item_id: it is the item_id that stays taken"
+        raise BadArgument(argument="unique_ms", value=item.unique_us // 1000, allowed=allowed)
 
 
 def _enqueue(batch: _Batch, zone: str) -> dict[int, Enqueued]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from fairlead.bulk import enqueue_many
+from fairlead.bulk import check_item, enqueue_many
 from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
 from zones import buried
@@ -82,13 +82,14 @@ class TenantDatabase:
           item_id: your own name for the item, any text or bytes; a second enqueue of it changes nothing.
           priority: 0 to 255, lower first.
           delay_ms: how long from now until it may run, 0 to ten years.
-          unique_ms: for how long after completion `item_id` stays taken, 0 to ten years.
+          unique_ms: for how long after completion `item_id` stays taken, 0 to ten years; only with an `item_id`.
           zone: one of the tenant's queue zones.
 
         Raises:
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
         """
         item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
+        check_item(item)
         return self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
 
     def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:

@@ -72,3 +72,24 @@ def test_of_many_items_one_that_is_none_is_refused(app: App, alice: TenantDataba
         with pytest.raises(BadArgument, match="new_item"):
             app.enqueue_many([(alice, new_item("mail")), pair])
     assert alice.count() == {}
+
+
+# --- Arguments that mean nothing together ---
+
+
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        lambda app: app.tenant("shop", "alice").enqueue("mail", unique_ms=60_000),
+        lambda app: app.tenant("shop", "alice").enqueue_many([new_item("mail", unique_ms=60_000)]),
+        lambda app: app.enqueue_many([(app.tenant("shop", "alice"), new_item("mail", unique_ms=60_000))]),
+        lambda app: app.enqueue_local("mail", unique_ms=60_000),
+        lambda app: app.enqueue_everywhere("mail", unique_ms=60_000),
+    ],
+)
+def test_an_id_that_stays_taken_must_be_given(app: App, enqueue: Callable[[App], object]) -> None:
+    """`unique_ms` without an `item_id` did nothing: the next enqueue gets another id, and both run."""
+    with pytest.raises(BadArgument, match="item_id") as caught:
+        enqueue(app)
+    assert (caught.value.fields["argument"], caught.value.fields["value"]) == ("unique_ms", 60_000)
+    assert app.tenant("shop", "alice").count() == app.local("mail").count() == {}
