@@ -6,7 +6,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from fairlead.cli.output import json_option, progress, show, table
+from fairlead.cli.output import example, json_option, progress, show, table
 from fairlead.demo import library, play
 from fairlead.demo.corpus import read_library
 from fairlead.demo.verdict import TenantRow
@@ -16,7 +16,7 @@ ROWS = 4  # Largest and smallest tenants shown.
 FOUND = 20
 
 
-@click.command()
+@click.command(epilog=example("fairlead demo --search queue"))
 @click.option("--host", type=click.Choice(HOSTS), default="ray", show_default=True, help="Where the actors live.")
 @click.option("--search", "word", metavar="WORD", help="Search the index of the last demo; runs one if there is none.")
 @click.option(
@@ -24,21 +24,21 @@ FOUND = 20
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("fairlead-demo"),
     show_default=True,
-    help="Where the demo keeps its store. What is there is replaced.",
+    help="Where the demo keeps its store; an earlier demo's is replaced.",
 )
 @json_option
 def demo(host: str, word: str | None, data: Path) -> None:
-    r"""Index the Python standard library with a fleet, kill a worker half-way, and check the result.
+    """Index the Python standard library with a fleet, kill a worker half-way, and check the result.
 
     Exits with 1 if a file was lost, indexed twice, or the index differs from one computed directly.
-
-    \b
-    Example:
-      fairlead demo --search queue
     """
     store = data.absolute() / "store"
-    if word is not None and store.is_dir():
-        _search(store, word)
+    if word is not None and data.exists():
+        play.require_index(store)
+        play.configure(store)
+        library.app.shards.must_exist = True
+        found = _search(word)
+        show(found, lambda: _found_lines(found))
         return
     with progress("indexing") as advance:
         played = play.play(store, host=host, tell=lambda line: click.echo(line, err=True), progress=advance)
@@ -54,9 +54,9 @@ def demo(host: str, word: str | None, data: Path) -> None:
         "seconds": round(played.seconds, 2),
         "killed_pid": played.killed_pid,
     }
-    show(answer, lambda: [_summary(answer), _fairness(verdict.rows), "PASSED" if verdict.passed else "FAILED"])
-    if word is not None:
-        _search(store, word)
+    lines = [_summary(answer), _fairness(verdict.rows), "PASSED" if verdict.passed else "FAILED"]
+    found = {} if word is None else _search(word)
+    show({**answer, **found}, lambda: [*lines, *(_found_lines(found) if found else ())])
     if not verdict.passed:
         raise click.exceptions.Exit(1)
 
@@ -81,11 +81,14 @@ def _fairness(rows: list[TenantRow]) -> Table:
     return table(("tenant", "#files", "#shortest wait", "#median wait", "#longest wait"), cells)
 
 
-def _search(store: Path, word: str) -> None:
-    play.configure(store)
+def _search(word: str) -> dict[str, Any]:
     tenants = sorted({file.tenant for file in read_library()})
-    found = library.search(word, tenants)
-    rows = [{"tenant": tenant, "path": path, "count": count} for tenant, path, count in found]
+    rows = [{"tenant": tenant, "path": path, "count": count} for tenant, path, count in library.search(word, tenants)]
+    return {"word": word, "found": rows}
+
+
+def _found_lines(found: dict[str, Any]) -> list[str | Table]:
+    rows = found["found"]
     shown = [(row["path"], row["count"]) for row in rows[:FOUND]]
-    title = f"{word!r} is in {len(rows):,} files" + (f"; the first {FOUND}:" if len(rows) > FOUND else ":")
-    show({"word": word, "found": rows}, lambda: [title, table(("file", "#times"), shown)])
+    title = f"{found['word']!r} is in {len(rows):,} files" + (f"; the first {FOUND}:" if len(rows) > FOUND else ":")
+    return [title, table(("file", "#times"), shown)]

@@ -19,6 +19,7 @@ from zones.engines import StoreError
 from zones.errors import QueueError
 from zones.settings import ZoneSettings
 
+MARK = "fairlead-demo"  # A file in the demo's store: what has none is not the demo's to delete or to read.
 REFERENCE = "fairlead.demo.library:app"
 LEASE_MS = 3_000  # Shorter than the default: nobody wants to watch a dead worker's items for ten seconds.
 PATIENCE_US = 180_000_000
@@ -26,6 +27,15 @@ LOOK_US = 50_000
 
 Tell = Callable[[str], None]
 Progress = Callable[[int, int | None], None]
+
+
+class NotTheDemos(QueueError):
+    """There is something at this path that the demo did not make, so it is neither replaced nor searched.
+
+    Do: name another directory with `--data`; or, if you can do without what is there, remove it yourself.
+    """
+
+    message = "the demo did not make what is here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,25 @@ def configure(store: Path) -> None:
     """Make `store` the demo's only shard."""
     consumer = ConsumerSettings(lease_ms=LEASE_MS)
     app.configure(Config(shards={"main": f"embedded:{store}"}, consumer=consumer, zones=ZoneSettings()))
+
+
+def require_index(store: Path) -> None:
+    """Raise NotTheDemos unless `store` is one that the demo made."""
+    if store.is_symlink() or not (store / MARK).is_file():
+        raise NotTheDemos(path=str(store))
+
+
+def _make_store(store: Path) -> None:
+    """Open a new store, marked as the demo's, in place of an earlier one."""
+    configure(store)
+    if os.path.lexists(store):
+        require_index(store)
+        try:
+            shutil.rmtree(store)
+        except OSError as error:
+            raise NotTheDemos(path=str(store), reason=str(error)) from None
+    _ = app.shards["main"]  # Opens it: what is wrong with a path, the engine says best.
+    (store / MARK).touch()
 
 
 class Storing:
@@ -65,9 +94,12 @@ class Storing:
 
 
 def play(store: Path, *, host: str, tell: Tell, progress: Progress) -> Played:
-    """Index the standard library in a new store, kill a worker on the way, and judge the result."""
-    shutil.rmtree(store, ignore_errors=True)
-    configure(store)
+    """Index the standard library in a new store, kill a worker on the way, and judge the result.
+
+    Raises:
+      NotTheDemos: `store` is there and not the demo's.
+    """
+    _make_store(store)
     files = list(read_library())
     tenants = len({file.tenant for file in files})
     tell(f"{len(files):,} files of {tenants:,} tenants: each is stored, and its indexing enqueued, in one transaction")
