@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -13,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import config
+from fairlead import App, config
 from fairlead.cli import main
 from fairlead.loading import load_app, load_attribute
 from fairlead.testing import drain
-from tests.fairlead.shell import ROOT
+from tests.fairlead.shell import ROOT, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON, TOML = (re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) for language in ("python", "toml"))
@@ -90,3 +91,39 @@ def test_every_command_that_the_readme_lists_exists_and_none_is_left_out() -> No
         word for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)", cell)
     }
     assert listed == set(main.commands)
+
+
+def test_the_command_is_where_the_readme_says_that_make_demo_leaves_it() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "`.venv/bin/fairlead demo --search lambda`" in README
+    assert ".venv/bin/fairlead demo" in makefile
+
+
+def test_the_import_that_the_readme_prints_for_tests_is_enough() -> None:
+    """In a process of its own: this one has imported all there is."""
+    (line,) = re.findall(r"`(from fairlead\S* import drain)`", README)
+    program = f"import fairlead\n{line}\napp = fairlead.App('memory:')\nassert drain(app).runs == 0"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
+def test_the_timeouts_that_the_readme_names_are_those_in_force() -> None:
+    (hours,) = re.findall(r"`timeout`, (an hour) by default", README)
+    assert (hours, inspect.signature(App.handler).parameters["timeout"].default) == ("an hour", 3600)
+    assert re.search(r"transactional\s+handler\s+has\s+five\s+seconds", README)
+
+
+@pytest.mark.usefixtures("empty_directory")
+def test_the_variables_that_the_readme_sets_are_settings() -> None:
+    variables = dict(re.findall(r"`(FAIRLEAD_\w+)=(\w+)`", README))
+    assert variables
+    loaded = config.load(environ=variables)
+    assert set(variables) <= set(loaded.sources.values())
+
+
+def test_an_id_is_bytes_in_python_and_hex_on_the_command_line(empty_directory: Path) -> None:
+    assert re.search(r"bytes in\s+Python, hex digits on the command line", README)
+    app = App("embedded:data")
+    made = app.tenant("shop", "alice").enqueue("receipt")
+    assert isinstance(made.item_id, bytes)
+    app.close()
+    assert run("cancel", made.item_id.hex(), "--tenant", "shop", "alice", "--store", "embedded:data").code == 0
