@@ -121,7 +121,7 @@ def test_the_variables_that_the_readme_sets_are_settings() -> None:
 
 
 def test_an_id_is_bytes_in_python_and_hex_on_the_command_line(empty_directory: Path) -> None:
-    assert re.search(r"bytes in\s+Python, hex digits on the command line", README)
+    assert re.search(r"bytes\s+in\s+Python,\s+hex\s+digits\s+on\s+the\s+command\s+line", README)
     app = App("embedded:data")
     made = app.tenant("shop", "alice").enqueue("receipt")
     assert isinstance(made.item_id, bytes)
