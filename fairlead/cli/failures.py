@@ -43,8 +43,15 @@ class Commands(click.Group):
         """Run a command, and end the process with a sentence and an exit code if it fails."""
         apps: list[App] = []
         ctx.obj = apps
+        typed = list(ctx.args)
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            # What cannot be parsed has not come to the option --json: look for it in what was typed.
+            if not ctx.meta.get(JSON, "--json" in typed):
+                raise
+            report(error, as_json=True)
+            ctx.exit(REFUSED)
         except _errors_of(apps) as error:
             report(error, as_json=ctx.meta.get(JSON, False))
             ctx.exit(code_of(error))
@@ -59,8 +66,7 @@ def report(error: Exception, *, as_json: bool) -> None:
         answer = {"error": message_of(error), "fields": fields_of(error), "do": remedy_of(error)}
         click.echo(json.dumps(ready(answer)), err=True)
         return
-    fields = (f"{name}: {_short(value)}" for name, value in fields_of(error).items())
-    click.echo(plain(f"Error: {', '.join([message_of(error), *fields])}"), err=True)
+    click.echo(plain(f"Error: {sentence_of(error)}"), err=True)
     if remedy := remedy_of(error):
         click.echo(plain(f"  Do: {remedy}"), err=True)
 
@@ -70,8 +76,16 @@ def code_of(error: Exception) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), STORE_UNUSABLE)
 
 
+def sentence_of(error: Exception) -> str:
+    """Return an error in a line: its message, then its fields."""
+    fields = (f"{name}: {_short(name, value)}" for name, value in fields_of(error).items())
+    return ", ".join([message_of(error), *fields])
+
+
 def message_of(error: Exception) -> str:
-    """Return the constant part of an error."""
+    """Return the constant part of an error; wrong usage has no other."""
+    if isinstance(error, click.UsageError):
+        return error.format_message()
     return str(getattr(error, "message", None) or getattr(error, "description", None) or error)
 
 
@@ -84,6 +98,8 @@ def fields_of(error: Exception) -> dict[str, Any]:
 
 def remedy_of(error: Exception) -> str:
     """Return what to do: what the error itself says, or else what the documentation of its class says."""
+    if isinstance(error, click.UsageError):
+        return f"see `{error.ctx.command_path if error.ctx else 'fairlead'} --help`"
     own = getattr(error, "remedy", "") or getattr(error, "fields", {}).get("remedy", "")
     if own:
         return str(own)
@@ -96,8 +112,9 @@ def _errors_of(apps: Sequence[App]) -> tuple[type[Exception], ...]:
     return (QueueError, StoreError, *(kind for app in apps for kind in app.store_errors()))
 
 
-def _short(value: object) -> str:
+def _short(name: str, value: object) -> str:
+    """Return a field's value, cut; a text is quoted if it is what somebody gave: '32' is not 32."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return " ".join(str(each) for each in value)
-    text = value if isinstance(value, str) and value else repr(value)
+    text = value if isinstance(value, str) and value and name != "value" else repr(value)
     return text if len(text) <= 300 else f"{text[:300]}..."

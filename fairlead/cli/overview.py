@@ -1,13 +1,13 @@
 """status, config: what is stored and who serves it; what is in force and where it came from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from rich.table import Table
 
 from fairlead import status as looking
-from fairlead.cli.failures import STORE_UNUSABLE
+from fairlead.cli.failures import STORE_UNUSABLE, fields_of, message_of, remedy_of, sentence_of
 from fairlead.cli.output import ago, example, json_option, show, table, when
 from fairlead.cli.target import Target, settings_option, target_options
 from fairlead.config import settings_of
@@ -24,9 +24,11 @@ from zones.errors import ShardRefused
 def status(ctx: click.Context, target: Target) -> None:
     """Show shards, depth by kind, active zones, the oldest waiting item, buried items, consumers; changes nothing."""
     app = target.app()
-    found = [_look(app.shards, name, url) for name, url in app.shards.urls.items()]
-    show({"shards": [_answer(each) for each in found]}, lambda: _lines(found))
-    if any(each.error for each in found):
+    errors: dict[str, Exception] = {}
+    found = [_look(app.shards, name, url, errors) for name, url in app.shards.urls.items()]
+    answers = [_answer_error(each, errors[each.name]) if each.name in errors else _answer(each) for each in found]
+    show({"shards": answers}, lambda: _lines(found, errors))
+    if errors:
         ctx.exit(STORE_UNUSABLE)
 
 
@@ -43,19 +45,23 @@ def config(target: Target, settings: tuple[str, ...]) -> None:
     )
 
 
-def _look(shards: Shards, name: str, url: str) -> ShardStatus:
-    """Return the status of a shard, with the error in it if it cannot be read: the others may be fine."""
+def _look(shards: Shards, name: str, url: str, errors: dict[str, Exception]) -> ShardStatus:
+    """Return the status of a shard; one that cannot be read is noted in `errors`: the others may be fine."""
     try:
         return looking.look(shards[name], url)
     except (StoreError, StoreMissing, ShardRefused) as error:
-        return ShardStatus(name, url, error=str(error))
+        errors[name] = error
     except tuple(shards.errors()) as error:
-        return ShardStatus(name, url, error=str(error))
+        errors[name] = error
+    return ShardStatus(name, url, error=sentence_of(errors[name]))
+
+
+def _answer_error(each: ShardStatus, error: Exception) -> dict[str, Any]:
+    said = {"error": message_of(error), "fields": fields_of(error), "do": remedy_of(error)}
+    return {"shard": each.name, "url": each.url, **said}
 
 
 def _answer(each: ShardStatus) -> dict[str, Any]:
-    if each.error:
-        return {"shard": each.name, "url": each.url, "error": each.error}
     return {
         "shard": each.name,
         "url": each.url,
@@ -84,12 +90,13 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
     }
 
 
-def _lines(found: Sequence[ShardStatus]) -> Iterator[str | Table]:
+def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Iterator[str | Table]:
     columns = ("shard", "store", "#items", "#active zones", "#with work", "oldest waits", "#buried", "#consumers")
     yield table(columns, (_row(each) for each in found))
-    for each in found:
-        if each.error:
-            yield f"{each.name}: {each.error}"
+    for name, error in errors.items():
+        yield f"{name}: {sentence_of(error)}"
+        if remedy := remedy_of(error):
+            yield f"  Do: {remedy}"
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     if depths:
         yield table(("shard", "kind", "#items", "consumers"), depths)

@@ -321,3 +321,28 @@ def test_as_a_process_an_error_ends_with_its_code() -> None:
     refuses(run_process("peek", *ALICE, "--store", "embedded:dta"), UNUSABLE, "no store here")
     refuses(run_process("enqueue", "receipt", "{", *ALICE, *STORE), REFUSED, "PAYLOAD")
     refuses(run_process("config", env={"FAIRLEAD_CONSUMER__SLOTS": "0"}), REFUSED, "FAIRLEAD_CONSUMER__SLOTS")
+
+
+def test_a_text_where_a_number_belongs_is_shown_as_the_text_it_is(store: Path) -> None:
+    (store / "fairlead.toml").write_text('shards = "embedded:data"\n[consumer]\nslots = "32"')
+    refuses(run("config"), REFUSED, "value: '32', ", "allowed: a whole number")
+
+
+def test_status_of_a_store_that_is_missing_says_what_to_do() -> None:
+    answer = run("status", "--store", "embedded:dta")
+    assert (answer.code, "no store here, shard: main, url: embedded:" in answer.out) == (UNUSABLE, True)
+    assert "  Do: check the url" in answer.out
+    (shard,) = run("status", "--store", "embedded:dta", "--json").json["shards"]
+    assert (shard["error"], shard["do"][:13]) == ("there is no store here", "check the url")
+    answer = run("status", "--store", "embedded:data/data.mdb")
+    assert ("remedy" in answer.out, "  Do: Name a directory" in answer.out) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "typed, words",
+    [(("enqueue", "receipt", "{"), "PAYLOAD"), (("peek", "--limit", "0"), "--limit"), (("peek", "--lim", "7"), "--lim"),
+     (("cancel",), "ITEM"), (("serve",), "serve")],
+)  # fmt: skip
+def test_with_json_wrong_usage_is_one_object_too(typed: tuple[str, ...], words: str) -> None:
+    answer = run(*typed, "--json")
+    assert (answer.code, words in answer.error["error"], "--help" in answer.error["do"]) == (REFUSED, True, True)
