@@ -21,6 +21,7 @@ from actors.keeping import Chores
 from actors.running import JobTimeout
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
+from zones.engines.errors import TRANSACTION_TOO_LARGE
 from zones.items import Outcome
 from zones.layout import Tenant
 from zones.shard import Shard
@@ -209,19 +210,36 @@ class Custody:
         mine = [held for held in batch if not held.job.cancelled and not held.job.completed]
         completed = [held for held in mine if held.error is None]
         failed = self._verdicts([(held, held.error) for held in mine if held.error is not None])
-        settled: settlement.Settled = Counter(lost=len(mine))
         until_us = max((held.lease_until_us for held in mine), default=0)
-
-        def work() -> None:
-            nonlocal settled
-            settled = settlement.settle(self._shard, completed, failed)
-
-        while mine and not self.with_store(work) and self._host.clock.now_us() < until_us:
-            with self._table.lock:
-                self._pause.wait(STORE_RETRY_S)
+        settled = self._commit_ends(completed, failed, until_us) if mine else Counter()
         with self._table.lock:
             self._table.counts.update(settled)
             self._table.counts["completed"] += by_themselves
+
+    def _commit_ends(
+        self, completed: Sequence[Held], failed: Sequence[settlement.Verdict], until_us: int
+    ) -> settlement.Settled:
+        """Commit ends, in halves if they are too large for one transaction; try until the last lease ends."""
+        settled: settlement.Settled = Counter(lost=len(completed) + len(failed))
+        too_large = False
+
+        def work() -> None:
+            nonlocal settled, too_large
+            try:
+                settled = settlement.settle(self._shard, completed, failed)
+            except self._shard.db.errors as error:
+                if error.code != TRANSACTION_TOO_LARGE or len(completed) + len(failed) == 1:  # type: ignore[attr-defined]
+                    raise
+                too_large = True
+
+        while not self.with_store(work) and self._host.clock.now_us() < until_us:
+            with self._table.lock:
+                self._pause.wait(STORE_RETRY_S)
+        if not too_large:
+            return settled
+        done, judged = len(completed) // 2, (len(failed) + 1) // 2
+        first = self._commit_ends(completed[:done], failed[:judged], until_us)
+        return first + self._commit_ends(completed[done:], failed[judged:], until_us)
 
     def _run_renewing(self) -> None:
         table = self._table

@@ -17,7 +17,6 @@ from actors.holdings import Held
 from zones.attempt import Attempt
 from zones.buried import bury, shortened
 from zones.engines import StoreUnavailable
-from zones.engines.errors import TRANSACTION_TOO_LARGE
 from zones.errors import TenantMoved
 from zones.items import Outcome
 from zones.layout import Tenant
@@ -78,21 +77,11 @@ def worded(error: BaseException) -> tuple[str, str]:
 
 
 def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -> Settled:
-    """Commit the ends of items of one shard in one transaction; in several, if one would be too large.
+    """Commit the ends of items of one shard in one transaction.
 
     Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed after
     a commit of unknown result, because this call took it away, and if its handler may have completed it itself.
     """
-    try:
-        return _settle_together(shard, completed, failed)
-    except shard.db.errors as error:
-        if error.code != TRANSACTION_TOO_LARGE or len(completed) + len(failed) == 1:  # type: ignore[attr-defined]
-            raise
-    done, judged = len(completed) // 2, (len(failed) + 1) // 2
-    return settle(shard, completed[:done], failed[:judged]) + settle(shard, completed[done:], failed[judged:])
-
-
-def _settle_together(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -> Settled:
     attempts = 0
 
     def body(attempt: Attempt) -> Settled:

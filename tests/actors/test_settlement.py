@@ -113,3 +113,21 @@ def test_a_failed_item_leaves_nothing_behind_that_only_the_collector_could_free(
         assert jobs[0]() is None
     finally:
         gc.enable()
+
+
+def test_a_store_that_fails_between_two_halves_has_the_second_one_settled_later(stage: Stage) -> None:
+    """And what the first half did is not taken for lost."""
+    worker = stage.worker([stage.handler("mail", lambda job: None)], slots=16)
+    for _ in range(16):
+        stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
+
+    def leave() -> None:
+        stage.store.away = True
+
+    stage.store.on_commit(3, leave)
+    stage.place(worker, refs)
+    stage.pass_ms(1_000)
+    stage.store.away = False
+    assert stage.settled(worker) == {"completed": 16}
