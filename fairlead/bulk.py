@@ -1,7 +1,7 @@
 """Many items at once: one transaction per shard and batch, whatever the number of tenants."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zones.attempt import Attempt
 from zones.errors import BadArgument
@@ -44,14 +44,15 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
     as if the second had come later.
 
     Raises:
-      BadArgument: `zone` cannot be the name of a zone; or see `check_item`: earlier batches stay.
+      BadArgument: `zone` cannot be the name of a zone; or an item is none that `new_item` made: earlier batches stay.
       StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
     """
     check_name("zone", zone)
     results: dict[int, Enqueued] = {}
     batches: dict[str, _Batch] = {}
     for number, (shard, tenant, item) in enumerate(items):
-        check_item(item)
+        if not isinstance(item, NewItem):
+            raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
         batch = batches.setdefault(shard.name, _Batch(shard))
         if not batch.has_room(item) and batch.entries:
             results |= _enqueue(batch, zone)
@@ -60,19 +61,6 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
     for batch in batches.values():
         results |= _enqueue(batch, zone)
     return [results[number] for number in range(len(results))]
-
-
-def check_item(item: Any) -> None:
-    """Refuse what means nothing when it is enqueued.
-
-    Raises:
-      BadArgument: it is none that `new_item` made, or it has `unique_ms` without an id of its own to stay taken.
-    """
-    if not isinstance(item, NewItem):
-        raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
-    if item.unique_us and item.given_id is None:
-        allowed = "0 without an item_id: it is the item_id that stays taken"
-        raise BadArgument(argument="unique_ms", value=item.unique_us // 1000, allowed=allowed)
 
 
 def _enqueue(batch: _Batch, zone: str) -> dict[int, Enqueued]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from fairlead.bulk import check_item, enqueue_many
+from fairlead.bulk import enqueue_many
 from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
 from zones import buried
@@ -89,7 +89,6 @@ class TenantDatabase:
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
         """
         item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
-        check_item(item)
         return self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
 
     def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:

@@ -94,7 +94,7 @@ def new_item(
       priority: 0 to 255, lower first.
       delay_ms: how long from now until it vests, 0 to ten years.
       given_id: the enqueuer's own name for it, text or bytes, 1 to 1,024 bytes; a second enqueue of it changes nothing.
-      unique_ms: for how long after completion `given_id` stays taken, 0 to ten years.
+      unique_ms: for how long after completion `given_id` stays taken, 0 to ten years; only with a `given_id`.
 
     Raises:
       BadArgument: an argument is outside its range.
@@ -106,6 +106,9 @@ def new_item(
     _check_range("unique_ms", unique_ms, DELAY_MS_MAX)
     if given_id is not None:
         _check_given_id(given_id)
+    elif unique_ms:
+        allowed = "0 without an item_id: it is the item_id that stays taken"
+        raise BadArgument(argument="unique_ms", value=unique_ms, allowed=allowed)
     return NewItem(kind, pack_payload(payload), priority, delay_ms * 1000, given_id, unique_ms * 1000, trace)
 
 

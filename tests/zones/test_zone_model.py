@@ -74,7 +74,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, kind=KINDS, priority=PRIORITIES, delay_ms=DELAYS_MS, unique_ms=st.sampled_from([0, 5_000]))
     def enqueue(self, name: str | None, kind: str, priority: int, delay_ms: int, unique_ms: int) -> None:
-        self.enqueue_batch([(name, kind, priority, delay_ms, unique_ms)])
+        self.enqueue_batch([(name, kind, priority, delay_ms, unique_ms if name is not None else 0)])
 
     @rule(batch=st.lists(st.tuples(NAMES, KINDS, PRIORITIES, DELAYS_MS, st.just(0)), min_size=1, max_size=5))
     def enqueue_batch(self, batch: list[tuple[str | None, str, int, int, int]]) -> None:
