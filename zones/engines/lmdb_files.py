@@ -316,7 +316,7 @@ def _make_lock_file(path: Path) -> None:
     apart = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         apart.write_bytes(bytes((READERS_MAX + 2) * 64))  # As long as LMDB itself would make it.
-        with suppress(FileExistsError):
+        with suppress(OSError):  # Another was quicker; or there are no links here, and LMDB makes the file itself.
             os.link(apart, path)
     finally:
         apart.unlink(missing_ok=True)
