@@ -125,3 +125,8 @@ def test_sixteen_bytes_are_their_own_id_and_all_else_is_hashed_to_sixteen() -> N
     ids = {item_id_of(given) for given in ("invoice-7", b"invoice-7", "invoice-8", b"seventeen bytes x", "é")}
     assert len(ids) == 5
     assert {len(item_id) for item_id in ids} == {16}
+
+
+def test_a_time_for_which_an_id_stays_taken_is_refused_without_an_id() -> None:
+    with pytest.raises(BadArgument, match="unique_ms"):
+        new_item("mail", unique_ms=1_000)
