@@ -39,9 +39,10 @@ class Table:
     """What the loops of a worker share, under one lock.
 
     Attributes:
-      arrived: notified when an item may start: the slots wait for it.
+      arrived: notified when an item may start: idle slots wait for it.
       left: notified when items have left: the manager and a drain wait for it.
       failures: what is told of handlers that fail.
+      idle_slots, slot_called: how many slots wait, and whether one of them has been notified and has not come yet.
       returning: items that no longer are held here, and whose requeue is still to be committed.
     """
 
@@ -51,14 +52,32 @@ class Table:
     left: Condition
     failures: Failures
     counts: Counter[str] = field(default_factory=Counter)
+    idle_slots: int = 0
+    slot_called: bool = False
     returning: int = 0
     stopping: bool = False
+
+    def call_slot(self) -> None:
+        """Call an idle slot if an item waits, unless one is on its way; that one calls the next. The lock is held.
+
+        So a handler that waits lets the next slot come, and of handlers that do not, one slot runs one after the other:
+        to wake a thread for each would take longer than they do.
+        """
+        if self.idle_slots and not self.slot_called and self.holdings.waiting:
+            self.slot_called = True
+            self.arrived.notify()
+
+    def await_call(self) -> None:
+        """Wait, as a slot, until an item may start. The lock is held."""
+        self.idle_slots += 1
+        self.arrived.wait()
+        self.idle_slots -= 1
+        self.slot_called = False
 
     def note_left(self) -> None:
         """Tell everybody that items have left, which may let others start. The lock is held."""
         self.left.notify_all()
-        if self.holdings.waiting:
-            self.arrived.notify_all()
+        self.call_slot()
 
 
 class Custody:

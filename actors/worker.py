@@ -10,6 +10,7 @@ store, not a running process.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from actors.custody import Custody, Table
@@ -85,8 +86,9 @@ class Worker:
         arrived = {name: self._check(name, some) for name, some in by_shard(refs).items()}
         with self._lock:
             if self._holdings.accepting:
-                count = sum(self._holdings.accept(held) for some in arrived.values() for held in some)
-                self._table.arrived.notify(count)
+                for held in chain.from_iterable(arrived.values()):
+                    self._holdings.accept(held)
+                self._table.call_slot()
                 self._busy.notify_all()
                 return self._holdings.report()
         for name, some in arrived.items():  # They were on their way when the worker began to drain.
@@ -201,7 +203,8 @@ class Worker:
                 while (held := self._holdings.next_to_run(self._clock.now_us())) is None:
                     if self._table.stopping:
                         return
-                    self._table.arrived.wait()
+                    self._table.await_call()
+                self._table.call_slot()
             try:
                 if self._lease_for_start(held):
                     run_handler(held, self._shards[held.ref.shard], self._runners)

@@ -11,6 +11,7 @@ from actors.handlers import PermanentError
 from actors.job import Job
 from actors.retry import Retry
 from fairlead import TenantTransaction
+from simulation.world import Task, World
 from tests.actors.stage import ALICE, BOB, MS, SECOND, Stage
 from tests.zones.faults import Fault
 from zones.layout import Tenant
@@ -51,6 +52,26 @@ def test_as_many_run_at_once_as_there_are_slots(stage: Stage) -> None:
     stage.place(worker, stage.lease(["mail"]))
     stage.settled(worker)
     assert [begin_us - first_us for begin_us in begun] == [0, 0, 100 * MS, 100 * MS]
+
+
+def test_handlers_that_do_not_wait_need_no_slot_woken_for_each(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To wake a thread takes longer than such a handler does."""
+    worker = stage.worker([stage.handler("mail", lambda job: None)], slots=8)
+    for _ in range(40):
+        stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.pass_ms(1)  # until all slots wait
+    woken: list[str] = []
+    wake = World.wake
+
+    def note(world: World, task: Task, delay_us: int = 0) -> None:
+        woken.append(task.name)
+        wake(world, task, delay_us)
+
+    monkeypatch.setattr(World, "wake", note)
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"completed": 40}
+    assert woken.count("slot") <= 2
 
 
 def test_a_long_payload_arrives_whole(stage: Stage) -> None:
