@@ -60,17 +60,18 @@ class Room:
         self.kinds[kind] += 1
 
 
-class Dequeued(NamedTuple):
-    """What a dequeue took, and what it saw.
+class Choice(NamedTuple):
+    """What a dequeue takes, and what it saw.
 
-    `left`: the best fit among vested entries that it did not take, None if it took all that has vested.
-    `first`: of every priority the first entry that has not vested, the leases just taken included, by priority; of the
-    whole index unless `left` is FULL or RUNS.
+    `items`: ids and records of the items to lease; `take` does.
+    `left`: the best fit among vested entries that it does not take, None if it takes all that has vested.
+    `first`: of every priority the first entry that will not have vested, the leases to be taken included, by priority;
+    of the whole index unless `left` is FULL or RUNS.
     `resume`, `passed`: where the next dequeue goes on behind what cannot run (empty: at the front), and the best fit
     among what lies before.
     """
 
-    items: list[LeasedItem]
+    items: list[tuple[bytes, ItemRecord]]
     left: Fit | None
     first: list[IndexEntry]
     resume: bytes
@@ -79,32 +80,31 @@ class Dequeued(NamedTuple):
     unreadable: int
 
 
-def dequeue_steps(
+def choose_steps(
     tr: Any,
     place: Place,
     *,
     room: Room,
     items_max: int,
-    lease_id: bytes,
     lease_us: int,
     now_us: int,
     resume: bytes = b"",
     passed: Fit = Fit.UNKNOWN,
-) -> Steps[Dequeued]:
-    """Lease up to `items_max` vested items that `room` admits, in (priority, vesting time) order.
+) -> Steps[Choice]:
+    """Choose up to `items_max` vested items that `room` admits, in (priority, vesting time) order, for `take` to lease.
 
     An item that lapsed `lapses_before_alone` times is taken alone, as the only item of its dequeue; one that lapsed
     again while it ran alone is buried instead: one poisonous item must not bury those that share its worker.
 
-    Reads with conflict: ownership, the records of the items it takes; by snapshot: the vesting index. Writes: those
-    items and their index entries. Conflicts with no enqueue.
+    Reads with conflict: ownership, the records of the items it chooses; by snapshot: the vesting index. Writes only
+    what it buries, and clears index entries that lead nowhere.
     """
     owner = tr.get(place.keys.tenant.owner)
     search = _Search(place, room, now_us=now_us, resume=resume, passed=passed)
     lapses_max = place.layout.settings.lapses_before_alone
-    items: list[LeasedItem] = []
+    items: list[tuple[bytes, ItemRecord]] = []
     buried = unreadable = 0
-    postponed = False
+    suspected = postponed = False
     while True:
         picked = yield from search.pick_steps(tr, items_max - len(items))
         reads = [tr.get(place.keys.item(entry.id)) for entry, _ in picked]
@@ -121,10 +121,11 @@ def dequeue_steps(
             elif record.lease_id and record.ran_alone:
                 bury(tr, place, entry.id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
                 buried += 1
-            elif items and (items[-1].alone or record.lapse_count + bool(record.lease_id) >= lapses_max):
+            elif items and (suspected or _lapses(record) >= lapses_max):
                 postponed = True
             else:
-                items.append(lease(tr, place, entry.id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us))
+                suspected = _lapses(record) >= lapses_max
+                items.append((entry.id, record))
                 search.unvested.append(IndexEntry(entry.priority, now_us + lease_us, entry.id))
                 continue
             room.give_back(kind)
@@ -132,7 +133,15 @@ def dequeue_steps(
             break
     left = Fit.RUNS if postponed or search.stopped_short else search.left
     first = _first_of_each(search.unvested)
-    return Dequeued(items, left, first, search.resume, search.passed, buried, unreadable)
+    return Choice(items, left, first, search.resume, search.passed, buried, unreadable)
+
+
+def take(tr: Any, place: Place, choice: Choice, *, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
+    """Lease the items of a choice. Writes them and their index entries; conflicts with no enqueue."""
+    return [
+        lease(tr, place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+        for item_id, record in choice.items
+    ]
 
 
 LAPSED_ALONE = "its worker died or stalled while it ran this item alone"
@@ -145,11 +154,15 @@ def lease(
 
     *Lapse*: it is leased although its last lease was never given back: its worker died or stalled.
     """
-    if record.lease_id:
-        record.lapse_count += 1
+    record.lapse_count = _lapses(record)
     record.lease_id, record.lease_us = lease_id, lease_us
     stored = stored_item.move(tr, place, item_id, record, now_us + lease_us)
     return LeasedItem(item_id, record, record.lapse_count >= place.layout.settings.lapses_before_alone, stored)
+
+
+def _lapses(record: ItemRecord) -> int:
+    """Return how often an item that is about to be leased has lapsed."""
+    return record.lapse_count + bool(record.lease_id)
 
 
 class _Search:

@@ -14,7 +14,7 @@ from typing import Any
 
 from zones import pointers, stored_item
 from zones.buried import shortened
-from zones.dequeue import Room, dequeue_steps, lease
+from zones.dequeue import Room, choose_steps, lease, take
 from zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
 from zones.history import keep_taken
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome
@@ -141,15 +141,13 @@ class QueueZone:
         return lease(tr, self.place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
     def dequeue(self, tr: Any, *, room: Room, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
-        """Lease up to `room.items` vested items of kinds that `room` admits, in order; see `dequeue_steps`.
+        """Lease up to `room.items` vested items of kinds that `room` admits, in order; see `choose_steps`.
 
         QuiCK section 5: "a transactional combination of peek and obtain lease".
         """
         self._check_lease(lease_us)
-        operation = dequeue_steps(
-            tr, self.place, room=room, items_max=room.items, lease_id=lease_id, lease_us=lease_us, now_us=now_us
-        )
-        return alone(operation).items
+        operation = choose_steps(tr, self.place, room=room, items_max=room.items, lease_us=lease_us, now_us=now_us)
+        return take(tr, self.place, alone(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
     def complete(self, tr: Any, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
         """Delete an item: with its lease because it is done, without because it is cancelled.

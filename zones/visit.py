@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from zones import pointers
-from zones.dequeue import Dequeued, Fit, Room, dequeue_steps
+from zones.dequeue import Choice, Fit, Room, choose_steps, take
 from zones.items import LeasedItem
 from zones.layout import Layout, Place
 from zones.pointers import PointerRef
@@ -84,19 +84,19 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
             yield from _clear_dangling(tr, layout, ref)
         return Visit(ref, Found.LEASED)
     place = pointers.place_of(pointer, layout)
-    dequeued = yield from dequeue_steps(
+    choice = yield from choose_steps(
         tr,
         place,
         room=room,
         items_max=terms.items_max,
-        lease_id=terms.lease_id,
         lease_us=terms.lease_us,
         now_us=terms.now_us,
         resume=pointer.resume,
         passed=Fit(pointer.passed),
     )
-    found = yield from _requeue_steps(tr, place, pointer, dequeued, terms)
-    return Visit(ref, found, place, dequeued.items, dequeued.buried, dequeued.unreadable)
+    found = yield from _requeue_steps(tr, place, pointer, choice, terms)
+    items = take(tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us)
+    return Visit(ref, found, place, items, choice.buried, choice.unreadable)
 
 
 def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
@@ -114,15 +114,15 @@ def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us
     return True
 
 
-def delay_after(dequeued: Dequeued, *, last_active_us: int, terms: VisitTerms, settings: ZoneSettings) -> int | None:
+def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, settings: ZoneSettings) -> int | None:
     """Return for how long to requeue a pointer after a visit, in microseconds, or None to delete it."""
     sleep_us_max = settings.max_sleep_ms * 1000
-    next_us = min((entry.vesting_us - terms.now_us for entry in dequeued.first), default=None)
-    if dequeued.left is Fit.RUNS:
+    next_us = min((entry.vesting_us - terms.now_us for entry in choice.first), default=None)
+    if choice.left is Fit.RUNS:
         return 0
-    if dequeued.left is Fit.FULL:
+    if choice.left is Fit.FULL:
         return terms.throttle_delay_us
-    if dequeued.left is Fit.UNKNOWN:
+    if choice.left is Fit.UNKNOWN:
         # What vests next may be of another kind; but that it vests is no reason to look more often than at a limit.
         wait_us = terms.pause_recheck_us if next_us is None else max(next_us, terms.throttle_delay_us)
         return min(wait_us, terms.pause_recheck_us, sleep_us_max)
@@ -134,15 +134,12 @@ def delay_after(dequeued: Dequeued, *, last_active_us: int, terms: VisitTerms, s
     return min(next_us, sleep_us_max)
 
 
-def _requeue_steps(
-    tr: Any, place: Place, pointer: PointerRecord, dequeued: Dequeued, terms: VisitTerms
-) -> Steps[Found]:
+def _requeue_steps(tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> Steps[Found]:
     settings = place.layout.settings
-    delay_us = delay_after(dequeued, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
-    yield  # All visits of a batch write, then all declare conflicts, then all write: each sorts what is written once.
-    if dequeued.left is None:
-        conflict_before_first(tr, place.keys, dequeued.first)
-    elif dequeued.left is Fit.UNKNOWN:
+    delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
+    if choice.left is None:
+        conflict_before_first(tr, place.keys, choice.first)
+    elif choice.left is Fit.UNKNOWN:
         # What can run may be enqueued behind what cannot, at this moment, by one who still finds the pointer awake.
         tr.add_read_conflict_range(place.keys.vest_priority(0), place.keys.vest_end())
     if delay_us is None:
@@ -154,11 +151,11 @@ def _requeue_steps(
             pointers.delete(tr, place, pointer)
             return Found.DELETED
         delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
-    yield
-    if dequeued.left is not None or dequeued.first:
+    yield  # All visits of a batch declare their conflicts, then all write: a conflict is cheap before the first write.
+    if choice.left is not None or choice.first:
         pointer.last_active_us = terms.now_us
     pointer.lease_id, pointer.lease_us = b"", 0
-    pointer.resume, pointer.passed = dequeued.resume, int(dequeued.passed)
+    pointer.resume, pointer.passed = choice.resume, int(choice.passed)
     pointers.move(tr, place.part, place.pointer_id, pointer, terms.now_us + delay_us)
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer)

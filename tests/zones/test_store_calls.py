@@ -12,7 +12,7 @@ from tests.zones.counting import CountingTransaction
 from tests.zones.world import ANY, LEASE_US, MS, SECOND, World
 from zones import engines
 from zones.buried import bury, read, revive
-from zones.dequeue import Room, dequeue_steps
+from zones.dequeue import Room, choose_steps
 from zones.engines import Database
 from zones.items import new_item
 from zones.layout import item_id_of
@@ -347,10 +347,6 @@ def test_a_dequeue_past_a_thousand_items_that_cannot_run_reads_a_window_at_a_tim
     room = Room(1, {"mail": 1, "index": 0})
 
     def body(tr: Any) -> None:
-        alone(
-            dequeue_steps(
-                tr, world.zone.place, room=room, items_max=1, lease_id=bytes(16), lease_us=LEASE_US, now_us=world.now_us
-            )
-        )
+        alone(choose_steps(tr, world.zone.place, room=room, items_max=1, lease_us=LEASE_US, now_us=world.now_us))
 
     assert calls(world, body)["snapshot_get_range"] <= 5

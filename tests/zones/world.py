@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tests.clocks import ManualClock
-from zones.dequeue import Dequeued, Room, dequeue_steps
+from zones.dequeue import Fit, Room, choose_steps, take
 from zones.engines import Database, transact
 from zones.items import Enqueued, LeasedItem, NewItem, new_item
-from zones.keyspace import ROOT_RANGE
+from zones.keyspace import ROOT_RANGE, IndexEntry
 from zones.layout import Tenant, item_id_of
 from zones.pointers import PointerRef, scan
 from zones.queue_zone import QueueZone
@@ -34,6 +34,18 @@ NOBODYS = b"\x15fairlead tests/"
 
 ALICE = Tenant("shop", "alice")
 BOB = Tenant("shop", "bob")
+
+
+class Dequeued(NamedTuple):
+    """A dequeue from its beginning to its end: what it leased, and what `Choice` says besides."""
+
+    items: list[LeasedItem]
+    left: Fit | None
+    first: list[IndexEntry]
+    resume: bytes
+    passed: Fit
+    buried: int
+    unreadable: int
 
 
 class World:
@@ -111,19 +123,15 @@ class World:
         """Lease what has vested, and return all that the dequeue says."""
         lease_id = self.new_id()
 
+        place = (zone or self.zone).place
+
         def body(tr: Any) -> Dequeued:
-            return alone(
-                dequeue_steps(
-                    tr,
-                    (zone or self.zone).place,
-                    room=Room(items_max, kinds),
-                    items_max=items_max,
-                    lease_id=lease_id,
-                    lease_us=lease_us,
-                    now_us=self.now_us,
-                    **resume,
-                )
+            room = Room(items_max, kinds)
+            choice = alone(
+                choose_steps(tr, place, room=room, items_max=items_max, lease_us=lease_us, now_us=self.now_us, **resume)
             )
+            items = take(tr, place, choice, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
+            return Dequeued(items, *choice[1:])
 
         return self.run(body)
 
