@@ -28,6 +28,7 @@ Packing is by hand because it is on the hot path (a tuple of ten elements costs 
 a test holds every function here to what `fdb.tuple` packs.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and repeat their prefix.
@@ -61,6 +62,9 @@ def pack_text(value: str) -> bytes:
     return b"\x02" + value.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
 
 
+pack_kind = lru_cache(maxsize=1_024)(pack_text)  # Every item is counted, and there are few kinds.
+
+
 def range_end(prefix: bytes) -> bytes:
     """Return the end of the range of all tuples that begin with `prefix`."""
     return prefix + b"\xff"
@@ -75,8 +79,10 @@ _NO_BYTES, _ONE_BYTE = 0x14, 0x15  # How the tuple encoding of an integer begins
 _INT_CODES = [bytes([_NO_BYTES + size]) for size in range(9)]
 _SMALL = [pack_int(number) for number in range(PRIORITY_MAX + 2)]
 _ITEM, _VEST, _COUNT = _SMALL[ITEM], _SMALL[VEST], _SMALL[COUNT]
+_ITEM_HEAD = _ITEM + b"\x01"
+_VEST_HEADS = [_VEST + priority for priority in _SMALL]
 _DB = ROOT + _SMALL[DB]
-_ZONE = _SMALL[ZONE]
+_ZONE, _OWNER = _SMALL[ZONE], _SMALL[OWNER]
 _POINTER = ROOT + _SMALL[POINTER]
 
 META_KEY = ROOT + _SMALL[META]
@@ -106,36 +112,50 @@ class IndexEntry(NamedTuple):
         return 0 <= self.priority <= PRIORITY_MAX and 0 <= self.vesting_us < 2**63
 
 
-class QueueKeys:
-    """The keys that a queue zone and a part of the top-level queue have in common: items in vesting order."""
+_new = tuple.__new__  # `IndexEntry(...)`, without the call around it: a scan makes thousands.
 
-    __slots__ = ("item_prefix", "prefix", "vest_prefix")
+
+class QueueKeys:
+    """The keys that a queue zone and a part of the top-level queue have in common: items in vesting order.
+
+    It keeps one prefix and packs each key when it is asked for: a batch visits many zones, each for a few keys.
+    """
+
+    __slots__ = ("prefix",)
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
-        self.item_prefix = prefix + _ITEM
-        self.vest_prefix = prefix + _VEST
+
+    @property
+    def item_prefix(self) -> bytes:
+        """The prefix of all records."""
+        return self.prefix + _ITEM
+
+    @property
+    def vest_prefix(self) -> bytes:
+        """The prefix of the vesting index."""
+        return self.prefix + _VEST
 
     # The next two stand in every item's way five times, so they pack in place what `pack_int` and `pack_bytes` would.
 
     def item(self, item_id: bytes) -> bytes:
         """Return the key of the record of an item (in a top-level queue: of a pointer)."""
-        return self.item_prefix + b"\x01" + item_id.replace(b"\x00", b"\x00\xff") + b"\x00"
+        return self.prefix + _ITEM_HEAD + item_id.replace(b"\x00", b"\x00\xff") + b"\x00"
 
     def vest(self, priority: int, vesting_us: int, item_id: bytes) -> bytes:
         """Return the key of the vesting index entry."""
         size = (vesting_us.bit_length() + 7) >> 3
         time = _INT_CODES[size] + vesting_us.to_bytes(size, "big")
         packed_id = b"\x01" + item_id.replace(b"\x00", b"\x00\xff") + b"\x00"
-        return self.vest_prefix + _SMALL[priority] + time + packed_id
+        return self.prefix + _VEST_HEADS[priority] + time + packed_id
 
     def vest_after(self, priority: int, vesting_us: int) -> bytes:
         """Return the first possible key of `priority` that vests later than `vesting_us`."""
-        return self.vest_prefix + _SMALL[priority] + pack_int(vesting_us + 1)
+        return self.prefix + _VEST_HEADS[priority] + pack_int(vesting_us + 1)
 
     def vest_priority(self, priority: int) -> bytes:
         """Return the first possible key of `priority` (0 to 256) in the vesting index."""
-        return self.vest_prefix + _SMALL[priority]
+        return self.prefix + _VEST_HEADS[priority]
 
     def vest_end(self) -> bytes:
         """Return the end of the vesting index."""
@@ -147,7 +167,7 @@ class QueueKeys:
 
     def entry(self, key: bytes) -> IndexEntry:
         """Take a key of the vesting index apart."""
-        at = len(self.vest_prefix)
+        at = len(self.prefix) + 2
         if key[at] == _ONE_BYTE:
             priority = key[at + 1]
             at += 2
@@ -157,42 +177,51 @@ class QueueKeys:
         end = at + key[at] - _NO_BYTES + 1
         packed_id = key[end + 1 : -1]
         item_id = packed_id.replace(b"\x00\xff", b"\x00") if b"\x00" in packed_id else packed_id
-        return IndexEntry(priority, int.from_bytes(key[at + 1 : end], "big"), item_id)
+        return _new(IndexEntry, (priority, int.from_bytes(key[at + 1 : end], "big"), item_id))
 
 
 class TenantKeys:
     """The keys of one tenant's logical database."""
 
-    __slots__ = ("owner", "packed", "prefix")
+    __slots__ = ("packed",)
 
     def __init__(self, app: str, user: str) -> None:
         self.packed = b"\x02%b\x00\x02%b\x00" % (app.encode(), user.encode())  # Names hold no NUL: `check_name`.
-        self.prefix = _DB + self.packed
-        self.owner = self.prefix + _SMALL[OWNER]
+
+    @property
+    def prefix(self) -> bytes:
+        """The prefix of all keys of the tenant."""
+        return _DB + self.packed
+
+    @property
+    def owner(self) -> bytes:
+        """The key of the ownership record."""
+        return _DB + self.packed + _OWNER
 
     @property
     def data(self) -> bytes:
         """The prefix of the tenant's own data."""
-        return self.prefix + _SMALL[DATA]
+        return _DB + self.packed + _SMALL[DATA]
 
 
 class ZoneKeys(QueueKeys):
     """The keys of one queue zone."""
 
-    __slots__ = ("pointer", "tenant")
+    __slots__ = ("_name", "tenant")
 
     def __init__(self, tenant: TenantKeys, zone: str) -> None:
-        name = b"\x02%b\x00" % zone.encode()
-        prefix = tenant.prefix + _ZONE + name
-        self.prefix = prefix
-        self.item_prefix = prefix + _ITEM
-        self.vest_prefix = prefix + _VEST
         self.tenant = tenant
-        self.pointer = _POINTER + tenant.packed + name
+        self._name = name = b"\x02%b\x00" % zone.encode()
+        self.prefix = _DB + tenant.packed + _ZONE + name
+
+    @property
+    def pointer(self) -> bytes:
+        """The key of the pointer index."""
+        return _POINTER + self.tenant.packed + self._name
 
     def count(self, kind: str) -> bytes:
         """Return the key that counts the items of `kind`."""
-        return self.prefix + _COUNT + pack_text(kind)
+        return self.prefix + _COUNT + pack_kind(kind)
 
     def count_prefix(self) -> bytes:
         """Return the prefix of the counts of all kinds."""
@@ -231,4 +260,4 @@ class PartKeys(QueueKeys):
 
     def depth(self, kind: str) -> bytes:
         """Return the key that counts the items of `kind` in all zones of the part."""
-        return self.depth_prefix + pack_text(kind)
+        return self.depth_prefix + pack_kind(kind)

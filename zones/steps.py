@@ -33,13 +33,16 @@ def in_step(operations: Iterable[Steps[T]]) -> list[T]:
 
     An error of one operation ends the batch: the transaction has not been committed, and the caller decides.
     """
-    pending = dict(enumerate(operations))
+    pending = list(enumerate(operations))
     results: dict[int, T] = {}
     while pending:
-        for place, operation in list(pending.items()):
+        going_on = []
+        for numbered in pending:
             try:
-                next(operation)
+                next(numbered[1])
             except StopIteration as stop:
-                results[place] = stop.value
-                del pending[place]
-    return [results[place] for place in sorted(results)]
+                results[numbered[0]] = stop.value
+            else:
+                going_on.append(numbered)
+        pending = going_on
+    return [results[number] for number in range(len(results))]
