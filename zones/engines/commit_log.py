@@ -7,7 +7,7 @@ concurrency, as FoundationDB's resolvers do it; SIGMOD '21, section 2.4). Entrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from zones.engines.ranges import KeySet, Range, any_overlap, any_point_in, merge
@@ -20,37 +20,39 @@ class LogEntry:
 
     __slots__ = ("_ordered", "points", "ranges", "version")
 
-    def __init__(self, version: int, points: frozenset[bytes], ranges: list[Range]) -> None:
+    def __init__(self, version: int, points: Sequence[bytes], ranges: list[Range]) -> None:
         self.version = version
         self.points = points
         self.ranges = ranges
         self._ordered: list[bytes] | None = None
 
     def ordered_points(self) -> list[bytes]:
-        """Return the points in order; sorted once, and only if a range is compared with them."""
+        """Return the points in order; sorted once, and only if a range is compared with them (they nearly are)."""
         if self._ordered is None:
             self._ordered = sorted(self.points)
         return self._ordered
 
 
 class Reads:
-    """What a committing transaction read with conflict, prepared for comparison with many commits."""
+    """What a committing transaction read with conflict, compared with as many commits as there were meanwhile."""
 
-    __slots__ = ("_ordered", "points", "ranges")
+    __slots__ = ("_merged", "_ordered", "points", "ranges")
 
     def __init__(self, keys: KeySet) -> None:
         self.points = keys.points
-        self.ranges = merge(keys.ranges) if keys.ranges else []
+        self.ranges = keys.ranges
+        self._merged: list[Range] | None = None
         self._ordered: list[bytes] | None = None
 
     def changed_by(self, entry: LogEntry) -> bool:
         """Whether the commit wrote something that was read."""
         if not self.points.isdisjoint(entry.points):
             return True
-        if self.ranges and (
-            any_point_in(entry.ordered_points(), self.ranges) or any_overlap(self.ranges, entry.ranges)
-        ):
-            return True
+        if self.ranges:
+            if self._merged is None:
+                self._merged = merge(self.ranges)
+            if any_point_in(entry.ordered_points(), self._merged) or any_overlap(self._merged, entry.ranges):
+                return True
         if entry.ranges and self.points:
             if self._ordered is None:
                 self._ordered = sorted(self.points)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 Range = tuple[bytes, bytes]
@@ -45,9 +46,7 @@ class KeySet:
         points = self.points
         # A point is the range from the key to the key and a zero byte.
         size_bytes = 2 * sum(map(len, points)) + (_RANGE_BYTES + 1) * len(points)
-        if self.ranges:
-            size_bytes += sum(len(begin) + len(end) + _RANGE_BYTES for begin, end in self.ranges)
-        return size_bytes
+        return size_bytes + sum(map(len, chain.from_iterable(self.ranges))) + _RANGE_BYTES * len(self.ranges)
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:

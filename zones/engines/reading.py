@@ -123,7 +123,10 @@ class Reading(Lifetime):
 
     def add_read_conflict_key(self, key: bytes) -> None:
         """Conflict with changes of `key`, as if it had been read."""
-        self.add_read_conflict_range(key, key + b"\x00")
+        if self._takes_conflict_range(key, key + b"\x00") and (
+            self._own_writes_disabled or not self._writes.has_settled(key)
+        ):
+            self._reads.points.add(key)
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
         """Conflict with changes in [begin, end), as if it had been read; raises 2005 if inverted."""

@@ -9,7 +9,7 @@ whatever any clock says.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -26,7 +26,7 @@ ENTRIES_MAX: Final = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[frozenset[bytes], list[tuple[bytes, bytes]]]).decode
+_decode = msgspec.msgpack.Decoder(tuple[list[bytes], list[tuple[bytes, bytes]]]).decode
 
 Txn = Any  # lmdb.Transaction[bytes]; its stubs make generics of what is none at run time.
 
@@ -82,7 +82,7 @@ class StoredLog:
                 return True
         return reads.changed_by_any(after(reversed(self._tail), read_version))
 
-    def append(self, txn: Txn, version: int, points: frozenset[bytes], ranges: list[Range]) -> None:
+    def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range]) -> None:
         """Add a commit, above all others."""
         assert version > self.last
         txn.put(_key(version), _encode((points, ranges)), append=True, db=self._files.log)
@@ -170,4 +170,4 @@ def _first_version(cursor: Any) -> int:
 
 def start_log(txn: Txn, db: Any, version: int) -> None:
     """Give a new log its first entry: versions start near the clock, and the log is never empty."""
-    txn.put(_key(version), _encode((frozenset(), [])), db=db)
+    txn.put(_key(version), _encode(([], [])), db=db)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from zones.engines.atomics import COALESCING, Atomic
 from zones.engines.database import Pair
@@ -46,13 +46,9 @@ class Template(NamedTuple):
 
 
 class Waiting(list[tuple[Atomic, bytes]]):
-    """Atomic operations in order, on a value known only at commit: the store's, or a stamped one."""
+    """Atomic operations in order, on a value known only at commit: the store's."""
 
-    __slots__ = ("template",)
-
-    def __init__(self, template: Template | None = None) -> None:
-        super().__init__()
-        self.template = template
+    __slots__ = ()
 
     def push(self, operation: Atomic, param: bytes) -> None:
         """Add one operation, combined with the one before it where that is the same."""
@@ -68,6 +64,16 @@ class Waiting(list[tuple[Atomic, bytes]]):
         for operation, param in self:
             base = operation(base, param)
         return base
+
+
+class Stamped(Waiting):
+    """Atomic operations on a value that the commit stamps; the store has no say in it."""
+
+    __slots__ = ("template",)
+
+    def __init__(self, template: Template) -> None:
+        super().__init__()
+        self.template = template
 
 
 Entry = bytes | None | Waiting
@@ -88,6 +94,7 @@ class Writes:
     __slots__ = (
         "_keys",
         "_waiting_bytes",
+        "_waiting_keys",
         "conflicts",
         "entries",
         "quiet_ranges",
@@ -111,6 +118,8 @@ class Writes:
         self.unreadable: KeySet | None = None
         """Keys that depend on this commit's versionstamp, which does not exist yet."""
         self._keys: list[bytes] = []
+        self._waiting_keys: list[bytes] = []
+        """Keys of `entries` that have held a waiting operation."""
         self._waiting_bytes = 0
 
     def __bool__(self) -> bool:
@@ -132,20 +141,18 @@ class Writes:
         """Apply an atomic operation, now if the value before it is this transaction's own."""
         entries = self.entries
         self._waiting_bytes += len(param)
-        if key in entries:
-            entry = entries[key]
-            if isinstance(entry, Waiting):
-                entry.push(operation, param)
-                if conflicting:
-                    self.silent.discard(key)
-            else:
-                self.put(key, operation(entry, param), conflicting=conflicting)
+        entry = entries.get(key)
+        if isinstance(entry, Waiting):
+            entry.push(operation, param)
+            if conflicting:
+                self.silent.discard(key)
+        elif key in entries:
+            self.put(key, operation(entry, param), conflicting=conflicting)
         elif self.ranges and covers(self.ranges, key):
             self.put(key, operation(None, param), conflicting=conflicting)
         else:
-            waiting = Waiting()
-            waiting.append((operation, param))
-            entries[key] = waiting
+            entries[key] = Waiting([(operation, param)])
+            self._waiting_keys.append(key)
             if not conflicting:
                 self.silent.add(key)
 
@@ -174,7 +181,8 @@ class Writes:
 
     def put_stamped_value(self, key: bytes, raw: bytes, *, conflicting: bool) -> None:
         """Set `key` to a value that receives the commit's versionstamp; the key is unreadable until then."""
-        self.put(key, Waiting(Template.parse(raw)), conflicting=conflicting)
+        self.put(key, Stamped(Template.parse(raw)), conflicting=conflicting)
+        self._waiting_keys.append(key)
         self._waiting_bytes += len(raw)
         self._now_unreadable().points.add(key)
 
@@ -194,13 +202,17 @@ class Writes:
 
     def keys_in(self, begin: bytes, end: bytes) -> list[bytes]:
         """Return the written keys in [begin, end), in order."""
+        keys = self._sorted_keys()
+        return keys[bisect_left(keys, begin) : bisect_left(keys, end)]
+
+    def _sorted_keys(self) -> list[bytes]:
         # Keys only come, in the order of the dictionary, except in `clear_range`, which empties the sorted list. So
         # what is missing are the last ones, and sorting a sorted list with a short tail costs little.
         keys = self._keys
         if len(keys) != len(self.entries):
             keys += islice(self.entries, len(keys), None)
             keys.sort()
-        return keys[bisect_left(keys, begin) : bisect_left(keys, end)]
+        return keys
 
     def is_unreadable(self, begin: bytes, end: bytes) -> bool:
         """Whether a key in [begin, end) depends on a versionstamp that does not exist yet."""
@@ -211,6 +223,12 @@ class Writes:
             return True
         return any_overlap(merge(unreadable.ranges), [(begin, end)])
 
+    def has_settled(self, key: bytes) -> bool:
+        """Whether the store has no say in the value of `key`."""
+        if key not in self.entries:
+            return bool(self.ranges) and covers(self.ranges, key)
+        return type(self.entries[key]) is not Waiting
+
     def unwritten(self, begin: bytes, end: bytes) -> Iterable[Range]:
         """Yield the parts of [begin, end) whose content comes, at least in part, from the store.
 
@@ -219,8 +237,7 @@ class Writes:
         entries = self.entries
         own: list[Range] = []
         for key in self.keys_in(begin, end):
-            entry = entries[key]
-            if type(entry) is not Waiting or entry.template is not None:
+            if type(entries[key]) is not Waiting:
                 own.append((key, key + b"\x00"))
         if self.ranges:
             # A waiting operation is never inside a cleared range: there its base is known to be nothing.
@@ -261,9 +278,9 @@ class Writes:
 
     def _own_pair(self, key: bytes, stored: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         entry = self.entries.get(key)
-        value = entry.apply(stored) if type(entry) is Waiting else entry
+        value = entry.apply(stored) if isinstance(entry, Waiting) else entry
         if value is not None:
-            yield key, value  # type: ignore[misc]
+            yield key, value
 
     # --- Committing ---
 
@@ -271,9 +288,9 @@ class Writes:
         """Return the size that FoundationDB would count for these writes."""
         total = self.size_bytes_at_most() - self._waiting_bytes
         for entry in self.entries.values():
-            if type(entry) is Waiting:
+            if isinstance(entry, Waiting):
                 total += sum(len(param) for _, param in entry) - len(entry)
-                total += len(entry.template.text) if entry.template else 0
+                total += len(entry.template.text) if isinstance(entry, Stamped) else 0
         return total
 
     def size_bytes_at_most(self) -> int:
@@ -288,31 +305,31 @@ class Writes:
             total += 3 * len(raw) + len(value) + _WRITE_BYTES
         return total
 
-    def conflict_keys(self, stamp: bytes) -> tuple[frozenset[bytes], list[Range]]:
+    def conflict_keys(self, stamp: bytes) -> tuple[list[bytes], list[Range]]:
         """Return what these writes conflict on: points, and merged ranges."""
-        points = self.entries.keys() - self.silent if self.silent else self.entries.keys()
+        points = self._sorted_keys()
+        if self.silent:
+            points = [key for key in points if key not in self.silent]
         if self.conflicts.points or self.stamped_keys:
             stamped = (template.stamped(stamp) for template, _, loud in self.stamped_keys.values() if loud)
-            points = {*points, *self.conflicts.points, *stamped}
+            points = list({*points, *self.conflicts.points, *stamped})
         ranges = self.conflicts.ranges if self.quiet_ranges else self.ranges + self.conflicts.ranges
-        return frozenset(points), merge(ranges) if len(ranges) > 1 else list(ranges)
+        return points, merge(ranges) if len(ranges) > 1 else list(ranges)
 
     def mutations(self, stored: Callable[[bytes], bytes | None], stamp: bytes) -> Mutations:
         """Return what to do to the store, given a reader of its present values and this commit's versionstamp."""
-        cleared: list[bytes] = []
-        values: list[tuple[bytes, bytes]] = []
-        for pair in sorted(self.entries.items()):
-            key, entry = pair
-            if type(entry) is bytes:
-                values.append(pair)  # type: ignore[arg-type]
-                continue
-            if isinstance(entry, Waiting):
-                template = entry.template
-                entry = entry.apply(stored(key) if template is None else template.stamped(stamp))
-            if entry is None:
-                cleared.append(key)
-            else:
-                values.append((key, entry))
+        entries = self.entries
+        if self._waiting_keys:
+            entries = entries.copy()
+            for key in self._waiting_keys:
+                entry = entries.get(key)
+                if isinstance(entry, Waiting):  # It may have been overwritten since.
+                    base = entry.template.stamped(stamp) if isinstance(entry, Stamped) else stored(key)
+                    entries[key] = entry.apply(base)
+        keys = self._sorted_keys()
+        pairs: list[tuple[bytes, Any]] = list(zip(keys, map(entries.__getitem__, keys), strict=True))
+        cleared = [key for key, value in pairs if value is None]
+        values = [pair for pair in pairs if pair[1] is not None] if cleared else pairs
         if self.stamped_keys:
             final = dict(values)
             final.update((template.stamped(stamp), value) for template, value, _ in self.stamped_keys.values())

@@ -59,6 +59,9 @@ class Writing(Reading):
 
     def clear(self, key: bytes) -> None:
         """Clear a key."""
+        if self._plain_writes and type(key) is bytes and len(key) <= self._key_bytes_max and key < KEYS_END:
+            self._writes.entries[key] = None
+            return
         if len(key) > self._key_bytes_max:
             key, kept = key[: self._key_bytes_max], False  # No such key can exist; it is only checked to be legal.
         else:
@@ -134,7 +137,7 @@ class Writing(Reading):
                 self._writes.put_stamped_key(key, param, conflicting=self._next_write_conflicts())
             except StoreError as error:
                 self._defer(error)
-            self._plain_reads = False
+            self._plain_reads = self._plain_writes = False
 
     def set_versionstamped_value(self, key: bytes, param: bytes) -> None:
         """Set a value into which the commit writes its versionstamp, at the offset in the last four bytes."""
@@ -143,7 +146,7 @@ class Writing(Reading):
                 self._writes.put_stamped_value(key, param, conflicting=self._next_write_conflicts())
             except StoreError as error:
                 self._defer(error)
-            self._plain_reads = False
+            self._plain_reads = self._plain_writes = False
 
     # --- Conflicts without a write ---
 

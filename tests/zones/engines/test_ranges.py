@@ -53,7 +53,7 @@ def test_a_commit_changes_what_was_read_if_they_have_a_key_in_common(
     points: set[int], ranges: list[tuple[int, int]], written: set[int], cleared: list[tuple[int, int]]
 ) -> None:
     reads = Reads(KeySet(map(key, points), as_ranges(ranges)))
-    entry = LogEntry(1, frozenset(map(key, written)), merge(as_ranges(cleared)))
+    entry = LogEntry(1, [key(number) for number in written], merge(as_ranges(cleared)))
     read = points | numbers_in(as_ranges(ranges))
     assert reads.changed_by(entry) == bool(read & (written | numbers_in(as_ranges(cleared))))
 
