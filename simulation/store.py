@@ -9,6 +9,7 @@ between a transaction's read and its commit. Latencies default to FoundationDB's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
 from random import Random
@@ -337,6 +338,7 @@ class SimulatedDatabase:
 
     errors: tuple[type[Exception], ...] = (StoreError,)
     results_can_be_unknown = True
+    turn: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, store: SimulatedStore, *, tells_changes: bool) -> None:
         self.url = f"simulated:{store.name}"

@@ -46,6 +46,24 @@ class Shard:
             self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
         )
 
+    def transact_in_turn(
+        self,
+        body: Callable[[Attempt], T],
+        *,
+        applied: Callable[[Any], bool] | None = None,
+        retries_max: int = RETRIES_MAX,
+    ) -> T:
+        """As `transact`, for a body of many reads and writes that waits for nothing else; see `Database.turn`.
+
+        Not for a user's function: one that waits for a thread which wants the turn would wait for ever.
+        """
+
+        def in_turn(attempt: Attempt) -> T:
+            with self.db.turn:
+                return body(attempt)
+
+        return self.transact(in_turn, applied=applied, retries_max=retries_max)
+
     def zone(self, tenant: Tenant, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return a queue zone of `tenant`; it need not exist."""
         return QueueZone(self.layout, tenant, name)

@@ -18,7 +18,7 @@ class Unsure:
 
     def __init__(self, db: Database, answers: list[tuple[int, bool]]) -> None:
         """Each answer is (code, whether the commit is applied); later commits are let through."""
-        self.url, self.limits, self.errors = db.url, db.limits, db.errors
+        self.url, self.limits, self.errors, self.turn = db.url, db.limits, db.errors, db.turn
         self.results_can_be_unknown = True
         self._db = db
         self._answers = answers

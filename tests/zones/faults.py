@@ -31,7 +31,7 @@ class FaultyDatabase:
     def __init__(self, db: Database) -> None:
         self._db = db
         self.faults: deque[Fault] = deque()
-        self.url, self.limits, self.errors = db.url, db.limits, db.errors
+        self.url, self.limits, self.errors, self.turn = db.url, db.limits, db.errors, db.turn
 
     def create_transaction(self) -> Any:
         return FaultyTransaction(self, self._db.create_transaction())

@@ -62,6 +62,11 @@ class EmbeddedDatabase:
         self._store = _acquire(Path(path), clock)
         self._release = weakref.finalize(self, _release, self._store)
 
+    @property
+    def turn(self) -> threading.Lock:
+        """See `Database`; a commit takes its turn too, but for the wait for the disk."""
+        return self._store.turn
+
     def create_transaction(self) -> Transaction:
         """Return a new, empty transaction."""
         return Transaction(self, self._store, self._clock, self._random)
@@ -85,6 +90,7 @@ class EmbeddedStore:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self.users = 0
+        self.turn = threading.Lock()
         self.watches = Watches()
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog(self.files)
@@ -188,22 +194,24 @@ class EmbeddedStore:
         """Check, apply and log each request in turn, and commit them together; nothing is kept if this raises."""
         log = self.log
         outcomes: list[tuple[int, Mutations] | StoreError] = []
-        txn = self.files.begin_write()
+        txn = None
         finished = False
         try:
-            log.begin(txn)
-            for request in group:
-                outcomes.append(self._try_request(txn, request))
-            nothing_written = all(isinstance(outcome, StoreError) for outcome in outcomes)
-            if log.is_due_for_pruning() and not nothing_written:
-                log.prune(txn)
-                self.files.clear_dead_readers()
+            with self.turn:  # Before the write lock: while this waits, other processes can go on.
+                txn = self.files.begin_write()
+                log.begin(txn)
+                for request in group:
+                    outcomes.append(self._try_request(txn, request))
+                nothing_written = all(isinstance(outcome, StoreError) for outcome in outcomes)
+                if log.is_due_for_pruning() and not nothing_written:
+                    log.prune(txn)
+                    self.files.clear_dead_readers()
             number = txn.id()
             txn.commit()  # Without writes, this only ends the transaction: its number is used again.
             log.committed(number - 1 if nothing_written else number)
             finished = True
         finally:
-            if not finished:
+            if txn is not None and not finished:
                 log.forget()
                 end_broken(txn)
                 # What the calls that failed still hold of it; the last reference aborts it: see `end_broken`.
@@ -282,6 +290,7 @@ class EmbeddedStore:
         """Become a store of the child's own; opened by its first transaction."""
         self.group.forget()
         self.log.forget()
+        self.turn = threading.Lock()
         self.watches = Watches()
         self.files.close_inherited()
 

@@ -11,6 +11,7 @@ import ctypes.util
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ class FoundationDatabase:
 
     results_can_be_unknown = True
     limits = LIMITS
+    turn: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, url: str, cluster_file: str, errors: tuple[type[Exception], ...], database: Any) -> None:
         self.url = url

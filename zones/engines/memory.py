@@ -9,6 +9,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from zones.engines import sorted_map
@@ -34,6 +35,7 @@ class MemoryDatabase:
     errors: tuple[type[Exception], ...] = (StoreError,)
     results_can_be_unknown = False
     limits = LIMITS
+    turn: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, url: str, clock: Clock, random_: random.Random) -> None:
         self.url = url
