@@ -161,8 +161,10 @@ def _check_function(function: Any, *, transactional: bool) -> None:
 
 def _check_remote(function: Any) -> None:
     """Refuse what Ray could not stop past its timeout: it kills the process of one task that returns one object."""
-    if type(function).__module__ == "ray.actor":
-        allowed = "a Ray remote function; an actor's method cannot be stopped alone: call it in one, and wait for it"
+    if any(base.__module__ == "ray.actor" for base in type(function).__mro__):
+        allowed = (
+            "a Ray remote function; an actor or its method cannot be stopped alone: call it in one, and wait for it"
+        )
         raise BadArgument(argument="handler", value=describe(function), allowed=allowed)
     plain, options = _plain_and_options(function)
     if options.get("num_returns") not in (None, 1):
@@ -198,13 +200,16 @@ def _check_permanent(permanent: Any) -> None:
 
 def is_remote(function: Any) -> bool:
     """Say whether this is a Ray remote function, without importing Ray: anything from it has `.remote`."""
-    return type(function).__module__.partition(".")[0] == "ray" and hasattr(function, "remote")
+    made_by_ray = any(base.__module__.partition(".")[0] == "ray" for base in type(function).__mro__)
+    return made_by_ray and hasattr(function, "remote")
 
 
 def describe(function: Any) -> str:
     """Return where a handler is defined, for errors."""
     if hasattr(function, "_method_name"):  # a method of a Ray actor
         return f"{getattr(function, '_actor', '?')}.{function._method_name}"
+    if hasattr(function, "__ray_metadata__"):  # a class of Ray's actors: `ActorClass(Mailer)`
+        return type(function).__name__
     inner = getattr(function, "_function", function)  # Ray keeps the plain function here
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"
 

@@ -108,6 +108,14 @@ def test_a_method_of_a_ray_actor_is_refused_by_its_name(mailer: Any) -> None:
         handler_of("mail", mailer.send)
 
 
+def test_a_class_of_ray_actors_is_refused() -> None:
+    """Before, it was taken for a plain function, and failed at every attempt with Ray's advice on making actors."""
+    with pytest.raises(BadArgument, match="Mailer"):
+        handler_of("mail", ray.remote(Mailer))
+    with pytest.raises(BadArgument):
+        handler_of("mail", ray.remote(Mailer).options(num_cpus=0))
+
+
 def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
     mailer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
