@@ -2,11 +2,11 @@
 
     python -m bench.memory [--json] [--quick]
 
-100,000 no-op items are queued, then a fleet starts and drains them, and then as many again. Per actor:
+100,000 no-op items are queued, then a fleet starts and drains them, and then twice as many again. Per actor:
 
     above_empty_mb   the most that RssAnon was during the first 100,000, above an empty Ray actor of the same run
     mapped_mb        resident pages of files at that time, the store's map among them, above the empty actor's
-    growth_mb        RssAnon after 200,000 items less RssAnon after the first 20,000
+    growth_mb        RssAnon after 200,000 items more, less RssAnon after the first 100,000
 """
 
 import time
@@ -32,7 +32,7 @@ Look = tuple[int, dict[str, Memory]]  # how many items were left, and what each 
 
 
 def measure(directory: Path, items: int) -> dict[str, Any]:
-    """Return megabytes by actor: during the first `items`, and the growth until twice as many are complete."""
+    """Return megabytes by actor: during the first `items`, and the growth over twice as many more."""
     store = directory / "store"
     with clusters.cluster() as address, clusters.empty_actors(EMPTY_ACTORS) as empties:
         say(f"queueing {items:,} items")
@@ -41,22 +41,22 @@ def measure(directory: Path, items: int) -> dict[str, Any]:
             pids = fleet.pids()
             say("draining them")
             first = _drain(store, pids, items)
-            say("and as many again")
-            loads.alone(_fill, store, items)
-            second = _drain(store, pids, items)
+            for _ in range(2):
+                say("and as many again")
+                loads.alone(_fill, store, items)
+                later = _drain(store, pids, items)
             empty = memory(max(empties, key=lambda pid: memory(pid).anon_mb))
     return {
         "items": items,
         "empty": {"anon_mb": round(empty.anon_mb, 1), "mapped_mb": round(empty.mapped_mb, 1)},
-        **{role: _figures(role, items, first, second, empty) for role in pids},
+        **{role: _figures(role, first, later, empty) for role in pids},
         "machine": describe(directory),
     }
 
 
-def _figures(role: str, items: int, first: Sequence[Look], second: Sequence[Look], empty: Memory) -> dict[str, float]:
+def _figures(role: str, first: Sequence[Look], later: Sequence[Look], empty: Memory) -> dict[str, float]:
     peak = max((looks[role] for _, looks in first), key=lambda look: look.anon_mb)
-    warm = next(looks[role] for left, looks in first if left <= items * 4 // 5)
-    last = second[-1][1][role]
+    warm, last = first[-1][1][role], later[-1][1][role]
     return {
         "above_empty_mb": round(peak.anon_mb - empty.anon_mb, 1),
         "mapped_mb": round(max(looks[role].mapped_mb for _, looks in first) - empty.mapped_mb, 1),
