@@ -17,6 +17,7 @@ import pytest
 from fairlead.testing import ManualClock
 from tests.fairlead.shell import ROOT, Answer, everything, run, run_process
 from zones import engines
+from zones.engines.own_keys import FORMAT_KEY
 from zones.keyspace import META_KEY
 
 REFUSED, UNUSABLE, NOT_THERE = 2, 3, 4
@@ -154,8 +155,8 @@ def test_a_shard_of_a_newer_format(store: Path) -> None:
 
 def test_a_store_of_a_newer_format(store: Path) -> None:
     engines.open("embedded:newer", clock=ManualClock(), random=Random(1)).close()
-    with lmdb.open("newer", max_dbs=3) as env, env.begin(write=True, db=env.open_db(b"meta")) as txn:
-        txn.put(b"format", b"999")
+    with lmdb.open("newer") as env, env.begin(write=True) as txn:
+        txn.put(FORMAT_KEY, b"999")
     answer = run("enqueue", "receipt", *ALICE, "--store", "embedded:newer")
     refuses(answer, UNUSABLE, "written by a newer version", "format: 999", "Do: Use the version that wrote it")
 

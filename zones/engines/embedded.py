@@ -34,9 +34,10 @@ from zones.engines.errors import (
 )
 from zones.engines.group_commit import GroupCommit, QueuedCommit
 from zones.engines.lmdb_files import LmdbFiles, end_broken
-from zones.engines.lmdb_snapshot import EMPTY_KEY, LmdbSnapshot
+from zones.engines.lmdb_snapshot import LmdbSnapshot
 from zones.engines.options import TRANSACTION_BYTES_MAX
-from zones.engines.stored_log import StoredLog
+from zones.engines.own_keys import EMPTY_KEY
+from zones.engines.stored_log import VERSIONS_APART, StoredLog
 from zones.engines.transaction import Transaction
 from zones.engines.watches import Watches
 from zones.engines.writes import Mutations
@@ -93,7 +94,7 @@ class EmbeddedStore:
         self.turn = threading.Lock()
         self.watches = Watches()
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
-        self.log = StoredLog(self.files)
+        self.log = StoredLog()
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._serials = itertools.count()
@@ -228,7 +229,7 @@ class EmbeddedStore:
                     return StoreError(NOT_COMMITTED)
             except StoreError as error:
                 return error
-        version = max(log.last + 1, request.clock.now_us())
+        version = max(log.last + VERSIONS_APART, request.clock.now_us())
         stamp = version_stamp(version)
         writes = request.writes
         stored = txn.get if b"" not in writes.entries else lambda key: self._stored(txn, key)
@@ -245,17 +246,17 @@ class EmbeddedStore:
             if key:
                 txn.delete(key)
             else:
-                txn.delete(EMPTY_KEY, db=self.files.meta)
+                txn.delete(EMPTY_KEY)
         if values:
             if not values[0][0]:
-                txn.put(EMPTY_KEY, values[0][1], db=self.files.meta)
+                txn.put(EMPTY_KEY, values[0][1])
                 values = values[1:]
             # In key order through one cursor: LMDB then finds most places on the page it has at hand.
             txn.cursor().putmulti(values)
 
     def _clear_range(self, txn: Any, begin: bytes, end: bytes) -> None:
         if not begin:
-            txn.delete(EMPTY_KEY, db=self.files.meta)
+            txn.delete(EMPTY_KEY)
         cursor = txn.cursor()
         found = cursor.set_range(begin) if begin else cursor.first()
         while found and cursor.key() < end:
@@ -263,7 +264,7 @@ class EmbeddedStore:
             found = cursor.delete() and bool(cursor.key())
 
     def _stored(self, txn: Any, key: bytes) -> bytes | None:
-        value: bytes | None = txn.get(key) if key else txn.get(EMPTY_KEY, db=self.files.meta)
+        value: bytes | None = txn.get(key or EMPTY_KEY)
         return value
 
     # --- Closing and forking ---

@@ -20,6 +20,7 @@ import lmdb
 
 from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
 from zones.engines.filesystems import network_filesystem
+from zones.engines.own_keys import FORMAT_KEY
 from zones.engines.stored_log import start_log
 
 _T = TypeVar("_T")
@@ -31,8 +32,6 @@ READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 
 HARDLY_ANY_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_FORMAT_KEY: Final = b"format"
-_DATABASES: Final = (b"data", b"log", b"meta")
 
 
 def end_broken(txn: lmdb.Transaction[bytes]) -> None:
@@ -52,13 +51,7 @@ def end_broken(txn: lmdb.Transaction[bytes]) -> None:
 
 
 class LmdbFiles:
-    """An environment with its three named databases.
-
-    Attributes:
-      data: the keys and values, as they are.
-      log: version -> write conflicts of that commit.
-      meta: the format, and the value of the empty key, which LMDB cannot store as a key.
-    """
+    """An environment. Users' keys and values are in it as they are; what else there is, `own_keys` says."""
 
     def __init__(self, path: Path, *, first_version: int) -> None:
         """Open the environment, created if it is missing; a new log starts at `first_version`."""
@@ -77,14 +70,13 @@ class LmdbFiles:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             _make_lock_file(self.path / "lock.mdb")
-            env = lmdb.open(str(self.path), map_size=self._map_bytes, max_dbs=3, max_readers=READERS_MAX)
+            env = lmdb.open(str(self.path), map_size=self._map_bytes, max_readers=READERS_MAX)
         except (OSError, lmdb.Error) as error:
             self._raise_unavailable(error)
         try:
             env.reader_check()
             if not self._is_of_this_format(env):
                 self._create(env)
-            self.data, self.log, self.meta = (env.open_db(name, create=False) for name in _DATABASES)
         except lmdb.Error as error:
             env.close()
             self._raise_unavailable(error)
@@ -123,13 +115,7 @@ class LmdbFiles:
         with env.begin() as txn:
             if txn.stat()["entries"] == 0:
                 return False
-        try:
-            meta = env.open_db(b"meta", create=False)
-        except lmdb.NotFoundError:
-            written = None
-        else:
-            with env.begin() as txn:
-                written = txn.get(_FORMAT_KEY, db=meta)
+            written = txn.get(FORMAT_KEY)
         if written is None:
             raise StoreUnavailable(
                 "the path holds another program's LMDB store", remedy="Name another directory.", path=str(self.path)
@@ -147,9 +133,8 @@ class LmdbFiles:
     def _create(self, env: lmdb.Environment) -> None:
         """Make an empty environment a store: all at once, so that no process ever sees half of it."""
         with env.begin(write=True) as txn:
-            _, log, meta = (env.open_db(name, txn=txn) for name in _DATABASES)
-            if txn.put(_FORMAT_KEY, str(FORMAT).encode(), overwrite=False, db=meta):
-                start_log(txn, log, self._first_version)
+            if txn.put(FORMAT_KEY, str(FORMAT).encode(), overwrite=False):
+                start_log(txn, self._first_version)
 
     def close(self) -> None:
         """Close the environment for good."""
@@ -172,12 +157,12 @@ class LmdbFiles:
     # --- Transactions ---
 
     def begin_read(self) -> lmdb.Transaction[bytes]:
-        """Begin a read transaction on the data."""
-        return self._begin(lambda env: env.begin(self.data))
+        """Begin a read transaction."""
+        return self._begin(lambda env: env.begin())
 
     def begin_write(self) -> lmdb.Transaction[bytes]:
-        """Begin a write transaction on the data, once no other process has one."""
-        return self._begin(lambda env: env.begin(self.data, write=True))
+        """Begin a write transaction, once no other process has one."""
+        return self._begin(lambda env: env.begin(write=True))
 
     def last_transaction(self) -> int:
         """Return the number of the last write transaction, of all processes, that a read begun now would see."""

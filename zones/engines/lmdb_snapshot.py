@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import lmdb
 
 from zones.engines.database import Pair
 from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
 from zones.engines.lmdb_files import LmdbFiles
+from zones.engines.own_keys import EMPTY_KEY
 from zones.engines.stored_log import StoredLog
-
-EMPTY_KEY: Final = b"empty"  # Where `meta` keeps the value of the empty key, which LMDB does not take.
 
 
 class LmdbSnapshot:
@@ -37,7 +36,7 @@ class LmdbSnapshot:
         """Return what `get` should have: it refuses the empty key, and everything once the snapshot has ended."""
         if isinstance(error, lmdb.BadValsizeError):
             try:
-                value: bytes | None = None if key else self._txn.get(EMPTY_KEY, db=self._files.meta)
+                value: bytes | None = None if key else self._txn.get(EMPTY_KEY)
             except lmdb.Error as ended:
                 raise self._reason(ended) from None
             return value
@@ -89,7 +88,7 @@ class LmdbSnapshot:
             yield from self._empty_key()
 
     def _empty_key(self) -> Iterator[Pair]:
-        value = self._txn.get(EMPTY_KEY, db=self._files.meta)
+        value = self._txn.get(EMPTY_KEY)
         if value is not None:
             yield b"", value
 

@@ -1,29 +1,28 @@
 """The commit log of an embedded store: in the store, so that all processes see it, and its newest part decoded.
 
-A key is a version (8 bytes, big-endian), a value the points and ranges that its commit conflicts on (msgpack). Entries
-older than the window are pruned, but for the newest of them: so every transaction still within its window finds the
-version it read at, or an older one, in the log, and one whose version lies before the oldest entry is refused,
-whatever any clock says.
+A key is a version, the newest first (`own_keys`), a value the points and ranges that its commit conflicts on (msgpack).
+Entries older than the window are pruned, but for the newest of them: so every transaction still within its window
+finds the version it read at, or an older one, in the log, and one whose version lies before the oldest entry is
+refused, whatever any clock says.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from zones.engines.commit_log import WINDOW_US, LogEntry, Reads, after
 from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
+from zones.engines.own_keys import LOG_BEGIN, log_key, log_version
 from zones.engines.ranges import Range
 
 TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a long transaction asks for them.
 PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is not done for each.
 PRUNE_MAX: Final = 256  # Entries at a time, or twice what was appended, so that no commit has to wait for long.
-ENTRIES_MAX: Final = (
-    1_000_000  # Pruned regardless of the window: if the clock stands still, the log must not grow for ever.
-)
+VERSIONS_APART: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[list[bytes], list[tuple[bytes, bytes]]]).decode
@@ -31,17 +30,10 @@ _decode = msgspec.msgpack.Decoder(tuple[list[bytes], list[tuple[bytes, bytes]]])
 Txn = Any  # lmdb.Transaction[bytes]; its stubs make generics of what is none at run time.
 
 
-class Files(Protocol):
-    """Where the log is; the handle changes when the environment is opened anew."""
-
-    log: Any
-
-
 class StoredLog:
     """The log, used by one thread at a time except for `version`."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    def __init__(self) -> None:
         self._newest = (-1, 0)  # Number of the LMDB transaction that this process saw last, and its version.
         self._tail: deque[LogEntry] = deque()
         self._tail_points = 0
@@ -55,7 +47,7 @@ class StoredLog:
         number, version = self._newest
         if txn.id() == number:
             return version
-        return _last_version(txn.cursor(self._files.log))
+        return _last_version(txn.cursor())
 
     # --- Within one write transaction: begin, then check and append in turn, then finish or forget. ---
 
@@ -63,7 +55,7 @@ class StoredLog:
         """Learn the last version, as the write transaction sees it."""
         number, self.last = self._newest
         if txn.id() - 1 != number:
-            stored = _last_version(txn.cursor(self._files.log))
+            stored = _last_version(txn.cursor())
             self._behind = self._behind or stored != self.last
             self.last = stored
 
@@ -76,7 +68,7 @@ class StoredLog:
         if self._behind:
             self._catch_up(txn, read_version)
         if read_version < self._tail_floor:
-            if read_version < _first_version(txn.cursor(self._files.log)):
+            if read_version < _first_version(txn.cursor()):
                 raise StoreError(TRANSACTION_TOO_OLD, read_version=read_version)
             if reads.changed_by_any(self._stored(txn, read_version, self._tail_floor)):
                 return True
@@ -85,7 +77,7 @@ class StoredLog:
     def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range]) -> None:
         """Add a commit, above all others."""
         assert version > self.last
-        txn.put(_key(version), _encode((points, ranges)), append=True, db=self._files.log)
+        txn.put(log_key(version), _encode((points, ranges)))
         if self._behind:
             self._forget_tail(self.last)
         self._keep(LogEntry(version, points, ranges))
@@ -100,16 +92,12 @@ class StoredLog:
         """Delete what the window has left behind, or the oldest part of it."""
         most = max(PRUNE_MAX, 2 * self._since_pruned)
         self._since_pruned = 0
-        cursor = txn.cursor(self._files.log)
-        if txn.stat(self._files.log)["entries"] > ENTRIES_MAX:
-            keep_from = _key(self.last)
-        elif cursor.set_range(_key(self.last - WINDOW_US + 1)) and cursor.prev():
-            keep_from = cursor.key()
-        else:
+        cursor = txn.cursor()
+        if not cursor.set_range(log_key(self.last - WINDOW_US)):
             return
-        found = cursor.first()
-        while found and most and cursor.key() < keep_from:
-            found = cursor.delete() and bool(cursor.key())
+        kept = cursor.key()  # The newest one that is older than the window.
+        while most and cursor.last() and cursor.key() > kept:
+            cursor.delete()
             most -= 1
 
     def committed(self, number: int) -> None:
@@ -125,19 +113,20 @@ class StoredLog:
     def _catch_up(self, txn: Txn, read_version: int) -> None:
         """Decode what other processes have committed, as far as a transaction of `read_version` needs it."""
         known = self._tail[-1].version if self._tail else self._tail_floor
-        start = max(known, read_version, _first_version(txn.cursor(self._files.log)))
+        start = max(known, read_version, _first_version(txn.cursor()))
         if start > known:
             self._forget_tail(start)
-        for entry in self._stored(txn, start, self.last):
+        for entry in reversed(list(self._stored(txn, start, self.last))):
             self._keep(entry)
         self._behind = False
 
     def _stored(self, txn: Txn, above: int, up_to: int) -> Iterator[LogEntry]:
-        cursor = txn.cursor(self._files.log)
-        if cursor.set_range(_key(above + 1)):
+        """Yield the entries of versions above `above`, up to `up_to`, the newest first."""
+        cursor = txn.cursor()
+        if cursor.set_range(log_key(up_to)):
             for key, value in cursor.iternext():
-                version = int.from_bytes(key, "big")
-                if version > up_to:
+                version = log_version(key)
+                if version <= above:
                     return
                 yield LogEntry(version, *_decode(value))
 
@@ -156,18 +145,14 @@ class StoredLog:
         self._behind = False
 
 
-def _key(version: int) -> bytes:
-    return version.to_bytes(8, "big")
-
-
 def _last_version(cursor: Any) -> int:
-    return int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+    return log_version(cursor.key()) if cursor.set_range(LOG_BEGIN) else 0
 
 
 def _first_version(cursor: Any) -> int:
-    return int.from_bytes(cursor.key(), "big") if cursor.first() else 0
+    return log_version(cursor.key()) if cursor.last() else 0
 
 
-def start_log(txn: Txn, db: Any, version: int) -> None:
+def start_log(txn: Txn, version: int) -> None:
     """Give a new log its first entry: versions start near the clock, and the log is never empty."""
-    txn.put(_key(version), _encode(([], [])), db=db)
+    txn.put(log_key(version), _encode(([], [])))
