@@ -87,7 +87,7 @@ def test_bodies_in_turn_and_commits_do_not_run_side_by_side(db: Database) -> Non
                 tr.get(bytes([number])).wait()
             most.append(len(inside))
             inside.pop()
-        put_key(tr, key=random.randbytes(8))
+        put_key(tr, key=b"n" + random.randbytes(8))
 
     threads = [threading.Thread(target=lambda: [transact(db, body) for _ in range(50)]) for _ in range(3)]
     for thread in threads:
