@@ -146,7 +146,7 @@ class Scanner:
             due = in_step([earliest_vesting_us(attempt.tr, part) for part in shard.layout.parts])
             return refs, min((vesting_us for vesting_us in due if vesting_us is not None), default=None)
 
-        refs, due_us = shard.transact_in_turn(body)
+        refs, due_us = shard.transact(body)
         self._store_down.discard(name)
         self._counts["scans"] += 1
         if refs:

@@ -338,7 +338,6 @@ class SimulatedDatabase:
 
     errors: tuple[type[Exception], ...] = (StoreError,)
     results_can_be_unknown = True
-    turn: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, store: SimulatedStore, *, tells_changes: bool) -> None:
         self.url = f"simulated:{store.name}"
@@ -354,6 +353,10 @@ class SimulatedDatabase:
     def change_token(self) -> int | None:
         """Return the version of the last commit, or None if this store does not tell."""
         return self.store.change_token() if self._tells_changes else None
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return nothing to wait for."""
+        return nullcontext()
 
     def close(self) -> None:
         """Do nothing: the data goes with the world."""

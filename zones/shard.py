@@ -53,13 +53,11 @@ class Shard:
         applied: Callable[[Any], bool] | None = None,
         retries_max: int = RETRIES_MAX,
     ) -> T:
-        """As `transact`, for a body of many reads and writes that waits for nothing else; see `Database.turn`.
-
-        Not for a user's function: one that waits for a thread which wants the turn would wait for ever.
-        """
+        """As `transact`, for a body of hundreds of reads and writes and no waits; see `Database.turn`."""
 
         def in_turn(attempt: Attempt) -> T:
-            with self.db.turn:
+            with self.db.turn():
+                attempt.now_us = self.clock.now_us()  # A lease must not begin before the wait for the turn.
                 return body(attempt)
 
         return self.transact(in_turn, applied=applied, retries_max=retries_max)

@@ -305,7 +305,7 @@ def test_a_forked_child_and_its_parent_go_on_each_with_a_store_of_its_own(url: s
 
 
 def test_a_forked_child_does_not_wait_for_a_turn_that_its_parent_has(url: str, db: Database) -> None:
-    with db.turn:
+    with db.turn():
         assert in_child(lambda: put(db, 1, b"child's") or b"done") == b"done"
     assert value_of(db, 1) == b"child's"
 

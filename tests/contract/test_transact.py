@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -18,13 +19,16 @@ class Unsure:
 
     def __init__(self, db: Database, answers: list[tuple[int, bool]]) -> None:
         """Each answer is (code, whether the commit is applied); later commits are let through."""
-        self.url, self.limits, self.errors, self.turn = db.url, db.limits, db.errors, db.turn
+        self.url, self.limits, self.errors = db.url, db.limits, db.errors
         self.results_can_be_unknown = True
         self._db = db
         self._answers = answers
 
     def create_transaction(self) -> Any:
         return _Unsure(self, self._db.create_transaction())
+
+    def turn(self) -> AbstractContextManager[object]:
+        return self._db.turn()
 
     def change_token(self) -> int | None:
         return self._db.change_token()

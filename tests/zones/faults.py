@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +32,13 @@ class FaultyDatabase:
     def __init__(self, db: Database) -> None:
         self._db = db
         self.faults: deque[Fault] = deque()
-        self.url, self.limits, self.errors, self.turn = db.url, db.limits, db.errors, db.turn
+        self.url, self.limits, self.errors = db.url, db.limits, db.errors
 
     def create_transaction(self) -> Any:
         return FaultyTransaction(self, self._db.create_transaction())
+
+    def turn(self) -> AbstractContextManager[object]:
+        return self._db.turn()
 
     def change_token(self) -> int | None:
         return self._db.change_token()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 import pytest
 
 from tests.clocks import ManualClock
 from tests.zones.colliding import collides
-from tests.zones.faults import Fault, FaultyDatabase
-from tests.zones.world import ALICE, NOBODYS, World
-from zones.attempt import Attempt
+from tests.zones.faults import FaultyDatabase
+from tests.zones.world import ALICE, SECOND, World
 from zones.engines import Database
 from zones.errors import BadArgument, ShardRefused
 from zones.keyspace import META_KEY
@@ -27,22 +27,18 @@ def test_a_shard_keeps_its_id_and_its_number_of_parts(db: Database, clock: Manua
     assert (opened.layout.part_count, len(opened.layout.parts)) == (5, 5)
 
 
-def test_a_body_in_turn_has_the_turn_of_its_store_and_its_commit_does_not_wait_for_it(
-    db: Database, clock: ManualClock
-) -> None:
-    """A commit takes a turn of its own: with the body's still held it would wait for ever."""
-    held: list[bool] = []
-    faulty = FaultyDatabase(db)
-    faulty.turn = turn = threading.Lock()
-    shard = open_shard("s", faulty, clock=clock, random=Random(1))
+def test_a_body_in_turn_takes_the_time_when_its_turn_has_come(db: Database, clock: ManualClock) -> None:
+    """Before, a lease could have ended by the time it was written."""
 
-    def body(attempt: Attempt) -> None:
-        held.append(turn.locked())
-        attempt.tr.set(NOBODYS, b"")
+    class Slow(FaultyDatabase):
+        @contextmanager
+        def turn(self) -> Iterator[None]:
+            clock.advance_us(SECOND)
+            yield
 
-    faulty.faults.append(Fault(applied=True, then=lambda: held.append(turn.locked())))
-    shard.transact_in_turn(body)
-    assert held == [True, False, True]
+    shard = open_shard("s", Slow(db), clock=clock, random=Random(1))
+    asked_us = clock.now_us()
+    assert shard.transact_in_turn(lambda attempt: attempt.now_us) == asked_us + SECOND
 
 
 def test_of_two_processes_that_make_one_shard_one_conflicts_and_finds_the_others(

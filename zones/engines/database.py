@@ -252,12 +252,12 @@ class Database(Protocol):
     results_can_be_unknown: bool
     """Whether a commit can fail without it being known if it happened (1021); False on the engines in this process."""
 
-    @property
     def turn(self) -> AbstractContextManager[object]:
-        """Held by a body of hundreds of reads and writes that waits for nothing else.
+        """Return what a body of hundreds of reads and writes runs in.
 
         Where each of them lets go of the interpreter (LMDB's binding does), two such bodies in one process pass it to
-        and fro, at ten times the cost of a read. In turns they do not. On other engines it is nothing.
+        and fro, at ten times the cost of a read. In turns they do not. A turn is a matter of speed and of nothing else:
+        who has waited for it for some milliseconds goes on without. On other engines it is nothing.
         """
         ...
 

@@ -14,7 +14,8 @@ import sys
 import threading
 import traceback
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +49,9 @@ LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_b
 # read that began within the window can still be under way on another thread.
 GRACE_US: Final = 1_000_000
 
+TURN_WAIT_S: Final = 0.01  # About what a body of 64 visits takes.
+TURN_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.
+
 
 class EmbeddedDatabase:
     """A store in a directory, opened. Any number of these share one environment per process and path."""
@@ -63,11 +67,6 @@ class EmbeddedDatabase:
         self._store = _acquire(Path(path), clock)
         self._release = weakref.finalize(self, _release, self._store)
 
-    @property
-    def turn(self) -> threading.Lock:
-        """See `Database`; a commit takes its turn too, but for the wait for the disk."""
-        return self._store.turn
-
     def create_transaction(self) -> Transaction:
         """Return a new, empty transaction."""
         return Transaction(self, self._store, self._clock, self._random)
@@ -76,6 +75,10 @@ class EmbeddedDatabase:
         """Return the number of LMDB's last commit, by whichever process."""
         self._store.end_forgotten(self._clock.now_us())
         return self._store.change_token()
+
+    def turn(self) -> AbstractContextManager[object]:
+        """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
+        return self._store.turn(TURN_WAIT_S)
 
     def close(self) -> None:
         """Give the environment back; it is closed when the last database of this process on it is."""
@@ -91,7 +94,7 @@ class EmbeddedStore:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self.users = 0
-        self.turn = threading.Lock()
+        self._turn = threading.Lock()
         self.watches = Watches()
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog()
@@ -124,6 +127,16 @@ class EmbeddedStore:
     def submit(self, request: CommitRequest) -> QueuedCommit:
         """Queue a commit."""
         return self.group.submit(request)
+
+    @contextmanager
+    def turn(self, wait_s: float) -> Iterator[None]:
+        """Take a turn, or go on without it after `wait_s`. So nobody can wait for it for ever, whoever has it."""
+        taken = self._turn.acquire(timeout=wait_s)
+        try:
+            yield
+        finally:
+            if taken:
+                self._turn.release()
 
     def change_token(self) -> int:
         """Return the number of LMDB's last commit."""
@@ -195,11 +208,12 @@ class EmbeddedStore:
         """Check, apply and log each request in turn, and commit them together; nothing is kept if this raises."""
         log = self.log
         outcomes: list[tuple[int, Mutations] | StoreError] = []
-        txn = None
+        with self.turn(TURN_WAIT_S):
+            pass  # Let the body under way end now: while this thread has the write lock, other processes wait.
+        txn = self.files.begin_write()
         finished = False
         try:
-            with self.turn:  # Before the write lock: while this waits, other processes can go on.
-                txn = self.files.begin_write()
+            with self.turn(TURN_WAIT_LOCKED_S):
                 log.begin(txn)
                 for request in group:
                     outcomes.append(self._try_request(txn, request))
@@ -212,7 +226,7 @@ class EmbeddedStore:
             log.committed(number - 1 if nothing_written else number)
             finished = True
         finally:
-            if txn is not None and not finished:
+            if not finished:
                 log.forget()
                 end_broken(txn)
                 # What the calls that failed still hold of it; the last reference aborts it: see `end_broken`.
@@ -291,7 +305,7 @@ class EmbeddedStore:
         """Become a store of the child's own; opened by its first transaction."""
         self.group.forget()
         self.log.forget()
-        self.turn = threading.Lock()
+        self._turn = threading.Lock()
         self.watches = Watches()
         self.files.close_inherited()
 

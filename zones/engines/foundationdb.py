@@ -34,7 +34,6 @@ class FoundationDatabase:
 
     results_can_be_unknown = True
     limits = LIMITS
-    turn: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, url: str, cluster_file: str, errors: tuple[type[Exception], ...], database: Any) -> None:
         self.url = url
@@ -46,6 +45,10 @@ class FoundationDatabase:
     def change_token(self) -> int | None:
         """Return None: FoundationDB tells through a read version only, which costs a round trip."""
         return None
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return nothing to wait for."""
+        return nullcontext()
 
     def close(self) -> None:
         """Do nothing: the binding keeps one connection per cluster file for the life of the process."""

@@ -35,7 +35,6 @@ class MemoryDatabase:
     errors: tuple[type[Exception], ...] = (StoreError,)
     results_can_be_unknown = False
     limits = LIMITS
-    turn: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, url: str, clock: Clock, random_: random.Random) -> None:
         self.url = url
@@ -50,6 +49,10 @@ class MemoryDatabase:
     def change_token(self) -> int | None:
         """Return the version of the last commit."""
         return self._store.change_token()
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return nothing to wait for."""
+        return nullcontext()
 
     def close(self) -> None:
         """Do nothing: the data goes with the object."""
@@ -162,6 +165,10 @@ class MemorySnapshot:
     def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
         """Yield the pairs of [begin, end) in order."""
         return sorted_map.scan(self._root, begin, end, reverse)
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return nothing to wait for."""
+        return nullcontext()
 
     def close(self) -> None:
         """Let go of the version."""

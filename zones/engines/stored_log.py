@@ -93,7 +93,7 @@ class StoredLog:
         most = max(PRUNE_MAX, 2 * self._since_pruned)
         self._since_pruned = 0
         cursor = txn.cursor()
-        if not cursor.set_range(log_key(self.last - WINDOW_US)):
+        if not cursor.set_range(log_key(max(0, self.last - WINDOW_US))):
             return
         kept = cursor.key()  # The newest one that is older than the window.
         while most and cursor.last() and cursor.key() > kept:
@@ -116,7 +116,15 @@ class StoredLog:
         start = max(known, read_version, _first_version(txn.cursor()))
         if start > known:
             self._forget_tail(start)
-        for entry in reversed(list(self._stored(txn, start, self.last))):
+        missing: deque[LogEntry] = deque()
+        points = 0
+        for entry in self._stored(txn, start, self.last):
+            points += len(entry.points)
+            if points > TAIL_POINTS_MAX:  # The older ones stay in the store.
+                self._forget_tail(entry.version)
+                break
+            missing.appendleft(entry)
+        for entry in missing:
             self._keep(entry)
         self._behind = False
 

@@ -1,0 +1,69 @@
+"""The commit log as several processes see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from zones.engines import stored_log
+from zones.engines.commit_log import WINDOW_US, Reads
+from zones.engines.own_keys import LOG_BEGIN, log_key, log_version
+from zones.engines.ranges import KeySet
+from zones.engines.stored_log import StoredLog, start_log
+
+
+def append(env: lmdb.Environment, log: StoredLog, version: int) -> None:
+    """Commit the write of one key, named by its version."""
+    with env.begin(write=True) as txn:
+        log.begin(txn)
+        log.append(txn, version, [key(version)], [])
+        number = txn.id()
+    log.committed(number)
+
+
+def key(version: int) -> bytes:
+    return str(version).encode()
+
+
+def reads(*versions: int) -> Reads:
+    return Reads(KeySet(map(key, versions)))
+
+
+def test_the_newest_version_has_the_first_key() -> None:
+    versions = [0, 1, 255, 256, 2**62]
+    assert sorted(map(log_key, versions)) == list(map(log_key, reversed(versions)))
+    assert [log_version(log_key(version)) for version in versions] == versions
+    assert all(log_key(version) > LOG_BEGIN > b"\xff" for version in versions)
+
+
+def test_of_what_others_committed_only_the_newest_is_kept_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that slept through an hour of bulk loads must not hold all of it in memory at once."""
+    monkeypatch.setattr(stored_log, "TAIL_POINTS_MAX", 10)
+    with lmdb.open(str(tmp_path)) as env:
+        with env.begin(write=True) as txn:
+            start_log(txn, 100)
+        theirs, mine = StoredLog(), StoredLog()
+        versions = range(105, 300, 5)
+        for version in versions:
+            append(env, theirs, version)
+        with env.begin(write=True) as txn:
+            mine.begin(txn)
+            assert all(mine.changed(txn, reads(version), 100) for version in versions)
+            assert mine._tail_points == 10
+            assert not any(mine.changed(txn, reads(version), version) for version in versions)
+            assert not mine.changed(txn, reads(1), 100)
+
+
+def test_a_clock_near_the_epoch_is_no_reason_to_fail(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path)) as env:
+        log = StoredLog()
+        with env.begin(write=True) as txn:
+            start_log(txn, 1)
+        append(env, log, WINDOW_US // 2)
+        with env.begin(write=True) as txn:
+            log.prune(txn)
+            assert not log.changed(txn, reads(7), 1)
