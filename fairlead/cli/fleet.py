@@ -3,10 +3,10 @@
 import logging
 import signal
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -45,10 +45,10 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
         level=app.config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     # What handlers print goes to standard output, unless that is to hold one JSON object.
-    with _stop_signal() as stop, redirect_stdout(sys.stderr if wants_json() else sys.stdout):
+    with stop_signal() as stopped, redirect_stdout(sys.stderr if wants_json() else sys.stdout):
         running = fleet.start(app, reference, host=host, address=address)
         click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
-        _watch(running, stop)
+        _watch(running, stopped)
         click.echo("draining: no new work starts, what runs may finish (Ctrl-C again: at once)", err=True)
         counts = {**dict.fromkeys(COUNTED, 0), **running.stop()}
     show(counts, lambda: [_line(counts)])
@@ -69,32 +69,43 @@ def submit(target: Target, function: str, kind: str, **options: Any) -> None:
     show({"kind": kind, "version": version}, lambda: [f"submitted version {version} of {kind}"])
 
 
+Stopped = Callable[[float | None], bool]  # waits so many seconds at most, None: for ever; says whether to stop
+
+
 @contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGTERM or Ctrl-C sets; the second one acts as it did before."""
-    stop = threading.Event()
+def stop_signal() -> Iterator[Stopped]:
+    """Yield what waits for the first SIGTERM or Ctrl-C; the second one acts as it did before."""
+    # Not an event: a signal comes between any two steps of the main thread, also while that holds the event's lock.
+    signals: SimpleQueue[int] = SimpleQueue()
     before: dict[int, Any] = {}
 
     def note(number: int, _: FrameType | None) -> None:
-        stop.set()
+        signals.put(number)
         signal.signal(number, before[number])
+
+    def stopped(timeout_s: float | None) -> bool:
+        try:
+            signals.get(timeout=timeout_s)
+        except Empty:
+            return False
+        return True
 
     for number in (signal.SIGTERM, signal.SIGINT):
         before[number] = signal.signal(number, note)
     try:
-        yield stop
+        yield stopped
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
 
 
-def _watch(running: Fleet, stop: threading.Event) -> None:
-    """Show a live line on standard error, if a person looks, until `stop`."""
+def _watch(running: Fleet, stopped: Stopped) -> None:
+    """Show a live line on standard error, if a person looks, until it is to stop."""
     if not sys.stderr.isatty():
-        stop.wait()
+        stopped(None)
         return
     with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-        while not stop.wait(LINE_S):
+        while not stopped(LINE_S):
             live.update(Text(_line(running.counts())), refresh=True)
 
 

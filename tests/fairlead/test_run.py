@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlead import App
+from fairlead.cli.fleet import stop_signal
 from tests.fairlead.shell import ROOT, run
 
 SHOP = """
@@ -128,6 +132,36 @@ def test_a_submitted_handler_reaches_the_running_fleet(shop: App, running: subpr
     assert run("submit", "fl_late:late", "--kind", "late", "--store", "embedded:data").code == 0
     eventually(lambda: not alice.count())
     stop(running)
+
+
+@pytest.mark.parametrize("moment", range(30))
+def test_a_signal_at_any_moment_of_waiting_ends_it(moment: int) -> None:
+    """Before, one that came while the wait held a lock left a fleet that only SIGKILL could end."""
+    sent: list[int] = []
+
+    def send() -> None:
+        if not sent:
+            sent.append(moment)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    steps = count()
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if next(steps) == moment:
+            send()
+        return trace
+
+    with stop_signal() as stopped:
+        later = threading.Timer(0.1, send)  # There are fewer steps than that.
+        later.start()
+        outer = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            assert stopped(None)
+        finally:
+            sys.settrace(outer)
+            later.cancel()
+            later.join()
 
 
 def test_a_fleet_that_did_nothing_counts_everything_and_finds_zero(running: subprocess.Popen[str]) -> None:
