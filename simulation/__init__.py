@@ -17,6 +17,7 @@ Read in this order:
     shadow        what a shard holds, kept up commit by commit, for
     oracles/      what must be true of every run
     run           one run of one seed, and its report
+    campaign      many seeds, side by side
 
 May import: zones, actors. Imported by: tests, and the command line once it is asked to simulate.
 """

@@ -11,18 +11,19 @@ Read in this order:
     overview    status, config
     upkeep      check, backup, restore
     demo        demo
+    simulate    simulate
 May import: everything of fairlead. Imported by: nothing.
 """
 
 import click
 
-from fairlead.cli import demo, fleet, graves, items, overview, upkeep
+from fairlead.cli import demo, fleet, graves, items, overview, simulate, upkeep
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
 Exit codes:
   0  done
-  1  done, and something is wrong: `check` found faults, `demo` a difference
+  1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
   4  what the command names is not there
@@ -54,5 +55,6 @@ for command in (
     upkeep.check,
     upkeep.backup,
     upkeep.restore,
+    simulate.simulate,
 ):
     main.add_command(command)

@@ -1,0 +1,86 @@
+"""simulate: the product's own classes in hostile worlds, each drawn from a seed."""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlead.cli.output import example, json_option, progress, show
+
+if TYPE_CHECKING:
+    from simulation.campaign import Broken
+
+VIOLATED = 1  # The exit code when a promise was broken.
+SEED_MAX = 2**63 - 1
+
+
+@click.command(epilog=example("fairlead simulate --seeds 1000"))
+@click.option("--seeds", type=click.IntRange(1, 10_000_000), default=100, show_default=True, help="How many worlds.")
+@click.option("--first", type=click.IntRange(0, SEED_MAX), default=0, show_default=True, help="The first seed.")
+@click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Replay this one instead, and show its events.")
+@click.option(
+    "--processes", type=click.IntRange(1, 1_024), default=os.cpu_count() or 1, help="How many at once; one per core."
+)
+@json_option
+def simulate(seeds: int, first: int, seed: int | None, processes: int) -> None:
+    """Run scanner, manager, worker, coordinator and zones through worlds in which everything goes wrong.
+
+    Each seed draws a cluster of three consumers and two shards, the load, the settings, and which faults there are:
+    kills, pauses, lost and late messages, commits of unknown result, clocks that jump. What must be true is checked
+    after every commit and at the end. The same seed is the same world, event by event.
+
+    Exits with 1 if a promise was broken.
+    """
+    if seed is not None:
+        _replay(seed)
+        return
+    # The simulator, and the greenlets it is made of, are loaded by this command only.
+    from simulation.campaign import campaign
+
+    started_s = time.monotonic()
+    broken: list[Broken] = []
+    virtual_us = 0
+    with progress("simulating") as advance:
+        for done, outcome in enumerate(campaign(range(first, first + seeds), processes=processes), start=1):
+            broken += outcome.broken
+            virtual_us += outcome.virtual_us
+            advance(done, seeds)
+    answer = {
+        "seeds": seeds,
+        "violations": [each._asdict() for each in broken],
+        "virtual_s": round(virtual_us / 1e6, 1),
+        "wall_s": round(time.monotonic() - started_s, 1),
+    }
+    show(answer, lambda: [*_lines(broken), _summary(answer)])
+    if broken:
+        raise click.exceptions.Exit(VIOLATED)
+
+
+def _replay(seed: int) -> None:
+    from simulation.run import run
+
+    report = run(seed)
+    answer = {
+        "seeds": 1,
+        "violations": [{"seed": seed, "oracle": each.oracle, "what": each.what} for each in report.violations],
+        "virtual_s": round(report.virtual_us / 1e6, 1),
+        "events": report.events,
+    }
+    show(answer, lambda: [*report.lines, f"digest of the events: {report.events}", str(report).splitlines()[-1]])
+    if report.violations:
+        raise click.exceptions.Exit(VIOLATED)
+
+
+def _lines(broken: "list[Broken]") -> Iterator[str]:
+    for each in broken:
+        yield f"seed {each.seed}: {each.oracle}: {each.what}"
+        yield f"  replay: fairlead simulate --seed {each.seed}"
+
+
+def _summary(answer: dict[str, object]) -> str:
+    violations = answer["violations"]
+    assert isinstance(violations, list)
+    found = f"{len(violations)} violations" if violations else "no violation"
+    return f"{answer['seeds']:,} seeds, {answer['virtual_s']:,} virtual seconds in {answer['wall_s']} s: {found}"
