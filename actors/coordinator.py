@@ -7,6 +7,8 @@ and nothing else. A scanner that no longer hands over in-order pointers (its wor
 
 from typing import NamedTuple
 
+from zones.probes import probe
+
 
 class _Grant(NamedTuple):
     consumer: str
@@ -37,6 +39,7 @@ class Coordinator:
             self._grants.pop(shard_id, None)
             return False
         if grant is not None and not handed_over:
+            probe("a scanner in order has handed nothing over and is not renewed")
             return False  # what was granted before stands until it runs out; then whoever asks first has it
         self._grants[shard_id] = _Grant(consumer, now_us + lease_us)
         return True

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from actors.messages import ItemRef, Report
+from zones.probes import probe
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class Member:
 
     def arrive(self, refs: Sequence[ItemRef], report: Report | None) -> None:
         """Note the answer to `send`; None: it died."""
+        if report is None:
+            probe("a worker dies with items on their way to it")
         self.on_the_way -= len(refs)
         self.kinds_on_the_way.subtract(ref.kind for ref in refs)
         self.hear(report)

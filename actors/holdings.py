@@ -11,6 +11,7 @@ from enum import Enum
 from actors.handlers import Handler
 from actors.job import Job
 from actors.messages import ItemRef, Report
+from zones.probes import probe
 from zones.records import ItemRecord
 
 # A worker holds as much in reserve as its slots work off in this time. That is twice what passes, through Ray, from the
@@ -80,6 +81,7 @@ class Holdings:
     def accept(self, held: Held) -> bool:
         """Take an item in; False if it is held already (a message that came twice)."""
         if held.ref in self._held:
+            probe("a worker is sent an item twice")
             return False
         self._held[held.ref] = held
         self.waiting.append(held)

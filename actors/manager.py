@@ -22,6 +22,7 @@ from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTI
 from zones.errors import TenantMoved
 from zones.items import LeasedItem
 from zones.pointers import PointerRef
+from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import in_step
@@ -131,6 +132,7 @@ class Manager:
             self._hand_over(shard, visits, room, served)
             return
         if len(refs) > 1:
+            probe("a batch of visits conflicts and is halved")
             half = len(refs) // 2
             self._serve_batch(shard, refs[:half], room, items_max, served)
             self._serve_batch(shard, refs[half:], room, items_max, served)
@@ -141,6 +143,7 @@ class Manager:
             self._serve_contended(shard, refs[0], room, items_max, served)
 
     def _serve_contended(self, shard: Shard, ref: PointerRef, room: Room, items_max: int, served: Counter[str]) -> None:
+        probe("a contended pointer is leased first")
         try:
             visits = self._visit_leased(shard, ref, room, items_max)
         except TenantMoved:
@@ -181,6 +184,7 @@ class Manager:
                     value = tr.get(visit.place.keys.item(item.id)).value
                     record = None if value is None else decode(ItemRecord, value)
                     if record is not None and record.lease_id == lease_id:
+                        probe("a dequeue of unknown result is found applied")
                         return True
             return False
 

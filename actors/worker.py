@@ -26,6 +26,7 @@ from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers, load_submitted
 from zones import stored_item
 from zones.attempt import Attempt
+from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 
@@ -91,6 +92,7 @@ class Worker:
                 self._table.call_slot()
                 self._busy.notify_all()
                 return self._holdings.report()
+        probe("items arrive at a worker that drains")
         for name, some in arrived.items():  # They were on their way when the worker began to drain.
             self._custodies[name].give_back(some)
         with self._lock:
@@ -240,6 +242,7 @@ class Worker:
                     if held.phase is Phase.WAITING:
                         self._holdings.drop(held)
                 for held in work.stuck:
+                    probe("a handler ignores that it was cancelled")
                     self._holdings.give_up(held)
                     self._given_up += 1
                 self._table.counts.update({"lost": len(work.lost), "timed_out": len(work.time_out)})

@@ -18,6 +18,7 @@ Read in this order:
     oracles/      what must be true of every run
     run           one run of one seed, and its report
     campaign      many seeds, side by side
+    probes        the rare points that a campaign must reach
 
 May import: zones, actors. Imported by: tests, and the command line once it is asked to simulate.
 """

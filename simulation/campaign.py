@@ -30,13 +30,14 @@ class Outcome(NamedTuple):
     seed: int
     broken: list[Broken]
     virtual_us: int
+    probes: dict[str, int]
 
 
 def run_seed(seed: int) -> Outcome:
     """Run the standard workload in the world of `seed`, with everything drawn from it."""
     report = run(seed)
     broken = [Broken(seed, violation.oracle, violation.what) for violation in report.violations]
-    return Outcome(seed, broken, report.virtual_us)
+    return Outcome(seed, broken, report.virtual_us, dict(report.probes))
 
 
 def campaign(seeds: Sequence[int], *, processes: int) -> Iterator[Outcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from simulation.product_log import product_log_into
 from simulation.workload import KINDS, Shop
 from simulation.world import START_US, Violation, World
 from zones.layout import Layout
+from zones.probes import probes_into
 
 STEP_US = 100_000
 TAIL_LINES = 60
@@ -45,6 +47,7 @@ class Report:
     commits: int
     drained_us: int | None = None  # how long after the end of trouble the last item left its queue
     violations: list[Violation] = field(default_factory=list)
+    probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
 
     def __str__(self) -> str:
         if not self.violations:
@@ -77,7 +80,8 @@ class Simulation:
     def run(self) -> Report:
         """Run to the end, or to the first violation."""
         violations: list[Violation] = []
-        with product_log_into(self.world):
+        probes: Counter[str] = Counter()
+        with product_log_into(self.world), probes_into(probes):
             try:
                 self._run()
             except Violation as violation:
@@ -96,6 +100,7 @@ class Simulation:
             commits=sum(store.commits for store in self.cluster.stores.values()),
             drained_us=self._drained_us,
             violations=violations,
+            probes=probes,
         )
 
     def _run(self) -> None:

@@ -20,6 +20,7 @@ Read in this order:
     shard_time    how a consumer notices that its clock is wrong
     shard         one database, opened for its queues
     placement     which shard is a tenant's home
+    probes        rare points of all this by name, which the simulator counts
     audit/        checking every invariant of a shard, and mending what can be mended
     backup        a shard in a file, and back into any engine
     engines/      transactions: memory, embedded (LMDB), FoundationDB

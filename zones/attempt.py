@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from zones.engines import RETRIES_MAX, Clock, Database, transact
 from zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
+from zones.probes import probe
 from zones.vesting import WANT_ALL
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ def run(
     def attempt_once(tr: Any) -> T:
         nonlocal enqueued, result
         if enqueued and tr.get(receipt).present():
+            probe("an enqueue of unknown result is found applied by its own retry")
             return result  # an earlier attempt was applied after all, and later than anybody asked
         attempt = Attempt(tr, seed, clock.now_us())
         result = body(attempt)
@@ -75,6 +77,7 @@ def run(
 
     def was_applied(tr: Any) -> bool:
         if enqueued:
+            probe("an enqueue of unknown result looks for its receipt")
             return bool(tr.get(receipt).present())
         return applied is not None and applied(tr)
 

@@ -14,6 +14,7 @@ from zones.buried import bury
 from zones.items import LeasedItem
 from zones.keyspace import IndexEntry
 from zones.layout import Place
+from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps
@@ -117,11 +118,14 @@ def choose_steps(
                 unreadable += 1
                 search.pass_over(Fit.UNKNOWN)
             elif record is None or (record.priority, record.vesting_us) != entry[:2]:
+                probe("an item is gone or moved between the index and its record")
                 _clear_dangling(tr, place, entry)
             elif record.lease_id and record.ran_alone:
+                probe("an item that lapsed while it ran alone is buried")
                 bury(tr, place, entry.id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
                 buried += 1
             elif items and (suspected or _lapses(record) >= lapses_max):
+                probe("an item is postponed because one must run alone")
                 postponed = True
             else:
                 suspected = _lapses(record) >= lapses_max
@@ -154,6 +158,8 @@ def lease(
 
     *Lapse*: it is leased although its last lease was never given back: its worker died or stalled.
     """
+    if record.lease_id:
+        probe("an item lapsed")
     record.lapse_count = _lapses(record)
     record.lease_id, record.lease_us = lease_id, lease_us
     stored = stored_item.move(tr, place, item_id, record, now_us + lease_us)

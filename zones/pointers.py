@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from zones.keyspace import PartKeys
 from zones.layout import Layout, Place, Tenant
+from zones.probes import probe
 from zones.records import PointerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import Steps
@@ -86,6 +87,7 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
     do so. A lease longer than anybody may take comes from a wrong clock and is not waited for.
     """
     if pointer.lease_id and now_us < pointer.vesting_us <= now_us + settings.max_pointer_lease_ms * 1000:
+        probe("an enqueue finds its zone's pointer leased")
         return False
     return pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
 
@@ -96,6 +98,7 @@ def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now
     Adds a read conflict on the record: of two that wake one pointer, and of a waker and a lease, one loses. QuiCK
     does this in a second transaction; a crash in between would leave a fresh item behind a sleeping pointer.
     """
+    probe("a sleeping pointer is woken")
     tr.add_read_conflict_key(place.part.item(place.pointer_id))
     pointer.lease_id = b""
     move(tr, place.part, place.pointer_id, pointer, max(earliest_us, now_us))

@@ -20,6 +20,7 @@ from zones.history import keep_taken
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome
 from zones.keyspace import IndexEntry, range_begin, range_end
 from zones.layout import ID_BYTES, Layout, Tenant
+from zones.probes import probe
 from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps, alone
@@ -74,6 +75,7 @@ class QueueZone:
         for (item_id, item), found in zip(items, present, strict=True):
             status = _status(found.value, kept.get(item_id), now_us)
             if item_id in new_ids:
+                probe("an id comes twice in one enqueue")
                 status = EnqueueStatus.PRESENT
             results.append(Enqueued(item_id, status))
             if status is not EnqueueStatus.ENQUEUED:
@@ -331,6 +333,7 @@ class QueueZone:
 
 def _status(present: bytes | None, kept: tuple[Any, Any] | None, now_us: int) -> EnqueueStatus:
     if present is not None:
+        probe("an enqueue finds its id present")
         return EnqueueStatus.PRESENT
     if kept is not None:
         buried, done = kept
@@ -356,11 +359,13 @@ def _record(item: NewItem, item_id: bytes, vesting_us: int, now_us: int) -> Item
 
 def _held(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
     if value is None:
+        probe("a held item is gone")
         return Outcome.GONE
     record = decode(ItemRecord, value)
     if record is None:
         return Outcome.UNREADABLE
     if lease_id is not None and record.lease_id != lease_id:
+        probe("somebody else has taken a held item over")
         return Outcome.LEASE_LOST
     return record
 

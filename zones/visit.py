@@ -22,6 +22,7 @@ from zones.dequeue import Choice, Fit, Room, choose_steps, take
 from zones.items import LeasedItem
 from zones.layout import Layout, Place
 from zones.pointers import PointerRef
+from zones.probes import probe
 from zones.records import PointerRecord, decode
 from zones.settings import ZoneSettings
 from zones.steps import Steps
@@ -75,12 +76,14 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
     stored = tr.get(part.item(ref.id))
     yield
     if stored.value is None:
+        probe("a pointer was deleted between the scan and the visit")
         return (yield from _clear_dangling(tr, layout, ref))
     pointer = decode(PointerRecord, stored.value)
     if pointer is None:
         return Visit(ref, Found.UNREADABLE)
     if pointer.vesting_us > terms.now_us and pointer.lease_id != terms.lease_id:
         if pointer.vesting_us != ref.vesting_us:
+            probe("a pointer was moved between the scan and the visit")
             yield from _clear_dangling(tr, layout, ref)
         return Visit(ref, Found.LEASED)
     place = pointers.place_of(pointer, layout)
@@ -148,6 +151,7 @@ def _requeue_steps(tr: Any, place: Place, pointer: PointerRecord, choice: Choice
         rows = tr.get_range(begin, end, limit=1)
         yield
         if next(iter(rows), None) is None and indexed.value == place.pointer_id:
+            probe("a pointer is deleted")
             pointers.delete(tr, place, pointer)
             return Found.DELETED
         delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
@@ -168,5 +172,6 @@ def _clear_dangling(tr: Any, layout: Layout, ref: PointerRef) -> Steps[Visit]:
     entry = tr.get(key)
     yield
     if entry.value is not None:
+        probe("an index entry of a pointer leads nowhere")
         tr.clear(key)
     return Visit(ref, Found.GONE)

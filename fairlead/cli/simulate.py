@@ -2,12 +2,14 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+from rich.table import Table
 
-from fairlead.cli.output import example, json_option, progress, show
+from fairlead.cli.output import example, json_option, progress, show, table
 
 if TYPE_CHECKING:
     from simulation.campaign import Broken
@@ -31,29 +33,33 @@ def simulate(seeds: int, first: int, seed: int | None, processes: int) -> None:
     kills, pauses, lost and late messages, commits of unknown result, clocks that jump. What must be true is checked
     after every commit and at the end. The same seed is the same world, event by event.
 
-    Exits with 1 if a promise was broken.
+    The table shows how often the code's rare points were reached. Exits with 1 if a promise was broken.
     """
     if seed is not None:
         _replay(seed)
         return
     # The simulator, and the greenlets it is made of, are loaded by this command only.
     from simulation.campaign import campaign
+    from simulation.probes import probe_names
 
     started_s = time.monotonic()
     broken: list[Broken] = []
     virtual_us = 0
+    reached: Counter[str] = Counter(dict.fromkeys(probe_names(), 0))
     with progress("simulating") as advance:
         for done, outcome in enumerate(campaign(range(first, first + seeds), processes=processes), start=1):
             broken += outcome.broken
             virtual_us += outcome.virtual_us
+            reached.update(outcome.probes)
             advance(done, seeds)
     answer = {
         "seeds": seeds,
         "violations": [each._asdict() for each in broken],
+        "probes": dict(reached),
         "virtual_s": round(virtual_us / 1e6, 1),
         "wall_s": round(time.monotonic() - started_s, 1),
     }
-    show(answer, lambda: [*_lines(broken), _summary(answer)])
+    show(answer, lambda: [_probes_table(reached), *_lines(broken), _summary(answer)])
     if broken:
         raise click.exceptions.Exit(VIOLATED)
 
@@ -71,6 +77,12 @@ def _replay(seed: int) -> None:
     show(answer, lambda: [*report.lines, f"digest of the events: {report.events}", str(report).splitlines()[-1]])
     if report.violations:
         raise click.exceptions.Exit(VIOLATED)
+
+
+def _probes_table(reached: Counter[str]) -> Table:
+    """Return how often each rare point was reached, the rarest first."""
+    rows = sorted(reached.items(), key=lambda row: (row[1], row[0]))
+    return table(("#reached", "point"), [(f"{count:,}" if count else "never", name) for name, count in rows])
 
 
 def _lines(broken: "list[Broken]") -> Iterator[str]:
