@@ -22,7 +22,7 @@ from fairlead.cli.target import Target, config_option, settings_option, target_o
 from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
 
-LINE_S = 0.5  # How often the live line is drawn.
+LINE_S = 0.5  # How often the live line is drawn, and a signal looked for.
 COUNTED = ("completed", "retried", "buried", "dropped", "lost", "held")  # Always shown, zeros too.
 
 
@@ -69,7 +69,7 @@ def submit(target: Target, function: str, kind: str, **options: Any) -> None:
     show({"kind": kind, "version": version}, lambda: [f"submitted version {version} of {kind}"])
 
 
-Stopped = Callable[[float | None], bool]  # waits so many seconds at most, None: for ever; says whether to stop
+Stopped = Callable[[], bool]  # waits for `LINE_S` at most, and says whether to stop
 
 
 @contextmanager
@@ -83,9 +83,10 @@ def stop_signal() -> Iterator[Stopped]:
         signals.put(number)
         signal.signal(number, before[number])
 
-    def stopped(timeout_s: float | None) -> bool:
+    def stopped() -> bool:
         try:
-            signals.get(timeout=timeout_s)
+            # Never for ever: one that comes just before the wait begins does not end it, and is handled after it.
+            signals.get(timeout=LINE_S)
         except Empty:
             return False
         return True
@@ -102,10 +103,11 @@ def stop_signal() -> Iterator[Stopped]:
 def _watch(running: Fleet, stopped: Stopped) -> None:
     """Show a live line on standard error, if a person looks, until it is to stop."""
     if not sys.stderr.isatty():
-        stopped(None)
+        while not stopped():
+            pass
         return
     with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-        while not stopped(LINE_S):
+        while not stopped():
             live.update(Text(_line(running.counts())), refresh=True)
 
 
