@@ -29,7 +29,7 @@ class LogEntry:
         self._ordered: list[bytes] | None = None
 
     def ordered_points(self) -> list[bytes]:
-        """Return the points in order; sorted once, and only if a range is compared with them (they nearly are)."""
+        """Return the points in order; sorted once, and only if something is looked up in them."""
         if self._ordered is None:
             self._ordered = sorted(self.points)
         return self._ordered

@@ -49,7 +49,7 @@ LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_b
 # read that began within the window can still be under way on another thread.
 GRACE_US: Final = 1_000_000
 
-TURN_WAIT_S: Final = 0.01  # About what a body of 64 visits takes.
+TURN_WAIT_S: Final = 0.01  # Some bodies of 64 visits, which take three milliseconds each.
 TURN_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.
 
 

@@ -166,10 +166,6 @@ class MemorySnapshot:
         """Yield the pairs of [begin, end) in order."""
         return sorted_map.scan(self._root, begin, end, reverse)
 
-    def turn(self) -> AbstractContextManager[object]:
-        """Return nothing to wait for."""
-        return nullcontext()
-
     def close(self) -> None:
         """Let go of the version."""
         self._root = sorted_map.EMPTY

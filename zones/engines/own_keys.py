@@ -1,11 +1,11 @@
-r"""What the embedded engine keeps for itself in an environment, behind the last key that a user can write (\\xff).
+r"""What the embedded engine keeps for itself in an environment, behind the last key that a user can write (\xff).
 
-    \\xff\\x00empty        -> the value of the empty key, which LMDB does not take
-    \\xff\\x00format       -> the format of all this
-    \\xff\\x01 newest...   -> the commit log: what each commit of the last seconds wrote, newest first
+    \xff\\x00empty        -> the value of the empty key, which LMDB does not take
+    \xff\\x00format       -> the format of all this
+    \xff\\x01 newest...   -> the commit log: what each commit of the last seconds wrote, newest first
 
-All in the one tree that holds the users' keys: a tree of its own for the log would cost each commit three pages more,
-and a page is what a small commit waits for. Newest first, because the end of a shard's keys, where its counters are,
+All in the one tree that holds the users' keys: with trees of their own a small commit wrote ten pages instead of seven,
+and pages are what it waits for. Newest first, because the end of a shard's keys, where its counters are,
 then shares pages with what every commit adds to the log.
 """
 
