@@ -102,7 +102,6 @@ def choose_steps(
     """
     owner = tr.get(place.keys.tenant.owner)
     search = _Search(place, room, now_us=now_us, resume=resume, passed=passed)
-    lapses_max = place.layout.settings.lapses_before_alone
     items: list[tuple[bytes, ItemRecord]] = []
     buried = unreadable = 0
     suspected = postponed = False
@@ -124,11 +123,11 @@ def choose_steps(
                 probe("an item that lapsed while it ran alone is buried")
                 bury(tr, place, entry.id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
                 buried += 1
-            elif items and (suspected or _lapses(record) >= lapses_max):
+            elif items and (suspected or _is_suspect(place, record)):
                 probe("an item is postponed because one must run alone")
                 postponed = True
             else:
-                suspected = _lapses(record) >= lapses_max
+                suspected = _is_suspect(place, record)
                 items.append((entry.id, record))
                 search.unvested.append(IndexEntry(entry.priority, now_us + lease_us, entry.id))
                 continue
@@ -158,17 +157,18 @@ def lease(
 
     *Lapse*: it is leased although its last lease was never given back: its worker died or stalled.
     """
+    alone = _is_suspect(place, record)
     if record.lease_id:
         probe("an item lapsed")
-    record.lapse_count = _lapses(record)
+        record.lapse_count += 1
     record.lease_id, record.lease_us = lease_id, lease_us
     stored = stored_item.move(tr, place, item_id, record, now_us + lease_us)
-    return LeasedItem(item_id, record, record.lapse_count >= place.layout.settings.lapses_before_alone, stored)
+    return LeasedItem(item_id, record, alone, stored)
 
 
-def _lapses(record: ItemRecord) -> int:
-    """Return how often an item that is about to be leased has lapsed."""
-    return record.lapse_count + bool(record.lease_id)
+def _is_suspect(place: Place, record: ItemRecord) -> bool:
+    """Say whether an item that is about to be leased has lapsed so often that it must run alone."""
+    return record.lapse_count + bool(record.lease_id) >= place.layout.settings.lapses_before_alone
 
 
 class _Search:
