@@ -150,7 +150,7 @@ class Custody:
             ]
             return attempt.now_us + lease_us, in_step(operations)
 
-        until_us, outcomes = self._shard.transact_in_turn(body)
+        until_us, outcomes = self._shard.transact(self._shard.in_turn(body))
         with self._table.lock:
             for some, answers in zip(zones.values(), outcomes, strict=True):
                 for held, outcome in zip(some, answers, strict=True):
@@ -178,7 +178,7 @@ class Custody:
                 )
                 alone(settlement.lost_if_moved(operation, Outcome.LEASE_LOST))
 
-        self.with_store(lambda: self._shard.transact_in_turn(body))
+        self.with_store(lambda: self._shard.transact(self._shard.in_turn(body)))
 
     def with_store(self, work: Callable[[], object]) -> bool:
         """Do `work`, which commits; say whether the store let it. That it does not is logged once, until it does."""

@@ -188,7 +188,7 @@ class Manager:
                         return True
             return False
 
-        return shard.transact_in_turn(body, applied=applied, retries_max=0)
+        return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
 
     def _lease(self, shard: Shard, ref: PointerRef) -> bytes | None:
         """Take a lease on a pointer, and return its id; None if somebody else has it."""

@@ -89,7 +89,7 @@ def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -
         attempts += 1
         return _settle_once(shard, attempt, completed, failed, gone_is_mine=attempts > 1)
 
-    return shard.transact_in_turn(body)
+    return shard.transact(shard.in_turn(body))
 
 
 def _settle_once(

@@ -184,7 +184,7 @@ class Worker:
                     found.append((ref, record, stored_item.read_payload(tr, place, ref.item_id, record)))
             return found
 
-        return shard.transact_in_turn(body) if refs else []
+        return shard.transact(shard.in_turn(body)) if refs else []
 
     def _handler_of(self, kind: str) -> Handler | None:
         """Return the handler of a kind; its manager may have heard of one just submitted a moment earlier."""

@@ -46,21 +46,18 @@ class Shard:
             self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
         )
 
-    def transact_in_turn(
-        self,
-        body: Callable[[Attempt], T],
-        *,
-        applied: Callable[[Any], bool] | None = None,
-        retries_max: int = RETRIES_MAX,
-    ) -> T:
-        """As `transact`, for a body of hundreds of reads and writes and no waits; see `Database.turn`."""
+    def in_turn(self, body: Callable[[Attempt], T]) -> Callable[[Attempt], T]:
+        """Return a body of hundreds of reads and writes, and no waits, as `transact` should run it.
 
-        def in_turn(attempt: Attempt) -> T:
+        See `Database.turn`. Not for a user's function: it may wait, and others would wait with it.
+        """
+
+        def run(attempt: Attempt) -> T:
             with self.db.turn():
                 attempt.now_us = self.clock.now_us()  # A lease must not begin before the wait for the turn.
                 return body(attempt)
 
-        return self.transact(in_turn, applied=applied, retries_max=retries_max)
+        return run
 
     def zone(self, tenant: Tenant, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return a queue zone of `tenant`; it need not exist."""

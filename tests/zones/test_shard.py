@@ -38,7 +38,7 @@ def test_a_body_in_turn_takes_the_time_when_its_turn_has_come(db: Database, cloc
 
     shard = open_shard("s", Slow(db), clock=clock, random=Random(1))
     asked_us = clock.now_us()
-    assert shard.transact_in_turn(lambda attempt: attempt.now_us) == asked_us + SECOND
+    assert shard.transact(shard.in_turn(lambda attempt: attempt.now_us)) == asked_us + SECOND
 
 
 def test_of_two_processes_that_make_one_shard_one_conflicts_and_finds_the_others(
