@@ -10,7 +10,7 @@ from tests.clocks import ManualClock
 from zones.dequeue import Fit, Room, choose_steps, take
 from zones.engines import Database, transact
 from zones.items import Enqueued, LeasedItem, NewItem, new_item
-from zones.keyspace import ROOT_RANGE, IndexEntry
+from zones.keyspace import ROOT_RANGE
 from zones.layout import Tenant, item_id_of
 from zones.pointers import PointerRef, scan
 from zones.queue_zone import QueueZone
@@ -41,7 +41,6 @@ class Dequeued(NamedTuple):
 
     items: list[LeasedItem]
     left: Fit | None
-    first: list[IndexEntry]
     resume: bytes
     passed: Fit
     buried: int
@@ -131,7 +130,14 @@ class World:
                 choose_steps(tr, place, room=room, items_max=items_max, lease_us=lease_us, now_us=self.now_us, **resume)
             )
             items = take(tr, place, choice, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
-            return Dequeued(items, *choice[1:])
+            return Dequeued(
+                items,
+                left=choice.left,
+                resume=choice.resume,
+                passed=choice.passed,
+                buried=choice.buried,
+                unreadable=choice.unreadable,
+            )
 
         return self.run(body)
 
