@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from simulation.run import run
+from simulation.run import Report, run
 
 _SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
 _SEEDS_AT_A_TIME = 4  # Of one process: few enough that no core waits for another at the end.
@@ -25,19 +25,22 @@ class Broken(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How the run of a seed went."""
+    """How the run of a seed went. `probes`: how often each rare point was reached."""
 
-    seed: int
     broken: list[Broken]
     virtual_us: int
     probes: dict[str, int]
 
 
+def outcome_of(report: Report) -> Outcome:
+    """Return what a campaign keeps of a run."""
+    broken = [Broken(report.seed, violation.oracle, violation.what) for violation in report.violations]
+    return Outcome(broken, report.virtual_us, dict(report.probes))
+
+
 def run_seed(seed: int) -> Outcome:
     """Run the standard workload in the world of `seed`, with everything drawn from it."""
-    report = run(seed)
-    broken = [Broken(seed, violation.oracle, violation.what) for violation in report.violations]
-    return Outcome(seed, broken, report.virtual_us, dict(report.probes))
+    return outcome_of(run(seed))
 
 
 def campaign(seeds: Sequence[int], *, processes: int) -> Iterator[Outcome]:

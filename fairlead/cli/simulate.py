@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from simulation.campaign import Broken
 
 VIOLATED = 1  # The exit code when a promise was broken.
+SEEDS = 100  # Half a minute on two cores.
 SEED_MAX = 2**63 - 1
 
 
 @click.command(epilog=example("fairlead simulate --seeds 1000"))
-@click.option("--seeds", type=click.IntRange(1, 10_000_000), default=100, show_default=True, help="How many worlds.")
-@click.option("--first", type=click.IntRange(0, SEED_MAX), default=0, show_default=True, help="The first seed.")
+@click.option("--seeds", type=click.IntRange(1, 10_000_000), help=f"How many worlds.  [default: {SEEDS}]")
+@click.option("--first", type=click.IntRange(0, SEED_MAX), help="The first seed; the others follow.  [default: 0]")
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Replay this one instead, and show its events.")
 @click.option(
     "--processes", type=click.IntRange(1, 1_024), default=os.cpu_count() or 1, help="How many at once; one per core."
 )
 @json_option
-def simulate(seeds: int, first: int, seed: int | None, processes: int) -> None:
+def simulate(seeds: int | None, first: int | None, seed: int | None, processes: int) -> None:
     """Run scanner, manager, worker, coordinator and zones through worlds in which everything goes wrong.
 
     Each seed draws a cluster of three consumers and two shards, the load, the settings, and which faults there are:
@@ -35,10 +36,18 @@ def simulate(seeds: int, first: int, seed: int | None, processes: int) -> None:
 
     The table shows how often the code's rare points were reached. Exits with 1 if a promise was broken.
     """
-    if seed is not None:
+    if seed is None:
+        _campaign(0 if first is None else first, SEEDS if seeds is None else seeds, processes)
+    elif seeds is not None or first is not None:
+        raise click.UsageError("--seed replays one world; --seeds and --first are for many.")
+    else:
         _replay(seed)
-        return
-    # The simulator, and the greenlets it is made of, are loaded by this command only.
+
+
+# The simulator, and the greenlets it is made of, are loaded by these two only.
+
+
+def _campaign(first: int, seeds: int, processes: int) -> None:
     from simulation.campaign import campaign
     from simulation.probes import probe_names
 
@@ -65,17 +74,20 @@ def simulate(seeds: int, first: int, seed: int | None, processes: int) -> None:
 
 
 def _replay(seed: int) -> None:
+    from simulation.campaign import outcome_of
     from simulation.run import run
 
     report = run(seed)
+    broken = outcome_of(report).broken
     answer = {
         "seeds": 1,
-        "violations": [{"seed": seed, "oracle": each.oracle, "what": each.what} for each in report.violations],
+        "violations": [each._asdict() for each in broken],
         "virtual_s": round(report.virtual_us / 1e6, 1),
         "events": report.events,
     }
-    show(answer, lambda: [*report.lines, f"digest of the events: {report.events}", str(report).splitlines()[-1]])
-    if report.violations:
+    end = _lines(broken) if broken else [f"seed {seed}: no violation"]
+    show(answer, lambda: [*report.lines, f"digest of the events: {report.events}", *end])
+    if broken:
         raise click.exceptions.Exit(VIOLATED)
 
 
@@ -94,5 +106,5 @@ def _lines(broken: "list[Broken]") -> Iterator[str]:
 def _summary(answer: dict[str, object]) -> str:
     violations = answer["violations"]
     assert isinstance(violations, list)
-    found = f"{len(violations)} violations" if violations else "no violation"
+    found = f"violations: {len(violations)}" if violations else "no violation"
     return f"{answer['seeds']:,} seeds, {answer['virtual_s']:,} virtual seconds in {answer['wall_s']} s: {found}"

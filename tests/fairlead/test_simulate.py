@@ -51,6 +51,8 @@ def test_a_broken_promise_is_named_with_the_command_that_replays_it(monkeypatch:
     assert f"seed 7: {violation['oracle']}: {violation['what']}" in answer.out
 
 
-@pytest.mark.parametrize("typed", [("--seeds", 0), ("--processes", 0), ("--seed", -1), ("--seeds", "many")])
+@pytest.mark.parametrize(
+    "typed", [("--seeds", 0), ("--processes", 0), ("--seed", -1), ("--seeds", "many"), ("--seed", 3, "--seeds", 2)]
+)
 def test_nonsense_is_refused(typed: tuple[Any, ...]) -> None:
     assert run("simulate", *typed).code == 2
