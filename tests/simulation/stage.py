@@ -21,10 +21,15 @@ SECOND = 1_000_000
 class Stage:
     """A world with one shard, `s0`, and a host, `a`. What is stored is seen in `shadow`, commit by commit."""
 
-    def __init__(self, seed: int = 1, settings: ZoneSettings | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        settings: ZoneSettings | None = None,
+        store_class: type[SimulatedStore] = SimulatedStore,
+    ) -> None:
         self.world = World(seed)
         self.bench = Bench(self.world, ["s0"])
-        self.store = SimulatedStore(self.world, "s0", Latencies())
+        self.store = store_class(self.world, "s0", Latencies())
         self.store.on_commit.append(self.bench.on_commit)
         self.database = SimulatedDatabase(self.store, tells_changes=False)
         self.host = self.add_host("a#1")

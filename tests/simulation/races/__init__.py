@@ -1,0 +1,13 @@
+"""The races that the design of the queue guards against, each forced step by step.
+
+A seed of the simulator may or may not meet one of them; here each happens every time. A story is told once and played
+twice: with the product as it is it ends well, and says that the race did happen (a commit was refused and tried
+again); with the guard taken away it ends badly, so the story can fail.
+
+Read in this order:
+    director          roles that play up to an exact point of their transactions, and wait there
+    scene             a tenant's queue, and roles made of the product's own classes
+    missing_guards    guards that can be taken away
+    test_sleep        a pointer falls asleep while something is inserted
+    test_pointers     a pointer is made, woken, visited, deleted or cleaned by two
+"""

@@ -1,0 +1,171 @@
+"""Where the races are played: one shard, one tenant's queue zone, and roles made of the product's own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from actors.handlers import Registry, handler_of
+from actors.manager import Manager
+from actors.messages import ItemRef, Report, Served
+from actors.settings import ConsumerSettings
+from fairlead.shards import Shards
+from fairlead.tenant_database import TenantDatabase
+from simulation.host import SimulatedHost
+from simulation.shadow import ZoneName, ZoneShadow
+from tests.actors.stage import Played, report
+from tests.simulation.races.director import DirectedStore, Role
+from tests.simulation.stage import ALICE, SECOND, Stage
+from zones.attempt import Attempt
+from zones.dequeue import Room
+from zones.items import LeasedItem
+from zones.layout import DEFAULT_ZONE, Place
+from zones.pointers import PointerRef
+from zones.settings import ZoneSettings
+from zones.shard import Shard
+
+T = TypeVar("T")
+
+LEASE_US = 10 * SECOND
+SLACK_US = 30_000  # `wake_slack_ms`, and what a story takes to look.
+
+
+class Scene(Stage):
+    """A stage whose roles wait for their cues. Everything is about the queue of one tenant, `ALICE`."""
+
+    def __init__(self, settings: ZoneSettings | None = None) -> None:
+        super().__init__(settings=settings, store_class=DirectedStore)
+        self._roles = 0
+
+    # --- Roles ---
+
+    def role(self, name: str, body: Callable[[Shard], T], *, skew_us: int = 0) -> Role[T]:
+        """Return a role that has not begun, on a machine whose clock is off by `skew_us`."""
+        host = self.new_host(name, skew_us=skew_us)
+        return Role(self.directed, host, self.open_in(host), body)
+
+    @property
+    def directed(self) -> DirectedStore:
+        """The shard's store."""
+        assert isinstance(self.store, DirectedStore)
+        return self.store
+
+    def open_in(self, host: SimulatedHost) -> Shard:
+        """Open the shard in a host."""
+        return self.play(lambda: self.open(host), host=host)
+
+    def new_host(self, name: str, *, skew_us: int = 0) -> SimulatedHost:
+        """Return a host of its own for a role."""
+        self._roles += 1
+        return self.add_host(f"{name}#{self._roles}", skew_us=skew_us)
+
+    def user(self, name: str, does: Callable[[TenantDatabase], T], *, skew_us: int = 0) -> Role[T]:
+        """Return a role that uses Alice's queue as an application does."""
+        return self.role(name, lambda shard: does(tenant(shard)), skew_us=skew_us)
+
+    def manager(
+        self,
+        name: str = "manager",
+        *,
+        kinds: Sequence[str] = ("mail",),
+        ref: PointerRef | None = None,
+        skew_us: int = 0,
+        **settings: Any,
+    ) -> ManagerRole:
+        """Return a role that serves one pointer once: Alice's as scanned now, or `ref`."""
+        return ManagerRole(self, self.new_host(name, skew_us=skew_us), kinds, ref or self.ref, settings)
+
+    # --- What came before the race ---
+
+    def has(self, does: Callable[[TenantDatabase], T]) -> T:
+        """Let an application do something before the race."""
+        return self.play(lambda: does(tenant(self.shard)))
+
+    def leased(self, lease_us: int = LEASE_US, *, items_max: int = 1) -> list[LeasedItem]:
+        """Lease items that are due, without a visit of their pointer."""
+        room = Room(items_max, {"mail": items_max})
+
+        def body(attempt: Attempt) -> list[LeasedItem]:
+            zone = self.shard.zone(ALICE)
+            lease_id = attempt.new_id()
+            return zone.dequeue(attempt.tr, room=room, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us)
+
+        return self.play(lambda: self.shard.transact(body))
+
+    def plant(self, key: bytes, value: bytes) -> None:
+        """Write one key behind everybody's back."""
+        self.play(lambda: self.shard.transact(lambda attempt: attempt.tr.set(key, value)))
+
+    # --- What is stored ---
+
+    @property
+    def place(self) -> Place:
+        """Where Alice's queue is."""
+        return self.shard.layout.place(ALICE, DEFAULT_ZONE)
+
+    @property
+    def zone(self) -> ZoneShadow:
+        """Alice's queue, as it is stored."""
+        return self.shadow.zones[ZoneName(ALICE, DEFAULT_ZONE)]
+
+    @property
+    def count(self) -> int:
+        """How many items its counts say there are."""
+        return sum(self.zone.counts.values())
+
+    @property
+    def pointer_entries(self) -> set[tuple[int, int]]:
+        """Priority and vesting time of every entry that the top-level queue has for its pointer."""
+        return self.shadow.pointer_entries[self.place.pointer_id]
+
+    @property
+    def ref(self) -> PointerRef:
+        """What a scan says of its pointer."""
+        pointer = self.zone.pointer
+        assert pointer is not None
+        return PointerRef(self.place.part.part, self.place.pointer_id, pointer.vesting_us, pointer.priority)
+
+    @property
+    def late_us(self) -> int:
+        """For how long its earliest item waits behind its pointer."""
+        assert self.zone.pointer is not None
+        earliest_us = min(vesting_us for _, vesting_us, _ in self.zone.entries)
+        return self.zone.pointer.vesting_us - max(earliest_us, self.now_us)
+
+    def check_stored(self) -> None:
+        """Check that index, records, counts and pointer of the zone agree."""
+        zone = self.zone
+        assert zone.entries == {(item.priority, item.vesting_us, item_id) for item_id, item in zone.items.items()}
+        assert self.count == len(zone.items)
+        entries = set() if zone.pointer is None else {(zone.pointer.priority, zone.pointer.vesting_us)}
+        assert self.pointer_entries == entries
+        assert (zone.indexed is None) == (zone.pointer is None)
+
+
+class ManagerRole(Role[Served]):
+    """A manager that serves one pointer once. `handed` are the items that it hands to its worker."""
+
+    def __init__(
+        self, scene: Scene, host: SimulatedHost, kinds: Sequence[str], ref: PointerRef, settings: dict[str, Any]
+    ) -> None:
+        self.handed: list[ItemRef] = []
+        registry = Registry()
+        for kind in kinds:
+            registry.add(handler_of(kind, lambda job: None))
+
+        def serve(shard: Shard) -> Served:
+            chosen = ConsumerSettings(managers=1, workers=1, **settings)
+            manager = Manager(host, {"s0": shard}, registry, chosen, [Played(host, self._answer)])
+            return manager.serve("s0", [ref])
+
+        super().__init__(scene.directed, host, scene.open_in(host), serve)
+
+    def _answer(self, method: str, args: tuple[Any, ...]) -> Report:
+        if method == "place":
+            self.handed += args[0]
+        return report(capacity=100)
+
+
+def tenant(shard: Shard) -> TenantDatabase:
+    """Return Alice's database, as an application has it."""
+    return TenantDatabase(cast(Shards, {"s0": shard}), ALICE, shard_name="s0")

@@ -1,0 +1,286 @@
+"""A pointer that is made, woken, visited, deleted or cleaned by two at the same moment.
+
+All of them write its record, its index entry or the pointer index key, and have read with conflict what they write:
+the second is refused, and finds what the first has left.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.tenant_database import TenantDatabase
+from tests.simulation.races.director import Role
+from tests.simulation.races.missing_guards import Patch, declare_nothing, read_by_snapshot, read_ranges_by_snapshot
+from tests.simulation.races.scene import SLACK_US, ManagerRole, Scene
+from tests.simulation.stage import SECOND
+from zones import visit
+from zones.engines.errors import NOT_COMMITTED
+from zones.items import Enqueued, new_item
+from zones.keyspace import DB, POINTER, ROOT, TOP, pack_int
+from zones.layout import item_id_of
+from zones.pointers import PointerRef
+from zones.settings import ZoneSettings
+from zones.tenant_transaction import TenantTransaction
+
+POINTER_INDEX = ROOT + pack_int(POINTER)
+TOP_LEVEL = ROOT + pack_int(TOP)
+TENANTS = ROOT + pack_int(DB)
+HOUR_MS = 3_600_000
+DELETES_AT_ONCE = ZoneSettings(min_inactive_ms=0)
+
+# --- Made by two ---
+
+
+def two_enqueue_into_a_new_zone(scene: Scene) -> Role[Enqueued]:
+    late = scene.user("late", lambda alice: alice.enqueue("mail", delay_ms=10_000))
+    soon = scene.user("soon", lambda alice: alice.enqueue("mail"))
+    late.runs_until_commit()
+    soon.runs_until_commit()
+    soon.runs()
+    late.runs()
+    return late
+
+
+def test_of_two_that_make_one_pointer_the_second_finds_that_of_the_first() -> None:
+    scene = Scene()
+    assert two_enqueue_into_a_new_zone(scene).refused == [NOT_COMMITTED]
+    assert scene.late_us <= SLACK_US
+    scene.check_stored()
+
+
+def test_without_the_conflict_on_the_pointer_index_the_second_overwrites_it(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, POINTER_INDEX)
+    scene = Scene()
+    assert two_enqueue_into_a_new_zone(scene).refused == []
+    assert scene.late_us > SECOND
+    assert len(scene.pointer_entries) == 2
+
+
+# --- Woken by two, and woken while it is visited ---
+
+
+def two_wake_one_pointer(scene: Scene) -> Role[Enqueued]:
+    scene.has(lambda alice: alice.enqueue("mail", delay_ms=20_000))
+    in_a_while = scene.user("in a while", lambda alice: alice.enqueue("mail", delay_ms=10_000))
+    now = scene.user("now", lambda alice: alice.enqueue("mail"))
+    in_a_while.runs_until_commit()
+    now.runs()
+    in_a_while.runs()
+    return in_a_while
+
+
+def test_of_two_that_wake_one_pointer_the_later_does_not_undo_the_earlier() -> None:
+    scene = Scene()
+    assert two_wake_one_pointer(scene).refused == [NOT_COMMITTED]
+    assert scene.late_us <= SLACK_US
+    scene.check_stored()
+
+
+def test_without_the_conflict_that_a_waker_declares_the_later_undoes_the_earlier(monkeypatch: Patch) -> None:
+    declare_nothing(monkeypatch, "add_read_conflict_key")
+    scene = Scene()
+    assert two_wake_one_pointer(scene).refused == []
+    assert scene.late_us > SECOND
+
+
+def a_pointer_is_woken_and_visited(scene: Scene) -> Role[Enqueued]:
+    """It vests just now for the manager; for the enqueuer, whose clock is slower, it still sleeps."""
+    scene.has(lambda alice: alice.enqueue("mail", delay_ms=1_000))
+    ahead = scene.manager(skew_us=SECOND)
+    enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
+    enqueuer.runs_until_commit()
+    ahead.runs()
+    enqueuer.runs()
+    return enqueuer
+
+
+def test_who_wakes_a_pointer_that_is_visited_at_that_moment_looks_again() -> None:
+    scene = Scene()
+    assert a_pointer_is_woken_and_visited(scene).refused[:1] == [NOT_COMMITTED]
+    assert scene.late_us <= SLACK_US
+    scene.check_stored()
+
+
+def test_without_both_conflicts_of_a_waker_the_pointer_has_two_entries(monkeypatch: Patch) -> None:
+    """The visit sends the pointer to sleep, so the declared write guards here too."""
+    declare_nothing(monkeypatch, "add_read_conflict_key", "add_write_conflict_key")
+    scene = Scene()
+    assert a_pointer_is_woken_and_visited(scene).refused == []
+    assert len(scene.pointer_entries) == 2
+
+
+# --- Deleted ---
+
+
+def leave_an_idle_pointer(scene: Scene) -> None:
+    item_id = scene.has(lambda alice: alice.enqueue("mail")).item_id
+    scene.has(lambda alice: alice.cancel(item_id))
+
+
+def deletion_comes_first(scene: Scene) -> Role[Enqueued]:
+    leave_an_idle_pointer(scene)
+    enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
+    enqueuer.runs_until_commit()
+    scene.manager().runs()
+    assert scene.zone.pointer is None
+    enqueuer.runs()
+    return enqueuer
+
+
+def test_who_saw_a_pointer_that_is_deleted_at_that_moment_makes_it_anew() -> None:
+    scene = Scene(DELETES_AT_ONCE)
+    assert deletion_comes_first(scene).refused == [NOT_COMMITTED]
+    assert scene.late_us <= SLACK_US
+    scene.check_stored()
+
+
+def test_without_the_conflict_on_the_pointer_index_an_item_has_no_pointer(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, POINTER_INDEX)
+    scene = Scene(DELETES_AT_ONCE)
+    assert deletion_comes_first(scene).refused == []
+    assert (scene.count, scene.zone.pointer) == (1, None)
+
+
+def deletion_comes_second(scene: Scene) -> ManagerRole:
+    leave_an_idle_pointer(scene)
+    manager = scene.manager()
+    manager.runs_until_commit()
+    scene.has(lambda alice: alice.enqueue("mail", delay_ms=HOUR_MS))
+    manager.runs()
+    return manager
+
+
+def test_a_pointer_is_not_deleted_while_an_item_is_enqueued_however_late_that_vests() -> None:
+    scene = Scene(DELETES_AT_ONCE)
+    assert deletion_comes_second(scene).refused == [NOT_COMMITTED]
+    assert scene.zone.pointer is not None
+    scene.check_stored()
+
+
+def test_without_the_conflicts_on_the_whole_zone_its_pointer_is_deleted(monkeypatch: Patch) -> None:
+    """The vesting index and the item range are both read; each of them alone would do."""
+    read_ranges_by_snapshot(monkeypatch)
+    monkeypatch.setattr(visit, "conflict_before_first", lambda *_: None)
+    scene = Scene(DELETES_AT_ONCE)
+    assert deletion_comes_second(scene).refused == []
+    assert (scene.count, scene.zone.pointer) == (1, None)
+
+
+# --- Visited by two ---
+
+
+def two_visit_one_pointer(scene: Scene) -> tuple[ManagerRole, ManagerRole]:
+    for _ in range(3):
+        scene.has(lambda alice: alice.enqueue("mail"))
+    first, second = scene.manager("first", dequeue_max=1), scene.manager("second", dequeue_max=1)
+    first.runs_until_commit()
+    second.runs_until_commit()
+    first.runs()
+    second.runs()
+    return first, second
+
+
+def test_of_two_managers_that_visit_one_pointer_the_second_takes_what_the_first_has_left() -> None:
+    scene = Scene()
+    first, second = two_visit_one_pointer(scene)
+    assert second.refused == [NOT_COMMITTED]
+    assert [len(role.handed) for role in (first, second)] == [1, 1]
+    assert first.handed[0].item_id != second.handed[0].item_id
+    scene.check_stored()
+
+
+def test_without_the_conflicts_on_pointer_and_items_both_take_the_same(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TOP_LEVEL, TENANTS)
+    scene = Scene()
+    first, second = two_visit_one_pointer(scene)
+    assert second.refused == []
+    assert first.handed[0].item_id == second.handed[0].item_id
+
+
+def two_can_run_nothing(scene: Scene) -> ManagerRole:
+    scene.has(lambda alice: alice.enqueue("fax"))
+    first, second = scene.manager("first"), scene.manager("second")
+    first.runs_until_commit()
+    second.runs_until_commit()
+    first.runs()
+    second.runs()
+    return second
+
+
+def test_of_two_managers_that_send_one_pointer_to_sleep_one_lets_go() -> None:
+    scene = Scene()
+    assert two_can_run_nothing(scene).refused == [NOT_COMMITTED]
+    scene.check_stored()
+
+
+def test_without_the_conflict_on_the_pointer_it_has_two_entries(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TOP_LEVEL)
+    scene = Scene()
+    assert two_can_run_nothing(scene).refused == []
+    assert len(scene.pointer_entries) == 2
+
+
+# --- Cleaned ---
+
+
+def to_vest_at(vesting_us: int, **how: Any) -> Callable[[TenantDatabase], Enqueued]:
+    """Return what enqueues an item that vests at that very time."""
+
+    def enqueue(tr: TenantTransaction) -> Enqueued:
+        return tr.enqueue_item(new_item("mail", **how)._replace(delay_us=vesting_us - tr.now_us))
+
+    return lambda alice: alice.transact(enqueue)
+
+
+def a_dangling_pointer_entry_becomes_valid(scene: Scene) -> ManagerRole:
+    """Its pointer is made, to vest at that very time, while a manager clears the entry that leads nowhere."""
+    in_a_second_us = scene.now_us + SECOND
+    part, pointer_id = scene.place.part, scene.place.pointer_id
+    scene.plant(part.vest(100, in_a_second_us, pointer_id), b"")
+    manager = scene.manager(ref=PointerRef(part.part, pointer_id, in_a_second_us, 100))
+    manager.runs_until_commit()
+    scene.user("enqueuer", to_vest_at(in_a_second_us)).runs()
+    manager.runs()
+    return manager
+
+
+def test_an_entry_is_not_cleaned_away_from_a_pointer_that_is_made_at_that_moment() -> None:
+    scene = Scene()
+    assert a_dangling_pointer_entry_becomes_valid(scene).refused == [NOT_COMMITTED]
+    scene.check_stored()
+
+
+def test_without_the_conflicts_of_the_cleaner_nobody_finds_the_pointer(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TOP_LEVEL)
+    scene = Scene()
+    assert a_dangling_pointer_entry_becomes_valid(scene).refused == []
+    assert scene.zone.pointer is not None
+    assert scene.pointer_entries == set()
+
+
+def a_dangling_item_entry_becomes_valid(scene: Scene) -> ManagerRole:
+    """The same in a queue zone: the entry has vested for the manager, whose clock is ahead."""
+    in_a_second_us = scene.now_us + SECOND
+    scene.plant(scene.place.keys.vest(0, in_a_second_us, item_id_of("order 7")), b"mail")
+    scene.has(lambda alice: alice.enqueue("mail"))
+    manager = scene.manager(skew_us=2 * SECOND, dequeue_max=1)
+    manager.runs_until_commit()
+    scene.user("enqueuer", to_vest_at(in_a_second_us, given_id="order 7", priority=0)).runs()
+    manager.runs()
+    return manager
+
+
+def test_an_entry_is_not_cleaned_away_from_an_item_that_is_enqueued_at_that_moment() -> None:
+    scene = Scene()
+    manager = a_dangling_item_entry_becomes_valid(scene)
+    assert manager.refused == [NOT_COMMITTED]
+    assert [ref.item_id for ref in manager.handed] == [item_id_of("order 7")]
+    scene.check_stored()
+
+
+def test_without_the_conflicts_of_the_cleaner_nobody_finds_the_item(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TENANTS)
+    declare_nothing(monkeypatch, "add_read_conflict_key")
+    scene = Scene()
+    assert a_dangling_item_entry_becomes_valid(scene).refused == []
+    assert item_id_of("order 7") in scene.zone.items
+    assert item_id_of("order 7") not in {item_id for _, _, item_id in scene.zone.entries}
