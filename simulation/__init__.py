@@ -16,7 +16,9 @@ Read in this order:
     plan          what a run is made of, drawn from its seed
     shadow        what a shard holds, kept up commit by commit, for
     oracles/      what must be true of every run
+    kept          how much of a plan there is to be, for
     run           one run of one seed, and its report
+    shrink        a failing run with less, as long as it fails alike
     campaign      many seeds, side by side
     probes        the rare points that a campaign must reach
 

@@ -10,6 +10,7 @@ from typing import Any
 from actors.keeping import TRANSACTION_LEASE_US
 from simulation.cluster import Cluster
 from simulation.faults import FAULTS
+from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
 from simulation.oracles.leases import LeasesAreRespected
@@ -30,7 +31,7 @@ from zones.layout import Layout
 from zones.probes import probes_into
 
 STEP_US = 100_000
-TAIL_LINES = 60
+LAST_EVENTS = 40
 
 
 @dataclass(slots=True)
@@ -40,8 +41,10 @@ class Report:
     seed: int
     chosen: dict[str, Any]
     plan: Plan
+    kept: Kept
     events: str
     lines: Sequence[str]
+    end: int  # how many of the lines there were when the run ended; then its actors were cleared away
     virtual_us: int
     turns: int
     commits: int
@@ -49,28 +52,38 @@ class Report:
     violations: list[Violation] = field(default_factory=list)
     probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
 
+    @property
+    def last_events(self) -> Sequence[str]:
+        """The event log around the violation: its last lines before the run ended by it."""
+        return self.lines[max(0, self.end - LAST_EVENTS) : self.end]
+
     def __str__(self) -> str:
         if not self.violations:
             return f"seed {self.seed}: no violation in {self.virtual_us / 1e6:.1f} virtual seconds"
-        head = [f"replay: simulation.run.run({self.seed}, **{self.chosen})", str(self.plan)]
-        return "\n".join([*head, *self.lines[-TAIL_LINES:], *map(str, self.violations)])
+        head = [f"replay: simulation.run.run({self.seed}, {self.kept}, **{self.chosen})", str(self.plan)]
+        return "\n".join([*head, *self.last_events, *map(str, self.violations)])
 
 
-def run(seed: int, **chosen: Any) -> Report:
-    """Run the standard workload in the world of `seed`; `chosen` fields of its `Plan` are as given, not drawn.
+def run(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
+    """Run the standard workload in the world of `seed`.
 
     Never raises a `Violation`: the report holds it.
+
+    Args:
+      kept: how much of what the seed draws there is to be.
+      chosen: fields of the `Plan` that are as given, not drawn.
     """
-    return Simulation(seed, **chosen).run()
+    return Simulation(seed, kept, **chosen).run()
 
 
 class Simulation:
     """A cluster with its workload, faults and oracles, ready to run once."""
 
-    def __init__(self, seed: int, **chosen: Any) -> None:
+    def __init__(self, seed: int, kept: Kept = ALL, **chosen: Any) -> None:
         self.world = World(seed)
         self._chosen = chosen
-        self.plan = draw_plan(self.world.random("plan"), **chosen)
+        self._kept = kept
+        self.plan = kept.of(draw_plan(self.world.random("plan"), **chosen))
         self.bench = Bench(self.world, [f"s{number}" for number in range(self.plan.shards)])
         self.shop = Shop(self.world)
         self.cluster = Cluster(self.world, self.plan, self.bench, self.shop)
@@ -87,14 +100,17 @@ class Simulation:
             except Violation as violation:
                 violations.append(violation)
             finally:
+                end = len(self.world.log.lines)
                 self.cluster.close()
         world = self.world
         return Report(
             seed=int(world.seed),
             chosen=self._chosen,
             plan=self.plan,
+            kept=self._kept,
             events=world.log.digest(),
             lines=world.log.lines,
+            end=end,
             virtual_us=world.elapsed_us,
             turns=world.turns,
             commits=sum(store.commits for store in self.cluster.stores.values()),

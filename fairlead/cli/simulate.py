@@ -1,10 +1,10 @@
 """simulate: the product's own classes in hostile worlds, each drawn from a seed."""
 
 import os
+import shlex
 import time
-from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -12,99 +12,222 @@ from rich.table import Table
 from fairlead.cli.output import example, json_option, progress, show, table
 
 if TYPE_CHECKING:
-    from simulation.campaign import Broken
+    from simulation.campaign import Tally
+    from simulation.kept import Kept
+    from simulation.run import Report
 
-VIOLATED = 1  # The exit code when a promise was broken.
+FAILED = 1  # The exit code when a promise was broken, or a rare point never reached.
+INTERRUPTED = 130  # By Ctrl-C, with nothing found by then.
 SEEDS = 100  # Half a minute on two cores.
 SEED_MAX = 2**63 - 1
+SIZE_MAX = 100_000
+
+
+class Faults(click.ParamType["tuple[str, ...]"]):
+    """Names of faults, such as "kills, pauses", or "none"."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "tuple[str, ...]":
+        """Return the names, in the order of `simulation.faults.FAULTS`."""
+        from simulation.faults import FAULTS
+        from simulation.kept import in_order
+
+        names = [] if value.strip() == "none" else [name.strip() for name in value.split(",")]
+        for name in names:
+            if name not in FAULTS:
+                self.fail(f"there is no fault {name!r}. There are: {', '.join(FAULTS)}; or none.", param, ctx)
+        return in_order(names)
+
+
+class Sizes(click.ParamType["dict[str, int]"]):
+    """How many of what, such as items=12,consumers=1."""
+
+    name = "what=number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
+        """Return the numbers by name."""
+        from simulation.kept import SIZES
+
+        pairs = [each.strip().partition("=") for each in value.split(",")]
+        for what, _, number in pairs:
+            if what not in SIZES:
+                self.fail(
+                    f"{what!r} has no size. What has: {', '.join(SIZES)}; write items=12,consumers=1.", param, ctx
+                )
+            if not (number.isdecimal() and 1 <= int(number) <= SIZE_MAX):
+                self.fail(f"{what}={number}: it takes a whole number, 1 to {SIZE_MAX:,}.", param, ctx)
+        return {what: int(number) for what, _, number in pairs}
 
 
 @click.command(epilog=example("fairlead simulate --seeds 1000"))
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), help=f"How many worlds.  [default: {SEEDS}]")
 @click.option("--first", type=click.IntRange(0, SEED_MAX), help="The first seed; the others follow.  [default: 0]")
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Replay this one instead, and show its events.")
+@click.option("--faults", type=Faults(), help='Only these: "kills, pauses", or none.  [default: drawn]')
+@click.option("--size", "sizes", type=Sizes(), help="How many of what: items=12,consumers=1.  [default: drawn]")
 @click.option(
     "--processes", type=click.IntRange(1, 1_024), default=os.cpu_count() or 1, help="How many at once; one per core."
 )
 @json_option
-def simulate(seeds: int | None, first: int | None, seed: int | None, processes: int) -> None:
+def simulate(
+    seeds: int | None,
+    first: int | None,
+    seed: int | None,
+    faults: "tuple[str, ...] | None",
+    sizes: "dict[str, int] | None",
+    processes: int,
+) -> None:
     """Run scanner, manager, worker, coordinator and zones through worlds in which everything goes wrong.
 
     Each seed draws a cluster of three consumers and two shards, the load, the settings, and which faults there are:
     kills, pauses, lost and late messages, commits of unknown result, clocks that jump. What must be true is checked
     after every commit and at the end. The same seed is the same world, event by event.
 
-    The table shows how often the code's rare points were reached. Exits with 1 if a promise was broken.
+    The first seed that breaks a promise is run again with less, as long as it still breaks it: the smallest such run
+    is shown, with the events before it fails and the command that replays it. To see that of another seed, begin with
+    it: --first SEED --seeds 1.
+
+    The table shows how often the code's rare points were reached. From 1,000 seeds on, each must be. Exits with 1 if a
+    promise was broken or a rare point was never reached; Ctrl-C ends early with what was found so far.
     """
+    from simulation.kept import Kept
+
+    kept = Kept(faults=faults, **(sizes or {}))
     if seed is None:
-        _campaign(0 if first is None else first, SEEDS if seeds is None else seeds, processes)
+        _campaign(0 if first is None else first, SEEDS if seeds is None else seeds, kept, processes)
     elif seeds is not None or first is not None:
         raise click.UsageError("--seed replays one world; --seeds and --first are for many.")
     else:
-        _replay(seed)
+        _replay(seed, kept)
 
 
-# The simulator, and the greenlets it is made of, are loaded by these two only.
+# The simulator, and the greenlets it is made of, are loaded by what follows, and where it is typed what is kept.
 
 
-def _campaign(first: int, seeds: int, processes: int) -> None:
-    from simulation.campaign import campaign
-    from simulation.probes import probe_names
+def _campaign(first: int, seeds: int, kept: "Kept", processes: int) -> None:
+    from simulation.campaign import STANDARD_SEEDS, Tally, campaign
+    from simulation.kept import ALL
 
     started_s = time.monotonic()
-    broken: list[Broken] = []
-    virtual_us = 0
-    reached: Counter[str] = Counter(dict.fromkeys(probe_names(), 0))
-    with progress("simulating") as advance:
-        for done, outcome in enumerate(campaign(range(first, first + seeds), processes=processes), start=1):
-            broken += outcome.broken
-            virtual_us += outcome.virtual_us
-            reached.update(outcome.probes)
-            advance(done, seeds)
+    tally, smallest, interrupted = Tally(), None, False
+    try:
+        with progress("simulating") as advance:
+            for outcome in campaign(range(first, first + seeds), processes=processes, kept=kept):
+                tally.add(outcome)
+                advance(tally.seeds, seeds)
+        if tally.broken:
+            smallest = _smallest(tally.broken[0].seed, kept)
+    except KeyboardInterrupt:
+        interrupted = True
+    missed = tally.missed if kept == ALL and tally.seeds >= STANDARD_SEEDS else []
     answer = {
-        "seeds": seeds,
-        "violations": [each._asdict() for each in broken],
-        "probes": dict(reached),
-        "virtual_s": round(virtual_us / 1e6, 1),
+        "seeds": tally.seeds,
+        "violations": [{**each._asdict(), "replay": _command(each.seed, kept)} for each in tally.broken],
+        "probes": dict(tally.probes),
+        "virtual_s": round(tally.virtual_us / 1e6, 1),
         "wall_s": round(time.monotonic() - started_s, 1),
+        "missed": missed,
+        "interrupted": interrupted,
+        "smallest": None if smallest is None else _smallest_answer(smallest),
     }
-    show(answer, lambda: [_probes_table(reached), *_lines(broken), _summary(answer)])
-    if broken:
-        raise click.exceptions.Exit(VIOLATED)
+    show(answer, lambda: _campaign_lines(answer, tally, smallest))
+    if tally.broken or missed:
+        raise click.exceptions.Exit(FAILED)
+    if interrupted:
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _replay(seed: int) -> None:
+def _smallest(seed: int, kept: "Kept") -> "Report":
+    """Run a failing seed again with less and less."""
+    from simulation.run import run
+    from simulation.shrink import RUNS_MAX, shrink
+
+    with progress(f"making seed {seed} smaller") as advance:
+        runs = 0
+
+        def again(less: "Kept") -> "Report":
+            nonlocal runs
+            runs += 1
+            advance(runs, RUNS_MAX)
+            return run(seed, less)
+
+        return shrink(run(seed, kept), again)
+
+
+def _replay(seed: int, kept: "Kept") -> None:
     from simulation.campaign import outcome_of
     from simulation.run import run
 
-    report = run(seed)
+    report = run(seed, kept)
     broken = outcome_of(report).broken
     answer = {
         "seeds": 1,
-        "violations": [each._asdict() for each in broken],
+        "violations": [{**each._asdict(), "replay": _command(seed, kept)} for each in broken],
         "virtual_s": round(report.virtual_us / 1e6, 1),
         "events": report.events,
     }
-    end = _lines(broken) if broken else [f"seed {seed}: no violation"]
+    end = [f"seed {seed}: {each.oracle}: {each.what}" for each in broken] or [f"seed {seed}: no violation"]
     show(answer, lambda: [*report.lines, f"digest of the events: {report.events}", *end])
     if broken:
-        raise click.exceptions.Exit(VIOLATED)
+        raise click.exceptions.Exit(FAILED)
 
 
-def _probes_table(reached: Counter[str]) -> Table:
+# --- What is shown ---
+
+
+def _campaign_lines(answer: dict[str, Any], tally: "Tally", smallest: "Report | None") -> Iterator[str | Table]:
+    yield _probes_table(tally)
+    for each in answer["violations"]:
+        yield f"seed {each['seed']}: {each['oracle']}: {each['what']}"
+        yield f"  replay: {each['replay']}"
+    if smallest is not None:
+        yield from _smallest_lines(smallest)
+    if answer["missed"]:
+        yield f"never reached in {tally.seeds:,} seeds: {', '.join(answer['missed'])}"
+    found = f"violations: {len(tally.broken)}" if tally.broken else "no violation"
+    early = ", interrupted" if answer["interrupted"] else ""
+    yield f"{tally.seeds:,} seeds, {answer['virtual_s']:,} virtual seconds in {answer['wall_s']} s{early}: {found}"
+
+
+def _probes_table(tally: "Tally") -> Table:
     """Return how often each rare point was reached, the rarest first."""
-    rows = sorted(reached.items(), key=lambda row: (row[1], row[0]))
+    rows = sorted(tally.probes.items(), key=lambda row: (row[1], row[0]))
     return table(("#reached", "point"), [(f"{count:,}" if count else "never", name) for name, count in rows])
 
 
-def _lines(broken: "list[Broken]") -> Iterator[str]:
-    for each in broken:
-        yield f"seed {each.seed}: {each.oracle}: {each.what}"
-        yield f"  replay: fairlead simulate --seed {each.seed}"
+def _smallest_lines(report: "Report") -> Iterator[str]:
+    from simulation.kept import all_of
+
+    left = all_of(report.plan)
+    (violation,) = report.violations
+    yield f"\nThe smallest run found in which seed {report.seed} breaks the same promise:"
+    yield f"  faults: {', '.join(report.plan.faults) or 'none'}"
+    yield f"  {', '.join(f'{name}: {number}' for name, number in left.sizes().items())}"
+    yield f"  the last of {report.end} events (microseconds, whose turn, what):"
+    yield from (f"    {line}" for line in report.last_events)
+    yield f"  {violation.oracle}: {violation.what}"
+    yield f"  replay: {_command(report.seed, report.kept)}"
+    yield f"  digest of the events: {report.events}\n"
 
 
-def _summary(answer: dict[str, object]) -> str:
-    violations = answer["violations"]
-    assert isinstance(violations, list)
-    found = f"violations: {len(violations)}" if violations else "no violation"
-    return f"{answer['seeds']:,} seeds, {answer['virtual_s']:,} virtual seconds in {answer['wall_s']} s: {found}"
+def _smallest_answer(report: "Report") -> dict[str, Any]:
+    from simulation.kept import all_of
+
+    return {
+        "seed": report.seed,
+        **all_of(report.plan).chosen(),
+        "replay": _command(report.seed, report.kept),
+        "events": report.events,
+        "last_events": list(report.last_events),
+    }
+
+
+def _command(seed: int, kept: "Kept") -> str:
+    """Return the command that replays a run."""
+    typed = ["fairlead", "simulate", "--seed", str(seed)]
+    if kept.faults is not None:
+        typed += ["--faults", ", ".join(kept.faults) or "none"]
+    if sizes := kept.sizes():
+        typed += ["--size", ",".join(f"{name}={number}" for name, number in sizes.items())]
+    return shlex.join(typed)

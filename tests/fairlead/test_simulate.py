@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from simulation import campaign
+from simulation.campaign import Outcome, run_seed
+from simulation.probes import probe_names
 from tests.fairlead.shell import run
 from zones import stored_item
 from zones.layout import Place
@@ -49,6 +53,114 @@ def test_a_broken_promise_is_named_with_the_command_that_replays_it(monkeypatch:
     assert replayed.code == 1
     (violation,) = replayed.json["violations"]
     assert f"seed 7: {violation['oracle']}: {violation['what']}" in answer.out
+
+
+def test_a_campaign_for_programs_is_one_object() -> None:
+    answer = run("simulate", "--seeds", 1, "--processes", 1, "--size", "items=10", "--json").json
+    assert {"seeds", "violations", "probes", "virtual_s", "wall_s"} <= set(answer)
+    assert sorted(answer["probes"]) == probe_names()
+
+
+def test_a_violation_for_programs_says_which_seed_which_oracle_and_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
+    answer = run("simulate", "--seeds", 1, "--first", 7, "--processes", 1, "--json")
+    assert answer.code == 1
+    (violation,) = answer.json["violations"]
+    assert violation["seed"] == 7
+    assert violation["oracle"] == "the index names every record exactly once"
+    assert {"what", "faults", "replay"} <= set(violation)
+    smallest = answer.json["smallest"]
+    assert (smallest["seed"], smallest["faults"], smallest["items"]) == (7, [], 1)
+    assert "VIOLATION" in smallest["last_events"][-1]
+
+
+# --- Rare points ---
+
+
+def outcomes(seeds: int, probes: dict[str, int]) -> Iterator[Outcome]:
+    """Tell of a campaign as if it had run."""
+    for _ in range(seeds):
+        yield Outcome([], 1_000_000, probes)
+
+
+@pytest.mark.parametrize(("seeds", "code"), [(1_000, 1), (999, 0)])
+def test_a_standard_campaign_that_never_reaches_a_rare_point_fails(
+    seeds: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missed, *others = probe_names()
+    monkeypatch.setattr(campaign, "campaign", lambda *_, **__: outcomes(seeds, dict.fromkeys(others, 1)))
+    answer = run("simulate", "--seeds", seeds)
+    assert answer.code == code
+    assert (f"never reached in 1,000 seeds: {missed}" in answer.out) == bool(code)
+    assert f"never   {missed}" in answer.out
+
+
+def test_a_campaign_that_reaches_every_rare_point_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "campaign", lambda *_, **__: outcomes(1_000, dict.fromkeys(probe_names(), 1)))
+    assert run("simulate", "--seeds", 1_000).code == 0
+
+
+def test_a_campaign_of_which_less_is_kept_need_not_reach_every_rare_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "campaign", lambda *_, **__: outcomes(1_000, {}))
+    assert run("simulate", "--seeds", 1_000, "--faults", "none").code == 0
+
+
+# --- Interruptions ---
+
+
+def interrupted_after(seeds: int) -> Any:
+    """Return a campaign in which somebody presses Ctrl-C."""
+
+    def so_far(all_seeds: range, **_: Any) -> Iterator[Outcome]:
+        yield from map(run_seed, all_seeds[:seeds])
+        raise KeyboardInterrupt
+
+    return so_far
+
+
+def test_ctrl_c_shows_what_was_found_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "campaign", interrupted_after(1))
+    answer = run("simulate", "--first", 7)
+    assert answer.code == 130
+    assert "interrupted: no violation" in answer.out
+    assert answer.out.splitlines()[-1].startswith("1 seeds, ")
+    assert "a sleeping pointer is woken" in answer.out
+
+
+def test_ctrl_c_after_a_violation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "campaign", interrupted_after(1))
+    monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
+    answer = run("simulate", "--first", 7, "--json")
+    assert (answer.code, answer.json["interrupted"], answer.json["seeds"]) == (1, True, 1)
+
+
+# --- What is typed ---
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (("--faults", "kils"), "there is no fault 'kils'. There are: conflicts, "),
+        (("--faults", "kills, none"), "there is no fault 'none'"),
+        (("--faults", ""), "there is no fault ''"),
+        (("--size", "customers=3"), "'customers' has no size. What has: items, "),
+        (("--size", "items"), "items=: it takes a whole number"),
+        (("--size", "items=0"), "items=0: it takes a whole number"),
+        (("--size", "items=1.5"), "items=1.5: it takes a whole number"),
+        (("--seed", 3, "--first", 2), "--seed replays one world"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_can(typed: tuple[Any, ...], says: str) -> None:
+    answer = run("simulate", *typed)
+    assert answer.code == 2
+    assert says in " ".join(answer.err.split())
+
+
+def test_chosen_faults_and_sizes_hold_for_every_seed() -> None:
+    answer = run("simulate", "--seed", 7, "--faults", "pauses,kills", "--size", "consumers=1, items=10")
+    assert answer.code == 0
+    assert "c1.scanner" not in answer.out
+    assert "is paused for" in answer.out or "kill c0" in answer.out
 
 
 @pytest.mark.parametrize(

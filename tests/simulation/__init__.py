@@ -5,6 +5,7 @@ Read in this order:
     test_replay       the same seed gives the same run, wherever it runs
     test_seeds        fresh seeds and kept ones find no violation
     test_oracles      a planted bug is found
+    test_shrink       a failing run is made smaller
     test_found        what seeds have found in the product, told as stories
     races/            the races that the design guards against, each forced step by step
 """

@@ -1,0 +1,79 @@
+"""What is kept of a run: which faults, and how many of everything; the rest of its plan stays as its seed drew it.
+
+A run of which less is kept is another run, with events of its own. But each fault, producer and actor draws from a
+generator of its own, so what is left often goes as it went before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from simulation.faults import FAULTS
+from simulation.plan import Plan
+
+TROUBLE_MS_MIN: Final = 100  # Less than that, and a fault has no time to happen.
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How much of a plan is kept. None: what its seed drew.
+
+    Attributes:
+      faults: names of `FAULTS`, in their order.
+      workers: of each consumer.
+      trouble_ms: for how long faults happen, and items are enqueued.
+    """
+
+    faults: tuple[str, ...] | None = None
+    items: int | None = None
+    tenants: int | None = None
+    producers: int | None = None
+    consumers: int | None = None
+    workers: int | None = None
+    trouble_ms: int | None = None
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the attributes that are not None, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def sizes(self) -> dict[str, int]:
+        """Return what is chosen besides the faults: numbers of which less is a smaller run."""
+        return {name: value for name, value in self.chosen().items() if name != "faults"}
+
+    def of(self, plan: Plan) -> Plan:
+        """Return what is left of a plan."""
+        changes = self.chosen()
+        workers = changes.pop("workers", plan.consumer.workers)
+        consumer = replace(plan.consumer, workers=workers, managers=min(plan.consumer.managers, workers))
+        trouble_us = 1000 * changes.pop("trouble_ms", plan.trouble_us // 1000)
+        return replace(plan, consumer=consumer, trouble_us=trouble_us, **changes)
+
+
+ALL: Final = Kept()
+SIZES: Final = tuple(name for name in asdict(ALL) if name != "faults")
+
+
+def all_of(plan: Plan) -> Kept:
+    """Return all that a plan has, each attribute chosen."""
+    return Kept(
+        faults=plan.faults,
+        items=plan.items,
+        tenants=plan.tenants,
+        producers=plan.producers,
+        consumers=plan.consumers,
+        workers=plan.consumer.workers,
+        trouble_ms=plan.trouble_us // 1000,
+    )
+
+
+def less_than(plan: Plan, kept: Kept) -> Kept:
+    """Return what must be said to get from a plan to what is kept of it: attributes that stay as they are, are None."""
+    whole = all_of(plan).chosen()
+    return Kept(**{name: value for name, value in kept.chosen().items() if value != whole[name]})
+
+
+def in_order(faults: Collection[str]) -> tuple[str, ...]:
+    """Return names of faults in the order in which every run sets them up."""
+    return tuple(name for name in FAULTS if name in faults)

@@ -1,0 +1,92 @@
+"""Shrinking: from a run that breaks a promise to a small one that breaks the same.
+
+What is left explains: if the pauses had to stay and the kills could go, the bug is about pauses. The search is greedy:
+it leaves out faults, then lowers one number after the other, keeps every step after which the run still fails, and
+begins again until no step helps. It draws nothing, so the same failure shrinks to the same run.
+
+It counts as failing only if the *same* oracle speaks. A smaller run is another world: it may stumble over something
+else, such as a drain that one consumer alone cannot do in time; the search would follow that, and the report would
+explain a bug that the campaign did not find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from simulation.kept import SIZES, TROUBLE_MS_MIN, Kept, all_of, less_than
+from simulation.run import Report
+
+RUNS_MAX = 60  # Half a minute: smaller runs are quicker ones.
+
+Fails = Callable[[Kept], bool]
+
+
+def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int = RUNS_MAX) -> Report:
+    """Return the smallest run found that breaks the promise that `report` breaks first; `report` itself if none does.
+
+    Args:
+      report: of a run with a violation.
+      again: runs the same seed with less.
+      runs_max: how often, at most.
+    """
+    oracle = report.violations[0].oracle
+    smallest = report
+
+    def fails(kept: Kept) -> bool:
+        nonlocal smallest
+        tried = again(replace(report.kept, **less_than(report.plan, kept).chosen()))
+        failed = any(violation.oracle == oracle for violation in tried.violations)
+        if failed:
+            smallest = tried
+        return failed
+
+    least(all_of(report.plan), fails, runs_max=runs_max)
+    return smallest
+
+
+def least(kept: Kept, fails: Fails, *, runs_max: int) -> Kept:
+    """Return the smallest that still `fails`, as far as a greedy search comes in `runs_max` tries.
+
+    Args:
+      kept: what is known to fail, every attribute chosen. It is not tried again.
+    """
+    tried = {kept}
+    found: Kept | None = kept
+    while found is not None:
+        kept, found = found, None
+        for smaller in _smaller(kept):
+            if smaller in tried:
+                continue
+            if len(tried) > runs_max:
+                return kept
+            tried.add(smaller)
+            if fails(smaller):
+                found = smaller
+                break
+    return kept
+
+
+def _smaller(kept: Kept) -> Iterator[Kept]:
+    """Yield what is smaller by one step: fewer faults first, then less of each number; of each, great steps first."""
+    assert kept.faults is not None
+    for faults in _fewer(kept.faults):
+        yield replace(kept, faults=faults)
+    for name in SIZES:
+        now, lowest = getattr(kept, name), TROUBLE_MS_MIN if name == "trouble_ms" else 1
+        for lower in (lowest, now // 4, now // 2, now * 3 // 4):
+            if lowest <= lower < now:
+                less: dict[str, Any] = {name: lower}
+                yield replace(kept, **less)
+
+
+def _fewer(faults: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield parts of the faults: none, either half, and all but one."""
+    if faults:
+        yield ()
+        middle = len(faults) // 2
+        yield faults[:middle]
+        yield faults[middle:]
+        for name in faults:
+            yield tuple(other for other in faults if other != name)

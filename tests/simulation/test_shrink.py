@@ -1,0 +1,168 @@
+"""A failing run is made smaller: what is left breaks the same promise, and says what the bug is about."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulation.kept import ALL, Kept, all_of, less_than
+from simulation.run import Report, run
+from simulation.shrink import least, shrink
+from simulation.store import LatentTransaction
+from simulation.world import Violation
+from tests.fairlead.shell import run as command
+from zones import stored_item
+from zones.layout import Place
+
+WHOLE = Kept(
+    faults=("conflicts", "kills", "pauses"),
+    items=200,
+    tenants=20,
+    producers=2,
+    consumers=3,
+    workers=3,
+    trouble_ms=4_000,
+)
+SOME = Kept(faults=("conflicts", "kills", "clock jumps"), items=100, trouble_ms=2_000)
+
+
+def forget_the_index_entry(tr: Any, place: Place, item_id: bytes, record: Any, **_: Any) -> None:
+    tr.clear(place.keys.item(item_id))
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a bug that takes a kill to be found: a worker that lives again forgets the index entries."""
+    remove = stored_item.remove
+
+    def remove_or_forget(tr: Any, place: Place, item_id: bytes, record: Any, **how: Any) -> None:
+        host = current_host_of(tr)
+        if ".worker" in host and not host.endswith("#1"):
+            forget_the_index_entry(tr, place, item_id, record)
+        else:
+            remove(tr, place, item_id, record, **how)
+
+    monkeypatch.setattr(stored_item, "remove", remove_or_forget)
+
+
+def current_host_of(tr: LatentTransaction) -> str:
+    task = tr._latent_store.world.current
+    assert task is not None
+    return task.host.name
+
+
+# --- The search ---
+
+
+def test_what_does_not_matter_goes_and_what_matters_stays() -> None:
+    def fails(kept: Kept) -> bool:
+        assert kept.faults is not None
+        assert kept.items is not None
+        return "pauses" in kept.faults and kept.items >= 10 and kept.consumers == 3
+
+    small = least(WHOLE, fails, runs_max=60)
+    assert (small.faults, small.consumers) == (("pauses",), 3)
+    assert (small.tenants, small.producers, small.workers, small.trouble_ms) == (1, 1, 1, 100)
+    assert small.items is not None
+    assert 10 <= small.items <= 13  # a step of a quarter further would be too far
+
+
+def test_two_faults_that_only_fail_together_are_both_kept() -> None:
+    small = least(WHOLE, lambda kept: {"conflicts", "pauses"} <= set(kept.faults or ()), runs_max=60)
+    assert small.faults == ("conflicts", "pauses")
+
+
+def test_a_run_of_which_nothing_can_go_stays_as_it_is() -> None:
+    assert least(WHOLE, lambda kept: False, runs_max=60) == WHOLE
+
+
+@pytest.mark.parametrize("runs_max", [0, 1, 7])
+def test_the_search_ends_after_so_many_runs_with_the_smallest_so_far(runs_max: int) -> None:
+    tried: list[Kept] = []
+
+    def fails(kept: Kept) -> bool:
+        tried.append(kept)
+        return len(tried) % 2 == 0
+
+    small = least(WHOLE, fails, runs_max=runs_max)
+    assert len(tried) == runs_max == len(set(tried))
+    assert small == (tried[-1 - runs_max % 2] if runs_max > 1 else WHOLE)
+
+
+# --- What is kept of a run ---
+
+
+def test_a_run_of_which_everything_is_kept_is_the_run_itself() -> None:
+    assert less_than(run(3, items=20).plan, all_of(run(3, items=20).plan)) == ALL
+    whole = run(3, Kept(items=20))
+    assert run(3, all_of(whole.plan)).events == whole.events
+
+
+def test_what_is_not_kept_is_not_there() -> None:
+    report = run(3, Kept(faults=("kills",), items=5, tenants=1, consumers=1, workers=1, producers=1, trouble_ms=300))
+    hosts = {line.split()[1].partition("#")[0] for line in report.lines if "#" in line.split()[1]}
+    assert report.plan.faults == ("kills",)
+    assert hosts <= {"coordinator", "c0.scanner", "c0.manager0", "c0.worker0", "p0"}
+    assert not any("/t1/" in line for line in report.lines)
+
+
+# --- Failing runs ---
+
+
+def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
+    report = failing_run()
+    small = shrink(report, lambda kept: run(report.seed, kept), runs_max=30)
+    assert small.violations[0].oracle == report.violations[0].oracle
+    assert small.plan.faults == ("kills",)
+    assert small.plan.items < 20
+    assert "VIOLATION" in small.last_events[-1]
+
+
+def test_the_same_failure_shrinks_to_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
+    report = run(7)
+    first, second = (shrink(report, lambda kept: run(7, kept)) for _ in range(2))
+    assert (first.kept, first.events) == (second.kept, second.events)
+    assert (first.plan.faults, first.plan.items) == ((), 1)
+
+
+def test_a_smaller_run_that_breaks_another_promise_does_not_count(forgetful: None) -> None:
+    """Else the report would explain a bug that the campaign did not find."""
+    report = failing_run()
+
+    def fails_otherwise(kept: Kept) -> Report:
+        return replace(report, kept=kept, violations=[Violation("another promise", "it is broken")])
+
+    assert shrink(report, fails_otherwise, runs_max=5) is report
+
+
+def failing_run() -> Report:
+    """Return a run of the standard workload in which the planted bug is found."""
+    return next(report for report in (run(seed, SOME) for seed in range(20)) if report.violations)
+
+
+# --- The command line ---
+
+
+def test_a_campaign_shows_the_smallest_run_of_its_first_failure_and_the_command_that_replays_it(
+    forgetful: None,
+) -> None:
+    seed = failing_run().seed
+    assert SOME.faults is not None
+    chosen = ("--faults", ", ".join(SOME.faults), "--size", "items=100,trouble_ms=2000")
+    shown = command("simulate", "--first", seed, "--seeds", 2, "--processes", 1, *chosen)
+    assert shown.code == 1
+    printed = [line.partition("replay: ")[2] for line in shown.out.splitlines() if "replay: " in line]
+    smallest = printed[-1]
+    assert smallest not in printed[:-1]
+    typed = shlex.split(smallest)
+    assert typed[:6] == ["fairlead", "simulate", "--seed", str(seed), "--faults", "kills"]
+    replayed = command(*typed[1:], "--json")
+    assert replayed.code == 1
+    assert f"digest of the events: {replayed.json['events']}" in shown.out
+    assert replayed.json["violations"][0]["replay"] == smallest
+    last = next(line.strip() for line in shown.out.splitlines() if "VIOLATION" in line)
+    assert last in command(*typed[1:]).out.splitlines()
