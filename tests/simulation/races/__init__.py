@@ -10,4 +10,8 @@ Read in this order:
     missing_guards    guards that can be taken away
     test_sleep        a pointer falls asleep while something is inserted
     test_pointers     a pointer is made, woken, visited, deleted or cleaned by two
+    test_ids          one id, and two who enqueue, cancel, revive or move it
+    test_holders      an item's holder, and whoever cancels it or takes it over
+    test_extensions   a worker extends what it completes at that moment
+    test_unknown_results    commits whose answer tells nothing
 """

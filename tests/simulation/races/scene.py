@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from actors.handlers import Registry, handler_of
+from actors.handlers import Handler, Registry, handler_of
+from actors.holdings import Held
+from actors.job import Job
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
 from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers
+from actors.worker import Worker
 from fairlead.shards import Shards
 from fairlead.tenant_database import TenantDatabase
+from simulation.cluster import SimulatedRunners
 from simulation.host import SimulatedHost
 from simulation.shadow import ZoneName, ZoneShadow
 from tests.actors.stage import Played, report
@@ -63,6 +68,10 @@ class Scene(Stage):
         """Return a role that uses Alice's queue as an application does."""
         return self.role(name, lambda shard: does(tenant(shard)), skew_us=skew_us)
 
+    def worker(self, handlers: Sequence[Handler], items: Sequence[LeasedItem], **settings: Any) -> WorkerRole:
+        """Return a role that is sent leased items and runs them; its body ends once they have been taken."""
+        return WorkerRole(self, self.new_host("worker"), handlers, items, settings)
+
     def manager(
         self,
         name: str = "manager",
@@ -81,9 +90,9 @@ class Scene(Stage):
         """Let an application do something before the race."""
         return self.play(lambda: does(tenant(self.shard)))
 
-    def leased(self, lease_us: int = LEASE_US, *, items_max: int = 1) -> list[LeasedItem]:
-        """Lease items that are due, without a visit of their pointer."""
-        room = Room(items_max, {"mail": items_max})
+    def leased(self, lease_us: int = LEASE_US, *, kinds: Sequence[str] = ("mail",)) -> list[LeasedItem]:
+        """Lease all items that are due, without a visit of their pointer."""
+        room = Room(100, dict.fromkeys(kinds, 100))
 
         def body(attempt: Attempt) -> list[LeasedItem]:
             zone = self.shard.zone(ALICE)
@@ -164,6 +173,47 @@ class ManagerRole(Role[Served]):
         if method == "place":
             self.handed += args[0]
         return report(capacity=100)
+
+
+class WorkerRole(Role[Report]):
+    """A worker with its loops, whose commits go by the names `slot`, `settling` and `renewing`."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        host: SimulatedHost,
+        handlers: Sequence[Handler],
+        items: Sequence[LeasedItem],
+        settings: dict[str, Any],
+    ) -> None:
+        shard = scene.open_in(host)
+        registry = Registry({handler.kind: handler for handler in handlers})
+        submitted = SubmittedHandlers(registry, key=b"", allow=False)
+        chosen = ConsumerSettings(managers=1, workers=1, **settings)
+        self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners())
+        self._worker.start()
+        refs = [ref_of(item) for item in items]
+        super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What became of its items so far, without what did not occur."""
+        return {name: count for name, count in self._worker.counts().items() if count and name != "held"}
+
+    def runs_until_idle(self) -> None:
+        """Play on until it holds nothing any more."""
+        self.runs_until(lambda: self.is_over and not self._worker.counts()["held"])
+
+
+def ref_of(item: LeasedItem) -> ItemRef:
+    """Return what a worker is sent of an item of Alice's."""
+    return ItemRef("s0", ALICE, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.alone, item.stored)
+
+
+def held(shard: Shard, item: LeasedItem, handler: Handler) -> Held:
+    """Return an item of Alice's as a worker holds it."""
+    job = Job(shard, ref_of(item), item.record, item.record.payload)
+    return Held(ref_of(item), item.record, handler, job, shard.clock.now_us())
 
 
 def tenant(shard: Shard) -> TenantDatabase:

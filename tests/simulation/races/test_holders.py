@@ -1,0 +1,219 @@
+"""Two who have read one item: its holder, and whoever cancels it or takes it over at that moment.
+
+Everything that touches an item reads its record with conflict and compares the lease: the second to commit is
+refused, looks again, and finds that the item is not its own any more.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from actors import settlement
+from actors.handlers import handler_of
+from actors.job import Job
+from actors.settlement import Verdict
+from tests.simulation.races.director import Role
+from tests.simulation.races.missing_guards import Patch, read_by_snapshot
+from tests.simulation.races.scene import ManagerRole, Scene, held
+from tests.simulation.stage import ALICE, SECOND
+from zones import queue_zone
+from zones.engines.errors import NOT_COMMITTED
+from zones.errors import ItemGone, LeaseLost
+from zones.items import LeasedItem
+from zones.keyspace import DB, ROOT, pack_int
+from zones.shard import Shard
+from zones.tenant_transaction import TenantTransaction
+
+TENANTS = ROOT + pack_int(DB)
+MAIL = handler_of("mail", lambda job: None)
+SHORT_LEASE_US = SECOND
+
+# --- What a holder does with its item ---
+
+Holding = Callable[[Shard, LeasedItem], object]
+
+
+def completes(shard: Shard, item: LeasedItem) -> object:
+    return settlement.settle(shard, [held(shard, item, MAIL)], [])
+
+
+def retries(shard: Shard, item: LeasedItem) -> object:
+    return settlement.settle(shard, [], [Verdict(held(shard, item, MAIL), 60 * SECOND, "no", "")])
+
+
+def buries(shard: Shard, item: LeasedItem) -> object:
+    return settlement.settle(shard, [], [Verdict(held(shard, item, MAIL), None, "never", "")])
+
+
+def gives_back(shard: Shard, item: LeasedItem) -> object:
+    return shard.transact(
+        lambda attempt: shard.zone(ALICE).requeue(
+            attempt.tr, item.id, item.record.lease_id, delay_us=0, now_us=attempt.now_us
+        )
+    )
+
+
+def extends(shard: Shard, item: LeasedItem) -> object:
+    return shard.transact(
+        lambda attempt: shard.zone(ALICE).extend_lease(
+            attempt.tr, item.id, item.record.lease_id, lease_us=60 * SECOND, now_us=attempt.now_us
+        )
+    )
+
+
+each_holding = pytest.mark.parametrize(
+    "does", [completes, retries, buries, gives_back, extends], ids=lambda does: does.__name__
+)
+
+
+def holder_of_an_item(scene: Scene, does: Holding) -> tuple[LeasedItem, Role[object]]:
+    scene.has(lambda alice: alice.enqueue("mail"))
+    (item,) = scene.leased(SHORT_LEASE_US)
+    return item, scene.role("holder", lambda shard: does(shard, item))
+
+
+# --- Cancelled ---
+
+
+def an_item_is_cancelled(scene: Scene, does: Holding) -> Role[object]:
+    item, holder = holder_of_an_item(scene, does)
+    holder.runs_until_commit()
+    scene.has(lambda alice: alice.cancel(item.id))
+    try_to_run(holder)
+    return holder
+
+
+def try_to_run(role: Role[Any]) -> None:
+    """Let a role come to its end, whether or not it is told that the item is gone."""
+    with suppress(LeaseLost, ItemGone):
+        role.runs()
+
+
+@each_holding
+def test_a_cancelled_item_stays_cancelled_whatever_its_holder_does_at_that_moment(does: Holding) -> None:
+    scene = Scene()
+    assert an_item_is_cancelled(scene, does).refused == [NOT_COMMITTED]
+    assert (scene.zone.items, scene.zone.buried, scene.count) == ({}, {}, 0)
+    scene.check_stored()
+
+
+@each_holding
+def test_without_the_conflict_on_its_record_a_cancelled_item_comes_back_or_is_counted_twice(
+    does: Holding, monkeypatch: Patch
+) -> None:
+    read_by_snapshot(monkeypatch, TENANTS)
+    scene = Scene()
+    assert an_item_is_cancelled(scene, does).refused == []
+    assert scene.count != len(scene.zone.items)
+
+
+def a_dequeued_item_is_cancelled(scene: Scene) -> ManagerRole:
+    """A second item is due, so the visit does not put the pointer to sleep, and reads no more than it must."""
+    item_id = scene.has(lambda alice: alice.enqueue("mail")).item_id
+    scene.has(lambda alice: alice.enqueue("mail"))
+    manager = scene.manager(dequeue_max=1)
+    manager.runs_until_commit()
+    scene.has(lambda alice: alice.cancel(item_id))
+    manager.runs()
+    return manager
+
+
+def test_an_item_that_is_cancelled_while_it_is_dequeued_is_not_handed_over() -> None:
+    scene = Scene()
+    manager = a_dequeued_item_is_cancelled(scene)
+    assert manager.refused == [NOT_COMMITTED]
+    assert [ref.item_id for ref in manager.handed] == list(scene.zone.items), "the other one"
+    scene.check_stored()
+
+
+def test_without_the_conflict_on_its_record_an_item_that_is_dequeued_survives_its_cancel(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TENANTS)
+    scene = Scene()
+    a_dequeued_item_is_cancelled(scene)
+    assert (scene.count, len(scene.zone.items)) == (1, 2)
+
+
+# --- Taken over ---
+
+
+def an_item_is_taken_over(scene: Scene, does: Holding) -> tuple[Role[object], ManagerRole]:
+    """Its holder was slow: the lease has ended, and a manager finds the item due again."""
+    _, holder = holder_of_an_item(scene, does)
+    scene.pass_us(2 * SHORT_LEASE_US)
+    holder.runs_until_commit()
+    manager = scene.manager()
+    manager.runs()
+    try_to_run(holder)
+    return holder, manager
+
+
+def is_held_by(scene: Scene, manager: ManagerRole) -> bool:
+    """Whether the lease of the one item that a manager handed over still stands."""
+    (ref,) = manager.handed
+    record = scene.zone.items.get(ref.item_id)
+    return record is not None and record.lease_id == ref.lease_id and record.vesting_us > scene.now_us
+
+
+@each_holding
+def test_who_is_too_late_does_nothing_to_an_item_that_is_taken_over_at_that_moment(does: Holding) -> None:
+    scene = Scene()
+    holder, manager = an_item_is_taken_over(scene, does)
+    assert holder.refused == [NOT_COMMITTED]
+    assert is_held_by(scene, manager)
+    scene.check_stored()
+
+
+@each_holding
+def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TENANTS)
+    scene = Scene()
+    holder, manager = an_item_is_taken_over(scene, does)
+    assert holder.refused == []
+    assert not is_held_by(scene, manager)
+
+
+@pytest.mark.parametrize("does", [completes, retries, gives_back], ids=lambda does: does.__name__)
+def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
+    """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
+    held_by = queue_zone._held
+    monkeypatch.setattr(queue_zone, "_held", lambda value, lease_id: held_by(value, None))
+    scene = Scene()
+    holder, manager = an_item_is_taken_over(scene, does)
+    assert holder.refused == [NOT_COMMITTED]
+    assert not is_held_by(scene, manager)
+
+
+# --- Effects that commit with the completion ---
+
+
+def effect_of_two_attempts(scene: Scene) -> tuple[int, list[int]]:
+    """The slow attempt has done all but commit when a second one, on another worker, does the work."""
+    scene.has(lambda alice: alice.enqueue("mail"))
+    (item,) = scene.leased(SHORT_LEASE_US)
+    slow = scene.role("slow", lambda shard: pay(held(shard, item, MAIL).job))
+    slow.runs_until_commit()
+    scene.pass_us(SHORT_LEASE_US)
+    (again,) = scene.leased()
+    scene.role("quick", lambda shard: pay(held(shard, again, MAIL).job)).runs()
+    try_to_run(slow)
+    paid = scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",))))
+    return int.from_bytes(paid or b"", "little"), slow.refused
+
+
+def pay(job: Job) -> None:
+    def body(tr: TenantTransaction) -> None:
+        tr.add(("paid",), 1)
+        job.complete_in(tr)
+
+    job.transact(body)
+
+
+def test_of_two_attempts_at_one_item_the_effects_of_one_commit() -> None:
+    assert effect_of_two_attempts(Scene()) == (1, [NOT_COMMITTED])
+
+
+def test_without_the_conflict_on_its_record_the_effects_of_both_attempts_commit(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TENANTS)
+    assert effect_of_two_attempts(Scene()) == (2, [])
