@@ -13,7 +13,7 @@ from zones.errors import BadArgument, QueueError
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from zones.keyspace import range_begin, range_end
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from zones.records import BuriedRecord, decode
+from zones.records import BuriedRecord, ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import alone
 from zones.tenant_transaction import TenantTransaction
@@ -128,13 +128,16 @@ class TenantDatabase:
           ItemGone: it completed, was cancelled, is buried, or never was.
         """
         wanted = _checked_id(item_id)
-        place = self.shard.layout.place(self.tenant, check_name("zone", zone))
+        key = self.shard.layout.place(self.tenant, check_name("zone", zone)).keys.item(wanted)
+        cancelled_us: int | None = None
 
         def body(attempt: Attempt) -> None:
-            queue = self.shard.zone(self.tenant, zone)
-            queue.complete(attempt.tr, wanted, now_us=attempt.now_us)
+            nonlocal cancelled_us
+            cancelled_us = _enqueued_us(attempt.tr.get(key).value)
+            self.shard.zone(self.tenant, zone).complete(attempt.tr, wanted, now_us=attempt.now_us)
 
-        self.shard.transact(body, applied=lambda tr: not tr.get(place.keys.item(wanted)).present())
+        # After an unknown result: another item may have been enqueued by that name since, and must stay.
+        self.shard.transact(body, applied=lambda tr: _enqueued_us(tr.get(key).value) != cancelled_us)
 
     def buried(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[BuriedView]:
         """Return the tenant's buried items with their errors, in no particular order. Changes nothing."""
@@ -186,13 +189,27 @@ class TenantDatabase:
         wanted = _checked_id(item_id)
         place = self.shard.layout.place(self.tenant, check_name("zone", zone))
 
-        def body(attempt: Attempt) -> None:
-            record = buried.read(attempt.tr, place, wanted)
-            if record is None:
-                raise NotBuried(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
-            change(attempt, wanted, record)
+        exhumed: BuriedRecord | None = None
 
-        self.shard.transact(body, applied=lambda tr: buried.read(tr, place, wanted) is None)
+        def body(attempt: Attempt) -> None:
+            nonlocal exhumed
+            exhumed = buried.read(attempt.tr, place, wanted)
+            if exhumed is None:
+                raise NotBuried(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
+            change(attempt, wanted, exhumed)
+
+        # After an unknown result: another item of that name may have been buried since, and must stay.
+        self.shard.transact(body, applied=lambda tr: not _same_burial(exhumed, buried.read(tr, place, wanted)))
+
+
+def _enqueued_us(value: bytes | None) -> int | None:
+    """Return when a stored item was enqueued, which tells it from a later one of its name; None: there is none."""
+    record = None if value is None else decode(ItemRecord, value)
+    return None if record is None else record.enqueued_us
+
+
+def _same_burial(one: BuriedRecord | None, other: BuriedRecord | None) -> bool:
+    return one is not None and other is not None and one.buried_us == other.buried_us
 
 
 def _checked_id(item_id: Any) -> bytes:

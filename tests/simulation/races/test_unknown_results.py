@@ -14,6 +14,8 @@ import pytest
 from actors import settlement
 from actors.handlers import handler_of
 from actors.job import Job
+from actors.settlement import Verdict
+from fairlead import tenant_database
 from simulation.store import SimulatedDatabase
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import Patch, read_by_snapshot
@@ -28,6 +30,7 @@ from zones.engines.errors import (
 )
 from zones.items import Enqueued, EnqueueStatus
 from zones.keyspace import DB, ROOT, pack_int
+from zones.layout import item_id_of
 from zones.probes import probes_into
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
@@ -267,3 +270,61 @@ def test_without_the_conflict_on_its_record_a_completion_that_lands_late_is_coun
     scene = Scene()
     assert completed_again_before_it_lands(scene, 0).refusal is None
     assert scene.count == -1
+
+
+# --- Cancel and discard ---
+
+
+def cancelled_and_enqueued_again(scene: Scene) -> Role[None]:
+    """The name that was cancelled is given to another item before anybody asks what became of the cancel."""
+    scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
+    canceller = scene.user("canceller", lambda alice: alice.cancel("order 7"))
+    commit = canceller.runs_until_commit()
+    commit.arrives()
+    assert scene.has(lambda alice: alice.enqueue("mail", item_id="order 7")).status is EnqueueStatus.ENQUEUED
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    canceller.runs()
+    return canceller
+
+
+def test_a_cancel_of_unknown_result_leaves_what_was_enqueued_since_by_the_same_name() -> None:
+    scene = Scene()
+    cancelled_and_enqueued_again(scene)
+    assert item_id_of("order 7") in scene.zone.items
+
+
+def test_without_telling_items_of_one_name_apart_a_cancel_of_unknown_result_takes_two(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(tenant_database, "_enqueued_us", lambda value: None if value is None else 0)
+    scene = Scene()
+    cancelled_and_enqueued_again(scene)
+    assert scene.zone.items == {}
+
+
+def discarded_and_buried_again(scene: Scene) -> None:
+    """The same with a buried item, of whose name another one is buried since."""
+    enqueue_and_bury(scene)
+    operator = scene.user("operator", lambda alice: alice.discard("order 7"))
+    commit = operator.runs_until_commit()
+    commit.arrives()
+    enqueue_and_bury(scene)
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    operator.runs()
+
+
+def enqueue_and_bury(scene: Scene) -> None:
+    scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
+    never = [Verdict(held(scene.shard, item, MAIL), None, "never", "") for item in scene.leased()]
+    scene.play(lambda: settlement.settle(scene.shard, [], never))
+
+
+def test_a_discard_of_unknown_result_leaves_what_was_buried_since_by_the_same_name() -> None:
+    scene = Scene()
+    discarded_and_buried_again(scene)
+    assert item_id_of("order 7") in scene.zone.buried
+
+
+def test_without_telling_burials_of_one_name_apart_a_discard_of_unknown_result_takes_two(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(tenant_database, "_same_burial", lambda one, other: other is not None)
+    scene = Scene()
+    discarded_and_buried_again(scene)
+    assert scene.zone.buried == {}
