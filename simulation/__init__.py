@@ -9,10 +9,12 @@ Read in this order:
     host          one life of an actor: locks, conditions, tasks, and a clock that is wrong
     actor         nodes, and actors that are killed and live again
     network       calls between actors: late, or lost
-    store         a shard: the memory engine, whose answers take time and whose commits go wrong
+    store         a shard: the memory engine, whose commits take time and go wrong
+    database      a shard as an actor opens it: reads that take their time
     cluster       consumers made of the product's own classes
     workload      a shop: producers that enqueue, handlers that misbehave
-    faults        what goes wrong now and then
+    operator      somebody outside, who asks and writes
+    faults/       what goes wrong now and then
     plan          what a run is made of, drawn from its seed
     shadow        what a shard holds, kept up commit by commit, for
     oracles/      what must be true of every run

@@ -15,6 +15,7 @@ from typing import Any
 from actors.host import ActorDied
 from simulation.host import NodeClock, SimulatedHost
 from simulation.world import World
+from zones.engines.errors import StoreError
 
 CALLS_AT_ONCE = 6  # As the Ray host gives its actors: two batches, two long questions, and room for the rest.
 
@@ -74,6 +75,11 @@ class Actor:
         self._running: dict[Call, None] = {}
         node.actors.append(self)
 
+    @property
+    def is_born(self) -> bool:
+        """Whether it lives, and takes calls."""
+        return self._born is not None
+
     def start(self) -> None:
         """Begin a new life. Called between turns."""
         assert self.host is None
@@ -113,7 +119,12 @@ class Actor:
             self._start_calls()
 
     def _be_born(self, host: SimulatedHost) -> None:
-        born = self._birth(host)
+        try:
+            born = self._birth(host)
+        except StoreError as error:  # As the Ray host does: the process ends, and another takes its place.
+            self._world.note(f"{host.name} cannot start: {error.code}")
+            self._world.after(0, partial(self.restart, "cannot start", RECYCLE_US))
+            return
         self._born = born
         self._start_calls()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
 from actors.handlers import Form, Handler, Registry
@@ -17,16 +17,21 @@ from actors.scanner import Scanner
 from actors.submitted import SubmittedHandlers
 from actors.worker import Worker
 from simulation.actor import Actor, Node
+from simulation.database import SimulatedDatabase
 from simulation.host import NodeClock, SimulatedHost
 from simulation.network import Network, SimulatedRemote
+from simulation.operator import Operator
 from simulation.oracles.oracle import Bench, Run
 from simulation.plan import Plan
 from simulation.shadow import ItemName
-from simulation.store import SimulatedDatabase, SimulatedStore
+from simulation.store import SimulatedStore
 from simulation.world import START_US, World
 from zones.errors import QueueError
 from zones.periodic import Period
 from zones.shard import Shard, open_shard
+
+if TYPE_CHECKING:
+    from simulation.faults.handlers import HandlerFault
 
 RECYCLE_DRAIN_MS = 2_000  # As the Ray host gives a worker that wants to be restarted.
 
@@ -77,6 +82,8 @@ class Cluster:
             store.on_commit.append(bench.on_commit)
         self.network = Network(world, world.random("network"), latency_us=plan.call_us)
         self.network.on_call.append(bench.on_call)
+        self.operator = Operator(world, self.network)
+        self.handler_faults: list[HandlerFault] = []
         self.nodes: list[Node] = []
         self.consumers: list[Node] = []
         self.actors: dict[str, Actor] = {}
@@ -110,6 +117,10 @@ class Cluster:
     def is_consumer(self, host_name: str) -> bool:
         """Whether a host belongs to a consumer or the coordinator."""
         return host_name.partition("#")[0] in self.actors
+
+    def consumer_id(self, node_name: str) -> bytes:
+        """Return the id under which the consumer on a node shows that it lives."""
+        return node_name.encode().ljust(16, b"-")
 
     def life_of(self, actor_name: str) -> str | None:
         """Return the name of an actor's present life, None while it is dead."""
@@ -169,13 +180,13 @@ class Cluster:
             )
             for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
         ]
-        identity = Identity(name.encode().ljust(16, b"-"), node.name, 1, START_US)
+        identity = Identity(self.consumer_id(name), name, 1, START_US)
         birth = partial(self._birth_of_scanner, managers=managers, coordinator=coordinator, identity=identity)
         self._add_actor(node, f"{name}.scanner", birth)
         self.consumers.append(node)
 
     def _birth_of_worker(self, host: SimulatedHost) -> Worker:
-        handlers = self._handlers(watched(self.application.registry(host), host, self.bench))
+        handlers = self._handlers(watched(self.application.registry(host), host, self))
         worker = Worker(host, self.open_shards(host), handlers, self.plan.consumer, SimulatedRunners())
         worker.start()
         return worker
@@ -211,22 +222,28 @@ class Cluster:
         return SubmittedHandlers(registry, key=b"", allow=False)
 
 
-def watched(registry: Registry, host: SimulatedHost, bench: Bench) -> Registry:
-    """Return the same handlers, whose starts and ends the oracles see."""
+def watched(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
+    """Return the same handlers, whose starts and ends the oracles see, and which faults may strike."""
     seen = Registry()
     for handler in registry:
         assert handler.form in (Form.PLAIN, Form.TRANSACTIONAL)
-        seen.add(replace(handler, function=_watched(handler, host, bench)))
+        seen.add(replace(handler, function=_watched(handler, host, cluster)))
     return seen
 
 
-def _watched(handler: Handler, host: SimulatedHost, bench: Bench) -> Any:
+def _watched(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Any:
+    bench = cluster.bench
+
     def function(job: Job, *rest: Any) -> Any:
         item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
         run = Run(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
         bench.on_start(run)
         try:
+            for fault in cluster.handler_faults:
+                fault.before(host, handler, job)
             result = handler.function(job, *rest)
+            for fault in cluster.handler_faults:
+                fault.after(handler, job)
             run.returned = True
             return result
         finally:

@@ -19,12 +19,16 @@ from simulation.world import World
 
 
 class Passage(NamedTuple):
-    """What befalls one call. The times are there and back; a lost call is noticed after `back_us`."""
+    """What befalls one call. The times are there and back; a lost call is noticed after `back_us`.
+
+    `again_us`: when it arrives a second time; nobody waits for that answer. None: it does not.
+    """
 
     there_us: int
     back_us: int
     request_lost: bool = False
     reply_lost: bool = False
+    again_us: int | None = None
 
 
 class Network:
@@ -53,6 +57,9 @@ class Network:
         else:
             call = Call(method, packed, partial(self._answer, caller, target, method, passage, done))
             self.world.after(passage.there_us, partial(target.arrive, call))
+            if passage.again_us is not None:
+                self.world.note(f"call to {target.name}.{method} is carried out twice")
+                self.world.after(passage.again_us, partial(target.arrive, Call(method, packed, _ignore)))
 
     def _answer(
         self,
@@ -77,6 +84,10 @@ class Network:
 
     def _draw_us(self) -> int:
         return int(self._latency_us * (0.5 + self._random.expovariate(2.0)))
+
+
+def _ignore(result: Any, error: Exception | None) -> None:
+    """Wait for no answer."""
 
 
 def _deliver(caller: SimulatedHost, done: Answer, result: Any, error: Exception | None) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from actors.settings import ConsumerSettings
-from simulation.faults import FAULTS, HARMLESS_TO_LEASES
+from simulation.faults.table import FAULTS, HARMLESS_TO_LEASES
 from simulation.store import Latencies
 from zones.settings import ZoneSettings
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from actors.keeping import TRANSACTION_LEASE_US
 from simulation.cluster import Cluster
-from simulation.faults import FAULTS
+from simulation.faults.fault import Fault
+from simulation.faults.table import FAULTS
 from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
@@ -31,6 +32,7 @@ from zones.layout import Layout
 from zones.probes import probes_into
 
 STEP_US = 100_000
+RECOVERY_US = 10_000_000  # Restarts take two seconds, and signs of life come once a second.
 LAST_EVENTS = 40
 
 
@@ -51,6 +53,7 @@ class Report:
     drained_us: int | None = None  # how long after the end of trouble the last item left its queue
     violations: list[Violation] = field(default_factory=list)
     probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
+    struck: Counter[str] = field(default_factory=Counter)  # how often each fault struck
 
     @property
     def last_events(self) -> Sequence[str]:
@@ -89,6 +92,7 @@ class Simulation:
         self.cluster = Cluster(self.world, self.plan, self.bench, self.shop)
         self.bench.oracles += [*self._oracles(), *self.shop.oracles()]
         self._drained_us: int | None = None
+        self._faults: dict[str, Fault] = {}
 
     def run(self) -> Report:
         """Run to the end, or to the first violation."""
@@ -117,15 +121,16 @@ class Simulation:
             drained_us=self._drained_us,
             violations=violations,
             probes=probes,
+            struck=Counter({name: fault.happened for name, fault in self._faults.items()}),
         )
 
     def _run(self) -> None:
         world, plan = self.world, self.plan
         self.cluster.add_consumers()
         self.shop.start(self.cluster)
-        faults = [FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in plan.faults]
+        self._faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in plan.faults}
         world.run_until(START_US + plan.trouble_us)
-        for fault in faults:
+        for fault in self._faults.values():
             fault.stop()
         self.cluster.heal()
         world.note("peace")
@@ -139,9 +144,29 @@ class Simulation:
         empty_us = world.now_us()
         while self._has_pointers() and world.now_us() - empty_us <= self._forget_us():
             world.run_until(world.now_us() + STEP_US)
+        self._check_faults()
         self.bench.at_end()
         if world.violation is not None:
             raise world.violation
+
+    def _check_faults(self) -> None:
+        """Let each fault see that the world has got over it, or say within `RECOVERY_US` what has not."""
+        wrong: dict[str, str | None] = dict.fromkeys(self._faults, "it was not checked")
+
+        def check() -> None:
+            for name, fault in self._faults.items():
+                while what := fault.check():
+                    wrong[name] = what
+                    self.world.sleep_us(STEP_US)
+                wrong[name] = None
+
+        self.cluster.operator.do("checks", check)
+        begun_us = self.world.now_us()
+        while any(wrong.values()):
+            if self.world.now_us() - begun_us > RECOVERY_US:
+                name, what = next((name, what) for name, what in wrong.items() if what)
+                raise Violation("the system gets over a fault that has stopped", f"{name}: {what}")
+            self.world.run_until(self.world.now_us() + STEP_US)
 
     def _is_drained(self) -> bool:
         return not any(zone.items for shard in self.bench.shards.values() for zone in shard.zones.values())

@@ -96,7 +96,13 @@ class ShardShadow:
         self.depths: dict[tuple[int, str], int] = {}
         self.pointer_entries: dict[bytes, set[tuple[int, int]]] = {}  # by pointer id: priority and vesting time
         self.others: dict[bytes, bytes] = {}  # what belongs to no zone and no pointer
+        self.strays: set[bytes] = set()  # index entries that lead nowhere, and are meant to
+        self._strewn: set[bytes] = set()
         self._pointers: dict[bytes, ZoneName] = {}
+
+    def expect_stray(self, key: bytes) -> None:
+        """Learn that the entry `key`, should it ever be there, was put there to lead nowhere; oracles ignore it."""
+        self._strewn.add(key)
 
     def read(self, commit: Commit, now_us: int) -> Meaning:
         """Take a commit in, and say what it meant."""
@@ -104,6 +110,9 @@ class ShardShadow:
         graves: dict[tuple[ZoneName, bytes], BuriedRecord | None] = {}
         changed: list[tuple[ZoneShadow, bytes, bytes | None, bytes | None]] = []
         for key, before, after in commit.changes:
+            if key in self._strewn:
+                self.strays.discard(key) if after is None else self.strays.add(key)
+                continue
             path = unpacked(key) if key.startswith(ROOT) else []
             if path[:1] == [keyspace.DB] and len(path) > 5 and path[3] == keyspace.ZONE:
                 zone = self._touch(meaning, ZoneName(Tenant(path[1], path[2]), path[4]))

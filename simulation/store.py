@@ -1,29 +1,27 @@
 """A simulated shard's store: the memory engine, whose answers take their time, and whose commits can go wrong.
 
-A transaction's first read waits for its read version; every other read is sent at once and waited for when its value
-is used, reads of one instant together; a commit is on its way for a while, is carried out somewhere between, whether
-or not its caller still lives, and may end in an answer that tells nothing. Each wait is a switch: anything can happen
-between a transaction's read and its commit. Latencies default to FoundationDB's own figures.
+A commit is on its way for a while, is carried out somewhere between, whether or not its caller still lives, and may end
+in an answer that tells nothing. Latencies default to FoundationDB's own figures. What is read through is `database`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simulation.world import START_US, Task, World
 from zones.engines.clock import Clock
 from zones.engines.commit import CommitRequest, version_stamp
-from zones.engines.database import KeyValue, StreamingMode
-from zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, StoreError
-from zones.engines.futures import FailedValue, Value
+from zones.engines.errors import (
+    COMMIT_UNKNOWN_RESULT,
+    NOT_COMMITTED,
+    TRANSACTION_TIMED_OUT,
+    TRANSACTION_TOO_OLD,
+    StoreError,
+)
 from zones.engines.memory import MemorySnapshot, MemoryStore
-from zones.engines.range_read import RangeRead
-from zones.engines.transaction import Transaction
 
 
 class Latencies(NamedTuple):
@@ -41,6 +39,22 @@ class Fate(Enum):
     CONFLICT = "1020, though nothing changed"
     UNKNOWN_APPLIED = "1021, and applied"
     UNKNOWN_LOST = "1021, and not applied"
+    UNKNOWN_LATE = "1021, and applied later, unless something that it read has changed by then"
+    TIMED_OUT_LATE = "1031, and applied later, unless something that it read has changed by then"
+    TOO_OLD = "1007, though it read a moment ago"
+
+
+_ANSWERS = {
+    Fate.CONFLICT: NOT_COMMITTED,
+    Fate.TOO_OLD: TRANSACTION_TOO_OLD,
+    Fate.UNKNOWN_APPLIED: COMMIT_UNKNOWN_RESULT,
+    Fate.UNKNOWN_LOST: COMMIT_UNKNOWN_RESULT,
+    Fate.UNKNOWN_LATE: COMMIT_UNKNOWN_RESULT,
+    Fate.TIMED_OUT_LATE: TRANSACTION_TIMED_OUT,
+}  # What the sender is told, whatever became of its commit.
+_APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
+_NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
+LATE_US_MAX = 2_000_000  # Far below the five seconds after which a shard refuses what read so long ago.
 
 
 class Change(NamedTuple):
@@ -61,17 +75,28 @@ class Commit(NamedTuple):
 
 
 class SimulatedStore(MemoryStore):
-    """The store of one shard. `draw_fate` and `on_commit` are set by the faults and the oracles."""
+    """The store of one shard.
+
+    Attributes:
+      draw_fate: the faults' ways to say what becomes of a commit; the first that does not leave it to its reads has it.
+      forgets_version: the faults' ways to say that reads sent now come too late (1007).
+      on_commit: told of each commit that was applied.
+      away_until_us: until when it answers nothing.
+      commits_sent, commits: how many arrived here, and how many were applied.
+      landing: how many are on their way, though their senders have their answers.
+    """
 
     def __init__(self, world: World, name: str, latencies: Latencies) -> None:
         super().__init__(world.now_us())
         self.world = world
         self.name = name
         self.draw_fate: list[Callable[[], Fate]] = []
+        self.forgets_version: list[Callable[[], bool]] = []
         self.on_commit: list[Callable[[Commit], None]] = []
         self.away_until_us = 0
         self.commits_sent = 0
-        self.commits = 0  # those that were applied
+        self.commits = 0
+        self.landing = 0
         self._latencies = latencies
         self._random = world.random(f"store {name}")
 
@@ -100,32 +125,47 @@ class SimulatedStore(MemoryStore):
         there_us = int(wait_us * self._random.random())
         assert self.world.current is not None
         pending = PendingCommit(self.world)
-        apply = partial(self._apply, request, pending, fate, self.world.current.host.name, wait_us - there_us)
-        self.world.after(there_us, apply)
+        by, back_us = self.world.current.host.name, wait_us - there_us
+        self.world.after(there_us, partial(self._arrive, request, pending, fate, by, back_us))
         return pending
+
+    def is_forgetful(self) -> bool:
+        """Draw whether the version is forgotten that somebody reads at now."""
+        return any(forgets() for forgets in self.forgets_version)
 
     def read_ready_us(self) -> int:
         """Draw when the answer to a read that is sent now arrives."""
         return self.world.now_us() + self._wait_us(self._latencies.read_us)
 
-    def _apply(self, request: CommitRequest, pending: PendingCommit, fate: Fate, by: str, back_us: int) -> None:
-        error: StoreError | None = None
-        if fate is Fate.CONFLICT:
-            request.fail(StoreError(NOT_COMMITTED))
-        elif fate is Fate.UNKNOWN_LOST:
-            request.fail(StoreError(COMMIT_UNKNOWN_RESULT))
+    def _arrive(self, request: CommitRequest, pending: PendingCommit, fate: Fate, by: str, back_us: int) -> None:
+        told = StoreError(_ANSWERS[fate]) if fate in _ANSWERS else None
+        applied = ""
+        if fate in _APPLIED_LATE:
+            self.landing += 1
+            self.world.after(int(self._random.uniform(1, LATE_US_MAX)), partial(self._land, request, by))
+            applied = ", on its way"
+        elif fate in _NOT_APPLIED:
+            assert told is not None
+            request.fail(told)
         else:
-            before = MemoryStore.snapshot(self, self.world)
-            super().submit(request)
-            if request.error is None:
-                self._announce(request, before, by)
-                if fate is Fate.UNKNOWN_APPLIED:
-                    error = StoreError(COMMIT_UNKNOWN_RESULT)
-        error = error or request.error
-        if error is not None:
-            told = f"{error.code}, applied" if request.error is None else str(error.code)
-            self.world.note(f"{self.name} refuses {by}: {told}")
-        pending.answer(error, back_us)
+            self._apply(request, by)
+            applied = ", applied" if request.error is None else ""
+            told = request.error or told
+        if told is not None:
+            self.world.note(f"{self.name} refuses {by}: {told.code}{applied}")
+        pending.answer(told, back_us)
+
+    def _land(self, request: CommitRequest, by: str) -> None:
+        self.landing -= 1
+        self._apply(request, by)
+        late = "applied" if request.error is None else f"{request.error.code}"
+        self.world.note(f"{self.name} has a late commit of {by}: {late}")
+
+    def _apply(self, request: CommitRequest, by: str) -> None:
+        before = MemoryStore.snapshot(self, self.world)
+        super().submit(request)
+        if request.error is None:
+            self._announce(request, before, by)
 
     def _announce(self, request: CommitRequest, before: MemorySnapshot, by: str) -> None:
         self.commits += 1
@@ -188,175 +228,3 @@ class PendingCommit:
             self._callbacks.append(callback)
         else:
             self._world.at(max(self._ready_us, self._world.now_us()), partial(callback, self))
-
-
-class LatentTransaction(Transaction):
-    """The engine's own transaction, whose reads are answered after a while."""
-
-    __slots__ = ("_latent_store", "_ready_us", "_sent_us")
-
-    def __init__(self, database: SimulatedDatabase, clock: Clock, random: Random) -> None:
-        self._latent_store = database.store
-        self._sent_us = self._ready_us = -1
-        super().__init__(database, database.store, clock, random)
-
-    def read_key(self, key: bytes, snapshot: bool) -> LateValue:  # type: ignore[override]
-        """See `Transaction`."""
-        value = super().read_key(key, snapshot)
-        return LateValue(value, self.sent_now(), self._latent_store.world)
-
-    def read_piece(
-        self, begin: bytes, end: bytes, limit: int, reverse: bool, mode: int, piece: int, snapshot: bool
-    ) -> tuple[list[KeyValue], bool]:
-        """See `Transaction`. Later pieces are asked for when they are needed."""
-        if piece:
-            self._latent_store.world.sleep_us(self.sent_now() - self._now_us())
-        return super().read_piece(begin, end, limit, reverse, mode, piece, snapshot)
-
-    def get_range(  # type: ignore[override]
-        self,
-        begin: bytes | None,
-        end: bytes | None,
-        limit: int = 0,
-        reverse: bool = False,
-        streaming_mode: int = StreamingMode.iterator,
-    ) -> LateRange:
-        """See `Transaction`."""
-        return self.late_range(RangeRead(self, begin, end, limit, reverse, streaming_mode, False))
-
-    @property
-    def snapshot(self) -> LateSnapshotReads:  # type: ignore[override]
-        """See `Transaction`."""
-        return LateSnapshotReads(self)
-
-    def late_range(self, rows: RangeRead) -> LateRange:
-        """Return rows as they arrive."""
-        return LateRange(rows, self.sent_now(), self._latent_store.world)
-
-    def sent_now(self) -> int:
-        """Return when the answer to a read that is sent now arrives; reads of one instant travel together."""
-        now_us = self._now_us()
-        if now_us != self._sent_us:
-            self._sent_us = now_us
-            self._ready_us = self._latent_store.read_ready_us()
-        return self._ready_us
-
-
-class LateValue:
-    """A value on its way; see `zones.engines.database.ValueFuture`."""
-
-    __slots__ = ("_ready_us", "_value", "_world")
-
-    def __init__(self, value: Value | FailedValue, ready_us: int, world: World) -> None:
-        self._value = value
-        self._ready_us = ready_us
-        self._world = world
-
-    @property
-    def value(self) -> bytes | None:
-        """The value, once it is there."""
-        self.block_until_ready()
-        return self._value.value
-
-    def present(self) -> bool:
-        """Whether the key is there."""
-        return self.value is not None
-
-    def wait(self) -> LateValue:
-        """Return this future itself, once it is ready."""
-        self.block_until_ready()
-        self._value.wait()
-        return self
-
-    def is_ready(self) -> bool:
-        """Whether `.value` would return at once."""
-        return self._ready_us <= self._world.now_us()
-
-    def block_until_ready(self) -> None:
-        """Wait."""
-        left_us = self._ready_us - self._world.now_us()
-        if left_us > 0:
-            self._world.sleep_us(left_us)
-
-
-class LateRange:
-    """Rows on their way."""
-
-    __slots__ = ("_ready_us", "_rows", "_world")
-
-    def __init__(self, rows: RangeRead, ready_us: int, world: World) -> None:
-        self._rows = rows
-        self._ready_us = ready_us
-        self._world = world
-
-    def to_list(self) -> list[KeyValue]:
-        """Return all pairs."""
-        return list(self)
-
-    def __iter__(self) -> Iterator[KeyValue]:
-        left_us = self._ready_us - self._world.now_us()
-        if left_us > 0:
-            self._world.sleep_us(left_us)
-        return iter(self._rows)
-
-
-class LateSnapshotReads:
-    """The reads of a transaction without read conflicts, answered after a while."""
-
-    __slots__ = ("_transaction",)
-
-    def __init__(self, transaction: LatentTransaction) -> None:
-        self._transaction = transaction
-
-    def get(self, key: bytes) -> LateValue:
-        """See `SnapshotReads`."""
-        return self._transaction.read_key(key, True)
-
-    def get_range(
-        self,
-        begin: bytes | None,
-        end: bytes | None,
-        limit: int = 0,
-        reverse: bool = False,
-        streaming_mode: int = StreamingMode.iterator,
-    ) -> LateRange:
-        """See `SnapshotReads`."""
-        rows = RangeRead(self._transaction, begin, end, limit, reverse, streaming_mode, True)
-        return self._transaction.late_range(rows)
-
-    def get_read_version(self) -> Any:
-        """See `SnapshotReads`."""
-        return self._transaction.get_read_version()
-
-
-class SimulatedDatabase:
-    """The database of one shard, as every actor opens it.
-
-    Args:
-      tells_changes: whether it answers `change_token`, as the embedded engine does and FoundationDB does not.
-    """
-
-    errors: tuple[type[Exception], ...] = (StoreError,)
-    results_can_be_unknown = True
-
-    def __init__(self, store: SimulatedStore, *, tells_changes: bool) -> None:
-        self.url = f"simulated:{store.name}"
-        self.limits = store.limits
-        self.store = store
-        self._tells_changes = tells_changes
-        self._random = store.world.random(f"retries of {store.name}")
-
-    def create_transaction(self) -> LatentTransaction:
-        """Return a new, empty transaction."""
-        return LatentTransaction(self, self.store.world, self._random)
-
-    def change_token(self) -> int | None:
-        """Return the version of the last commit, or None if this store does not tell."""
-        return self.store.change_token() if self._tells_changes else None
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Return nothing to wait for."""
-        return nullcontext()
-
-    def close(self) -> None:
-        """Do nothing: the data goes with the world."""

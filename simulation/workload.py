@@ -20,6 +20,7 @@ from simulation.oracles.oracle import Oracle
 from simulation.shadow import Meaning, ShardShadow, unpacked
 from simulation.world import World
 from zones.attempt import Attempt
+from zones.engines.errors import StoreError
 from zones.errors import ItemGone
 from zones.items import EnqueueStatus
 from zones.layout import Tenant, local_tenant
@@ -160,9 +161,12 @@ class Producer:
             size = min(self._left, self._random.choice([1, 1, 1, 4]))
             host.clock.sleep_us(int(self._random.expovariate(1 / (self._pause_us * size))))
             self._left -= size
-            self._enqueue(shards, size)
-            if self._known and self._random.random() < 0.05:
-                self._cancel()
+            try:
+                self._enqueue(shards, size)
+                if self._known and self._random.random() < 0.05:
+                    self._cancel()
+            except StoreError as error:
+                host.world.note(f"is told {error.code}, and does not know what became of it")
         self.done = True
 
     def _enqueue(self, shards: dict[str, Shard], size: int) -> None:

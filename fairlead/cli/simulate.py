@@ -30,7 +30,7 @@ class Faults(click.ParamType["tuple[str, ...]"]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "tuple[str, ...]":
         """Return the names, in the order of `simulation.faults.FAULTS`."""
-        from simulation.faults import FAULTS
+        from simulation.faults.table import FAULTS
         from simulation.kept import in_order
 
         names = [] if value.strip() == "none" else [name.strip() for name in value.split(",")]

@@ -37,8 +37,11 @@ class ItemsRunBeforeTheyGo(Oracle):
     def _check_removal(self, change: ItemChange, meaning: Meaning) -> None:
         """An item may be removed by the worker that ran it: after the handler returned, or in its transaction."""
         runs = self._runs.pop(change.item, [])
-        if not any(run.actor == meaning.by and (run.returned or run.may_drop or not run.over) for run in runs):
+        if not any(run.actor == meaning.by and self._may_have_removed(run) for run in runs):
             self.broken(f"{meaning.by} removes {change.item} without having run it")
+
+    def _may_have_removed(self, run: Run) -> bool:
+        return run.returned or run.may_drop or not run.over or run.job.may_be_completed
 
 
 class OnlyTheTriedAreBuried(Oracle):

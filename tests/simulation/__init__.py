@@ -6,6 +6,7 @@ Read in this order:
     test_seeds        fresh seeds and kept ones find no violation
     test_oracles      a planted bug is found
     test_shrink       a failing run is made smaller
+    test_faults       each fault strikes, and is got over
     test_found        what seeds have found in the product, told as stories
     races/            the races that the design guards against, each forced step by step
 """

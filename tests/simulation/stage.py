@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from simulation.database import SimulatedDatabase
 from simulation.host import NodeClock, SimulatedHost
 from simulation.oracles.oracle import Bench
 from simulation.shadow import ShardShadow
-from simulation.store import Latencies, SimulatedDatabase, SimulatedStore
+from simulation.store import Latencies, SimulatedStore
 from simulation.world import World
 from zones.layout import Tenant
 from zones.settings import ZoneSettings

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from actors.settings import ConsumerSettings
+from simulation.database import LatentTransaction, SimulatedDatabase
 from simulation.run import run
-from simulation.store import LatentTransaction, SimulatedDatabase
 from simulation.world import Violation
 from zones import pointers, stored_item
 from zones.items import Outcome

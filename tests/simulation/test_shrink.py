@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from simulation.database import LatentTransaction
 from simulation.kept import ALL, Kept, all_of, less_than
 from simulation.run import Report, run
 from simulation.shrink import least, shrink
-from simulation.store import LatentTransaction
 from simulation.world import Violation
 from tests.fairlead.shell import run as command
 from zones import stored_item

@@ -11,7 +11,7 @@ from actors.host import ActorDied
 from simulation.actor import Actor, Node
 from simulation.host import NodeClock, SimulatedHost
 from simulation.network import Network, Passage, SimulatedRemote
-from simulation.store import Fate
+from simulation.store import LATE_US_MAX, Fate
 from simulation.world import START_US, Violation, World
 from tests.simulation.stage import ALICE, SECOND, Stage
 from zones.engines import StoreError, transact
@@ -306,7 +306,15 @@ def test_a_commit_that_is_on_its_way_happens_although_its_sender_dies() -> None:
 
 
 @pytest.mark.parametrize(
-    "fate, code, applied", [(Fate.CONFLICT, 1020, 0), (Fate.UNKNOWN_APPLIED, 1021, 1), (Fate.UNKNOWN_LOST, 1021, 0)]
+    "fate, code, applied",
+    [
+        (Fate.CONFLICT, 1020, 0),
+        (Fate.TOO_OLD, 1007, 0),
+        (Fate.UNKNOWN_APPLIED, 1021, 1),
+        (Fate.UNKNOWN_LOST, 1021, 0),
+        (Fate.UNKNOWN_LATE, 1021, 1),
+        (Fate.TIMED_OUT_LATE, 1031, 1),
+    ],
 )
 def test_a_commit_ends_as_its_fate_says(fate: Fate, code: int, applied: int) -> None:
     stage = Stage()
@@ -319,10 +327,62 @@ def test_a_commit_ends_as_its_fate_says(fate: Fate, code: int, applied: int) -> 
             tr.commit().wait()
         stage.store.draw_fate.clear()
         assert raised.value.code == code
+        stage.world.sleep_us(LATE_US_MAX)
         value = transact(stage.database, lambda tr: tr.get(b"n").value)
         return int.from_bytes(value or b"", "little")
 
     assert stage.play(commit) == applied
+
+
+def test_a_late_commit_is_refused_if_what_it_read_has_changed_by_then() -> None:
+    stage = Stage()
+
+    def add_one(tr: Any) -> None:
+        tr.set(b"n", b"%d" % (int(tr.get(b"n").value or b"0") + 1))
+
+    def commit() -> bytes | None:
+        late = stage.database.create_transaction()
+        add_one(late)
+        stage.store.draw_fate.append(lambda: Fate.UNKNOWN_LATE)
+        with pytest.raises(StoreError):
+            late.commit().wait()
+        stage.store.draw_fate.clear()
+        assert stage.store.landing == 1
+        transact(stage.database, add_one)
+        stage.world.sleep_us(LATE_US_MAX)
+        return transact(stage.database, lambda tr: tr.get(b"n").value)
+
+    assert stage.play(commit) == b"1"
+
+
+def test_a_store_that_forgets_a_version_refuses_every_later_read_of_the_transaction_and_not_those_of_the_next() -> None:
+    stage = Stage()
+    codes: list[int] = []
+
+    def read() -> None:
+        tr = stage.database.create_transaction()
+        stage.store.forgets_version.append(lambda: True)
+        for _ in range(2):
+            with pytest.raises(StoreError) as raised:
+                tr.get(b"n").wait()
+            codes.append(raised.value.code)
+            stage.store.forgets_version.clear()
+        tr.on_error(raised.value).wait()
+        assert tr.get(b"n").value is None
+
+    stage.play(read)
+    assert codes == [1007, 1007]
+
+
+def test_a_call_that_is_carried_out_twice_is_answered_once() -> None:
+    pair = Pair()
+    pair.network.disturb.append(lambda passage: passage._replace(again_us=10 * MS))
+    pair.call("echo", "hello")
+    pair.pass_us(SECOND)
+    pair.network.disturb.clear()
+    pair.call("echo", "again")
+    pair.pass_us(SECOND)
+    assert pair.answers == [(("hello", 1), None), (("again", 3), None)]
 
 
 def test_a_store_that_is_away_answers_when_it_is_back() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from simulation.host import SimulatedHost
-from simulation.store import Fate, Latencies, PendingCommit, SimulatedStore
+from simulation.store import Latencies, PendingCommit, SimulatedStore
 from simulation.world import World
 from zones.engines.commit import CommitRequest
 from zones.engines.errors import StoreError
@@ -89,10 +89,10 @@ class DirectedStore(SimulatedStore):
 
     def carry_out(self, request: CommitRequest, by: str) -> None:
         """Carry out, or refuse, a commit that was held; nobody hears of it."""
-        self._apply(request, PendingCommit(self.world), Fate.DECIDED, by, 0)
+        self._apply(request, by)
 
-    def _apply(self, request: CommitRequest, pending: PendingCommit, fate: Fate, by: str, back_us: int) -> None:
-        super()._apply(request, pending, fate, by, back_us)
+    def _apply(self, request: CommitRequest, by: str) -> None:
+        super()._apply(request, by)
         if request.error is not None:
             self.refusals.append((by, request.error.code))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simulation.store import LatentTransaction, LateValue
+from simulation.database import LatentTransaction, LateValue
 
 Patch = pytest.MonkeyPatch
 

@@ -1,0 +1,212 @@
+"""A simulated shard as an actor opens it: the engine's own transaction, whose reads are answered after a while.
+
+The first read waits for its read version; every other one is sent at once and waited for when its value is used, those
+of one instant together. Each wait is a switch: anything can happen between a read and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from random import Random
+from typing import Any, NamedTuple
+
+from simulation.store import SimulatedStore
+from simulation.world import World
+from zones.engines.clock import Clock
+from zones.engines.database import KeyValue, StreamingMode
+from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
+from zones.engines.futures import FailedValue, Value
+from zones.engines.range_read import RangeRead
+from zones.engines.transaction import Transaction
+
+
+class Trip(NamedTuple):
+    """A read on its way: when its answer arrives, and what it says if it is no value."""
+
+    ready_us: int
+    error: StoreError | None
+
+    def wait(self, world: World) -> None:
+        """Wait for the answer; raise it if it is an error."""
+        left_us = self.ready_us - world.now_us()
+        if left_us > 0:
+            world.sleep_us(left_us)
+        if self.error is not None:
+            raise self.error
+
+
+class LatentTransaction(Transaction):
+    """The engine's own transaction, whose reads are answered after a while."""
+
+    __slots__ = ("_forgotten", "_latent_store", "_sent_us", "_trip")
+
+    def __init__(self, database: SimulatedDatabase, clock: Clock, random: Random) -> None:
+        self._latent_store = database.store
+        super().__init__(database, database.store, clock, random)
+
+    def _clear_lifetime(self) -> None:
+        super()._clear_lifetime()
+        self._sent_us = -1
+        self._forgotten: StoreError | None = None
+
+    def read_key(self, key: bytes, snapshot: bool) -> LateValue:  # type: ignore[override]
+        """See `Transaction`."""
+        value = super().read_key(key, snapshot)
+        return LateValue(value, self.sent_now(), self._latent_store.world)
+
+    def read_piece(
+        self, begin: bytes, end: bytes, limit: int, reverse: bool, mode: int, piece: int, snapshot: bool
+    ) -> tuple[list[KeyValue], bool]:
+        """See `Transaction`. Later pieces are asked for when they are needed."""
+        if piece:
+            self.sent_now().wait(self._latent_store.world)
+        return super().read_piece(begin, end, limit, reverse, mode, piece, snapshot)
+
+    def get_range(  # type: ignore[override]
+        self,
+        begin: bytes | None,
+        end: bytes | None,
+        limit: int = 0,
+        reverse: bool = False,
+        streaming_mode: int = StreamingMode.iterator,
+    ) -> LateRange:
+        """See `Transaction`."""
+        return self.late_range(RangeRead(self, begin, end, limit, reverse, streaming_mode, False))
+
+    @property
+    def snapshot(self) -> LateSnapshotReads:  # type: ignore[override]
+        """See `Transaction`."""
+        return LateSnapshotReads(self)
+
+    def late_range(self, rows: RangeRead) -> LateRange:
+        """Return rows as they arrive."""
+        return LateRange(rows, self.sent_now(), self._latent_store.world)
+
+    def sent_now(self) -> Trip:
+        """Send a read; those of one instant travel together. Once a version is forgotten, every later read says so."""
+        now_us = self._now_us()
+        if now_us != self._sent_us:
+            self._sent_us = now_us
+            store = self._latent_store
+            if self._forgotten is None and store.is_forgetful():
+                store.world.note(f"{store.name} has forgotten a version")
+                self._forgotten = StoreError(TRANSACTION_TOO_OLD)
+            self._trip = Trip(store.read_ready_us(), self._forgotten)
+        return self._trip
+
+
+class LateValue:
+    """A value on its way; see `zones.engines.database.ValueFuture`."""
+
+    __slots__ = ("_trip", "_value", "_world")
+
+    def __init__(self, value: Value | FailedValue, trip: Trip, world: World) -> None:
+        self._value = value
+        self._trip = trip
+        self._world = world
+
+    @property
+    def value(self) -> bytes | None:
+        """The value, once it is there."""
+        self._trip.wait(self._world)
+        return self._value.value
+
+    def present(self) -> bool:
+        """Whether the key is there."""
+        return self.value is not None
+
+    def wait(self) -> LateValue:
+        """Return this future itself, once it is ready."""
+        self._trip.wait(self._world)
+        self._value.wait()
+        return self
+
+    def is_ready(self) -> bool:
+        """Whether `.value` would return at once."""
+        return self._trip.ready_us <= self._world.now_us()
+
+    def block_until_ready(self) -> None:
+        """Wait."""
+        self._trip.wait(self._world)
+
+
+class LateRange:
+    """Rows on their way."""
+
+    __slots__ = ("_rows", "_trip", "_world")
+
+    def __init__(self, rows: RangeRead, trip: Trip, world: World) -> None:
+        self._rows = rows
+        self._trip = trip
+        self._world = world
+
+    def to_list(self) -> list[KeyValue]:
+        """Return all pairs."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[KeyValue]:
+        self._trip.wait(self._world)
+        return iter(self._rows)
+
+
+class LateSnapshotReads:
+    """The reads of a transaction without read conflicts, answered after a while."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: LatentTransaction) -> None:
+        self._transaction = transaction
+
+    def get(self, key: bytes) -> LateValue:
+        """See `SnapshotReads`."""
+        return self._transaction.read_key(key, True)
+
+    def get_range(
+        self,
+        begin: bytes | None,
+        end: bytes | None,
+        limit: int = 0,
+        reverse: bool = False,
+        streaming_mode: int = StreamingMode.iterator,
+    ) -> LateRange:
+        """See `SnapshotReads`."""
+        rows = RangeRead(self._transaction, begin, end, limit, reverse, streaming_mode, True)
+        return self._transaction.late_range(rows)
+
+    def get_read_version(self) -> Any:
+        """See `SnapshotReads`."""
+        return self._transaction.get_read_version()
+
+
+class SimulatedDatabase:
+    """The database of one shard, as every actor opens it.
+
+    Args:
+      tells_changes: whether it answers `change_token`, as the embedded engine does and FoundationDB does not.
+    """
+
+    errors: tuple[type[Exception], ...] = (StoreError,)
+    results_can_be_unknown = True
+
+    def __init__(self, store: SimulatedStore, *, tells_changes: bool) -> None:
+        self.url = f"simulated:{store.name}"
+        self.limits = store.limits
+        self.store = store
+        self._tells_changes = tells_changes
+        self._random = store.world.random(f"retries of {store.name}")
+
+    def create_transaction(self) -> LatentTransaction:
+        """Return a new, empty transaction."""
+        return LatentTransaction(self, self.store.world, self._random)
+
+    def change_token(self) -> int | None:
+        """Return the version of the last commit, or None if this store does not tell."""
+        return self.store.change_token() if self._tells_changes else None
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return nothing to wait for."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Do nothing: the data goes with the world."""

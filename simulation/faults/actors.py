@@ -1,0 +1,146 @@
+"""What befalls actors and machines: they are killed, paused, restarted; the coordinator is gone; clocks jump."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simulation.faults.aftermath import missing_actor, silent_consumer
+from simulation.faults.fault import Fault
+from simulation.host import SimulatedHost
+
+if TYPE_CHECKING:
+    from simulation.actor import Actor, Node
+
+
+class ActorFault(Fault):
+    """Something that befalls an actor: at any time, or when it is about to wait, in the midst of something."""
+
+    def check(self) -> str | None:
+        """Every actor lives, and every consumer says so."""
+        return missing_actor(self.cluster) or silent_consumer(self.cluster)
+
+    def befall(self) -> None:
+        """Choose an actor, and let it happen to the life it leads, if it leads one."""
+        actor = self.random.choice(list(self.cluster.actors.values()))
+        host = actor.host
+        if host is None:
+            return
+        happen = partial(self._happen, actor, host)
+        if self.random.random() < 0.3:
+            happen()
+        else:
+            host.at_switch(self.random.randint(1, 30), happen)
+
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """Let it happen. Called between turns."""
+        raise NotImplementedError
+
+    def _happen(self, actor: Actor, host: SimulatedHost) -> None:
+        if self.going_on and not host.dead:
+            self.happened += 1
+            self.happen_to(actor, host)
+
+
+class Kills(ActorFault):
+    """An actor is killed, and started again after a while."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._restart_us = self.random.choice([50_000, 2_000_000])
+        self.now_and_then(self.random.choice([0.3e6, 2e6]), self.befall)
+
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """See `ActorFault`."""
+        actor.restart("killed", int(self._restart_us * self.random.random()))
+
+
+class NodeKills(ActorFault):
+    """A machine fails with all its actors, and comes back."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([2e6, 6e6]), self._kill)
+
+    def _kill(self) -> None:
+        self.happened += 1
+        node = self.random.choice([node for node in self.cluster.nodes if node.actors])
+        back_us = int(self.random.uniform(0.1e6, 4e6))
+        for actor in node.actors:
+            actor.restart(f"{node.name} fails", back_us)
+
+
+class CoordinatorLoss(ActorFault):
+    """The coordinator is gone for seconds, and has forgotten everything when it is back."""
+
+    costs_leases = False
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._away_us = self.random.choice([500_000, 5_000_000])
+        self.now_and_then(self.random.choice([1e6, 3e6]), self._lose)
+
+    def _lose(self) -> None:
+        coordinator = self.cluster.actors["coordinator"]
+        if coordinator.host is not None:
+            self.happened += 1
+            coordinator.restart("lost", int(self._away_us * self.random.random()))
+
+
+class Pauses(ActorFault):
+    """A process stops for a while, its leases perhaps with it, and goes on as if nothing had happened."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([0.1e6, 1e6]), self.befall)
+
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """See `ActorFault`."""
+        longest_us = 2_000 * self.cluster.plan.consumer.lease_ms
+        pause_us = int(longest_us * self.random.random() ** 2)
+        self.cluster.world.note(f"{host.name} is paused for {pause_us} us")
+        host.paused_until_us = self.cluster.world.now_us() + pause_us
+
+
+class ClockJumps(ActorFault):
+    """The clock of a machine steps, forward or back, within what clocks may be off in this run."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([0.5e6, 2e6]), self._jump)
+
+    def _jump(self) -> None:
+        self.happened += 1
+        node = self.random.choice(self.cluster.nodes)
+        off_us_max = self.cluster.plan.skew_us_max
+        node.clock.jump(self.random.randint(-off_us_max, off_us_max))
+        self.cluster.world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us from now on")
+
+
+class Restarts(ActorFault):
+    """A consumer is told to stop in good order, and started again, as in a rolling upgrade."""
+
+    costs_leases = False
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._drain_ms = self.random.choice([0, 100, 5_000])
+        self.now_and_then(self.random.choice([1e6, 3e6]), self._restart)
+
+    def _restart(self) -> None:
+        self.happened += 1
+        node = self.random.choice(self.cluster.consumers)
+        self.cluster.operator.do("restart", partial(self._stop_and_start, node))
+
+    def _stop_and_start(self, node: Node) -> None:
+        world, operator = self.cluster.world, self.cluster.operator
+        world.note(f"{node.name} is told to stop")
+        operator.ask_all(_of_role(node, "scanner"), "stop")
+        operator.ask_all(_of_role(node, "manager"), "stop")
+        operator.ask_all(_of_role(node, "worker"), "drain", self._drain_ms)
+        for actor in node.actors:
+            world.after(0, partial(actor.restart, "stopped in good order", 100_000))
+
+
+def _of_role(node: Node, role: str) -> list[Actor]:
+    return [actor for actor in node.actors if f".{role}" in actor.name]

@@ -1,0 +1,63 @@
+"""What befalls calls between actors: they are lost, late, or carried out twice."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from simulation.faults.aftermath import held_for_nothing
+from simulation.faults.fault import Fault
+from simulation.network import Passage
+
+
+class CallFault(Fault):
+    """Something that befalls calls, each with a drawn chance."""
+
+    fracs: ClassVar = (0.01, 0.1)
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._frac = self.random.choice(self.fracs)
+        self.cluster.network.disturb.append(self._disturb)
+
+    def check(self) -> str | None:
+        """No actor counts on an answer that will not come: nobody holds a pointer or an item."""
+        return held_for_nothing(self.cluster)
+
+    def disturb(self, passage: Passage) -> Passage:
+        """Return what befalls a call that it strikes."""
+        raise NotImplementedError
+
+    def _disturb(self, passage: Passage) -> Passage:
+        return self.disturb(passage) if self.strikes(self._frac) else passage
+
+
+class LostCalls(CallFault):
+    """Calls between actors are lost on their way there or back."""
+
+    def disturb(self, passage: Passage) -> Passage:
+        """See `CallFault`."""
+        back_us = int(self.random.uniform(1e3, 3e6))
+        if self.random.random() < 0.5:
+            return passage._replace(back_us=back_us, request_lost=True)
+        return passage._replace(back_us=back_us, reply_lost=True)
+
+
+class LateCalls(CallFault):
+    """Calls between actors, or their answers, come seconds late, and so out of order."""
+
+    fracs: ClassVar = (0.02, 0.2)
+
+    def disturb(self, passage: Passage) -> Passage:
+        """See `CallFault`."""
+        late_us = int(self.random.uniform(1e3, 2e6))
+        if self.random.random() < 0.5:
+            return passage._replace(there_us=late_us)
+        return passage._replace(back_us=late_us)
+
+
+class DoubledCalls(CallFault):
+    """Calls between actors are carried out twice, the second time perhaps a second later."""
+
+    def disturb(self, passage: Passage) -> Passage:
+        """See `CallFault`."""
+        return passage._replace(again_us=int(self.random.expovariate(1 / 1e5)))

@@ -1,0 +1,107 @@
+"""What befalls a shard: commits refused for nothing, of unknown result, late, too old; and a shard that is away."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from simulation.faults.fault import Fault
+from simulation.store import Fate, SimulatedStore
+
+
+class CommitFault(Fault):
+    """Something that befalls commits, each with a drawn chance."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._frac = self.random.choice([0.01, 0.1, 0.3])
+        self._commits_at_stop: dict[str, int] = {}
+        for store in self.cluster.stores.values():
+            store.draw_fate.append(self._draw)
+
+    def stop(self) -> None:
+        """See `Fault`."""
+        super().stop()
+        self._commits_at_stop = {name: store.commits for name, store in self.cluster.stores.items()}
+
+    def check(self) -> str | None:
+        """Every shard has taken commits since: whoever met the fault has tried again."""
+        for name, store in self.cluster.stores.items():
+            if store.commits == self._commits_at_stop[name]:
+                return f"nobody has committed on {name} since"
+            if store.landing:
+                return f"{store.landing} commits are still on their way to {name}"
+        return None
+
+    def draw(self) -> Fate:
+        """Draw what becomes of a commit that it strikes."""
+        raise NotImplementedError
+
+    def _draw(self) -> Fate:
+        return self.draw() if self.strikes(self._frac) else Fate.DECIDED
+
+
+class Conflicts(CommitFault):
+    """Commits are refused with 1020 though nothing changed: FoundationDB's resolvers may be too careful."""
+
+    def draw(self) -> Fate:
+        """See `CommitFault`."""
+        return Fate.CONFLICT
+
+
+class UnknownResults(CommitFault):
+    """Commits end with 1021, applied or not."""
+
+    costs_leases = False
+
+    def draw(self) -> Fate:
+        """See `CommitFault`."""
+        return self.random.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])
+
+
+class LateCommits(CommitFault):
+    """Commits end with 1021 or 1031 while they are still on their way, and may be applied seconds later."""
+
+    def draw(self) -> Fate:
+        """See `CommitFault`."""
+        return self.random.choice([Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE])
+
+
+class OldTransactions(CommitFault):
+    """Reads and commits are refused with 1007: the shard has forgotten the version that they read at."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        super().set_up()
+        self._read_frac = self._frac / 10  # A transaction has one commit, and many reads.
+        for store in self.cluster.stores.values():
+            store.forgets_version.append(lambda: self.strikes(self._read_frac))
+
+    def draw(self) -> Fate:
+        """See `CommitFault`."""
+        return Fate.TOO_OLD
+
+
+class Recoveries(CommitFault):
+    """A shard is away for seconds (FoundationDB section 5: median 3.1 s, 90th percentile 5.3 s).
+
+    Commits that are on their way then end with 1021; read versions wait.
+    """
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._commits_at_stop = {}
+        for store in self.cluster.stores.values():
+            store.draw_fate.append(partial(self._draw_at, store))
+        self.now_and_then(self.random.choice([4e6, 10e6]), self._go_away)
+
+    def _go_away(self) -> None:
+        store = self.random.choice(list(self.cluster.stores.values()))
+        away_us = int(self.random.lognormvariate(1.13, 0.42) * 1e6)
+        self.happened += 1
+        self.cluster.world.note(f"{store.name} is away for {away_us} us")
+        store.away_until_us = self.cluster.world.now_us() + away_us
+
+    def _draw_at(self, store: SimulatedStore) -> Fate:
+        if store.away_until_us <= self.cluster.world.now_us():
+            return Fate.DECIDED
+        return self.random.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])

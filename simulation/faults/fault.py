@@ -1,0 +1,61 @@
+"""What every fault is: drawn before the run, let loose, stopped, and asked at the end what it has left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+
+class Fault:
+    """Something that goes wrong now and then.
+
+    Its phases (FoundationDB section 3 has them for its workloads), in this order: `set_up` draws how bad it is and
+    takes its place in the world; it runs until `stop`; `check` says what is still wrong because of it.
+
+    Attributes:
+      costs_leases: whether it explains that a lease runs out.
+      happened: how often it struck.
+    """
+
+    costs_leases: ClassVar[bool] = True
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self.cluster = cluster
+        self.random = random
+        self.going_on = True
+        self.happened = 0
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Draw how bad it is, and begin."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Let it happen no more."""
+        self.going_on = False
+
+    def check(self) -> str | None:
+        """Say what is still wrong because of it; None: nothing, as the world must come to be soon after `stop`."""
+        raise NotImplementedError
+
+    def strikes(self, frac: float) -> bool:
+        """Draw whether it strikes this time; never once it has stopped."""
+        if not self.going_on or self.random.random() >= frac:
+            return False
+        self.happened += 1
+        return True
+
+    def now_and_then(self, mean_us: float, happen: Callable[[], None]) -> None:
+        """Let it happen at random times, `mean_us` apart, until it is stopped."""
+
+        def once() -> None:
+            if self.going_on:
+                happen()
+                self.now_and_then(mean_us, happen)
+
+        delay_us = 1 + int(self.random.expovariate(1 / mean_us))
+        self.cluster.world.after(delay_us, once, order=self.random.random())

@@ -1,0 +1,32 @@
+"""All faults by name: what a plan draws from, and what the command line knows."""
+
+from typing import Final
+
+from simulation.faults.actors import ClockJumps, CoordinatorLoss, Kills, NodeKills, Pauses, Restarts
+from simulation.faults.calls import DoubledCalls, LateCalls, LostCalls
+from simulation.faults.commits import Conflicts, LateCommits, OldTransactions, Recoveries, UnknownResults
+from simulation.faults.entries import StrayEntries
+from simulation.faults.fault import Fault
+from simulation.faults.handlers import FailingHandlers, HangingHandlers
+
+FAULTS: Final[dict[str, type[Fault]]] = {
+    "conflicts": Conflicts,
+    "unknown results": UnknownResults,
+    "late commits": LateCommits,
+    "old transactions": OldTransactions,
+    "recoveries": Recoveries,
+    "kills": Kills,
+    "node kills": NodeKills,
+    "coordinator loss": CoordinatorLoss,
+    "pauses": Pauses,
+    "clock jumps": ClockJumps,
+    "restarts": Restarts,
+    "lost calls": LostCalls,
+    "late calls": LateCalls,
+    "doubled calls": DoubledCalls,
+    "failing handlers": FailingHandlers,
+    "hanging handlers": HangingHandlers,
+    "stray entries": StrayEntries,
+}
+
+HARMLESS_TO_LEASES: Final = frozenset(name for name, fault in FAULTS.items() if not fault.costs_leases)

@@ -1,0 +1,50 @@
+"""The operator: somebody outside the cluster who calls its actors and opens its shards, as an administrator does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from simulation.actor import Actor
+from simulation.host import NodeClock, SimulatedHost
+from simulation.network import Network
+from simulation.world import World
+
+Answered = tuple[Any, Exception | None]
+
+
+class Operator:
+    """A life of its own, which nothing befalls, with a clock that is right."""
+
+    def __init__(self, world: World, network: Network) -> None:
+        self._network = network
+        self.host = SimulatedHost(
+            world, "operator#1", NodeClock(world, 0), world.random("operator"), on_recycle=lambda reason: None
+        )
+
+    def do(self, name: str, body: Callable[[], None]) -> None:
+        """Do something that waits, in a task. Called from anywhere."""
+        self.host.spawn(name, body)
+
+    def ask(self, actor: Actor, method: str, *args: Any) -> Answered:
+        """Call an actor, and wait for its answer: result and error, one of them None."""
+        return self.ask_all([actor], method, *args)[0]
+
+    def ask_all(self, actors: Sequence[Actor], method: str, *args: Any) -> list[Answered]:
+        """Call actors side by side, and wait for all answers."""
+        lock = self.host.lock()
+        answered = self.host.condition(lock)
+        answers: dict[int, Answered] = {}
+
+        def note(number: int, result: Any, error: Exception | None) -> None:
+            with lock:
+                answers[number] = (result, error)
+                answered.notify_all()
+
+        for number, actor in enumerate(actors):
+            self._network.send(self.host, actor, method, args, partial(note, number))
+        with lock:
+            while len(answers) < len(actors):
+                answered.wait()
+        return [answers[number] for number in range(len(actors))]

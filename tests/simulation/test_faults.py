@@ -1,0 +1,81 @@
+"""Faults: each strikes in its runs, the product gets over it, and its check speaks if the product does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from actors.scanner import Scanner
+from simulation.actor import Actor
+from simulation.faults.commits import Conflicts
+from simulation.faults.table import FAULTS
+from simulation.run import Report, Simulation, run
+from zones import visit
+from zones.visit import Found, Visit
+
+SHORT: dict[str, Any] = {"items": 60, "trouble_us": 1_500_000}
+SEEDS = range(10)
+
+
+def run_until(enough: Callable[[Report], bool], **chosen: Any) -> Report:
+    """Run seed after seed until one is enough."""
+    for seed in SEEDS:
+        report = run(seed, **SHORT, **chosen)
+        if enough(report):
+            return report
+    raise AssertionError(f"no seed of {SEEDS} was enough: {chosen}")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_strikes_and_the_system_gets_over_it(name: str) -> None:
+    report = run_until(lambda report: bool(report.violations or report.struck[name]), faults=(name,))
+    assert not report.violations, str(report)
+    assert set(report.struck) == {name}
+
+
+def what_is_left(**chosen: Any) -> str:
+    """Run until a fault's check has spoken, and return what it said."""
+    violation = run_until(lambda report: bool(report.violations), **chosen).violations[0]
+    assert violation.oracle == "the system gets over a fault that has stopped"
+    return violation.what
+
+
+def test_an_actor_that_does_not_come_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Actor, "restart", lambda self, reason, delay_us: self.kill(reason))
+    assert what_is_left(faults=("coordinator loss",)) == "coordinator loss: coordinator has not come back"
+
+
+def test_a_consumer_that_does_not_show_that_it_lives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zones.presence.beat", lambda *_: None)
+    assert "does not show on s0 that it lives" in what_is_left(faults=("coordinator loss",))
+
+
+def test_a_pointer_that_a_scanner_does_not_let_go_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Scanner._served
+
+    def forgets_the_lost(self: Scanner, number: int, refs: Any, served: Any, error: Any) -> None:
+        whole(self, number, refs if error is None else (), served, error)
+
+    monkeypatch.setattr(Scanner, "_served", forgets_the_lost)
+    assert "and there is nothing left to hold" in what_is_left(faults=("lost calls",))
+
+
+def test_a_stray_entry_that_nobody_clears_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(tr: Any, layout: Any, ref: Any) -> Any:
+        yield
+        return Visit(ref, Found.GONE)
+
+    monkeypatch.setattr(visit, "_clear_dangling", leave)
+    assert "stray entries are left" in what_is_left(faults=("stray entries",))
+
+
+def test_a_shard_that_nobody_commits_on_any_more_is_found() -> None:
+    simulation = Simulation(1)
+    fault = Conflicts(simulation.cluster, simulation.world.random("fault"))
+    fault.stop()
+    assert fault.check() == "nobody has committed on s0 since"
+    for store in simulation.cluster.stores.values():
+        store.commits += 1
+    assert fault.check() is None
+    simulation.cluster.stores["s1"].landing = 2
+    assert fault.check() == "2 commits are still on their way to s1"
