@@ -198,6 +198,13 @@ def _check_permanent(permanent: Any) -> None:
             raise BadArgument(argument="permanent", value=kind, allowed=allowed)
 
 
+def plain_function(remote: Any) -> Callable[[Any], Any]:
+    """Return the function that a Ray remote function was made of, with or without options."""
+    plain, _ = _plain_and_options(remote)
+    function: Callable[[Any], Any] = plain._function
+    return function
+
+
 def is_remote(function: Any) -> bool:
     """Say whether this is a Ray remote function, without importing Ray: anything from it has `.remote`."""
     made_by_ray = any(base.__module__.partition(".")[0] == "ray" for base in type(function).__mro__)

@@ -11,6 +11,8 @@ Read in this order:
     network       calls between actors: late, or lost
     store         a shard: the memory engine, whose commits take time and go wrong
     database      a shard as an actor opens it: reads that take their time
+    event_loop    coroutines in virtual time
+    running       handlers, watched and struck, whatever their form
     cluster       consumers made of the product's own classes
     workload      a shop: producers that enqueue, handlers that misbehave
     operator      somebody outside, who asks and writes

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
-from actors.handlers import Form, Handler, Registry
-from actors.holdings import Held
+from actors.handlers import Registry
 from actors.housekeeping import Housekeeping, Identity
-from actors.job import Job
 from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.submitted import SubmittedHandlers
@@ -21,12 +18,11 @@ from simulation.database import SimulatedDatabase
 from simulation.host import NodeClock, SimulatedHost
 from simulation.network import Network, SimulatedRemote
 from simulation.operator import Operator
-from simulation.oracles.oracle import Bench, Run
+from simulation.oracles.oracle import Bench
 from simulation.plan import Plan
-from simulation.shadow import ItemName
+from simulation.running import SimulatedRunners, watched
 from simulation.store import SimulatedStore
 from simulation.world import START_US, World
-from zones.errors import QueueError
 from zones.periodic import Period
 from zones.shard import Shard, open_shard
 
@@ -46,27 +42,6 @@ class Application(Protocol):
     def periods(self) -> Sequence[Period]:
         """Return the periodic items."""
         ...
-
-
-class NoSuchRunner(QueueError):
-    """A handler of this form cannot run in the simulator.
-
-    Do: register a plain function.
-    """
-
-    message = "the simulator runs plain and transactional functions only"
-
-
-class SimulatedRunners:
-    """See `actors.running.Runners`."""
-
-    def run_coroutine(self, function: Any, held: Held) -> None:
-        """Refuse."""
-        raise NoSuchRunner(kind=held.ref.kind)
-
-    def run_remote(self, function: Any, held: Held) -> None:
-        """Refuse."""
-        raise NoSuchRunner(kind=held.ref.kind)
 
 
 class Cluster:
@@ -187,7 +162,7 @@ class Cluster:
 
     def _birth_of_worker(self, host: SimulatedHost) -> Worker:
         handlers = self._handlers(watched(self.application.registry(host), host, self))
-        worker = Worker(host, self.open_shards(host), handlers, self.plan.consumer, SimulatedRunners())
+        worker = Worker(host, self.open_shards(host), handlers, self.plan.consumer, SimulatedRunners(host))
         worker.start()
         return worker
 
@@ -220,34 +195,3 @@ class Cluster:
 
     def _handlers(self, registry: Registry) -> SubmittedHandlers:
         return SubmittedHandlers(registry, key=b"", allow=False)
-
-
-def watched(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
-    """Return the same handlers, whose starts and ends the oracles see, and which faults may strike."""
-    seen = Registry()
-    for handler in registry:
-        assert handler.form in (Form.PLAIN, Form.TRANSACTIONAL)
-        seen.add(replace(handler, function=_watched(handler, host, cluster)))
-    return seen
-
-
-def _watched(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Any:
-    bench = cluster.bench
-
-    def function(job: Job, *rest: Any) -> Any:
-        item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
-        run = Run(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
-        bench.on_start(run)
-        try:
-            for fault in cluster.handler_faults:
-                fault.before(host, handler, job)
-            result = handler.function(job, *rest)
-            for fault in cluster.handler_faults:
-                fault.after(handler, job)
-            run.returned = True
-            return result
-        finally:
-            if not host.dead:  # Else what it had sent off may still happen, so it is not over.
-                bench.on_end(run)
-
-    return function

@@ -10,6 +10,8 @@ Source: FoundationDB section 3 ("a deterministic discrete-event simulation").
 
 from __future__ import annotations
 
+import sys
+from asyncio import AbstractEventLoop, _get_running_loop, _set_running_loop
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -143,7 +145,11 @@ class World:
         task.parked = True
         if timeout_us is not None:
             self._push(self._now_us + timeout_us, task)
-        self.hub.switch()
+        loop = _get_running_loop()
+        if loop is None:
+            self.hub.switch()
+        else:
+            self._switch_out_of(loop)
         return task.woken
 
     def wake(self, task: Task, delay_us: int = 0) -> None:
@@ -187,6 +193,16 @@ class World:
         task.greenlet.throw(Killed)
         self.current = outer
         assert task.greenlet.dead, f"{task.name} did not die"
+
+    def _switch_out_of(self, loop: AbstractEventLoop) -> None:
+        """Switch in the midst of an event loop: a thread has one at most, and here every task may have its own."""
+        hooks = sys.get_asyncgen_hooks()
+        _set_running_loop(None)
+        try:
+            self.hub.switch()
+        finally:
+            _set_running_loop(loop)
+            sys.set_asyncgen_hooks(*hooks)
 
     def _take_turn(self, task: Task) -> None:
         self.turns += 1

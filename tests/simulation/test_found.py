@@ -15,8 +15,8 @@ from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
 from actors.worker import Worker
-from simulation.cluster import SimulatedRunners
 from simulation.host import NodeClock, SimulatedHost
+from simulation.running import SimulatedRunners
 from simulation.world import START_US, World
 from tests.simulation.stage import ALICE, SECOND, Stage
 from zones.attempt import Attempt
@@ -193,7 +193,7 @@ def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> N
     shard, registry = stage.shard, Registry()
     registry.add(handler_of("mail", lambda job: None))
     handlers = SubmittedHandlers(registry, key=b"", allow=False)
-    worker = Worker(stage.host, {"s0": shard}, handlers, ConsumerSettings(), SimulatedRunners())
+    worker = Worker(stage.host, {"s0": shard}, handlers, ConsumerSettings(), SimulatedRunners(stage.host))
     worker.start()
     zone = shard.zone(ALICE)
 
@@ -214,7 +214,7 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
     registry = Registry()
     registry.add(handler_of("deaf", lambda job: stage.host.clock.sleep_us(60 * SECOND)))
     handlers = SubmittedHandlers(registry, key=b"", allow=False)
-    worker = Worker(stage.host, {"s0": stage.shard}, handlers, ConsumerSettings(slots=1), SimulatedRunners())
+    worker = Worker(stage.host, {"s0": stage.shard}, handlers, ConsumerSettings(slots=1), SimulatedRunners(stage.host))
     worker.start()
     zone = stage.shard.zone(ALICE)
 

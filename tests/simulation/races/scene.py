@@ -15,8 +15,8 @@ from actors.submitted import SubmittedHandlers
 from actors.worker import Worker
 from fairlead.shards import Shards
 from fairlead.tenant_database import TenantDatabase
-from simulation.cluster import SimulatedRunners
 from simulation.host import SimulatedHost
+from simulation.running import SimulatedRunners
 from simulation.shadow import ZoneName, ZoneShadow
 from tests.actors.stage import Played, report
 from tests.simulation.races.director import DirectedStore, Role
@@ -190,7 +190,7 @@ class WorkerRole(Role[Report]):
         registry = Registry({handler.kind: handler for handler in handlers})
         submitted = SubmittedHandlers(registry, key=b"", allow=False)
         chosen = ConsumerSettings(managers=1, workers=1, **settings)
-        self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners())
+        self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners(host))
         self._worker.start()
         refs = [ref_of(item) for item in items]
         super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs))

@@ -1,0 +1,97 @@
+"""An event loop in virtual time: coroutines of users' handlers, as one simulated process runs them.
+
+asyncio's own loop, with a selector that parks the task instead of waiting for sockets, of which this world has none.
+`asyncio.sleep(30)` costs nothing, and other tasks have their turns meanwhile, those of other loops included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from simulation.host import SimulatedHost
+from simulation.world import Killed, Task
+
+
+class EventLoop(asyncio.BaseEventLoop):
+    """The event loop of one life of an actor."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        super().__init__()
+        self._host = host
+        self._world = host.world
+        self._selector = self  # where asyncio looks for `select`
+        self._waiting: Task | None = None
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # that have not ended, in the order in which they were made
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(lambda loop, context: None)  # asyncio complains of tasks when they are collected
+
+    def live(self) -> None:
+        """Run what others give to it, until this life of the actor ends."""
+        try:
+            self.run_forever()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End what has not ended, now and in order, and not whenever it is collected."""
+        for task in list(self._tasks):
+            _abandon(task.get_coro())
+        super().close()
+
+    def run_to_end(self, coroutine: Coroutine[Any, Any, Any], *, on_cancel: Any) -> None:
+        """Run a coroutine on this loop from another task, and wait for its end; raise what it raises.
+
+        Args:
+          on_cancel: is told how to cancel it.
+        """
+        world = self._world
+        task = world.current
+        assert task is not None
+        try:
+            future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self)
+            on_cancel(future.cancel)
+            future.add_done_callback(lambda _: world.wake(task))
+            while not future.done():
+                world.park()
+            future.result()
+        finally:
+            _abandon(coroutine)
+
+    def time(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._world.elapsed_us / 1e6
+
+    def select(self, timeout: float | None) -> Sequence[Any]:
+        """Wait until something is given to the loop, or time runs out."""
+        self._host.check_alive()
+        self._world.count_step()
+        if timeout is None or timeout > 0:
+            self._waiting = self._world.current
+            self._world.park(None if timeout is None else math.ceil(timeout * 1e6))
+            self._waiting = None
+        return ()
+
+    def _make_task(self, loop: Any, coroutine: Any, **how: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(coroutine, loop=loop, **how)
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+        return task
+
+    def _process_events(self, events: Sequence[Any]) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Called by asyncio when another task has given something to the loop."""
+        if self._waiting is not None:
+            self._world.wake(self._waiting)
+
+
+def _abandon(coroutine: Any) -> None:
+    """End a coroutine that will not go on: its process is dead. One that has ended, or ends just now, stays so."""
+    with suppress(RuntimeError, ValueError, Killed):
+        coroutine.close()

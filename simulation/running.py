@@ -1,0 +1,89 @@
+"""Handlers in the world: whatever their form, the oracles see when they start and end, and faults may strike them."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from actors.handlers import Form, Handler, Registry, plain_function
+from actors.holdings import Held
+from actors.job import Job
+from actors.running import TRANSACTION_US
+from simulation.event_loop import EventLoop
+from simulation.host import SimulatedHost
+from simulation.oracles.oracle import Run
+from simulation.shadow import ItemName
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+
+class SimulatedRunners:
+    """See `actors.running.Runners`."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self._host = host
+        self._loop: EventLoop | None = None
+
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> None:
+        """See `Runners`. One event loop serves all coroutines of a worker, as in production."""
+        if self._loop is None:
+            self._loop = EventLoop(self._host)
+            self._host.spawn("event loop", self._loop.live)
+        self._loop.run_to_end(function(held.job), on_cancel=held.job.on_cancel)
+
+    def run_remote(self, function: Callable[[Job], Any], held: Held) -> None:
+        """Run the function of which a Ray remote one was made, with what Ray would carry to its task.
+
+        It runs in the worker, and dies with it; past its timeout it is not killed but given up.
+        """
+        function(pickle.loads(pickle.dumps(held.job)))
+
+
+def watched(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
+    """Return the same handlers, whose starts and ends the oracles see, and which faults may strike."""
+    seen = Registry()
+    for handler in registry:
+        seen.add(replace(handler, function=_watched(handler, host, cluster)))
+    return seen
+
+
+def _watched(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Callable[..., Any]:
+    called = plain_function(handler.function) if handler.form is Form.REMOTE else handler.function
+
+    async def coroutine(job: Job) -> None:
+        with _watching(handler, job, host, cluster) as run:
+            await called(job)
+            run.returned = True
+
+    def function(job: Job, *rest: Any) -> Any:
+        with _watching(handler, job, host, cluster) as run:
+            result = called(job, *rest)
+            too_long = handler.form is Form.TRANSACTIONAL and host.clock.now_us() - run.clock_us > TRANSACTION_US
+            # Else the worker does not take it for done.
+            run.returned = not (too_long or inspect.isawaitable(result) or inspect.isgenerator(result))
+        return result
+
+    return coroutine if handler.form is Form.ASYNC else function
+
+
+@contextmanager
+def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster) -> Iterator[Run]:
+    item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
+    run = Run(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
+    cluster.bench.on_start(run)
+    try:
+        for fault in cluster.handler_faults:
+            fault.before(host, handler, job)
+        yield run
+        returned, run.returned = run.returned, False
+        for fault in cluster.handler_faults:
+            fault.after(handler, job)
+        run.returned = returned
+    finally:
+        if not host.dead:  # Else what it had sent off may still happen, so it is not over.
+            cluster.bench.on_end(run)

@@ -1,0 +1,132 @@
+"""Coroutines in virtual time: each simulated process has its event loop, all of them in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from simulation.event_loop import EventLoop
+from tests.simulation.stage import SECOND, Stage
+from zones.layout import Tenant
+
+ALICE = Tenant("shop", "alice")
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def run_on(loop: EventLoop, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Run a coroutine as a worker's slot does."""
+    loop.run_to_end(function(), on_cancel=lambda cancel: None)
+
+
+def loop_of(stage: Stage, host: Any) -> EventLoop:
+    loop = EventLoop(host)
+    host.spawn("event loop", loop.live)
+    return loop
+
+
+def test_a_coroutine_that_sleeps_an_hour_takes_an_hour_that_nobody_waits_for(stage: Stage) -> None:
+    woken_us = []
+
+    async def sleep() -> None:
+        await asyncio.sleep(3600)
+        woken_us.append(stage.now_us)
+
+    begun_us = stage.now_us
+    stage.play(lambda: run_on(loop_of(stage, stage.host), sleep), within_us=3700 * SECOND)
+    assert woken_us == [begun_us + 3600 * SECOND]
+    stage.host.kill()
+
+
+def test_coroutines_of_one_process_share_its_loop(stage: Stage) -> None:
+    order = []
+    loop = loop_of(stage, stage.host)
+    gate = asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+        order.append("waited")
+
+    async def open_it() -> None:
+        await asyncio.sleep(1)
+        order.append("opens")
+        gate.set()
+
+    stage.host.spawn("slot", lambda: run_on(loop, wait))
+    stage.play(lambda: run_on(loop, open_it))
+    stage.pass_us(SECOND)
+    assert order == ["opens", "waited"]
+    stage.host.kill()
+
+
+def test_a_coroutine_that_waits_for_the_store_leaves_other_processes_their_loops(stage: Stage) -> None:
+    """Asyncio knows one running loop per thread: whoever waits in the midst of one must not hand it to others."""
+    other = stage.add_host("b#1")
+    loops = [loop_of(stage, stage.host), loop_of(stage, other)]
+    seen: list[tuple[int, bool]] = []
+
+    async def work(number: int) -> None:
+        for _ in range(20):
+            stage.shard.transact(lambda attempt: attempt.tr.get(b"k").value)
+            seen.append((number, asyncio.get_running_loop() is loops[number]))
+            await asyncio.sleep(0.0001)
+
+    other.spawn("slot", lambda: run_on(loops[1], lambda: work(1)))
+    stage.play(lambda: run_on(loops[0], lambda: work(0)))
+    stage.pass_us(SECOND)
+    assert sorted(set(seen)) == [(0, True), (1, True)]
+    assert len(seen) == 40
+    stage.host.kill()
+    other.kill()
+
+
+def test_an_error_reaches_the_slot(stage: Stage) -> None:
+    async def fail() -> None:
+        raise KeyError("order")
+
+    def slot() -> str:
+        with pytest.raises(KeyError, match="order"):
+            run_on(loop_of(stage, stage.host), fail)
+        return "goes on"
+
+    assert stage.play(slot) == "goes on"
+    stage.host.kill()
+
+
+@pytest.mark.parametrize("wait", ["await", "store"])
+def test_a_killed_process_takes_its_coroutines_with_it(stage: Stage, wait: str) -> None:
+    """Nothing of them goes on, not even behind the back of who kills, when their remains are collected."""
+    happened = []
+
+    async def child() -> None:
+        try:
+            await asyncio.sleep(5)
+        finally:
+            happened.append("child ends")
+
+    async def work() -> None:
+        asyncio.get_running_loop().create_task(child())
+        await asyncio.sleep(1)
+        happened.append("begins")
+        if wait == "await":
+            await asyncio.sleep(5)
+        else:
+            stage.host.clock.sleep_us(5 * SECOND)
+        happened.append("goes on")
+
+    loop = loop_of(stage, stage.host)
+    stage.host.spawn("slot", lambda: run_on(loop, work))
+    stage.host.spawn("slot", lambda: run_on(loop, lambda: asyncio.sleep(60)))
+    stage.pass_us(3 * SECOND)
+    assert happened == ["begins"]
+    stage.host.kill()
+    assert happened == ["begins", "child ends"]
+    assert loop.is_closed()
+    stage.pass_us(60 * SECOND)
+    assert happened == ["begins", "child ends"]
