@@ -16,7 +16,7 @@ from actors.handlers import handler_of
 from actors.job import Job
 from actors.settlement import Verdict
 from fairlead import tenant_database
-from simulation.store import SimulatedDatabase
+from simulation.database import SimulatedDatabase
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import Patch, read_by_snapshot
 from tests.simulation.races.scene import ManagerRole, Scene, WorkerRole, held
