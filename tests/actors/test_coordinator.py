@@ -62,6 +62,30 @@ def test_one_that_handed_over_nothing_may_have_it_again_once_it_ran_out() -> Non
     assert asking.ask("a", at_us=LEASE_US)
 
 
+def test_one_that_handed_over_nothing_lets_another_that_waits_go_first_when_it_ran_out() -> None:
+    """Before, it had it for ever: it asks three times per lease, the third time at the instant when that runs out."""
+    asking = Asking()
+    assert asking.ask("a", at_us=0)
+    assert not asking.ask("b", at_us=LEASE_US // 2)
+    assert not asking.ask("a", at_us=LEASE_US)
+    assert asking.ask("b", at_us=LEASE_US + 1)
+
+
+def test_one_that_handed_over_nothing_waits_for_no_other_that_has_died() -> None:
+    asking = Asking()
+    assert asking.ask("a", at_us=0)
+    assert not asking.ask("b", at_us=LEASE_US // 2)
+    assert asking.ask("a", at_us=LEASE_US // 2 + LEASE_US)
+
+
+def test_who_had_to_wait_and_has_it_now_waits_for_nobody() -> None:
+    asking = Asking()
+    assert asking.ask("a", at_us=0)
+    assert not asking.ask("b", at_us=LEASE_US // 2)
+    assert asking.ask("b", at_us=LEASE_US)
+    assert asking.ask("b", at_us=2 * LEASE_US)
+
+
 def test_a_full_consumer_gives_it_up_and_the_next_has_it_at_once() -> None:
     asking = Asking()
     assert asking.ask("a", at_us=0)
