@@ -56,7 +56,7 @@ class Housekeeping:
         self._periods = periods
         self._submitted = submitted
         self._set_fit = set_fit
-        self._standing: dict[str, Standing] = {}
+        self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
             for name, shard in shards.items()
@@ -112,12 +112,15 @@ class Housekeeping:
         except shard.db.errors as error:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
-        self._set_fit(name, standing in (Standing.GOOD, Standing.TAKEN_OVER))
-        if standing is Standing.OFF and self._standing.get(name) is not Standing.OFF:
+        fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
+        self._set_fit(name, fit)
+        if fit:
+            self._said_off.discard(name)
+        elif standing is Standing.OFF and name not in self._said_off:
+            self._said_off.add(name)
             log.error(
                 "this machine's clock is more than %d ms off the time of shard %s, which other machines advance:"
                 " no leases are taken there until it is set right",
                 shard.layout.settings.max_skew_ms,
                 name,
             )
-        self._standing[name] = standing
