@@ -5,13 +5,17 @@ twice: with the product as it is it ends well, and says that the race did happen
 again); with the guard taken away it ends badly, so the story can fail.
 
 Read in this order:
-    director          roles that play up to an exact point of their transactions, and wait there
-    scene             a tenant's queue, and roles made of the product's own classes
-    missing_guards    guards that can be taken away
-    test_sleep        a pointer falls asleep while something is inserted
-    test_pointers     a pointer is made, woken, visited, deleted or cleaned by two
-    test_ids          one id, and two who enqueue, cancel, revive or move it
-    test_holders      an item's holder, and whoever cancels it or takes it over
-    test_extensions   a worker extends what it completes at that moment
+    director                roles that play up to an exact point of their transactions, and wait there
+    scene                   a tenant's queue, and roles made of the product's own classes
+    missing_guards          guards that can be taken away
+    test_sleep              a pointer falls asleep while something is inserted
+    test_pointers           a pointer is made, woken, visited, deleted or cleaned by two
+    test_ids                one id, and two who enqueue, cancel, revive or move it
+    test_holders            an item's holder, and whoever cancels it or takes it over
+    test_extensions         a worker extends what it completes at that moment
     test_unknown_results    commits whose answer tells nothing
+    test_clocks             a clock that is an hour ahead
+    test_housekeeping       what two do for a shard at the same moment
+    test_scanners           leave to go in order, and pointers that stand in front of others
+    test_windows            items that stand in front of others
 """

@@ -140,6 +140,11 @@ class Role(Generic[T]):
         self._goes_on()
         self._until(condition)
 
+    def goes_on(self, duration_us: int) -> None:
+        """Play on for a while, and hold nothing on the way."""
+        self._goes_on()
+        self.host.world.run_until(self.host.world.now_us() + duration_us)
+
     def _goes_on(self) -> None:
         held = self._store.held.pop(self.host.name, None)
         if held is not None:

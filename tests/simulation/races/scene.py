@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
+from actors.consumer import ClockedCoordinator
 from actors.handlers import Handler, Registry, handler_of
 from actors.holdings import Held
+from actors.housekeeping import Housekeeping, Identity
 from actors.job import Job
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
+from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
 from actors.worker import Worker
@@ -25,13 +28,17 @@ from zones.attempt import Attempt
 from zones.dequeue import Room
 from zones.items import LeasedItem
 from zones.layout import DEFAULT_ZONE, Place
+from zones.periodic import Period
 from zones.pointers import PointerRef
+from zones.records import ItemRecord, decode
 from zones.settings import ZoneSettings
 from zones.shard import Shard
+from zones.tenant_transaction import TenantTransaction
 
 T = TypeVar("T")
 
 LEASE_US = 10 * SECOND
+CALL_US = 50_000
 SLACK_US = 30_000  # `wake_slack_ms`, and what a story takes to look.
 
 
@@ -71,6 +78,20 @@ class Scene(Stage):
     def worker(self, handlers: Sequence[Handler], items: Sequence[LeasedItem], **settings: Any) -> WorkerRole:
         """Return a role that is sent leased items and runs them; its body ends once they have been taken."""
         return WorkerRole(self, self.new_host("worker"), handlers, items, settings)
+
+    def scanner(
+        self,
+        name: str,
+        coordinator: ClockedCoordinator,
+        answer: Callable[[Sequence[PointerRef]], Served | None],
+        **settings: Any,
+    ) -> ScannerRole:
+        """Return a role that scans the shard; see `ScannerRole`."""
+        return ScannerRole(self, self.new_host(name), coordinator, answer, ConsumerSettings(**settings))
+
+    def housekeeper(self, name: str, *, skew_us: int = 0, periods: Sequence[Period] = ()) -> HousekeeperRole:
+        """Return a role that does what a consumer does once a second."""
+        return HousekeeperRole(self, self.new_host(name, skew_us=skew_us), periods)
 
     def manager(
         self,
@@ -158,21 +179,26 @@ class ManagerRole(Role[Served]):
         self, scene: Scene, host: SimulatedHost, kinds: Sequence[str], ref: PointerRef, settings: dict[str, Any]
     ) -> None:
         self.handed: list[ItemRef] = []
-        registry = Registry()
-        for kind in kinds:
-            registry.add(handler_of(kind, lambda job: None))
 
         def serve(shard: Shard) -> Served:
-            chosen = ConsumerSettings(managers=1, workers=1, **settings)
-            manager = Manager(host, {"s0": shard}, registry, chosen, [Played(host, self._answer)])
-            return manager.serve("s0", [ref])
+            return manager_in(host, shard, kinds, self.handed, **settings).serve("s0", [ref])
 
         super().__init__(scene.directed, host, scene.open_in(host), serve)
 
-    def _answer(self, method: str, args: tuple[Any, ...]) -> Report:
+
+def manager_in(
+    host: SimulatedHost, shard: Shard, kinds: Sequence[str], handed: list[ItemRef], **settings: Any
+) -> Manager:
+    """Return a manager that knows some kinds, and a worker that takes all it is handed."""
+
+    def answer(method: str, args: tuple[Any, ...]) -> Report:
         if method == "place":
-            self.handed += args[0]
+            handed.extend(args[0])
         return report(capacity=100)
+
+    registry = Registry({kind: handler_of(kind, lambda job: None) for kind in kinds})
+    chosen = ConsumerSettings(managers=1, workers=1, **settings)
+    return Manager(host, {"s0": shard}, registry, chosen, [Played(host, answer)])
 
 
 class WorkerRole(Role[Report]):
@@ -205,6 +231,54 @@ class WorkerRole(Role[Report]):
         self.runs_until(lambda: self.is_over and not self._worker.counts()["held"])
 
 
+class ScannerRole(Role[None]):
+    """A scanner, for ever, whose managers the story plays: `answer(refs)`; None: they never answer.
+
+    It may take leases from the start, and asks `coordinator` for leave to scan in order. `handed`: what it handed over.
+    A call takes it `CALL_US`, so that a scanner that finds something all the time takes a story no longer than it must.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        host: SimulatedHost,
+        coordinator: ClockedCoordinator,
+        answer: Callable[[Sequence[PointerRef]], Served | None],
+        settings: ConsumerSettings,
+    ) -> None:
+        self.handed: list[Sequence[PointerRef]] = []
+        shard = scene.open_in(host)
+
+        def reply(method: str, args: tuple[Any, ...]) -> int | Served | None:
+            if method == "await_room":
+                return 100
+            host.clock.sleep_us(CALL_US)
+            _, refs = args
+            self.handed.append(refs)
+            return answer(refs)
+
+        managers = [Played(host, reply) for _ in range(settings.managers)]
+        coordinating = Played(host, lambda _, args: coordinator.request(*args))
+        scanner = Scanner(host, {"s0": shard}, settings, managers, coordinating, consumer=host.name)
+        scanner.set_fit("s0", True)
+        super().__init__(scene.directed, host, shard, lambda _: scanner.run())
+
+
+class HousekeeperRole(Role[None]):
+    """The once-a-second work of a consumer, for ever. `fit`: whether its clock may take leases; None: not known yet."""
+
+    def __init__(self, scene: Scene, host: SimulatedHost, periods: Sequence[Period]) -> None:
+        self.fit: bool | None = None
+        shard = scene.open_in(host)
+        identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
+        submitted = SubmittedHandlers(Registry(), key=b"", allow=False)
+        housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self._set_fit)
+        super().__init__(scene.directed, host, shard, lambda _: housekeeping.run())
+
+    def _set_fit(self, shard_name: str, fit: bool) -> None:
+        self.fit = fit
+
+
 def ref_of(item: LeasedItem) -> ItemRef:
     """Return what a worker is sent of an item of Alice's."""
     return ItemRef("s0", ALICE, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.alone, item.stored)
@@ -214,6 +288,25 @@ def held(shard: Shard, item: LeasedItem, handler: Handler) -> Held:
     """Return an item of Alice's as a worker holds it."""
     job = Job(shard, ref_of(item), item.record, item.record.payload)
     return Held(ref_of(item), item.record, handler, job, shard.clock.now_us())
+
+
+def pay(shard: Shard, ref: ItemRef) -> None:
+    """Do the work of an item of Alice's, one more payment, and complete it in the transaction of its effect."""
+    record = decode(ItemRecord, ref.stored)
+    assert record is not None
+    job = Job(shard, ref, record, record.payload)
+
+    def body(tr: TenantTransaction) -> None:
+        tr.add(("paid",), 1)
+        job.complete_in(tr)
+
+    job.transact(body)
+
+
+def paid(scene: Scene) -> int:
+    """Return how many payments there were."""
+    value = scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",))))
+    return int.from_bytes(value or b"", "little")
 
 
 def tenant(shard: Shard) -> TenantDatabase:

@@ -77,8 +77,7 @@ def an_item_ends_while_it_is_extended(scene: Scene) -> WorkerRole:
     ended = True
     scene.pass_us(SECOND // 10)
     assert scene.zone.items == {}, "it is completed while its extension is on its way"
-    worker.runs_until(lambda: worker.refused)
-    scene.pass_us(SECOND // 10)
+    worker.goes_on(SECOND // 10)
     return worker
 
 

@@ -12,11 +12,10 @@ import pytest
 
 from actors import settlement
 from actors.handlers import handler_of
-from actors.job import Job
 from actors.settlement import Verdict
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import Patch, read_by_snapshot
-from tests.simulation.races.scene import ManagerRole, Scene, held
+from tests.simulation.races.scene import ManagerRole, Scene, held, paid, pay, ref_of
 from tests.simulation.stage import ALICE, SECOND
 from zones import queue_zone
 from zones.engines.errors import NOT_COMMITTED
@@ -24,7 +23,6 @@ from zones.errors import ItemGone, LeaseLost
 from zones.items import LeasedItem
 from zones.keyspace import DB, ROOT, pack_int
 from zones.shard import Shard
-from zones.tenant_transaction import TenantTransaction
 
 TENANTS = ROOT + pack_int(DB)
 MAIL = handler_of("mail", lambda job: None)
@@ -192,22 +190,13 @@ def effect_of_two_attempts(scene: Scene) -> tuple[int, list[int]]:
     """The slow attempt has done all but commit when a second one, on another worker, does the work."""
     scene.has(lambda alice: alice.enqueue("mail"))
     (item,) = scene.leased(SHORT_LEASE_US)
-    slow = scene.role("slow", lambda shard: pay(held(shard, item, MAIL).job))
+    slow = scene.role("slow", lambda shard: pay(shard, ref_of(item)))
     slow.runs_until_commit()
     scene.pass_us(SHORT_LEASE_US)
     (again,) = scene.leased()
-    scene.role("quick", lambda shard: pay(held(shard, again, MAIL).job)).runs()
+    scene.role("quick", lambda shard: pay(shard, ref_of(again))).runs()
     try_to_run(slow)
-    paid = scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",))))
-    return int.from_bytes(paid or b"", "little"), slow.refused
-
-
-def pay(job: Job) -> None:
-    def body(tr: TenantTransaction) -> None:
-        tr.add(("paid",), 1)
-        job.complete_in(tr)
-
-    job.transact(body)
+    return paid(scene), slow.refused
 
 
 def test_of_two_attempts_at_one_item_the_effects_of_one_commit() -> None:

@@ -19,7 +19,7 @@ from fairlead import tenant_database
 from simulation.database import SimulatedDatabase
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import Patch, read_by_snapshot
-from tests.simulation.races.scene import ManagerRole, Scene, WorkerRole, held
+from tests.simulation.races.scene import ManagerRole, Scene, WorkerRole, held, paid
 from tests.simulation.stage import SECOND
 from zones.engines.errors import (
     COMMIT_UNKNOWN_RESULT,
@@ -230,8 +230,7 @@ def paid_with_unknown_result(scene: Scene) -> tuple[int, int]:
     commit.arrives()
     commit.is_answered(COMMIT_UNKNOWN_RESULT)
     worker.runs_until_idle()
-    paid = scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",))))
-    return attempts, int.from_bytes(paid or b"", "little")
+    return attempts, paid(scene)
 
 
 def test_effects_whose_commit_is_unknown_are_found_done_with_their_item() -> None:

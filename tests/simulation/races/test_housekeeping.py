@@ -1,0 +1,108 @@
+"""What two do for a shard at the same moment: make it, tick for it, tidy it up while it is used."""
+
+from simulation.database import SimulatedDatabase
+from simulation.shadow import ZoneName, ZoneShadow
+from simulation.store import Latencies
+from tests.simulation.races.director import DirectedStore, Role
+from tests.simulation.races.missing_guards import Patch, read_by_snapshot
+from tests.simulation.races.scene import HousekeeperRole, Scene, pay, ref_of
+from tests.simulation.stage import SECOND
+from zones.engines.errors import NOT_COMMITTED
+from zones.items import EnqueueStatus
+from zones.keyspace import DB, META_KEY, ROOT, pack_int
+from zones.layout import DEFAULT_ZONE, local_tenant
+from zones.periodic import period
+from zones.shard import Shard, open_shard
+
+TENANTS = ROOT + pack_int(DB)
+MINUTE_MS = 60_000
+
+# --- The shard itself ---
+
+
+def two_make_one_shard(scene: Scene) -> tuple[Shard, Shard, Role[Shard]]:
+    store = DirectedStore(scene.world, "s1", Latencies())
+    database = SimulatedDatabase(store, tells_changes=False)
+
+    def maker(name: str) -> Role[Shard]:
+        host = scene.new_host(name)
+        return Role(
+            store, host, scene.shard, lambda _: open_shard("s1", database, clock=host.clock, random=host.random)
+        )
+
+    first, second = maker("first"), maker("second")
+    second.runs_until_commit()
+    return first.runs(), second.runs(), second
+
+
+def test_of_two_that_make_one_shard_the_second_opens_that_of_the_first() -> None:
+    first, second, role = two_make_one_shard(Scene())
+    assert role.refused == [NOT_COMMITTED]
+    assert first.layout.shard_id == second.layout.shard_id
+
+
+def test_without_the_conflict_on_its_record_they_have_opened_two_shards_in_one_store(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, META_KEY)
+    first, second, _ = two_make_one_shard(Scene())
+    assert first.layout.shard_id != second.layout.shard_id
+
+
+# --- A periodic item ---
+
+
+def two_see_one_tick(scene: Scene) -> tuple[ZoneShadow, HousekeeperRole]:
+    name = ZoneName(local_tenant("report"), DEFAULT_ZONE)
+    in_half_a_second_ms = (scene.now_us + SECOND // 2) // 1000 % MINUTE_MS
+    report = period("report", every_ms=MINUTE_MS, phase_ms=in_half_a_second_ms)
+    first, second = (scene.housekeeper(name, periods=[report]) for name in ("first", "second"))
+    first.runs_until(lambda: first.fit)
+    second.runs_until(lambda: second.fit)
+    first.runs_until_commit()  # a second after its first beat, when the tick is due
+    second.runs_until_commit()
+    first.runs_until(lambda: name in scene.shadow.zones)
+    second.goes_on(SECOND // 2)
+    return scene.shadow.zones[name], second
+
+
+def test_of_two_consumers_that_see_one_tick_one_enqueues_its_item() -> None:
+    zone, second = two_see_one_tick(Scene())
+    assert second.refused == [NOT_COMMITTED]
+    assert (len(zone.items), zone.counts) == (1, {"report": 1})
+
+
+def test_without_the_conflicts_on_period_and_item_the_item_of_one_tick_is_counted_twice(monkeypatch: Patch) -> None:
+    """The pointer is made by both as well, and would make them conflict."""
+    read_by_snapshot(monkeypatch, ROOT)
+    zone, second = two_see_one_tick(Scene())
+    assert second.refused == []
+    assert (len(zone.items), zone.counts) == (1, {"report": 2})
+
+
+# --- An id that stays taken ---
+
+
+def an_id_is_taken_again_while_it_is_forgotten(scene: Scene) -> EnqueueStatus:
+    """Its time is over when housekeeping looks; before that commits, another item of its name has completed."""
+    enqueue_and_pay(scene, unique_ms=100)
+    scene.pass_us(SECOND // 2)
+    housekeeper = scene.housekeeper("housekeeper")
+    housekeeper.runs_until_commit()
+    enqueue_and_pay(scene, unique_ms=MINUTE_MS)
+    housekeeper.runs_until(lambda: housekeeper.fit)
+    return scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_ms=MINUTE_MS)).status
+
+
+def enqueue_and_pay(scene: Scene, *, unique_ms: int) -> None:
+    enqueued = scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_ms=unique_ms))
+    assert enqueued.status is EnqueueStatus.ENQUEUED
+    (item,) = scene.leased()
+    scene.play(lambda: pay(scene.shard, ref_of(item)))
+
+
+def test_an_id_that_is_taken_again_while_it_is_forgotten_stays_taken() -> None:
+    assert an_id_is_taken_again_while_it_is_forgotten(Scene()) is EnqueueStatus.COMPLETED
+
+
+def test_without_the_conflict_on_its_key_an_id_is_forgotten_that_is_taken_again(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TENANTS)
+    assert an_id_is_taken_again_while_it_is_forgotten(Scene()) is EnqueueStatus.ENQUEUED

@@ -1,0 +1,144 @@
+"""Two scanners, of which one has leave to go in order; and what stands in front of what.
+
+Only one consumer takes the oldest pointers first, so one that cannot go on must not keep the others from it. What its
+managers hold, and what nobody can run, is passed over: it never stops up the window that a look goes through.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from actors import scanner, selection
+from actors.consumer import ClockedCoordinator
+from actors.coordinator import Coordinator
+from actors.messages import ItemRef, Served
+from actors.scanner import Scanner
+from tests.simulation.races.missing_guards import Patch
+from tests.simulation.races.scene import ScannerRole, Scene, manager_in
+from tests.simulation.stage import SECOND
+from zones import pointers
+from zones.attempt import Attempt
+from zones.keyspace import PartKeys
+from zones.layout import Tenant
+from zones.pointers import PointerRef
+from zones.records import PointerRecord
+from zones.tenant_transaction import TenantTransaction
+
+POINTERS = 60
+PATIENCE_US = SECOND  # A third of `in_order_lease_ms`: so long a full scanner waits before it gives its leave up.
+
+
+def enqueue_for_all(scene: Scene, kind: str = "mail") -> None:
+    """Let many tenants have one item each."""
+
+    def enqueue(attempt: Attempt) -> None:
+        for number in range(POINTERS):
+            TenantTransaction(scene.shard, Tenant("shop", f"t{number:02}"), attempt).enqueue(kind)
+
+    scene.play(lambda: scene.shard.transact(enqueue))
+
+
+# --- Leave to go in order ---
+
+
+def never(refs: Sequence[PointerRef]) -> None:
+    """Answer for a manager that does not get on with its work."""
+
+
+def at_once(refs: Sequence[PointerRef]) -> Served:
+    """Answer for a manager that has done its work, though the pointers stay where they are."""
+    return Served(len(refs), 0, 0, 0, room=100)
+
+
+def goes_in_order(role: ScannerRole) -> bool:
+    """Whether a scanner has leave to: it then hands over all that has vested, and a few at random otherwise."""
+    return bool(role.handed) and len(role.handed[-1]) > POINTERS // 2
+
+
+def another_waits_for_its_leave(scene: Scene, managers: int) -> int:
+    """Return for how long another scanner waits after one with leave to go in order has got stuck; 8 s at most."""
+    enqueue_for_all(scene)
+    coordinator = ClockedCoordinator(scene.host.clock)
+    stuck = scene.scanner("stuck", coordinator, never, managers=managers)
+    stuck.runs_until(lambda: goes_in_order(stuck))
+    begun_us = scene.now_us
+    waiting = scene.scanner("waiting", coordinator, at_once)
+    while not goes_in_order(waiting) and scene.now_us < begun_us + 8 * SECOND:
+        waiting.goes_on(SECOND // 10)
+    return scene.now_us - begun_us
+
+
+def test_a_scanner_whose_managers_are_full_gives_up_its_leave_to_go_in_order() -> None:
+    assert PATIENCE_US <= another_waits_for_its_leave(Scene(), managers=1) <= 2 * PATIENCE_US + SECOND // 5
+
+
+def test_without_giving_it_up_another_waits_until_the_leave_has_run_out(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Scanner, "_give_up_order", lambda self: None)
+    assert another_waits_for_its_leave(Scene(), managers=1) > 2 * PATIENCE_US + SECOND // 5
+
+
+def test_a_scanner_that_hands_nothing_over_in_order_is_not_renewed() -> None:
+    """It has room, but its one manager that is at work holds all there is, and does not get on with it."""
+    assert another_waits_for_its_leave(Scene(), managers=2) <= 5 * SECOND
+
+
+def test_renewed_all_the_same_it_keeps_the_others_from_what_is_oldest(monkeypatch: Patch) -> None:
+    request = Coordinator.request
+
+    def renewing(self: Coordinator, *args: Any, **how: Any) -> bool:
+        return request(self, *args, **{**how, "handed_over": True})
+
+    monkeypatch.setattr(Coordinator, "request", renewing)
+    assert another_waits_for_its_leave(Scene(), managers=2) >= 8 * SECOND
+
+
+# --- Windows ---
+
+
+def handed_while_managers_are_busy(scene: Scene) -> int:
+    """Return how many pointers are handed over, eight at a time, while none of those before has been served."""
+    enqueue_for_all(scene)
+    coordinator = ClockedCoordinator(scene.host.clock)
+    role = scene.scanner("scanner", coordinator, never, managers=5, workers=5, selection_max=8, batch_pointers=8)
+    role.goes_on(2 * SECOND)
+    return len({ref.id for refs in role.handed for ref in refs})
+
+
+def test_pointers_that_managers_hold_do_not_stand_in_front_of_the_others() -> None:
+    assert handed_while_managers_are_busy(Scene()) == POINTERS
+
+
+def test_without_passing_them_over_the_same_pointers_are_handed_over_again_and_again(monkeypatch: Patch) -> None:
+    def forgetting(*args: Any, **how: Any) -> list[PointerRef]:
+        return selection.select(*args, **{**how, "held": frozenset()})
+
+    monkeypatch.setattr(scanner, "select", forgetting)
+    assert handed_while_managers_are_busy(Scene()) < POINTERS // 2
+
+
+def handed_behind_paused_pointers(scene: Scene) -> list[ItemRef]:
+    """Many zones hold only what nobody here can run, and all of them vested before the one that can."""
+    enqueue_for_all(scene, "fax")
+    scene.has(lambda alice: alice.enqueue("mail"))
+    handed: list[ItemRef] = []
+
+    def serve(refs: Sequence[PointerRef]) -> Served:
+        return manager_in(role.host, scene.shard, ["mail"], handed).serve("s0", refs)
+
+    coordinator = ClockedCoordinator(scene.host.clock)
+    role = scene.scanner("scanner", coordinator, serve, selection_max=8, batch_pointers=8)
+    role.goes_on(2 * SECOND)
+    return handed
+
+
+def test_pointers_of_what_nobody_can_run_do_not_stand_in_front_of_what_can() -> None:
+    assert [ref.kind for ref in handed_behind_paused_pointers(Scene())] == ["mail"]
+
+
+def test_left_where_they_are_they_stand_in_front_of_what_can(monkeypatch: Patch) -> None:
+    move = pointers.move
+
+    def staying(tr: Any, part: PartKeys, pointer_id: bytes, pointer: PointerRecord, _: int) -> None:
+        move(tr, part, pointer_id, pointer, pointer.vesting_us)
+
+    monkeypatch.setattr(pointers, "move", staying)
+    assert handed_behind_paused_pointers(Scene()) == []
