@@ -79,7 +79,7 @@ class Job:
         if self._shard is None:
             raise NoStoreHere(kind=self.kind)
         shard = self._shard
-        item_key = shard.zone(self.tenant, self.zone).place.keys.item(self.id)
+        zone = shard.zone(self.tenant, self.zone)
         completes = False
 
         def run(attempt: Attempt) -> T:
@@ -90,7 +90,7 @@ class Job:
             return result
 
         # After a commit of unknown result the item tells: what completes it also deletes it.
-        result = shard.transact(run, applied=lambda tr: completes and not tr.get(item_key).present())
+        result = shard.transact(run, applied=lambda tr: completes and zone.is_gone(tr, self.id))
         self.completed = self.completed or completes
         return result
 

@@ -100,7 +100,6 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
     The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.
     """
     zone = shard.zone(job.tenant, job.zone)
-    item_key = zone.place.keys.item(job.id)
 
     def body(attempt: Attempt) -> None:
         # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
@@ -115,5 +114,5 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
             if took_us > TRANSACTION_US:
                 raise TransactionalTooLong(kind=job.kind, item=job.id.hex(), took_ms=took_us // 1000)
 
-    shard.transact(body, applied=lambda tr: not tr.get(item_key).present())
+    shard.transact(body, applied=lambda tr: zone.is_gone(tr, job.id))
     job.completed = True

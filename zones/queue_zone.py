@@ -297,6 +297,13 @@ class QueueZone:
         begin, end = self.place.keys.item_range()
         return next(iter(tr.get_range(begin, end, limit=1)), None) is None
 
+    def is_gone(self, tr: Any, item_id: bytes) -> bool:
+        """Say whether no item of this id is present. Reads its key with conflict.
+
+        For whoever completes an item: after a commit of unknown result, "gone" is success.
+        """
+        return not tr.get(self.place.keys.item(item_id)).present()
+
     def min_vesting_us(self, tr: Any) -> int | None:
         """Return the earliest vesting time of any item, or None if the zone is empty.
 
