@@ -22,6 +22,7 @@ Read in this order:
     oracles/      what must be true of every run
     kept          how much of a plan there is to be, for
     run           one run of one seed, and its report
+    linearizability/   a few clients on one queue zone, and whether their history could be that of one at a time
     shrink        a failing run with less, as long as it fails alike
     campaign      many seeds, side by side
     probes        the rare points that a campaign must reach

@@ -1,6 +1,6 @@
 """A campaign: many seeds, on as many cores as there are, and what the oracles saw of each.
 
-Each seed is a world of its own, so a campaign is as deterministic as a run: the same seeds, the same violations.
+Each seed draws worlds of its own, so a campaign is as deterministic as a run: the same seeds, the same violations.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from simulation.kept import ALL, Kept
+from simulation.linearizability.clients import check_clients
 from simulation.probes import probe_names
 from simulation.run import Report, run
 
+WORLDS: Final = (run, check_clients)  # Every seed draws one of each: a shop with consumers, and a few clients' history.
 STANDARD_SEEDS = 1_000  # So many seeds of the standard workload reach every probe; fewer may miss a rare one.
 
 _SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
@@ -34,7 +36,7 @@ class Broken(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How the run of a seed went. `probes`: how often each rare point was reached."""
+    """How the runs of a seed went. `probes`: how often each rare point was reached."""
 
     broken: list[Broken]
     virtual_us: int
@@ -51,7 +53,7 @@ class Tally:
     probes: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(probe_names(), 0)))
 
     def add(self, outcome: Outcome) -> None:
-        """Count one more run."""
+        """Count one more seed."""
         self.seeds += 1
         self.broken += outcome.broken
         self.virtual_us += outcome.virtual_us
@@ -63,16 +65,29 @@ class Tally:
         return [name for name, count in self.probes.items() if not count]
 
 
-def outcome_of(report: Report) -> Outcome:
-    """Return what a campaign keeps of a run."""
+def broken_by(report: Report) -> list[Broken]:
+    """Return the promises that a run broke."""
     faults = report.plan.faults
-    broken = [Broken(report.seed, violation.oracle, violation.what, faults) for violation in report.violations]
-    return Outcome(broken, report.virtual_us, dict(report.probes))
+    return [Broken(report.seed, violation.oracle, violation.what, faults) for violation in report.violations]
+
+
+def run_worlds(seed: int, kept: Kept = ALL) -> list[Report]:
+    """Run the worlds of `seed`, with `kept` of their plans. One that breaks a promise is the last."""
+    reports: list[Report] = []
+    for world in WORLDS:
+        reports.append(world(seed, kept))
+        if reports[-1].violations:
+            break
+    return reports
 
 
 def run_seed(seed: int, kept: Kept = ALL) -> Outcome:
-    """Run the standard workload in the world of `seed`, with everything drawn from it of which `kept` is kept."""
-    return outcome_of(run(seed, kept))
+    """Run the worlds of `seed`; see `run_worlds`."""
+    reports = run_worlds(seed, kept)
+    probes: Counter[str] = Counter()
+    for report in reports:
+        probes.update(report.probes)
+    return Outcome(broken_by(reports[-1]), sum(report.virtual_us for report in reports), dict(probes))
 
 
 def campaign(seeds: Sequence[int], *, processes: int, kept: Kept = ALL) -> Iterator[Outcome]:

@@ -82,7 +82,8 @@ def simulate(
 
     Each seed draws a cluster of three consumers and two shards, the load, the settings, and which faults there are:
     kills, pauses, lost and late messages, commits of unknown result, clocks that jump. What must be true is checked
-    after every commit and at the end. The same seed is the same world, event by event.
+    after every commit and at the end. Then a few clients share one queue zone, and what they are told must be what a
+    zone would answer that does one thing at a time. The same seed is the same world, event by event.
 
     The first seed that breaks a promise is run again with less, as long as it still breaks it: the smallest such run
     is shown, with the events before it fails and the command that replays it. To see that of another seed, begin with
@@ -139,10 +140,12 @@ def _campaign(first: int, seeds: int, kept: "Kept", processes: int) -> None:
 
 
 def _smallest(seed: int, kept: "Kept") -> "Report":
-    """Run a failing seed again with less and less."""
-    from simulation.run import run
+    """Run the world of a failing seed that fails again, with less and less."""
+    from simulation.campaign import WORLDS, run_worlds
     from simulation.shrink import RUNS_MAX, shrink
 
+    reports = run_worlds(seed, kept)
+    world = WORLDS[len(reports) - 1]
     with progress(f"making seed {seed} smaller") as advance:
         runs = 0
 
@@ -150,25 +153,27 @@ def _smallest(seed: int, kept: "Kept") -> "Report":
             nonlocal runs
             runs += 1
             advance(runs, RUNS_MAX)
-            return run(seed, less)
+            return world(seed, less)
 
-        return shrink(run(seed, kept), again)
+        return shrink(reports[-1], again)
 
 
 def _replay(seed: int, kept: "Kept") -> None:
-    from simulation.campaign import outcome_of
-    from simulation.run import run
+    from simulation.campaign import broken_by, run_worlds
 
-    report = run(seed, kept)
-    broken = outcome_of(report).broken
+    reports = run_worlds(seed, kept)
+    broken = broken_by(reports[-1])
+    if broken:
+        reports = reports[-1:]
     answer = {
         "seeds": 1,
         "violations": [{**each._asdict(), "replay": _command(seed, kept)} for each in broken],
-        "virtual_s": round(report.virtual_us / 1e6, 1),
-        "events": report.events,
+        "virtual_s": round(sum(report.virtual_us for report in reports) / 1e6, 1),
+        "events": " ".join(report.events for report in reports),
     }
+    lines = [line for report in reports for line in report.lines]
     end = [f"seed {seed}: {each.oracle}: {each.what}" for each in broken] or [f"seed {seed}: no violation"]
-    show(answer, lambda: [*report.lines, f"digest of the events: {report.events}", *end])
+    show(answer, lambda: [*lines, f"digest of the events: {answer['events']}", *end])
     if broken:
         raise click.exceptions.Exit(FAILED)
 

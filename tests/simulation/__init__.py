@@ -5,6 +5,8 @@ Read in this order:
     test_replay       the same seed gives the same run, wherever it runs
     test_seeds        fresh seeds and kept ones find no violation
     test_oracles      a planted bug is found
+    test_history      the search for an order of a history, alone
+    test_clients      the histories of clients have one; with a planted bug they do not
     test_shrink       a failing run is made smaller
     test_faults       each fault strikes, and is got over
     test_found        what seeds have found in the product, told as stories

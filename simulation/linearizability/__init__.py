@@ -1,0 +1,12 @@
+"""Are a queue zone's operations linearizable? What clients saw, against a queue zone that does one thing at a time.
+
+Linearizable: each operation seems to happen at one instant between its call and its answer (Herlihy and Wing, 1990).
+The oracles look into the store; here nobody does: what counts is what clients were told.
+
+Read in this order:
+    history       operations with their times and answers, some of which nobody learnt
+    search        is there an order in which one thing at a time gives the same answers? Pure
+    zone_model    a queue zone that does one thing at a time: its operations and their outcomes; pure
+    counterexample   a history that has no such order, made short and readable
+    clients       a few clients on one zone in a world of their own, with faults, and their history checked
+"""

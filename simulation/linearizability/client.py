@@ -1,0 +1,356 @@
+"""One client of a queue zone: draws operations, calls the product's own, and writes down what it is told.
+
+One transaction is one operation: where `transact` runs a body again after an unknown result, the attempt before it may
+have happened, and both stand in the history. Only an enqueue is promised to happen once, however often it is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from simulation.linearizability import zone_model as model
+from simulation.linearizability.history import Attempt as Attempted
+from simulation.linearizability.history import Recorder, Told
+from simulation.linearizability.zone_model import Item, Refusal
+from simulation.world import START_US
+from zones.attempt import Attempt
+from zones.buried import bury, read, revive
+from zones.dequeue import Room
+from zones.errors import ItemGone, NotVested
+from zones.items import Outcome, unpack_payload
+from zones.layout import Tenant, item_id_of
+from zones.records import ItemRecord, decode
+from zones.shard import Shard
+from zones.steps import alone
+from zones.tenant_transaction import TenantTransaction
+
+ALICE = Tenant("shop", "alice")
+NAMES = ("first", "second")  # ids that several clients give
+NAMED = frozenset(map(item_id_of, NAMES))
+KINDS = ("mail", "image")
+LATER_THAN_ALL_US = 1 << 50
+LATEST = 4  # Clients are drawn to the items and leases of which they heard last.
+
+
+@dataclass(slots=True)
+class Known:
+    """What clients tell each other: ids of items, those of buried ones, and leases."""
+
+    ids: list[bytes] = field(default_factory=lambda: sorted(NAMED))
+    buried: list[bytes] = field(default_factory=lambda: sorted(NAMED))
+    leases: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+class Client:
+    """One life of a client, on an open shard. Each public method draws and calls one operation."""
+
+    def __init__(
+        self, name: str, shard: Shard, random: Random, recorder: Recorder, known: Known, *, commits_can_be_late: bool
+    ) -> None:
+        self._name = name
+        self._commits_can_be_late = commits_can_be_late
+        self._shard = shard
+        self._zone = shard.zone(ALICE)
+        self._draw = random
+        self._recorder = recorder
+        self._known = known
+
+    def call_one(self) -> None:
+        """Call a drawn operation."""
+        weights: dict[Callable[[], None], int] = {
+            self.enqueue: 7, self.dequeue: 5, self.obtain_lease: 2, self.complete: 4, self.cancel: 2, self.extend: 3,
+            self.requeue: 3, self.bury: 1, self.revive: 1, self.peek: 1, self.count: 1, self.is_empty: 1,
+            self.min_vesting: 1,
+        }  # fmt: skip
+        (operation,) = self._draw.choices(list(weights), list(weights.values()))
+        operation()
+
+    # --- Operations that change the zone ---
+
+    def enqueue(self) -> None:
+        """Enqueue an item, under a name that others give, too, or under an id of its own."""
+        draw = self._draw
+        name = draw.choice([None, *NAMES])
+        unique_ms = 0 if name is None else draw.choice([0, 100])
+        kind, priority, delay_ms = draw.choice(KINDS), draw.choice([0, 100, 100]), draw.choice([0, 0, 0, 10, 200])
+        payload = draw.randrange(1 << 20)  # tells apart the items that have one name
+
+        def once(attempt: Attempt) -> list[Told]:
+            tr = TenantTransaction(self._shard, ALICE, attempt)
+            item_id, status = tr.enqueue(
+                kind, payload, item_id=name, priority=priority, delay_ms=delay_ms, unique_ms=unique_ms
+            )
+            call = model.Enqueue(
+                item_id,
+                named=name is not None,
+                kind=kind,
+                payload=payload,
+                priority=priority,
+                delay_us=delay_ms * 1000,
+                unique_us=unique_ms * 1000,
+                now_us=_since_start(attempt.now_us),
+            )
+            return [Told(call, status)]
+
+        (told,), _ = self._transact(once, happens_once=True)
+        assert isinstance(told.call, model.Enqueue)
+        self._known.ids.append(told.call.item_id)
+
+    def dequeue(self) -> None:
+        """Lease what there is room for, in order."""
+        items_max = self._draw.choice([1, 2, 4])
+        kinds = {kind: self._draw.choice([1, 4]) for kind in self._draw.choice([KINDS, KINDS, KINDS[:1]])}
+        lease_us = self._lease_us()
+        lapses = self._shard.layout.settings.lapses_before_alone
+
+        def once(attempt: Attempt) -> list[Told]:
+            number, lease_id = self._recorder.moment(), attempt.new_id()
+            items = self._zone.dequeue(
+                attempt.tr, room=Room(items_max, kinds), lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us
+            )
+            now_us = _since_start(attempt.now_us)
+            look = model.Look(number, items_max, tuple(kinds.items()), lapses, lease_id, lease_us, now_us)
+            leased = tuple(_item(each.id, each.record) for each in items)
+            return [Told(look, leased, over=self._recorder.moment()), Told(model.Take(number), Outcome.DONE)]
+
+        (look, _), _ = self._transact(once)
+        self._known.leases += [(item.id, item.lease_id) for item in look.answer]
+
+    def obtain_lease(self) -> None:
+        """Lease one item."""
+        item_id, lease_us = self._an_id(), self._lease_us()
+
+        def once(attempt: Attempt) -> list[Told]:
+            lease_id = attempt.new_id()
+            call = model.ObtainLease(item_id, lease_id, lease_us, _since_start(attempt.now_us))
+            try:
+                leased = self._zone.obtain_lease(
+                    attempt.tr, item_id, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us
+                )
+            except ItemGone:
+                return [Told(call, Outcome.GONE)]
+            except NotVested as error:
+                return [Told(call, model.NotVested(int(str(error.fields["vests_in_ms"]))))]
+            return [Told(call, _item(item_id, leased.record))]
+
+        (told,), _ = self._transact(once)
+        if isinstance(told.answer, Item):
+            self._known.leases.append((item_id, told.answer.lease_id))
+
+    def complete(self) -> None:
+        """Complete an item under a lease."""
+        self._complete(*self._a_lease())
+
+    def cancel(self) -> None:
+        """Delete an item, whoever holds it."""
+        self._complete(self._an_id(), None)
+
+    def _complete(self, item_id: bytes, lease_id: bytes | None) -> None:
+        """Delete an item. After an unknown result ask whether it is gone: that is success.
+
+        Whoever is told that the item was gone before has not deleted it, so none of its attempts happened. That does
+        not hold for items with a name, which may be enqueued and deleted again in between, nor if a commit can be late.
+        """
+
+        def once(attempt: Attempt) -> list[Told]:
+            call = model.Complete(item_id, lease_id, _since_start(attempt.now_us))
+            (outcome,) = alone(self._zone.complete_steps(attempt.tr, [(item_id, lease_id)], now_us=attempt.now_us))
+            return [Told(call, outcome)]
+
+        def is_gone(tr: Any) -> bool:
+            asking = self._recorder.begin(self._name)
+            gone = self._zone.is_gone(tr, item_id)
+            asking.told = [Told(model.IsGone(item_id), gone)]
+            self._recorder.end(asking)
+            return gone
+
+        (told,), unknown = self._transact(once, applied=is_gone)
+        if told.answer is Outcome.GONE and item_id not in NAMED and not self._commits_can_be_late:
+            for attempted in unknown:
+                self._recorder.drop(attempted)
+
+    def extend(self) -> None:
+        """Extend a lease."""
+        item_id, lease_id = self._a_lease()
+        lease_us, ran_alone = self._lease_us(), self._draw.random() < 0.5
+
+        def once(attempt: Attempt) -> list[Told]:
+            call = model.ExtendLease(item_id, lease_id, lease_us, ran_alone, _since_start(attempt.now_us))
+            operation = self._zone.extend_steps(
+                attempt.tr, [(item_id, lease_id)], lease_us=lease_us, now_us=attempt.now_us, ran_alone=ran_alone
+            )
+            return [Told(call, alone(operation)[0])]
+
+        self._transact(once)
+
+    def requeue(self) -> None:
+        """Let go of a leased item, sometimes because it failed."""
+        item_id, lease_id = self._a_lease()
+        held_under = self._draw.choice([lease_id, lease_id, None])
+        delay_us, error_count = self._draw.choice([0, 10_000, 200_000]), self._draw.choice([None, 1])
+
+        def once(attempt: Attempt) -> list[Told]:
+            call = model.Requeue(item_id, held_under, delay_us, error_count, _since_start(attempt.now_us))
+            operation = self._zone.requeue_steps(
+                attempt.tr, item_id, held_under, delay_us=delay_us, now_us=attempt.now_us, error_count=error_count
+            )
+            return [Told(call, alone(operation))]
+
+        self._transact(once)
+
+    def bury(self) -> None:
+        """Bury a leased item, as a worker does whose handler failed for good."""
+        item_id, lease_id = self._a_lease()
+
+        def once(attempt: Attempt) -> list[Told]:
+            call = model.Bury(item_id, lease_id)
+            value = attempt.tr.get(self._zone.place.keys.item(item_id)).value
+            record = None if value is None else decode(ItemRecord, value)
+            if record is None:
+                return [Told(call, Outcome.GONE)]
+            if record.lease_id != lease_id:
+                return [Told(call, Outcome.LEASE_LOST)]
+            bury(
+                attempt.tr, self._zone.place, item_id, record,
+                reason="error", error="drawn", traceback="", now_us=attempt.now_us,
+            )  # fmt: skip
+            return [Told(call, Outcome.DONE)]
+
+        self._transact(once)
+        self._known.buried.append(item_id)
+
+    def revive(self) -> None:
+        """Put an item back into the queue, if it is buried."""
+        item_id = self._draw.choice(self._known.buried[-LATEST:])
+
+        def once(attempt: Attempt) -> list[Told]:
+            call = model.Revive(item_id, _since_start(attempt.now_us))
+            record = read(attempt.tr, self._zone.place, item_id)
+            if record is None:
+                return [Told(call, Refusal.NOT_BURIED)]
+            revive(attempt.tr, self._zone.place, item_id, record, now_us=attempt.now_us)
+            alone(self._zone.wake_steps(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+            return [Told(call, Outcome.DONE)]
+
+        self._transact(once)
+
+    # --- Operations that only read ---
+
+    def peek(self) -> None:
+        """Look at what has vested."""
+        items_max = self._draw.choice([1, 3, 100])
+        self._peek(items_max, lambda now_us: now_us)
+
+    def peek_all(self) -> None:
+        """Look at all items, vested or not."""
+        self._peek(100, lambda _: START_US + LATER_THAN_ALL_US)
+
+    def _peek(self, items_max: int, until_us: Callable[[int], int]) -> None:
+        def once(attempt: Attempt) -> list[Told]:
+            now_us = until_us(attempt.now_us)
+            items = self._zone.peek(attempt.tr, items_max=items_max, now_us=now_us)
+            call = model.Peek(items_max, _since_start(now_us))
+            return [Told(call, tuple(_item(each.id, each.record) for each in items))]
+
+        self._transact(once)
+
+    def count(self) -> None:
+        """Count the items."""
+        self._transact(lambda attempt: [Told(model.Count(), self._zone.count(attempt.tr))])
+
+    def is_empty(self) -> None:
+        """Ask whether there are items."""
+        self._transact(lambda attempt: [Told(model.IsEmpty(), self._zone.is_empty(attempt.tr))])
+
+    def min_vesting(self) -> None:
+        """Ask for the earliest vesting time."""
+
+        def once(attempt: Attempt) -> list[Told]:
+            earliest_us = self._zone.min_vesting_us(attempt.tr)
+            return [Told(model.MinVesting(), None if earliest_us is None else _since_start(earliest_us))]
+
+        self._transact(once)
+
+    # --- Drawing, and recording ---
+
+    def _an_id(self) -> bytes:
+        return self._draw.choice(self._known.ids[-LATEST:])
+
+    def _a_lease(self) -> tuple[bytes, bytes]:
+        """Return an item and a lease that somebody had on it, if ever anybody had one."""
+        return self._draw.choice(self._known.leases[-LATEST:] or [(self._an_id(), bytes(16))])
+
+    def _lease_us(self) -> int:
+        return self._draw.choice([5_000, 50_000, 1_000_000])
+
+    def _transact(
+        self,
+        once: Callable[[Attempt], list[Told]],
+        *,
+        happens_once: bool = False,
+        applied: Callable[[Any], bool] = lambda tr: False,
+    ) -> tuple[list[Told], list[Attempted]]:
+        """Run `once` in a transaction until it is committed; return what it was told, and attempts of unknown result.
+
+        Args:
+          once: one attempt: calls the operation, and returns it as the model knows it, with the answer.
+          happens_once: whether the product promises that all attempts together happen once.
+          applied: see `Shard.transact`.
+
+        Raises:
+          StoreError: the client gives up. What it tried may have happened.
+        """
+        recorder = self._recorder
+        attempts: list[Attempted] = []
+        unknown: list[Attempted] = []
+
+        def body(attempt: Attempt) -> Attempted:
+            if attempts and happens_once:
+                self._lose(attempts[-1])
+            elif attempts and attempts[-1] not in unknown:
+                recorder.drop(attempts[-1])  # It was refused.
+            attempts.append(recorder.begin(self._name))
+            attempts[-1].told = once(attempt)
+            return attempts[-1]
+
+        def was_applied(tr: Any) -> bool:
+            unknown.append(attempts[-1])
+            self._lose(attempts[-1])
+            return applied(tr)
+
+        committed = self._shard.transact(body, applied=was_applied)
+        if happens_once:
+            committed.invoked = attempts[0].invoked
+            for other in attempts:
+                if other is not committed:
+                    recorder.drop(other)
+        if happens_once or committed not in unknown:
+            recorder.end(committed)
+        return committed.told, unknown
+
+    def _lose(self, attempted: Attempted) -> None:
+        """Nobody will learn whether an attempt happened; but if no commit can be late, it has happened by now."""
+        if not self._commits_can_be_late:
+            self._recorder.lose(attempted)
+
+
+def _since_start(time_us: int) -> int:
+    return time_us - START_US
+
+
+def _item(item_id: bytes, record: ItemRecord) -> Item:
+    return Item(
+        priority=record.priority,
+        vesting_us=_since_start(record.vesting_us),
+        id=item_id,
+        kind=record.kind,
+        payload=unpack_payload(record.payload),
+        unique_us=record.unique_us,
+        lease_id=record.lease_id,
+        lapse_count=record.lapse_count,
+        error_count=record.error_count,
+        ran_alone=record.ran_alone,
+    )

@@ -1,0 +1,192 @@
+"""A few clients on one queue zone, in a world of their own, and the search of an order for what they were told.
+
+Their clocks are wrong, their commits are refused or end unknown, and they are paused, killed, and started again. When
+all are done a reader looks at what is left. Nobody else consumes: all that happens to an item is in the history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from actors.handlers import Registry
+from simulation.actor import Actor
+from simulation.cluster import Cluster
+from simulation.faults.fault import Fault
+from simulation.faults.table import FAULTS
+from simulation.host import SimulatedHost
+from simulation.kept import ALL, Kept
+from simulation.linearizability.client import Client, Known
+from simulation.linearizability.counterexample import counterexample
+from simulation.linearizability.history import Recorder
+from simulation.linearizability.search import Verdict, is_linearizable
+from simulation.linearizability.zone_model import QUEUE_ZONE
+from simulation.oracles.oracle import Bench
+from simulation.plan import draw_plan
+from simulation.product_log import product_log_into
+from simulation.run import STEP_US, Report
+from simulation.world import START_US, Violation, World
+from zones.engines.errors import StoreError
+from zones.periodic import Period
+from zones.probes import probes_into
+
+PROMISE = "the operations of a queue zone are linearizable"
+STEPS_MAX = 200_000
+TROUBLE_US = 1_000_000  # Most clients are done by then.
+SIZES: Final = {"shards": 1, "consumers": 0, "producers": 0, "tenants": 1, "items": 0, "trouble_us": TROUBLE_US}
+END_US = 120_000_000  # By then all are, whatever happened to them.
+FAULTS_OF_CLIENTS: Final = frozenset(
+    {
+        "conflicts",
+        "unknown results",
+        "late commits",
+        "old transactions",
+        "recoveries",
+        "kills",
+        "node kills",
+        "pauses",
+        "clock jumps",
+    }
+)  # The others befall consumers, handlers, and calls between actors.
+
+
+def check_clients(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
+    """Let clients use a zone in a world of `seed`, and check their history; arguments as for `simulation.run.run`.
+
+    Never raises a `Violation`: the report holds it. A history that the search does not decide is one, too.
+    """
+    return Clients(seed, kept, **chosen).run()
+
+
+class Clients:
+    """The clients of one run, ready to run once. As an application of the cluster they have no handlers."""
+
+    def __init__(self, seed: int, kept: Kept = ALL, **chosen: Any) -> None:
+        self.world = World(f"{seed}, clients")
+        self.recorder = Recorder()
+        self._seed = seed
+        self._kept = kept
+        self._chosen = chosen
+        self._known = Known()
+        self._processes: list[Process] = []
+        self._faults: dict[str, Fault] = {}
+        plan = kept.of(draw_plan(self.world.random("plan"), **{**SIZES, **chosen}))
+        self.plan = replace(plan, faults=tuple(name for name in plan.faults if name in FAULTS_OF_CLIENTS))
+        self.cluster = Cluster(self.world, self.plan, Bench(self.world, ["s0"]), self)
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """See `Application`."""
+        return Registry()
+
+    def periods(self) -> Sequence[Period]:
+        """See `Application`."""
+        return ()
+
+    def run(self) -> Report:
+        """Run the clients and then the reader, and search an order."""
+        violations: list[Violation] = []
+        probes: Counter[str] = Counter()
+        with product_log_into(self.world), probes_into(probes):
+            try:
+                self._run_all()
+                self._check()
+            except Violation as violation:
+                violations.append(violation)
+            finally:
+                end = len(self.world.log.lines)
+                self.cluster.close()
+        world = self.world
+        return Report(
+            seed=self._seed,
+            chosen=self._chosen,
+            plan=self.plan,
+            kept=self._kept,
+            events=world.log.digest(),
+            lines=world.log.lines,
+            end=end,
+            virtual_us=world.elapsed_us,
+            turns=world.turns,
+            commits=self.cluster.stores["s0"].commits,
+            violations=violations,
+            probes=probes,
+            struck=Counter({name: fault.happened for name, fault in self._faults.items()}),
+        )
+
+    def _run_all(self) -> None:
+        world, draw = self.world, self.world.random("clients")
+        for number in range(draw.choice([3, 4])):
+            self._start(Process(f"client{number}", self, draw.randint(5, 15)))
+        self._faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in self.plan.faults}
+        world.run_until(START_US + self.plan.trouble_us)
+        for fault in self._faults.values():
+            fault.stop()
+        self.cluster.heal()
+        self._run_until_done()
+        self._start(Reader("reader", self, 4))
+        self._run_until_done()
+
+    def _start(self, process: Process) -> None:
+        self._processes.append(process)
+        node = self.cluster.add_node(process.name)
+        self.cluster.actors[process.name] = actor = Actor(self.world, node, process.name, process.live)
+        actor.start()
+
+    def _run_until_done(self) -> None:
+        while not all(process.done for process in self._processes):
+            if self.world.elapsed_us > END_US:
+                raise Violation("every client comes to its end", f"one has not after {END_US / 1e6} s")
+            self.world.run_until(self.world.now_us() + STEP_US)
+
+    def _check(self) -> None:
+        history = self.recorder.history()
+        finding = is_linearizable(history, QUEUE_ZONE, steps_max=STEPS_MAX)
+        self.world.note(f"{len(history)} operations: {finding.verdict.value}, {finding.steps} steps")
+        if finding.verdict is Verdict.UNDECIDED:
+            raise Violation("every history is decided", f"{len(history)} operations took more than {STEPS_MAX:,} steps")
+        if finding.verdict is Verdict.NOT_LINEARIZABLE:
+            raise Violation(PROMISE, counterexample(history, QUEUE_ZONE, steps_max=STEPS_MAX))
+
+    def client(self, name: str, host: SimulatedHost, random: Random) -> Client:
+        """Return a client that lives in `host`. Waits."""
+        shard = self.cluster.open_shards(host)["s0"]
+        late = "late commits" in self.plan.faults
+        return Client(name, shard, random, self.recorder, self._known, commits_can_be_late=late)
+
+
+class Process:
+    """What calls the operations of one client. If it is killed it goes on with the rest when it lives again."""
+
+    def __init__(self, name: str, clients: Clients, operations: int) -> None:
+        self.name = name
+        self.done = False
+        self._clients = clients
+        self._left = operations
+        self._random = clients.world.random(name)
+
+    def live(self, host: SimulatedHost) -> None:
+        """Call operation after operation, now in haste, now at leisure."""
+        client = self._clients.client(self.name, host, self._random)
+        while self._left:
+            if self._random.random() < 0.5:
+                host.clock.sleep_us(int(self._random.expovariate(1 / 50_000)))
+            self._left -= 1
+            try:
+                self.call(client, self._left)
+            except StoreError:
+                self._clients.world.note("gives up")
+        self.done = True
+
+    def call(self, client: Client, left: int) -> None:
+        """Call one operation, after which `left` are left."""
+        client.call_one()
+
+
+class Reader(Process):
+    """Reads all there is to read, when everybody else is done."""
+
+    def call(self, client: Client, left: int) -> None:
+        """See `Process`."""
+        (client.peek_all, client.count, client.is_empty, client.min_vesting)[left]()

@@ -1,0 +1,78 @@
+"""A history that has no order, made short and readable.
+
+Two cuts of a history that has an order have one, too: what had been seen of it by a moment, and the same without an
+operation that changed nothing. So what has no order after these cuts had none before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from enum import Enum
+from typing import Any, TypeVar
+
+from simulation.linearizability.history import UNKNOWN, Model, Operation, until
+from simulation.linearizability.search import Finding, Verdict, can_be_next, is_linearizable
+
+S = TypeVar("S", bound=Hashable)
+
+ID_DIGITS = 6  # of an id's hexadecimal form
+
+
+def counterexample(history: Sequence[Operation], model: Model[S], *, steps_max: int) -> str:
+    """Return a part of a history that is not linearizable, line by line, and what is wrong with it."""
+    short = shortest(history, model, steps_max=steps_max)
+    return "\n".join(_lines(short, is_linearizable(short, model, steps_max=steps_max)))
+
+
+def shortest(history: Sequence[Operation], model: Model[S], *, steps_max: int) -> list[Operation]:
+    """Return the shortest beginning that is not linearizable of a history that is not, and only what matters of it."""
+
+    def is_wrong(part: Sequence[Operation]) -> bool:
+        return is_linearizable(part, model, steps_max=steps_max).verdict is Verdict.NOT_LINEARIZABLE
+
+    moments = sorted(operation.responded for operation in history if operation.responded is not None)
+    shortened = next(part for moment in moments if is_wrong(part := until(history, moment)))
+    for operation in list(shortened):
+        without = [other for other in shortened if other is not operation]
+        if operation.happened and model.changes_nothing(operation) and is_wrong(without):
+            shortened = without
+    return shortened
+
+
+def _lines(history: Sequence[Operation], finding: Finding[Any]) -> Iterator[str]:
+    yield f"no order explains these {len(history)} operations (moments of call and answer, client, operation, answer):"
+    for operation in sorted(history, key=lambda operation: operation.invoked):
+        yield f"  {_line(operation)}"
+    yield f"one order explains {len(finding.order)} of them:"
+    for operation in finding.order:
+        yield f"  {_line(operation)}"
+    yield f"and leads to {shown(finding.state)}, where nothing that could come next is right:"
+    for operation in can_be_next(history, finding.order):
+        if operation.happened:
+            right, _ = operation.call.on(finding.state)
+            yield f"  {_line(operation)}; right would be {shown(right)}"
+
+
+def _line(operation: Operation) -> str:
+    responded = "" if operation.responded is None else operation.responded
+    answer = "nobody knows" if operation.answer is UNKNOWN else shown(operation.answer)
+    return f"{operation.invoked:>3}-{responded:<3} {operation.client}: {shown(operation.call)} -> {answer}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as a reader likes to see it: ids by their first digits, fields by name unless they are default."""
+    if isinstance(value, bytes):
+        return value.hex()[:ID_DIGITS]
+    if isinstance(value, Enum):
+        return str(value.value)
+    defaults = getattr(value, "_field_defaults", None)
+    if defaults is not None:
+        fields = (
+            f"{name}={shown(each)}"
+            for name, each in value._asdict().items()
+            if name not in defaults or each != defaults[name]
+        )
+        return f"{type(value).__name__}({', '.join(fields)})"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    return str(value)

@@ -1,0 +1,117 @@
+"""What clients of a queue zone are told has an order, and a planted bug leaves it without one."""
+
+from typing import Any
+
+import pytest
+
+from simulation.database import SimulatedDatabase
+from simulation.linearizability.clients import PROMISE, check_clients
+from zones import queue_zone, stored_item
+from zones.dequeue import choose_steps
+from zones.items import EnqueueStatus
+from zones.queue_zone import QueueZone
+from zones.vesting import read_first_of_each_priority
+
+SEEDS = 60
+
+Patch = pytest.MonkeyPatch
+
+
+def assert_found() -> None:
+    """Some seed leads to a history without an order."""
+    for seed in range(SEEDS):
+        for violation in check_clients(seed).violations:
+            assert violation.oracle == PROMISE, violation
+            return
+    raise AssertionError(f"the planted bug left each of {SEEDS} histories an order")
+
+
+def without_leases(name: str, monkeypatch: Patch) -> None:
+    """Let an operation take no notice of the lease that it is given."""
+    checked = getattr(QueueZone, name)
+
+    def unchecked(self: QueueZone, tr: Any, held: Any, **how: Any) -> Any:
+        return checked(self, tr, [(item_id, None) for item_id, _ in held], **how)
+
+    monkeypatch.setattr(QueueZone, name, unchecked)
+
+
+class WithoutConflicts:
+    """A transaction all of whose reads are by snapshot."""
+
+    def __init__(self, tr: Any) -> None:
+        self._tr = tr
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tr.snapshot if name in ("get", "get_range") else self._tr, name)
+
+
+def test_a_fresh_seed_has_an_order(fresh_seed: int) -> None:
+    report = check_clients(fresh_seed)
+    assert not report.violations, str(report)
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    assert check_clients(5).events == check_clients(5).events
+
+
+def test_an_enqueue_that_does_not_look_whether_its_id_is_there_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(queue_zone, "_status", lambda *_: EnqueueStatus.ENQUEUED)
+    assert_found()
+
+
+def test_an_enqueue_that_looks_by_snapshot_is_found(monkeypatch: Patch) -> None:
+    steps = QueueZone.enqueue_steps
+    monkeypatch.setattr(
+        QueueZone, "enqueue_steps", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
+    )
+    assert_found()
+
+
+def test_a_completion_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
+    without_leases("complete_steps", monkeypatch)
+    assert_found()
+
+
+def test_an_extension_of_a_lost_lease_is_found(monkeypatch: Patch) -> None:
+    without_leases("extend_steps", monkeypatch)
+    assert_found()
+
+
+def test_a_count_that_is_changed_twice_is_found(monkeypatch: Patch) -> None:
+    once = stored_item.change_count
+
+    def twice(*change: Any) -> None:
+        once(*change)
+        once(*change)
+
+    monkeypatch.setattr(stored_item, "change_count", twice)
+    assert_found()
+
+
+def test_a_dequeue_that_does_not_conflict_over_its_items_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(queue_zone, "choose_steps", lambda tr, *a, **how: choose_steps(WithoutConflicts(tr), *a, **how))
+    assert_found()
+
+
+def test_a_cancellation_that_reports_gone_what_it_deleted_itself_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(QueueZone, "is_gone", lambda *_: False)
+    assert_found()
+
+
+def test_an_enqueue_that_is_repeated_without_a_receipt_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(SimulatedDatabase, "results_can_be_unknown", False)
+    assert_found()
+
+
+def test_an_id_that_does_not_stay_taken_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(queue_zone, "keep_taken", lambda *_: None)
+    assert_found()
+
+
+def test_a_min_vesting_of_the_first_priority_only_is_found(monkeypatch: Patch) -> None:
+    def of_one(tr: Any, keys: Any) -> Any:
+        return (yield from read_first_of_each_priority(tr, keys))[:1]
+
+    monkeypatch.setattr(queue_zone, "read_first_of_each_priority", of_one)
+    assert_found()

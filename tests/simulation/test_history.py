@@ -1,0 +1,236 @@
+"""The search alone: histories by hand, with an order and without one, and drawn ones against trying every order."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulation.linearizability.counterexample import counterexample, shortest
+from simulation.linearizability.history import UNKNOWN, Model, Operation, Recorder, Told
+from simulation.linearizability.search import Verdict, is_linearizable
+
+STEPS = 100_000
+
+
+class Write(NamedTuple):
+    """Write a register."""
+
+    value: int
+
+    def on(self, state: int) -> tuple[Any, int]:
+        return "written", self.value
+
+
+class Read(NamedTuple):
+    """Read the register."""
+
+    def on(self, state: int) -> tuple[Any, int]:
+        return state, state
+
+
+class Add(NamedTuple):
+    """Add to the register, and answer what was there."""
+
+    amount: int
+
+    def on(self, state: int) -> tuple[Any, int]:
+        return state, state + self.amount
+
+
+REGISTER = Model(0, lambda operation: isinstance(operation.call, Read))
+
+
+def verdict(*history: Operation, steps_max: int = STEPS) -> Verdict:
+    """Return what is found of a history of a register that holds 0 at first."""
+    return is_linearizable(history, REGISTER, steps_max=steps_max).verdict
+
+
+def write(invoked: int, responded: int | None, value: int, answer: Any = "written") -> Operation:
+    return Operation("writer", Write(value), invoked, responded, answer)
+
+
+def read(invoked: int, responded: int, answer: int) -> Operation:
+    return Operation("reader", Read(), invoked, responded, answer)
+
+
+# --- By hand ---
+
+
+def test_an_empty_history_is_linearizable() -> None:
+    assert verdict() is Verdict.LINEARIZABLE
+
+
+def test_a_read_sees_the_write_before_it() -> None:
+    assert verdict(write(1, 2, 7), read(3, 4, 7)) is Verdict.LINEARIZABLE
+    assert verdict(write(1, 2, 7), read(3, 4, 0)) is Verdict.NOT_LINEARIZABLE
+
+
+def test_a_read_beside_a_write_sees_either_value() -> None:
+    assert verdict(write(1, 4, 7), read(2, 3, 0)) is Verdict.LINEARIZABLE
+    assert verdict(write(1, 4, 7), read(2, 3, 7)) is Verdict.LINEARIZABLE
+
+
+def test_a_later_read_does_not_see_less_than_an_earlier_one() -> None:
+    """Both are beside the write, but one after the other: new, then old, has no order."""
+    assert verdict(write(1, 6, 7), read(2, 3, 7), read(4, 5, 0)) is Verdict.NOT_LINEARIZABLE
+    assert verdict(write(1, 6, 7), read(2, 3, 0), read(4, 5, 7)) is Verdict.LINEARIZABLE
+
+
+def test_a_write_whose_client_died_happens_at_any_time_or_never() -> None:
+    dead = write(1, None, 7, UNKNOWN)
+    assert verdict(dead, read(2, 3, 0), read(4, 5, 7)) is Verdict.LINEARIZABLE
+    assert verdict(dead, read(2, 3, 0)) is Verdict.LINEARIZABLE
+    assert verdict(dead, read(2, 3, 7), read(4, 5, 0)) is Verdict.NOT_LINEARIZABLE
+
+
+def test_a_write_does_not_happen_before_it_is_called() -> None:
+    assert verdict(read(1, 2, 7), write(3, None, 7, UNKNOWN)) is Verdict.NOT_LINEARIZABLE
+
+
+def test_a_write_of_unknown_result_happened_before_it_was_over_or_never() -> None:
+    lost = write(1, 2, 7, UNKNOWN)
+    assert verdict(lost, read(3, 4, 7)) is Verdict.LINEARIZABLE
+    assert verdict(lost, read(3, 4, 0)) is Verdict.LINEARIZABLE
+    assert verdict(lost, read(3, 4, 0), read(5, 6, 7)) is Verdict.NOT_LINEARIZABLE
+
+
+def test_an_answer_that_changes_nothing_does_not_shut_out_a_write_of_unknown_result() -> None:
+    """The read is right at once, but at once is too early: the write must come before it."""
+    other = Operation("other", Read(), 3, 6, 0)
+    assert verdict(write(1, 2, 7, UNKNOWN), other._replace(answer=7), read(4, 5, 7)) is Verdict.LINEARIZABLE
+    assert verdict(write(1, 2, 0, UNKNOWN), write(1, 2, 7, UNKNOWN), other, read(7, 8, 0)) is Verdict.LINEARIZABLE
+
+
+def test_a_search_that_comes_to_its_limit_says_so() -> None:
+    writes = [write(1, 20, value) for value in range(8)]
+    hopeless = [*writes, read(21, 22, 99)]
+    assert verdict(*hopeless, steps_max=50) is Verdict.UNDECIDED
+    assert verdict(*hopeless) is Verdict.NOT_LINEARIZABLE
+
+
+def test_a_search_takes_the_same_steps_twice() -> None:
+    history = [*(write(1, 20, value) for value in range(6)), read(21, 22, 99)]
+    assert is_linearizable(history, REGISTER, steps_max=STEPS) == is_linearizable(history, REGISTER, steps_max=STEPS)
+
+
+def test_the_order_that_is_found_explains_every_answer() -> None:
+    history = [write(1, 9, 7), write(2, 8, 5), read(3, 4, 5), read(5, 6, 7)]
+    finding = is_linearizable(history, REGISTER, steps_max=STEPS)
+    assert finding.order == [history[1], history[2], history[0], history[3]]
+    assert finding.state == 7
+
+
+# --- What is shown of a history without an order ---
+
+
+def test_a_counterexample_leaves_out_what_came_later_and_what_does_not_matter() -> None:
+    wrong = [write(1, 2, 7), read(9, 10, 0)]
+    history = [*wrong, read(3, 4, 7), read(5, 6, 7), write(11, 12, 3), read(13, 14, 3)]
+    assert sorted(shortest(history, REGISTER, steps_max=STEPS)) == sorted(wrong)
+
+
+def test_a_counterexample_keeps_what_may_have_happened() -> None:
+    """Without the write of unknown result the first read would be wrong, and the second is what is wrong."""
+    history = [write(1, 2, 7, UNKNOWN), read(3, 4, 7), read(5, 6, 0)]
+    assert shortest(history, REGISTER, steps_max=STEPS) == history
+
+
+def test_a_counterexample_says_what_the_right_answer_would_be() -> None:
+    told = counterexample([write(1, 2, 7), read(3, 4, 0)], REGISTER, steps_max=STEPS)
+    assert told.splitlines()[1] == "    1-2   writer: Write(value=7) -> written"
+    assert told.splitlines()[-1] == "    3-4   reader: Read() -> 0; right would be 7"
+
+
+# --- Against every order ---
+
+
+def orders(history: Sequence[Operation]) -> Iterator[Sequence[Operation]]:
+    """Yield every order of the operations that happened, and of any of the others."""
+    happened = [operation for operation in history if operation.happened]
+    others = [operation for operation in history if not operation.happened]
+    for size in range(len(others) + 1):
+        for chosen in combinations(others, size):
+            yield from permutations([*happened, *chosen])
+
+
+def is_explained_by(order: Sequence[Operation]) -> bool:
+    """Whether each came no later than those that were called after it was over, and every answer is right."""
+    for first, second in combinations(order, 2):
+        if second.responded is not None and second.responded < first.invoked:
+            return False
+    state = 0
+    for operation in order:
+        answer, state = operation.call.on(state)
+        if operation.happened and operation.answer != answer:
+            return False
+    return True
+
+
+CALLS = st.one_of(st.builds(Write, st.integers(0, 2)), st.just(Read()), st.builds(Add, st.integers(1, 2)))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Operation]:
+    """Up to six operations; answers are those of some order, or a little wrong."""
+    calls = draw(st.lists(CALLS, max_size=6))
+    moments = iter(draw(st.permutations(range(2 * len(calls)))))
+    history, state = [], 0
+    for call in calls:
+        invoked, responded = sorted((next(moments), next(moments)))
+        answer, state = call.on(state)
+        if isinstance(answer, int):
+            answer += draw(st.sampled_from([0, 0, 0, 1, -1]))
+        fate = draw(st.sampled_from(["answered", "answered", "lost", "dead"]))
+        history.append(
+            Operation(
+                "client",
+                call,
+                invoked,
+                None if fate == "dead" else responded,
+                answer if fate == "answered" else UNKNOWN,
+            )
+        )
+    return history
+
+
+@settings(max_examples=400, deadline=None)
+@given(histories())
+def test_the_search_finds_an_order_if_and_only_if_there_is_one(history: list[Operation]) -> None:
+    there_is_one = any(map(is_explained_by, orders(history)))
+    expected = Verdict.LINEARIZABLE if there_is_one else Verdict.NOT_LINEARIZABLE
+    assert verdict(*history) is expected
+
+
+# --- Writing a history down ---
+
+
+def test_a_recorder_numbers_calls_and_answers_as_they_happen() -> None:
+    recorder = Recorder()
+    first = recorder.begin("a")
+    first.told = [Told(Write(7), "written")]
+    second = recorder.begin("b")
+    second.told = [Told(Read(), 0)]
+    recorder.end(second)
+    recorder.lose(first)
+    assert recorder.history() == [Operation("a", Write(7), 1, 4, UNKNOWN), Operation("b", Read(), 2, 3, 0)]
+
+
+def test_an_operation_whose_client_died_before_its_commit_is_left_out() -> None:
+    recorder = Recorder()
+    recorder.begin("a")
+    dead = recorder.begin("b")
+    dead.told = [Told(Write(7), "written")]
+    assert recorder.history() == [Operation("b", Write(7), 2, None, UNKNOWN)]
+
+
+@pytest.mark.parametrize("fate", ["lost", "answered"])
+def test_an_operation_that_did_not_happen_after_all_can_be_taken_back(fate: str) -> None:
+    recorder = Recorder()
+    attempt = recorder.begin("a")
+    attempt.told = [Told(Write(7), "written")]
+    recorder.lose(attempt) if fate == "lost" else recorder.end(attempt)
+    recorder.drop(attempt)
+    assert recorder.history() == []
