@@ -42,7 +42,9 @@ class ZoneSettings:
     """The longest lease of an item; a lease that vests later than this from now may be revoked. 100 to a day."""
 
     max_skew_ms: int = 5_000
-    """How far a consumer's clock may be off the shard's time before it takes no leases. 10 to an hour."""
+    """How far a consumer's clock may be off the shard's time before it takes no leases. 3,000 to an hour.
+
+    The shard's time is as old as its last beat, which comes once a second and may fail once or twice."""
 
     lapses_before_alone: int = 3
     """After this many lapses in a row an item is run alone, so that it cannot take others down with it. 1 to 100."""
@@ -62,6 +64,6 @@ _RANGES = {
     "max_sleep_ms": (100, _DAY_MS),
     "max_pointer_lease_ms": (10, 3_600_000),
     "max_item_lease_ms": (100, _DAY_MS),
-    "max_skew_ms": (10, 3_600_000),
+    "max_skew_ms": (3_000, 3_600_000),
     "lapses_before_alone": (1, 100),
 }

@@ -82,7 +82,13 @@ def test_an_opened_shard_offers_its_tenants_zones_by_name(world: World) -> None:
 
 @pytest.mark.parametrize(
     "setting, value",
-    [("wake_slack_ms", 0), ("max_sleep_ms", 99), ("max_skew_ms", 5.5), ("lapses_before_alone", 101)],
+    [
+        ("wake_slack_ms", 0),
+        ("max_sleep_ms", 99),
+        ("max_skew_ms", 5.5),
+        ("max_skew_ms", 2_999),
+        ("lapses_before_alone", 101),
+    ],
 )
 def test_a_setting_outside_its_range_is_named(setting: str, value: float) -> None:
     with pytest.raises(BadArgument) as refused:
