@@ -8,6 +8,7 @@ transaction of its own first. A manager never takes more than its workers have r
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,25 @@ log = logging.getLogger("fairlead.manager")
 STORE_RETRY_S = 0.5
 CAN_BE_HALVED = (NOT_COMMITTED, TRANSACTION_TOO_OLD, TRANSACTION_TOO_LARGE)
 ROOM_WAIT_US = 1_000_000  # The longest that a call waits for a worker to have room.
+
+
+@dataclass(slots=True)
+class _Serving:
+    """What one call to `serve` has come to."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    left_alone: list[tuple[bytes, int]] = field(default_factory=list)
+
+    def answer(self, *, room: int) -> Served:
+        counts = self.counts
+        return Served(
+            items=counts["items"],
+            missed_at_read=counts["missed_at_read"],
+            missed_at_commit=counts["missed_at_commit"],
+            unreadable=counts["unreadable"],
+            room=room,
+            left_alone=tuple(self.left_alone),
+        )
 
 
 class Manager:
@@ -69,7 +89,7 @@ class Manager:
         While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
         """
         room = self._await_room()
-        served: Counter[str] = Counter()
+        served = _Serving()
         if room.items and not self._stopping:
             shard = self._shards[shard_name]
             try:
@@ -81,11 +101,9 @@ class Manager:
             else:
                 self._store_down.discard(shard_name)
         with self._lock:
-            self._counts.update(served)
+            self._counts.update(served.counts)
             items_left = self._room_left()
-        return Served(
-            served["items"], served["missed_at_read"], served["missed_at_commit"], served["unreadable"], items_left
-        )
+        return served.answer(room=items_left)
 
     def await_room(self) -> int:
         """Answer with how many items the workers can take, once it is more than none, or after a second."""
@@ -109,9 +127,7 @@ class Manager:
             if not self._stopping:
                 self._changed.wait(STORE_RETRY_S)
 
-    def _serve_batch(
-        self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: Counter[str]
-    ) -> None:
+    def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: _Serving) -> None:
         """Visit pointers together, and take up to `items_max` from each zone; in halves where that cannot be."""
         if room.items <= 0:
             return  # The other half has taken it all; these are left as they are.
@@ -139,10 +155,10 @@ class Manager:
         elif moved:
             self._leave(shard, refs[0], served)
         else:
-            served["missed_at_commit"] += 1
+            served.counts["missed_at_commit"] += 1
             self._serve_contended(shard, refs[0], room, items_max, served)
 
-    def _serve_contended(self, shard: Shard, ref: PointerRef, room: Room, items_max: int, served: Counter[str]) -> None:
+    def _serve_contended(self, shard: Shard, ref: PointerRef, room: Room, items_max: int, served: _Serving) -> None:
         probe("a contended pointer is leased first")
         try:
             visits = self._visit_leased(shard, ref, room, items_max)
@@ -151,9 +167,9 @@ class Manager:
         else:
             self._hand_over(shard, visits, room, served)
 
-    def _leave(self, shard: Shard, ref: PointerRef, served: Counter[str]) -> None:
+    def _leave(self, shard: Shard, ref: PointerRef, served: _Serving) -> None:
         """Let nobody look at the pointer of a tenant that has moved before a lease on it ends."""
-        served["moved"] += 1
+        served.counts["moved"] += 1
         self._lease(shard, ref)
 
     def _visit(
@@ -212,12 +228,14 @@ class Manager:
                 raise
             return []  # the lease runs out by itself
 
-    def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: Counter[str]) -> None:
+    def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: _Serving) -> None:
         refs: list[ItemRef] = []
         for visit in visits:
-            served[visit.found.value] += 1
-            served["buried"] += visit.buried
-            served["unreadable"] += visit.unreadable
+            served.counts[visit.found.value] += 1
+            served.counts["buried"] += visit.buried
+            served.counts["unreadable"] += visit.unreadable
+            if visit.left_alone_us:
+                served.left_alone.append((visit.ref.id, visit.left_alone_us))
             place = visit.place
             for item in visit.items:
                 assert place is not None
@@ -234,8 +252,8 @@ class Manager:
                         item.stored if is_short(item) else b"",
                     )
                 )
-        served["items"] += len(refs)
-        served["missed_at_read"] += sum(visit.found is Found.LEASED for visit in visits)
+        served.counts["items"] += len(refs)
+        served.counts["missed_at_read"] += sum(visit.found is Found.LEASED for visit in visits)
         with self._lock:
             hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
             for member, hand in zip(self._members, hands, strict=True):

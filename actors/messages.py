@@ -44,3 +44,4 @@ class Served(NamedTuple):
     missed_at_commit: int  # visits that lost to another transaction at their commit
     unreadable: int  # records written by a newer version, left alone
     room: int  # items the workers could still take
+    left_alone: tuple[tuple[bytes, int], ...] = ()  # pointers to be passed over, by id, and until when; see `Visit`

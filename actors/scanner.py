@@ -24,6 +24,8 @@ log = logging.getLogger("fairlead.scanner")
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
 RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
 SLEEP_US_MIN = 500
+LEFT_ALONE_MAX = 20_000  # As many as a scan looks at by default; what is beyond is visited in vain.
+_COUNTED = ("items", "missed_at_read", "missed_at_commit", "unreadable")
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # How far an idle scanner stretches its polls. Where the engine tells whether anything changed, after a hundred of them:
 # to wake a sleeping processor costs ten times what the question does, and 1 % of a core is what idleness may cost.
@@ -58,6 +60,7 @@ class Scanner:
         self._died_us = [0] * len(managers)  # when a call failed last
         self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
         self._held: set[bytes] = set()
+        self._left_alone: dict[bytes, int] = {}  # pointers that others can make more of, and until when
         self._in_order_until_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._asked_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._handed_in_order: dict[str, bool] = dict.fromkeys(shards, False)
@@ -128,15 +131,14 @@ class Scanner:
             return []
         self._ask_for_order(name, now_us)
         in_order = now_us < self._in_order_until_us[name]
-        with self._lock:
-            held = frozenset(self._held)
+        passed_over = self._passed_over(now_us)
 
         def body(attempt: Attempt) -> tuple[list[PointerRef], int | None]:
             refs = select(
                 attempt.tr,
                 shard.layout,
                 in_order=in_order,
-                held=held,
+                held=passed_over,
                 settings=self._settings,
                 now_us=now_us,
                 random=self._host.random,
@@ -157,6 +159,14 @@ class Scanner:
             self._next_due_us[name] = self._rescan_us(due_us, now_us)
         return refs
 
+    def _passed_over(self, now_us: int) -> frozenset[bytes]:
+        """Return the pointers not to be chosen: those in managers' hands, and those left to other consumers."""
+        with self._lock:
+            if not self._left_alone:
+                return frozenset(self._held)
+            self._left_alone = {each: until_us for each, until_us in self._left_alone.items() if until_us > now_us}
+            return frozenset((*self._held, *self._left_alone))
+
     def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
         """Whether a scan of a shard could find no more than the last one did, which found nothing."""
         return token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]
@@ -172,23 +182,24 @@ class Scanner:
     def _await_manager(self) -> bool:
         """Wait until a manager takes a call; False if the scanner is to stop.
 
-        A manager whose workers were full when last heard of is asked for room, not sent pointers. One that is dead
-        answers at once, so it is asked again only after a while.
+        A manager whose workers were full when last heard of is asked for room, not sent pointers, and that whether or
+        not others have room. One that is dead answers at once, so it is asked again only after a while.
         """
         patience_s = self._settings.in_order_lease_ms / 3000
         while not self._stopping:
             full = False
             with self._lock:
-                if any(self._open(number) for number in range(len(self._managers))):
-                    return True
-                idle = [number for number, calls in enumerate(self._calls) if not calls]
+                idle = [number for number, calls in enumerate(self._calls) if not calls and not self._room[number]]
                 ask = [number for number in idle if not self._died_lately(number)]
                 for number in ask:
                     self._calls[number] += 1
-                if not ask:
+                opened = any(self._open(number) for number in range(len(self._managers)))
+                if not ask and not opened:
                     full = not self._changed.wait(DEAD_WAIT_US / 1e6 if idle else patience_s) and not idle
             for number in ask:
                 self._managers[number].call("await_room", done=partial(self._room_heard, number))
+            if opened:
+                return True
             if full:
                 self._give_up_order()
         return False
@@ -220,7 +231,9 @@ class Scanner:
         with self._lock:
             self._held.difference_update(ref.id for ref in refs)
             if served is not None:
-                self._counts.update({name: value for name, value in served._asdict().items() if name != "room"})
+                self._counts.update({name: getattr(served, name) for name in _COUNTED})
+                if len(self._left_alone) < LEFT_ALONE_MAX:
+                    self._left_alone.update(served.left_alone)
         self._room_heard(number, served.room if served is not None else None, error)
 
     def _room_heard(self, number: int, room: int | None, error: Exception | None) -> None:

@@ -70,6 +70,7 @@ class Choice(NamedTuple):
     of the whole index unless `left` is FULL or RUNS.
     `resume`, `passed`: where the next dequeue goes on behind what cannot run (empty: at the front), and the best fit
     among what lies before.
+    `passed_kinds`: the kinds of the vested entries that cannot run now, as far as it looked.
     """
 
     items: list[tuple[bytes, ItemRecord]]
@@ -77,6 +78,7 @@ class Choice(NamedTuple):
     first: list[IndexEntry]
     resume: bytes
     passed: Fit
+    passed_kinds: set[str]
     buried: int
     unreadable: int
 
@@ -136,7 +138,7 @@ def choose_steps(
             break
     left = Fit.RUNS if postponed or search.stopped_short else search.left
     first = _first_of_each(search.unvested)
-    return Choice(items, left, first, search.resume, search.passed, buried, unreadable)
+    return Choice(items, left, first, search.resume, search.passed, search.passed_kinds, buried, unreadable)
 
 
 def take(tr: Any, place: Place, choice: Choice, *, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
@@ -175,12 +177,12 @@ class _Search:
     """A search of the vesting index for what can run: through a window at its front, then one from `resume` on.
 
     `left`: the best fit among vested entries that it passed over. `unvested`: of every priority that it went through,
-    the first entry that has not vested. `stopped_short`: it stopped in front of an entry because it had found enough.
-    `ended`: there is nothing more to look at this time.
+    the first entry that has not vested. `passed_kinds`: the kinds of what cannot run. `stopped_short`: it stopped in
+    front of an entry because it had found enough. `ended`: there is nothing more to look at this time.
     """
 
     __slots__ = ("_begin", "_gap", "_keys_left", "_now_us", "_place", "_room", "_second",
-                 "ended", "left", "passed", "resume", "stopped_short", "unvested")  # fmt: skip
+                 "ended", "left", "passed", "passed_kinds", "resume", "stopped_short", "unvested")  # fmt: skip
 
     def __init__(self, place: Place, room: Room, *, now_us: int, resume: bytes, passed: Fit) -> None:
         self._place = place
@@ -194,6 +196,7 @@ class _Search:
         self.passed = passed
         self.left: Fit | None = None
         self.unvested: list[IndexEntry] = []
+        self.passed_kinds: set[str] = set()
         self.stopped_short = False
         self.ended = False
 
@@ -211,6 +214,7 @@ class _Search:
                 self._room.take(kind)
                 picked.append((entry, kind))
             else:
+                self.passed_kinds.add(kind)
                 self.pass_over(fit)
             return False
 

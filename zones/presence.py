@@ -11,6 +11,7 @@ import msgspec
 
 from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
 from zones.records import FORMAT
+from zones.steps import Steps, alone
 from zones.vesting import WANT_ALL
 
 BEAT_US = 1_000_000  # How often a consumer beats.
@@ -53,12 +54,16 @@ def leave(tr: Any, consumer_id: bytes) -> None:
 
 
 def listing(tr: Any, *, now_us: int) -> list[Present]:
-    """Return the consumers of the shard, the live and those that died lately, by id.
+    """Return the consumers of the shard, the live and those that died lately, by id; see `listing_steps`."""
+    return alone(listing_steps(tr, now_us=now_us))
 
-    Snapshot reads. A record of a newer format is left out.
-    """
+
+def listing_steps(tr: Any, *, now_us: int) -> Steps[list[Present]]:
+    """Read the consumers of the shard. Snapshot reads. A record of a newer format is left out."""
+    rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), streaming_mode=WANT_ALL)
+    yield
     found = []
-    for row in tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), streaming_mode=WANT_ALL):
+    for row in rows:
         presence = _decode(row.value)
         if presence is not None:
             found.append(Present(_consumer_id(row.key), presence, now_us - presence.beat_us <= LIVE_US))

@@ -10,6 +10,8 @@ Where a pointer goes after a visit:
     only items of unknown kinds      until the first of the others vests, `pause_recheck` at most
     only delayed and leased items    to sleep until the first of them vests, `max_sleep` at most
     nothing                          to sleep until `min_inactive` has passed, and then it is deleted
+What cannot run here may run on another consumer: if one that lives knows such a kind, the pointer stays vested for it,
+and this one leaves it alone for the time said. Else the clock that is ahead would come first, time and again.
 """
 
 from collections.abc import Sequence
@@ -22,6 +24,7 @@ from zones.dequeue import Choice, Fit, Room, choose_steps, take
 from zones.items import LeasedItem
 from zones.layout import Layout, Place
 from zones.pointers import PointerRef
+from zones.presence import listing_steps
 from zones.probes import probe
 from zones.records import PointerRecord, decode
 from zones.settings import ZoneSettings
@@ -41,7 +44,11 @@ class Found(Enum):
 
 @dataclass(slots=True)
 class Visit:
-    """How a visit went."""
+    """How a visit went.
+
+    `left_alone_us`: until when this consumer should not look at the pointer again, though it may have vested: others
+    can make something of it, and each look of this one would be in their way. 0: no such time.
+    """
 
     ref: PointerRef
     found: Found
@@ -49,6 +56,7 @@ class Visit:
     items: Sequence[LeasedItem] = ()
     buried: int = 0
     unreadable: int = 0
+    left_alone_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         return (yield from _clear_dangling(tr, layout, ref))
     pointer = decode(PointerRecord, stored.value)
     if pointer is None:
-        return Visit(ref, Found.UNREADABLE)
+        return Visit(ref, Found.UNREADABLE, left_alone_us=terms.now_us + terms.pause_recheck_us)
     if pointer.vesting_us > terms.now_us and pointer.lease_id != terms.lease_id:
         if pointer.vesting_us != ref.vesting_us:
             probe("a pointer was moved between the scan and the visit")
@@ -97,9 +105,9 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         resume=pointer.resume,
         passed=Fit(pointer.passed),
     )
-    found = yield from _requeue_steps(tr, place, pointer, choice, terms)
+    found, left_alone_us = yield from _requeue_steps(tr, place, pointer, choice, terms)
     items = take(tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us)
-    return Visit(ref, found, place, items, choice.buried, choice.unreadable)
+    return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone_us)
 
 
 def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
@@ -137,9 +145,20 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
     return min(next_us, sleep_us_max)
 
 
-def _requeue_steps(tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> Steps[Found]:
+def _requeue_steps(
+    tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms
+) -> Steps[tuple[Found, int]]:
+    """Requeue or delete a visited pointer; return which, and until when to leave it alone."""
     settings = place.layout.settings
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
+    if delay_us is not None and (yield from _may_run_elsewhere_steps(tr, choice, terms.now_us)):
+        probe("a pointer is left to another consumer")
+        yield
+        pointer.last_active_us = terms.now_us
+        pointer.lease_id, pointer.lease_us = b"", 0
+        pointer.resume, pointer.passed = choice.resume, int(choice.passed)
+        pointers.move(tr, place.part, place.pointer_id, pointer, min(pointer.vesting_us, terms.now_us))
+        return Found.SERVED, terms.now_us + delay_us
     if choice.left is None:
         conflict_before_first(tr, place.keys, choice.first)
     elif choice.left is Fit.UNKNOWN:
@@ -153,7 +172,7 @@ def _requeue_steps(tr: Any, place: Place, pointer: PointerRecord, choice: Choice
         if next(iter(rows), None) is None and indexed.value == place.pointer_id:
             probe("a pointer is deleted")
             pointers.delete(tr, place, pointer)
-            return Found.DELETED
+            return Found.DELETED, 0
         delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
     yield  # All visits of a batch declare their conflicts, then all write: a conflict is cheap before the first write.
     if choice.left is not None or choice.first:
@@ -163,7 +182,16 @@ def _requeue_steps(tr: Any, place: Place, pointer: PointerRecord, choice: Choice
     pointers.move(tr, place.part, place.pointer_id, pointer, terms.now_us + delay_us)
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer)
-    return Found.SERVED
+    return Found.SERVED, 0
+
+
+def _may_run_elsewhere_steps(tr: Any, choice: Choice, now_us: int) -> Steps[bool]:
+    """Say whether what is left cannot run here, and a live consumer besides this one knows its kind. Snapshot reads."""
+    if choice.left not in (Fit.UNKNOWN, Fit.FULL) or not choice.passed_kinds:
+        return False
+    present = yield from listing_steps(tr, now_us=now_us)
+    knowing = sum(each.live and not choice.passed_kinds.isdisjoint(each.presence.kinds) for each in present)
+    return knowing > (choice.left is Fit.FULL)  # Whoever is full of a kind is one of those that know it.
 
 
 def _clear_dangling(tr: Any, layout: Layout, ref: PointerRef) -> Steps[Visit]:

@@ -136,6 +136,21 @@ def test_nothing_is_scanned_while_no_worker_has_room(stage: Stage) -> None:
     assert scanning.calls(), "with room it goes on"
 
 
+def test_a_manager_that_was_full_is_asked_for_room_although_another_has_some(stage: Stage) -> None:
+    """Before, it stood idle for as long as the other was not full too."""
+    stage.enqueue("mail")
+    scanning = Scanning(stage, managers=2)
+    (call,) = scanning.calls()
+    call.answer(served(room=0))
+    stage.pass_ms(50)
+    (question,) = scanning.managers[0].named("await_room")
+    question.answer(5)
+    for number in range(4):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+        stage.pass_ms(50)
+    assert all(manager.named("serve") for manager in scanning.managers)
+
+
 def test_every_shard_is_visited_however_much_one_has(stage: Stage) -> None:
     """`processing_bound` pointers, and then it is the next one's turn."""
     _, other = stage.open_shard("other")
@@ -194,6 +209,18 @@ def test_an_idle_store_is_asked_only_whether_anything_has_changed(stage: Stage) 
     before = scanning.scanner.counts()["scans"]
     stage.pass_ms(10_000)
     assert scanning.scanner.counts()["scans"] - before <= 11
+
+
+def test_a_pointer_that_is_left_to_another_consumer_is_passed_over_until_then(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    (pointer_id,) = pointer_ids(stage, ALICE)
+    call.answer(served()._replace(left_alone=((pointer_id, stage.now_us + 200 * MS),)))
+    stage.pass_ms(150)
+    assert not scanning.calls()
+    stage.pass_ms(100)
+    assert scanning.calls()
 
 
 # --- Clocks and stores ---

@@ -14,6 +14,7 @@ from zones.items import new_item
 from zones.keyspace import META_KEY, PartKeys
 from zones.layout import local_tenant
 from zones.pointers import PointerRef, earliest_vesting_us, scan
+from zones.presence import LIVE_US, Presence, beat
 from zones.records import FORMAT, PointerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import alone, in_step
@@ -201,6 +202,44 @@ def test_a_zone_whose_kinds_are_at_their_limits_waits_for_the_throttle_delay(wor
 
 
 def test_a_zone_of_kinds_that_nobody_here_knows_waits_for_the_recheck(world: World) -> None:
+    world.enqueue("fax")
+    world.visit()
+    assert world.pointer_delay_us() == PAUSE_US
+
+
+def present(world: World, name: str, *kinds: str) -> None:
+    """Let a consumer show that it lives, and which kinds it knows."""
+    now_us = world.now_us
+    sign = Presence("there", 1, sorted(kinds), now_us, now_us)
+    world.run(lambda tr: beat(tr, name.encode(), sign))
+
+
+def test_a_zone_of_kinds_that_another_consumer_knows_stays_vested_for_it(world: World) -> None:
+    """A visitor whose clock is ahead would otherwise send it to sleep again before the other sees it vest."""
+    present(world, "old", "mail")
+    present(world, "new", "mail", "fax")
+    world.enqueue("fax")
+    before = world.pointer_delay_us()
+    (visit,) = world.visit()
+    assert world.pointer_delay_us() == before
+    assert visit.left_alone_us == world.now_us + PAUSE_US
+
+
+def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that_may_have_room(world: World) -> None:
+    present(world, "full", "mail")
+    world.enqueue()
+    world.visit({"mail": 0})
+    assert world.pointer_delay_us() == THROTTLE_US, "nobody else could run it"
+    world.pass_us(THROTTLE_US)
+    present(world, "other", "mail")
+    (visit,) = world.visit({"mail": 0})
+    assert world.pointer_delay_us() == 0
+    assert visit.left_alone_us == world.now_us + THROTTLE_US
+
+
+def test_a_consumer_that_is_dead_is_left_nothing(world: World) -> None:
+    present(world, "new", "fax")
+    world.pass_us(LIVE_US + 1)
     world.enqueue("fax")
     world.visit()
     assert world.pointer_delay_us() == PAUSE_US
