@@ -14,7 +14,7 @@ Read in this order:
     event_loop    coroutines in virtual time
     running       handlers, watched and struck, whatever their form
     cluster       consumers made of the product's own classes
-    workload      a shop: producers that enqueue, handlers that misbehave
+    workload      a shop, whose handlers misbehave; its `producer` enqueues
     operator      somebody outside, who asks and writes
     faults/       what goes wrong now and then
     plan          what a run is made of, drawn from its seed

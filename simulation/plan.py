@@ -36,6 +36,12 @@ class Plan:
     drain_us_max: int = 120_000_000  # how long the work may take from then on
 
     @property
+    def clocks_agree(self) -> bool:
+        """Whether no clock of this run can be too far off to take leases by."""
+        beat_us_max = 2_000_000  # How old a shard's time is, while nothing goes wrong.
+        return 2 * self.skew_us_max + beat_us_max <= self.zones.max_skew_ms * 1000
+
+    @property
     def leases_may_run_out(self) -> bool:
         """Whether something in this run explains that a lease is not kept: a fault, or clocks too far apart for it."""
         lease_us = self.consumer.lease_ms * 1000
@@ -73,6 +79,9 @@ def _draw_zones(random: Random) -> ZoneSettings:
         wake_slack_ms=random.choice([1, 20, 200]),
         min_inactive_ms=random.choice([0, 300, 2_000]),
         max_sleep_ms=random.choice([200, 5_000, 300_000]),
+        max_pointer_lease_ms=random.choice([1_000, 10_000]),
+        max_item_lease_ms=random.choice([10_000, 600_000]),
+        max_skew_ms=random.choice([3_000, 5_000]),
         lapses_before_alone=random.choice([1, 3, 3]),
     )
 
@@ -93,6 +102,7 @@ def _draw_consumer(random: Random, *, tells_changes: bool) -> ConsumerSettings:
         lease_ms=random.choice([500, 2_000, 10_000]),
         pointer_lease_ms=random.choice([10, 1_000]),
         throttle_delay_ms=random.choice([10, 100]),
+        pause_recheck_ms=random.choice([100, 5_000]),
         poll_interval_ms=random.choice([20, 100, 500] if tells_changes else [100, 500]),
         linger_ms=random.choice([0, 2, 50]),
         in_order_lease_ms=random.choice([200, 3_000]),

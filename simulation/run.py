@@ -26,7 +26,7 @@ from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
 from simulation.plan import Plan, draw_plan
 from simulation.product_log import product_log_into
-from simulation.workload import KINDS, Shop
+from simulation.workload import KNOWN_TO_ALL, Shop
 from simulation.world import START_US, Violation, World
 from zones.layout import Layout
 from zones.probes import probes_into
@@ -202,7 +202,7 @@ class Simulation:
             pointer_lease_us=plan.consumer.pointer_lease_ms * 1000,
             throttle_delay_us=plan.consumer.throttle_delay_ms * 1000,
             pause_recheck_us=plan.consumer.pause_recheck_ms * 1000,
-            known_kinds=frozenset(KINDS),
+            known_kinds=KNOWN_TO_ALL,
         )
         oracles: list[Oracle] = [
             IndexNamesEveryItem(world),

@@ -7,6 +7,7 @@
     lives         every item is enqueued once, runs, and ends as it may
     calls         nobody asks again and again
     leftovers     nothing is left behind at the end
+    shop          what the standard workload promises its customers
 
 Source: FoundationDB section 3 ("test oracles"). What they know they take from commits, from calls between actors, and
 from the starts and ends of handlers, so they hold for any application's handlers.

@@ -1,0 +1,156 @@
+"""A producer: a process of the shop that enqueues, names, batches and cancels work, and digs up what was buried."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from simulation.cluster import Cluster
+from simulation.host import SimulatedHost
+from simulation.shadow import ItemName
+from zones import buried
+from zones.attempt import Attempt
+from zones.engines.errors import StoreError
+from zones.errors import ItemGone
+from zones.items import Enqueued, EnqueueStatus, NewItem, new_item
+from zones.layout import Tenant, item_id_of, local_tenant
+from zones.placement import home
+from zones.shard import Shard
+from zones.steps import alone
+from zones.tenant_transaction import TenantTransaction
+
+if TYPE_CHECKING:
+    from simulation.workload import Shop
+
+KINDS = {
+    "plain": 27, "long": 3, "flaky": 15, "effect": 20, "fenced": 10, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
+    "dropped": 4, "new": 2,
+}  # fmt: skip
+PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # Too long to travel with a call; too long to lie in a record.
+
+
+class Producer:
+    """One producer process: enqueues its share of items within the time of trouble, and cancels or digs up a few.
+
+    If its machine fails, it goes on with the rest when it is back; what was on its way may or may not have happened.
+    """
+
+    def __init__(self, shop: Shop, cluster: Cluster, number: int, share: int) -> None:
+        self._shop = shop
+        self._cluster = cluster
+        self._pause_us = cluster.plan.trouble_us / max(1, share)
+        self._left = share
+        self.done = False
+        self._random: Random = cluster.world.random(f"producer {number}")
+        self._orders = 0
+        self._number = number
+        self._known: list[tuple[Tenant, Shard, str, bytes]] = []
+
+    def run(self, host: SimulatedHost) -> None:
+        """Enqueue the share, spread over the time of trouble."""
+        shards = self._cluster.open_shards(host)
+        while self._left > 0:
+            size = min(self._left, self._random.choice([1, 1, 1, 4]))
+            host.clock.sleep_us(int(self._random.expovariate(1 / (self._pause_us * size))))
+            self._left -= size
+            try:
+                self._enqueue(shards, size)
+                if self._known and self._random.random() < 0.05:
+                    self._cancel()
+                if self._random.random() < 0.05:
+                    self._dig_up(shards)
+            except StoreError as error:
+                host.world.note(f"is told {error.code}, and does not know what became of it")
+        self.done = True
+
+    def _enqueue(self, shards: dict[str, Shard], size: int) -> None:
+        """Enqueue some items of one tenant in one transaction, with an order that names it."""
+        tenant, zone = self._tenant(), self._random.choice(["queue", "queue", "queue", "other"])
+        shard = shards[home(tenant, list(shards))]
+        self._orders += 1
+        order = f"{self._number}/{self._orders}"
+        items = [self._item(order) for _ in range(size)]
+        enqueue = self._random.choice([_one_by_one, _all_at_once])
+
+        def body(attempt: Attempt) -> list[Enqueued]:
+            tr = TenantTransaction(shard, tenant, attempt)
+            tr.set(("order", order), b"")
+            return enqueue(tr, attempt, items, zone)
+
+        for enqueued in shard.transact(body):
+            if enqueued.status is EnqueueStatus.ENQUEUED:
+                self._shop.acknowledged.append(ItemName(shard.name, tenant, zone, enqueued.item_id))
+                self._known.append((tenant, shard, zone, enqueued.item_id))
+
+    def _cancel(self) -> None:
+        tenant, shard, zone, item_id = self._random.choice(self._known)
+
+        def body(attempt: Attempt) -> None:
+            shard.zone(tenant, zone).complete(attempt.tr, item_id, now_us=attempt.now_us)
+
+        try:
+            shard.transact(body)
+        except ItemGone:
+            self._cluster.world.note(f"finds {item_id.hex()} gone")
+
+    def _dig_up(self, shards: dict[str, Shard]) -> None:
+        """Revive or discard something that is buried, if there is anything."""
+        graves = [
+            (shards[shadow.name], zone.name, item_id)
+            for shadow in self._cluster.bench.shards.values()
+            for zone in shadow.zones.values()
+            for item_id in zone.buried
+        ]
+        if not graves:
+            return
+        shard, (tenant, name), item_id = self._random.choice(graves)
+        revives = self._random.random() < 0.8
+
+        def body(attempt: Attempt) -> None:
+            tr, queue = attempt.tr, shard.zone(tenant, name)
+            found = buried.read(tr, queue.place, item_id)
+            if found is None:
+                return
+            if revives:
+                buried.revive(tr, queue.place, item_id, found, now_us=attempt.now_us)
+                alone(queue.wake_steps(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+            else:
+                buried.discard(tr, queue.place, item_id, found)
+
+        shard.transact(body)
+
+    def _tenant(self) -> Tenant:
+        if self._random.random() < 0.05:
+            return local_tenant("plain")
+        number = 0 if self._random.random() < 0.4 else self._random.randrange(self._cluster.plan.tenants)
+        return Tenant("shop", f"t{number}")
+
+    def _item(self, order: str) -> NewItem:
+        draw = self._random
+        kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
+        if kind == "new" and not self._cluster.plan.clocks_agree:
+            kind = "plain"  # The consumer that knows it may have to keep still for good.
+        how: dict[str, Any] = {
+            "priority": draw.choice([0, 100, 100, 100, 255]),
+            "delay_ms": draw.choice([0, 0, 0, 1, 300, 2_000]),
+        }
+        if draw.random() < 0.1:
+            how["given_id"] = f"named {draw.randrange(3)}"
+            how["unique_ms"] = draw.choice([0, 1_000])
+        payload = order + draw.choice(PADDINGS)
+        return new_item(kind, payload, **how)
+
+
+def is_whole(payload: object) -> bool:
+    """Say whether a payload is as long as a producer makes them; handlers and periods enqueue others."""
+    return not isinstance(payload, str) or " " * (len(payload) - len(payload.rstrip())) in PADDINGS
+
+
+def _one_by_one(tr: TenantTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
+    return [tr.enqueue_item(item, zone=zone) for item in items]
+
+
+def _all_at_once(tr: TenantTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
+    attempt.enqueued = True
+    named = [(attempt.new_id() if item.given_id is None else item_id_of(item.given_id), item) for item in items]
+    return alone(tr.zone(zone).enqueue_steps(tr.raw, named, now_us=tr.now_us))
