@@ -1,0 +1,116 @@
+"""A process that stands still in the midst of a transaction while others prune the commit log past its read version.
+
+On the embedded engine each commit looks for changes in a log that lies in the store. What is no longer in it cannot
+be looked for: whoever read before the log begins is refused, whatever its own clock says. Played by two processes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from tests.clocks import ManualClock
+from tests.contract.conftest import code_of
+from tests.contract.neighbours import Neighbour
+from tests.simulation.races.missing_guards import Patch
+from zones.attempt import SEED_BYTES, Attempt
+from zones.dequeue import Room
+from zones.engines import Database, stored_log, transact
+from zones.engines import open as open_database
+from zones.engines.errors import TRANSACTION_TOO_OLD
+from zones.errors import ItemGone
+from zones.items import LeasedItem
+from zones.layout import Tenant
+from zones.shard import Shard, open_shard
+from zones.tenant_transaction import TenantTransaction
+
+ALICE = Tenant("shop", "alice")
+SECOND = 1_000_000
+STOPPED_US = 1_700_000_000 * SECOND  # what the clock of the worker shows all the time
+LEASE_US = 10 * SECOND
+COMMITS = 80  # The log is pruned every 64.
+
+
+def open_here(db: Database, clock: ManualClock) -> Shard:
+    """Open the store of `db` as a shard in this process, by a clock that passes when the story says so."""
+    random = Random(1)
+    return open_shard("s0", open_database(db.url, clock=clock, random=random), clock=clock, random=random)
+
+
+def lease(shard: Shard) -> LeasedItem:
+    """Lease the one item that is due."""
+
+    def body(attempt: Attempt) -> LeasedItem:
+        room = Room(1, {"mail": 1})
+        (item,) = shard.zone(ALICE).dequeue(
+            attempt.tr, room=room, lease_id=attempt.new_id(), lease_us=LEASE_US, now_us=attempt.now_us
+        )
+        return item
+
+    return shard.transact(body)
+
+
+def pay(shard: Shard, attempt: Attempt, item: LeasedItem) -> None:
+    """Do the work of an item and complete it, in one transaction."""
+    TenantTransaction(shard, ALICE, attempt).add(("paid",), 1)
+    shard.zone(ALICE).complete(attempt.tr, item.id, lease_id=item.record.lease_id, now_us=attempt.now_us)
+
+
+def take_over(db: Database) -> None:
+    """In another process, whose clock goes on: do the work of the item that has lapsed, and much besides."""
+    clock = ManualClock(STOPPED_US + LEASE_US)
+    shard = open_here(db, clock)
+    item = lease(shard)
+    shard.transact(lambda attempt: pay(shard, attempt, item))
+    for _ in range(COMMITS):
+        transact(shard.db, lambda tr: tr.add(b"something else", b"\x01"))
+        clock.advance_us(SECOND)
+
+
+class StoodStill:
+    """How it ends for a worker that stood still for minutes, in front of the commit of its work.
+
+    `code`: what that commit is answered, 0 if it is carried out. `paid`: how many payments there were then.
+    """
+
+    def __init__(self, store: Path) -> None:
+        clock = ManualClock(STOPPED_US)
+        db = open_database(f"embedded:{store}", clock=clock, random=Random(1))
+        shard = open_here(db, clock)
+        shard.transact(lambda attempt: TenantTransaction(shard, ALICE, attempt).enqueue("mail"))
+        item = lease(shard)
+        stopped = Attempt(db.create_transaction(), b"stopped".ljust(SEED_BYTES), clock.now_us())
+        pay(shard, stopped, item)
+        with Neighbour(db.url) as another:
+            another.ask(take_over)
+        self.code = code_of(stopped.tr.commit())
+        self.is_gone = is_gone(shard, item)
+        self.paid = shard.transact(lambda attempt: TenantTransaction(shard, ALICE, attempt).get(("paid",)))
+        self.count = shard.transact(lambda attempt: shard.zone(ALICE).count(attempt.tr))
+        shard.db.close()
+        db.close()
+
+
+def is_gone(shard: Shard, item: LeasedItem) -> bool:
+    """Whether the worker is told so, when it tries again."""
+    try:
+        shard.transact(lambda attempt: pay(shard, attempt, item))
+    except ItemGone:
+        return True
+    return False
+
+
+ONCE, TWICE = (number.to_bytes(8, "little") for number in (1, 2))
+
+
+def test_a_worker_that_stood_still_while_the_log_was_pruned_does_not_do_the_work_twice(tmp_path: Path) -> None:
+    worker = StoodStill(tmp_path / "store")
+    assert (worker.code, worker.is_gone) == (TRANSACTION_TOO_OLD, True)
+    assert (worker.paid, worker.count) == (ONCE, {})
+
+
+def test_without_a_look_at_where_the_log_begins_it_does(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(stored_log, "_first_version", lambda cursor: 0)
+    worker = StoodStill(tmp_path / "store")
+    assert worker.code == 0
+    assert (worker.paid, worker.count) == (TWICE, {"mail": -1})
