@@ -13,7 +13,9 @@ Read in this order:
     test_ids                one id, and two who enqueue, cancel, revive or move it
     test_holders            an item's holder, and whoever cancels it or takes it over
     test_extensions         a worker extends what it completes at that moment
-    test_unknown_results    commits whose answer tells nothing
+    test_unknown_results    enqueues and dequeues whose answer tells nothing
+    test_unknown_ends       completions, give-backs and cancels whose answer tells nothing
+    test_pruned_log         a process that stands still while the commit log is pruned
     test_clocks             a clock that is an hour ahead
     test_housekeeping       what two do for a shard at the same moment
     test_scanners           leave to go in order, and pointers that stand in front of others

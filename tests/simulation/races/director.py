@@ -121,7 +121,7 @@ class Role(Generic[T]):
 
     def runs(self) -> T:
         """Play on to the end of the body; return what it returns, or raise what it raises."""
-        self._goes_on()
+        self._let_go()
         self._until(lambda: self.is_over)
         if self._error is not None:
             raise self._error
@@ -131,21 +131,21 @@ class Role(Generic[T]):
         """Play on until its next commit is on its way, and hold that. `of`: only one that this task of it sends."""
         name = self.host.name
         self._store.to_hold[name] = lambda task: of in (None, task)
-        self._goes_on()
+        self._let_go()
         self._until(lambda: name in self._store.held)
         return self._store.held[name]
 
     def runs_until(self, condition: Callable[[], object]) -> None:
         """Play on until a condition holds, and hold nothing on the way."""
-        self._goes_on()
+        self._let_go()
         self._until(condition)
 
     def goes_on(self, duration_us: int) -> None:
         """Play on for a while, and hold nothing on the way."""
-        self._goes_on()
+        self._let_go()
         self.host.world.run_until(self.host.world.now_us() + duration_us)
 
-    def _goes_on(self) -> None:
+    def _let_go(self) -> None:
         held = self._store.held.pop(self.host.name, None)
         if held is not None:
             held.goes_its_way()

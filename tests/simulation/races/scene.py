@@ -37,6 +37,7 @@ from zones.tenant_transaction import TenantTransaction
 
 T = TypeVar("T")
 
+MAIL = handler_of("mail", lambda job: None)
 LEASE_US = 10 * SECOND
 CALL_US = 50_000
 SLACK_US = 30_000  # `wake_slack_ms`, and what a story takes to look.
@@ -284,10 +285,10 @@ def ref_of(item: LeasedItem) -> ItemRef:
     return ItemRef("s0", ALICE, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.alone, item.stored)
 
 
-def held(shard: Shard, item: LeasedItem, handler: Handler) -> Held:
-    """Return an item of Alice's as a worker holds it."""
+def held(shard: Shard, item: LeasedItem) -> Held:
+    """Return a mail of Alice's as a worker holds it."""
     job = Job(shard, ref_of(item), item.record, item.record.payload)
-    return Held(ref_of(item), item.record, handler, job, shard.clock.now_us())
+    return Held(ref_of(item), item.record, MAIL, job, shard.clock.now_us())
 
 
 def pay(shard: Shard, ref: ItemRef) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.races.missing_guards import Patch, declare_nothing, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, declare_nothing, read_by_snapshot
 from tests.simulation.races.scene import HousekeeperRole, Scene, paid, pay, ref_of
 from tests.simulation.stage import SECOND
 from zones import pointers
@@ -18,11 +18,10 @@ from zones.audit.auditor import audit
 from zones.audit.items import LONG_LEASE
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import ItemGone
-from zones.keyspace import DB, ROOT, TIME_KEY, pack_int
+from zones.keyspace import TIME_KEY
 from zones.settings import ZoneSettings
 from zones.shard_time import ShardClock, Standing
 
-TENANTS = ROOT + pack_int(DB)
 HOUR_US = 3_600 * SECOND
 HOUR_MS = 3_600_000
 SLACK_US = 30_000

@@ -10,14 +10,11 @@ from actors import custody, keeping
 from actors.handlers import handler_of
 from actors.holdings import Phase
 from actors.job import Job
-from tests.simulation.races.missing_guards import Patch, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import Scene, WorkerRole
 from tests.simulation.stage import SECOND
 from zones.engines.errors import NOT_COMMITTED
-from zones.keyspace import DB, ROOT, pack_int
 from zones.tenant_transaction import TenantTransaction
-
-TENANTS = ROOT + pack_int(DB)
 
 ATTEMPT_US = 4_500_000  # Longer than a third of a lease, shorter than a transaction may take.
 
@@ -123,3 +120,30 @@ def test_without_the_conflict_on_its_record_an_extension_brings_a_cancelled_item
     scene = Scene()
     _, told = an_item_is_cancelled_while_it_is_extended(scene)
     assert told == [False]
+
+
+def an_item_is_cancelled_before_it_starts(scene: Scene) -> int:
+    """A transactional attempt starts with a lease that outlasts it; return how often the handler began."""
+    attempts = 0
+
+    def pay(job: Job, tr: TenantTransaction) -> None:
+        nonlocal attempts
+        attempts += 1
+
+    item_id = scene.has(lambda alice: alice.enqueue("pay")).item_id
+    worker = scene.worker([handler_of("pay", pay, transactional=True)], scene.leased(SECOND, kinds=["pay"]))
+    worker.runs_until_commit(of="slot")
+    scene.has(lambda alice: alice.cancel(item_id))
+    worker.runs_until_idle()
+    return attempts
+
+
+def test_a_handler_does_not_start_whose_item_is_cancelled_while_it_is_leased_for_the_start() -> None:
+    scene = Scene()
+    assert an_item_is_cancelled_before_it_starts(scene) == 0
+    assert scene.count == 0
+
+
+def test_without_the_conflict_on_its_record_the_handler_of_a_cancelled_item_starts(monkeypatch: Patch) -> None:
+    read_by_snapshot(monkeypatch, TENANTS)
+    assert an_item_is_cancelled_before_it_starts(Scene()) == 1

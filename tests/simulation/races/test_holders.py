@@ -11,21 +11,17 @@ from typing import Any
 import pytest
 
 from actors import settlement
-from actors.handlers import handler_of
 from actors.settlement import Verdict
 from tests.simulation.races.director import Role
-from tests.simulation.races.missing_guards import Patch, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import ManagerRole, Scene, held, paid, pay, ref_of
 from tests.simulation.stage import ALICE, SECOND
 from zones import queue_zone
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import ItemGone, LeaseLost
 from zones.items import LeasedItem
-from zones.keyspace import DB, ROOT, pack_int
 from zones.shard import Shard
 
-TENANTS = ROOT + pack_int(DB)
-MAIL = handler_of("mail", lambda job: None)
 SHORT_LEASE_US = SECOND
 
 # --- What a holder does with its item ---
@@ -34,15 +30,15 @@ Holding = Callable[[Shard, LeasedItem], object]
 
 
 def completes(shard: Shard, item: LeasedItem) -> object:
-    return settlement.settle(shard, [held(shard, item, MAIL)], [])
+    return settlement.settle(shard, [held(shard, item)], [])
 
 
 def retries(shard: Shard, item: LeasedItem) -> object:
-    return settlement.settle(shard, [], [Verdict(held(shard, item, MAIL), 60 * SECOND, "no", "")])
+    return settlement.settle(shard, [], [Verdict(held(shard, item), 60 * SECOND, "no", "")])
 
 
 def buries(shard: Shard, item: LeasedItem) -> object:
-    return settlement.settle(shard, [], [Verdict(held(shard, item, MAIL), None, "never", "")])
+    return settlement.settle(shard, [], [Verdict(held(shard, item), None, "never", "")])
 
 
 def gives_back(shard: Shard, item: LeasedItem) -> object:

@@ -4,17 +4,16 @@ from simulation.database import SimulatedDatabase
 from simulation.shadow import ZoneName, ZoneShadow
 from simulation.store import Latencies
 from tests.simulation.races.director import DirectedStore, Role
-from tests.simulation.races.missing_guards import Patch, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import HousekeeperRole, Scene, pay, ref_of
 from tests.simulation.stage import SECOND
 from zones.engines.errors import NOT_COMMITTED
 from zones.items import EnqueueStatus
-from zones.keyspace import DB, META_KEY, ROOT, pack_int
+from zones.keyspace import META_KEY, ROOT
 from zones.layout import DEFAULT_ZONE, local_tenant
 from zones.periodic import period
 from zones.shard import Shard, open_shard
 
-TENANTS = ROOT + pack_int(DB)
 MINUTE_MS = 60_000
 
 # --- The shard itself ---

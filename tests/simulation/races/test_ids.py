@@ -5,22 +5,17 @@ Who says that an id is free, taken or buried has read with conflict why; so it i
 
 import pytest
 
-from actors.handlers import handler_of
 from actors.settlement import Verdict, settle
 from fairlead.tenant_database import NotBuried
 from tests.simulation.races.director import Role
-from tests.simulation.races.missing_guards import Patch, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import Scene, held
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import TenantMoved
 from zones.items import Enqueued, EnqueueStatus
-from zones.keyspace import DB, ROOT, pack_int
 from zones.layout import item_id_of
 from zones.records import OwnerRecord, encode
 from zones.tenant_transaction import TenantTransaction
-
-TENANTS = ROOT + pack_int(DB)
-MAIL = handler_of("mail", lambda job: None)
 
 # --- Enqueued, and enqueued or cancelled ---
 
@@ -83,7 +78,7 @@ def test_without_the_conflict_on_its_key_who_is_told_that_an_item_is_present_may
 def two_revive_one_item(scene: Scene) -> Role[None]:
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     (item,) = scene.leased()
-    scene.role("worker", lambda shard: settle(shard, [], [Verdict(held(shard, item, MAIL), None, "never", "")])).runs()
+    scene.role("worker", lambda shard: settle(shard, [], [Verdict(held(shard, item), None, "never", "")])).runs()
     first = scene.user("first", lambda alice: alice.revive("order 7"))
     second = scene.user("second", lambda alice: alice.revive("order 7"))
     second.runs_until_commit()

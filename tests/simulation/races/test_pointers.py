@@ -7,23 +7,30 @@ the second is refused, and finds what the first has left.
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from fairlead.tenant_database import TenantDatabase
+from simulation.database import LatentTransaction
 from tests.simulation.races.director import Role
-from tests.simulation.races.missing_guards import Patch, declare_nothing, read_by_snapshot, read_ranges_by_snapshot
+from tests.simulation.races.missing_guards import (
+    POINTER_INDEX,
+    TENANTS,
+    TOP_LEVEL,
+    Patch,
+    declare_nothing,
+    read_by_snapshot,
+    read_ranges_by_snapshot,
+)
 from tests.simulation.races.scene import SLACK_US, ManagerRole, Scene
 from tests.simulation.stage import SECOND
 from zones import visit
 from zones.engines.errors import NOT_COMMITTED
 from zones.items import Enqueued, new_item
-from zones.keyspace import DB, POINTER, ROOT, TOP, pack_int
 from zones.layout import item_id_of
 from zones.pointers import PointerRef
 from zones.settings import ZoneSettings
 from zones.tenant_transaction import TenantTransaction
 
-POINTER_INDEX = ROOT + pack_int(POINTER)
-TOP_LEVEL = ROOT + pack_int(TOP)
-TENANTS = ROOT + pack_int(DB)
 HOUR_MS = 3_600_000
 DELETES_AT_ONCE = ZoneSettings(min_inactive_ms=0)
 
@@ -217,6 +224,72 @@ def test_without_the_conflict_on_the_pointer_it_has_two_entries(monkeypatch: Pat
     scene = Scene()
     assert two_can_run_nothing(scene).refused == []
     assert len(scene.pointer_entries) == 2
+
+
+def two_lease_one_contended_pointer(scene: Scene) -> tuple[ManagerRole, ManagerRole]:
+    """Both visits were refused because of an enqueue, so both lease the pointer before they look again."""
+    scene.has(lambda alice: alice.enqueue("mail"))
+    first, second = scene.manager("first"), scene.manager("second")
+    first.runs_until_commit()
+    second.runs_until_commit()
+    scene.has(lambda alice: alice.enqueue("mail", priority=0))
+    first.runs_until_commit()
+    second.runs_until_commit()
+    first.runs_until_commit()  # Its lease is committed, and its visit is on its way.
+    second.runs()
+    first.runs()
+    return first, second
+
+
+def test_of_two_managers_that_lease_a_contended_pointer_one_lets_go() -> None:
+    scene = Scene()
+    first, second = two_lease_one_contended_pointer(scene)
+    assert (first.refused, second.refused) == ([NOT_COMMITTED], [NOT_COMMITTED] * 2)
+    assert (len(first.handed), second.handed) == (2, [])
+    scene.check_stored()
+
+
+def test_without_the_conflict_on_the_pointer_both_have_leased_it_and_its_first_holder_gets_nothing(
+    monkeypatch: Patch,
+) -> None:
+    read_by_snapshot(monkeypatch, TOP_LEVEL)
+    first, second = two_lease_one_contended_pointer(Scene())
+    assert second.refused == [NOT_COMMITTED]
+    assert (first.handed, len(second.handed)) == ([], 2)
+
+
+# --- What must not collide: a queue that is enqueued into all the time is served all the time ---
+
+
+def an_enqueue_and_a_visit(scene: Scene, *, visit_first: bool) -> list[int]:
+    """Return who was refused what, of an enqueue and a visit that leaves work behind, and so requeues to now."""
+    for _ in range(2):
+        scene.has(lambda alice: alice.enqueue("mail"))
+    manager = scene.manager(dequeue_max=1)
+    enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail", priority=0))
+    roles: list[Role[Any]] = [manager, enqueuer] if visit_first else [enqueuer, manager]
+    for role in roles:
+        role.runs_until_commit()
+    for role in roles:
+        role.runs()
+    return [code for role in roles for code in role.refused]
+
+
+either_first = pytest.mark.parametrize("visit_first", [True, False], ids=["visit first", "enqueue first"])
+
+
+@either_first
+def test_an_enqueue_and_a_visit_that_leaves_work_behind_do_not_collide(visit_first: bool) -> None:
+    scene = Scene()
+    assert an_enqueue_and_a_visit(scene, visit_first=visit_first) == []
+    assert scene.late_us <= SLACK_US
+    scene.check_stored()
+
+
+@either_first
+def test_without_snapshot_reads_they_would(visit_first: bool, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(LatentTransaction, "snapshot", property(lambda self: self))
+    assert an_enqueue_and_a_visit(Scene(), visit_first=visit_first)[:1] == [NOT_COMMITTED]
 
 
 # --- Cleaned ---

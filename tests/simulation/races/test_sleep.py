@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 
 from tests.simulation.races.director import Role
-from tests.simulation.races.missing_guards import Patch, declare_nothing, read_by_snapshot
+from tests.simulation.races.missing_guards import POINTER_INDEX, Patch, declare_nothing, read_by_snapshot
 from tests.simulation.races.scene import LEASE_US, SLACK_US, ManagerRole, Scene
 from tests.simulation.stage import ALICE, SECOND
 from zones import buried, visit
 from zones.attempt import Attempt
 from zones.engines.errors import NOT_COMMITTED
-from zones.keyspace import POINTER, ROOT, pack_int
 from zones.shard import Shard
 from zones.vesting import conflict_before_first
 
-POINTER_INDEX = ROOT + pack_int(POINTER)
 POINTER_LEASE_US = SECOND  # `pointer_lease_ms`
 
 # --- Who inserts: each has its part of the story before the race, and returns the role of the race ---
