@@ -113,11 +113,15 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
 def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
     """Take a lease on a vested pointer (QuiCK section 6, Algorithm 2, line 1); False if somebody else has it.
 
-    Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues.
+    Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues. May run twice: one
+    that carries `lease_id` was leased by an attempt before this one, whose commit was of unknown result.
     """
     part = layout.parts[ref.part]
     value = tr.get(part.item(ref.id)).value
     pointer = None if value is None else decode(PointerRecord, value)
+    if pointer is not None and pointer.lease_id == lease_id:
+        probe("a lease of a pointer of unknown result is found applied")
+        return True
     if pointer is None or pointer.vesting_us > now_us:
         return False
     pointer.lease_id, pointer.lease_us = lease_id, lease_us

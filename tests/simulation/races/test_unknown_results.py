@@ -7,10 +7,12 @@ under its lease. What lands later than its own repetition is refused.
 
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
+from typing import Any
 
 import pytest
 
-from actors import settlement
+from actors import manager, settlement
 from simulation.database import SimulatedDatabase
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import TENANTS, Patch, look_for_nothing, read_by_snapshot
@@ -24,6 +26,7 @@ from zones.engines.errors import (
 )
 from zones.items import Enqueued, EnqueueStatus
 from zones.probes import probes_into
+from zones.visit import lease
 
 
 @pytest.fixture
@@ -159,3 +162,34 @@ def test_without_a_look_for_its_lease_the_items_of_an_unknown_dequeue_must_lapse
     assert dequeued_with_unknown_result(scene, applied=True).handed == []
     (record,) = scene.zone.items.values()
     assert record.vesting_us > scene.now_us + SECOND, "nobody runs it for as long"
+
+
+def pointer_leased_with_unknown_result(scene: Scene) -> ManagerRole:
+    """The visit is contended, so the pointer is leased first; that it was is what the manager is not told."""
+    scene.has(lambda alice: alice.enqueue("mail"))
+    role = scene.manager()
+    role.runs_until_commit()
+    scene.has(lambda alice: alice.enqueue("mail", priority=0))
+    commit = role.runs_until_commit()
+    commit.arrives()
+    assert scene.zone.pointer is not None
+    assert scene.zone.pointer.lease_id
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    role.runs()
+    return role
+
+
+def test_a_pointer_that_carries_the_lease_of_an_unknown_commit_is_visited() -> None:
+    scene = Scene()
+    assert len(pointer_leased_with_unknown_result(scene).handed) == 2
+    scene.check_stored()
+
+
+def test_without_the_same_lease_id_in_every_attempt_a_manager_finds_the_pointer_leased(monkeypatch: Patch) -> None:
+    fresh = Random(1)
+
+    def leased_anew(*args: Any, lease_id: bytes, **how: Any) -> bool:
+        return lease(*args, lease_id=fresh.randbytes(16), **how)
+
+    monkeypatch.setattr(manager, "lease", leased_anew)
+    assert pointer_leased_with_unknown_result(Scene()).handed == []
