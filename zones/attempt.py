@@ -3,7 +3,8 @@
 After 1021 (and 1031 or 1025 at a commit) a transaction may have been applied, or may still be. The ids that an
 attempt draws are a seed of the call plus an ordinal that starts anew with every attempt, so a repeated body picks the
 same ids and finds its own items. That is not enough for an enqueue: its item may have been run and completed in
-between, and must not come again. So a transaction that enqueued also writes a receipt, which outlives the item.
+between, and must not come again. So a transaction that enqueued also writes a receipt, which outlives the item. It
+says which attempt was applied: what that one returned is the result, not what a later one would have done.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from zones.vesting import WANT_ALL
 T = TypeVar("T")
 
 SEED_BYTES = 12
+RECEIPT_BYTES = 4  # Of the number of an attempt.
 RECEIPT_LIFE_US = 600_000_000  # Ten minutes: far longer than any client retries a commit.
 
 _RECEIPT = ROOT + pack_int(RECEIPT)
@@ -60,28 +62,39 @@ def run(
     """
     seed = random.randbytes(SEED_BYTES)
     receipt = _RECEIPT + pack_int(clock.now_us() + RECEIPT_LIFE_US) + pack_bytes(seed)
-    enqueued = False
-    result: T
+    results: list[T] = []  # of the attempts that enqueued; each receipt holds the number of its attempt here
+    enqueued = False  # whether the last attempt did
+    landed: int | None = None
+
+    def has_landed(tr: Any) -> bool:
+        """Look whether an attempt that enqueued was applied after all, perhaps later than anybody asked; and which."""
+        nonlocal landed
+        value = tr.get(receipt).value if results else None
+        landed = None if value is None else int.from_bytes(value, "big")
+        return landed is not None
 
     def attempt_once(tr: Any) -> T:
-        nonlocal enqueued, result
-        if enqueued and tr.get(receipt).present():
+        nonlocal enqueued
+        if has_landed(tr):
             probe("an enqueue of unknown result is found applied by its own retry")
-            return result  # an earlier attempt was applied after all, and later than anybody asked
+            return results[-1]
         attempt = Attempt(tr, seed, clock.now_us())
         result = body(attempt)
         enqueued = attempt.enqueued and db.results_can_be_unknown
         if enqueued:
-            tr.set(receipt, b"")
+            tr.set(receipt, len(results).to_bytes(RECEIPT_BYTES, "big"))
+            results.append(result)
         return result
 
     def was_applied(tr: Any) -> bool:
-        if enqueued:
+        if results:
             probe("an enqueue of unknown result looks for its receipt")
-            return bool(tr.get(receipt).present())
-        return applied is not None and applied(tr)
+            if has_landed(tr):
+                return True
+        return not enqueued and applied is not None and applied(tr)
 
-    return transact(db, attempt_once, applied=was_applied, retries_max=retries_max)
+    result = transact(db, attempt_once, applied=was_applied, retries_max=retries_max)
+    return result if landed is None else results[landed]
 
 
 def clear_receipts(tr: Any, *, now_us: int, keys_max: int) -> int:

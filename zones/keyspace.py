@@ -12,7 +12,7 @@ never reused: a number that is given up stays here as a comment.
     (ROOT, DB, app, user, ZONE, zone, BURIED, id)    -> buried record
     (ROOT, DB, app, user, ZONE, zone, PAYLOAD, id, n)-> piece n of a payload too long for its record
     (ROOT, DB, app, user, ZONE, zone, DONE, id)      -> until when a completed id stays taken (`unique_for`)
-    (ROOT, RECEIPT, expires, transaction id)         -> empty; proof that a commit happened
+    (ROOT, RECEIPT, expires, transaction id)         -> which attempt; proof that its commit happened
     (ROOT, TOP, part, ITEM, pointer id)              -> pointer record
     (ROOT, TOP, part, VEST, p, t, pointer id)        -> empty; the vesting index of the top-level queue
     (ROOT, POINTER, app, user, zone)                 -> pointer id; changes only when a pointer is made or deleted

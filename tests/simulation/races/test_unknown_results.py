@@ -99,6 +99,50 @@ def test_without_a_receipt_an_enqueue_that_lands_late_happens_twice(monkeypatch:
     assert len(scene.zone.items) == 1
 
 
+@pytest.mark.parametrize("code", [None, COMMIT_UNKNOWN_RESULT])
+def test_a_transaction_that_landed_late_returns_what_it_did_and_not_what_its_repetition_would_have_done(
+    code: int | None,
+) -> None:
+    """Before, its caller was told of a time that is written nowhere."""
+    scene = Scene()
+
+    def remind(tr: TenantTransaction) -> bytes:
+        due = str(tr.now_us).encode()
+        tr.set(("due",), due)
+        tr.enqueue("mail")
+        return due
+
+    user = scene.user("user", lambda alice: alice.transact(remind))
+    first = user.runs_until_commit()
+    first.is_answered(COMMIT_UNKNOWN_RESULT)
+    second = user.runs_until_commit()
+    first.arrives()
+    second.arrives()
+    second.is_answered(code)
+    assert user.runs() == scene.has(lambda alice: alice.transact(lambda tr: tr.get(("due",))))
+
+
+def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_would_not_enqueue() -> None:
+    """Before, only what was tried last said whether to look for a receipt: the mail was sent, and given up, too."""
+    scene = Scene()
+    tries = iter(range(10))
+
+    def send_or_give_up(tr: TenantTransaction) -> None:
+        if next(tries) == 0:
+            tr.enqueue("mail")
+        else:
+            tr.set(("given up",), b"")
+
+    user = scene.user("user", lambda alice: alice.transact(send_or_give_up))
+    commit = user.runs_until_commit()
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    user.runs_until_commit()
+    commit.arrives()
+    user.runs()
+    assert len(scene.zone.items) == 1
+    assert scene.has(lambda alice: alice.transact(lambda tr: tr.get(("given up",)))) is None
+
+
 def enqueued_by_name_and_again(scene: Scene) -> SentCommit:
     """The application is told that its enqueue took too long, and calls again with the same name."""
     scene.has(lambda alice: alice.enqueue("mail"))  # The pointer is there: nothing else can refuse what lands late.
