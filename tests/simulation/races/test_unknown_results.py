@@ -26,6 +26,7 @@ from zones.engines.errors import (
 )
 from zones.items import Enqueued, EnqueueStatus
 from zones.probes import probes_into
+from zones.tenant_transaction import TenantTransaction
 from zones.visit import lease
 
 
