@@ -544,7 +544,9 @@ def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> Non
     ref, place = world.ref(), world.zone.place
     newer = bytes([FORMAT + 1])
     world.set(place.part.item(place.pointer_id), newer)
-    assert visit_one(world, ref).found is Found.UNREADABLE
+    visit = visit_one(world, ref)
+    assert visit.found is Found.UNREADABLE
+    assert visit.left_alone_us == world.now_us + PAUSE_US, "looking again at every poll would keep the fleet awake"
     world.enqueue()
     assert world.stored(place.part.item_prefix, place.part.item_prefix + b"\xff")[0][1] == newer
 
