@@ -27,7 +27,7 @@ from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import in_step
-from zones.visit import Found, Visit, VisitTerms, lease, visit_steps
+from zones.visit import Found, LeftAlone, Visit, VisitTerms, lease, visit_steps
 
 log = logging.getLogger("fairlead.manager")
 
@@ -41,7 +41,7 @@ class _Serving:
     """What one call to `serve` has come to."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    left_alone: list[tuple[bytes, int]] = field(default_factory=list)
+    left_alone: list[LeftAlone] = field(default_factory=list)
 
     def answer(self, *, room: int) -> Served:
         counts = self.counts
@@ -234,8 +234,8 @@ class Manager:
             served.counts[visit.found.value] += 1
             served.counts["buried"] += visit.buried
             served.counts["unreadable"] += visit.unreadable
-            if visit.left_alone_us:
-                served.left_alone.append((visit.ref.id, visit.left_alone_us))
+            if visit.left_alone is not None:
+                served.left_alone.append(visit.left_alone)
             place = visit.place
             for item in visit.items:
                 assert place is not None

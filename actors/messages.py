@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from zones.layout import Tenant
+from zones.visit import LeftAlone
 
 CARRIED_BYTES_MAX = 1_024  # Records up to this travel with the call; a hundred stay below what Ray sends inline.
 
@@ -44,4 +45,4 @@ class Served(NamedTuple):
     missed_at_commit: int  # visits that lost to another transaction at their commit
     unreadable: int  # records written by a newer version, left alone
     room: int  # items the workers could still take
-    left_alone: tuple[tuple[bytes, int], ...] = ()  # pointers to be passed over, by id, and until when; see `Visit`
+    left_alone: tuple[LeftAlone, ...] = ()  # pointers that other consumers can make more of

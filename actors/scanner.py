@@ -12,7 +12,7 @@ from functools import partial
 
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
-from actors.selection import batches, select
+from actors.selection import Eligible, batches, select
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.pointers import PointerRef, earliest_vesting_us
@@ -60,7 +60,7 @@ class Scanner:
         self._died_us = [0] * len(managers)  # when a call failed last
         self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
         self._held: set[bytes] = set()
-        self._left_alone: dict[bytes, int] = {}  # pointers that others can make more of, and until when
+        self._left_alone: dict[tuple[bytes, int], int] = {}  # id and vesting time, and until when: see `LeftAlone`
         self._in_order_until_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._asked_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._handed_in_order: dict[str, bool] = dict.fromkeys(shards, False)
@@ -131,14 +131,14 @@ class Scanner:
             return []
         self._ask_for_order(name, now_us)
         in_order = now_us < self._in_order_until_us[name]
-        passed_over = self._passed_over(now_us)
+        eligible = self._eligible(now_us)
 
         def body(attempt: Attempt) -> tuple[list[PointerRef], int | None]:
             refs = select(
                 attempt.tr,
                 shard.layout,
                 in_order=in_order,
-                held=passed_over,
+                eligible=eligible,
                 settings=self._settings,
                 now_us=now_us,
                 random=self._host.random,
@@ -159,13 +159,15 @@ class Scanner:
             self._next_due_us[name] = self._rescan_us(due_us, now_us)
         return refs
 
-    def _passed_over(self, now_us: int) -> frozenset[bytes]:
-        """Return the pointers not to be chosen: those in managers' hands, and those left to other consumers."""
+    def _eligible(self, now_us: int) -> Eligible:
+        """Return what says whether a pointer may be chosen: not if managers hold it, or it was left to others."""
         with self._lock:
+            held = frozenset(self._held)
             if not self._left_alone:
-                return frozenset(self._held)
+                return lambda ref: ref.id not in held
             self._left_alone = {each: until_us for each, until_us in self._left_alone.items() if until_us > now_us}
-            return frozenset((*self._held, *self._left_alone))
+            left_alone = frozenset(self._left_alone)
+        return lambda ref: ref.id not in held and (ref.id, ref.vesting_us) not in left_alone
 
     def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
         """Whether a scan of a shard could find no more than the last one did, which found nothing."""
@@ -233,7 +235,7 @@ class Scanner:
             if served is not None:
                 self._counts.update({name: getattr(served, name) for name in _COUNTED})
                 if len(self._left_alone) < LEFT_ALONE_MAX:
-                    self._left_alone.update(served.left_alone)
+                    self._left_alone.update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
         self._room_heard(number, served.room if served is not None else None, error)
 
     def _room_heard(self, number: int, room: int | None, error: Exception | None) -> None:

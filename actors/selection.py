@@ -1,6 +1,6 @@
 """Which of the vested pointers a scanner hands over (QuiCK section 6, Algorithm 1, lines 6 to 8)."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from random import Random
 from typing import Any
@@ -13,38 +13,40 @@ from zones.steps import Steps, in_step
 IN_ORDER_MAX = 512  # Pointers of one scan in order: some 100 ms of work, after which older ones may have vested.
 PART_READ_MIN = 8
 
+Eligible = Callable[[PointerRef], bool]
+
 
 def select(
     tr: Any,
     layout: Layout,
     *,
     in_order: bool,
-    held: Container[bytes],
+    eligible: Eligible,
     settings: ConsumerSettings,
     now_us: int,
     random: Random,
 ) -> list[PointerRef]:
     """Choose among the eligible pointers of a shard: the first ones by vesting time, or some at random.
 
-    Eligible is what has vested and is not in `held`, the ids that this consumer's managers are busy with; they are
-    passed over, so they never stop up the window. Snapshot reads of index keys; conflicts with nothing.
+    What has vested and is not `eligible`, such as what this consumer's managers are busy with, is passed over, so it
+    never stops up the window. Snapshot reads of index keys; conflicts with nothing.
     """
     if in_order:
-        return _first(tr, layout, held, min(IN_ORDER_MAX, settings.selection_max), now_us)
+        return _first(tr, layout, eligible, min(IN_ORDER_MAX, settings.selection_max), now_us)
     per_part = max(1, settings.peek_max // layout.part_count)
-    peeked = [ref for refs, _ in _peek(tr, layout, held, per_part, now_us) for ref in refs]
+    peeked = [ref for refs, _ in _peek(tr, layout, eligible, per_part, now_us) for ref in refs]
     count = min(settings.selection_max, ceil(len(peeked) * settings.selection_frac))
     return random.sample(peeked, count)
 
 
-def _first(tr: Any, layout: Layout, held: Container[bytes], ids_max: int, now_us: int) -> list[PointerRef]:
+def _first(tr: Any, layout: Layout, eligible: Eligible, ids_max: int, now_us: int) -> list[PointerRef]:
     """Return the first eligible pointers of all parts by vesting time, up to `ids_max`.
 
     Each part is read a little further than its even share. Where one was cut off, the merge ends there too: what comes
     after is not known to be next.
     """
     per_part = max(PART_READ_MIN, 2 * ids_max // layout.part_count)
-    peeked = _peek(tr, layout, held, per_part, now_us)
+    peeked = _peek(tr, layout, eligible, per_part, now_us)
     ends = [_order(refs[-1]) for refs, whole in peeked if not whole and refs]
     last = min(ends, default=None)
     found = sorted((ref for refs, _ in peeked for ref in refs), key=_order)
@@ -56,23 +58,21 @@ def _order(ref: PointerRef) -> tuple[int, int]:
 
 
 def _peek(
-    tr: Any, layout: Layout, held: Container[bytes], ids_max: int, now_us: int
+    tr: Any, layout: Layout, eligible: Eligible, ids_max: int, now_us: int
 ) -> list[tuple[list[PointerRef], bool]]:
-    return in_step([_peek_part(tr, layout, part, held, ids_max, now_us) for part in range(layout.part_count)])
+    return in_step([_peek_part(tr, layout, part, eligible, ids_max, now_us) for part in range(layout.part_count)])
 
 
 def _peek_part(
-    tr: Any, layout: Layout, part: int, held: Container[bytes], ids_max: int, now_us: int
+    tr: Any, layout: Layout, part: int, eligible: Eligible, ids_max: int, now_us: int
 ) -> Steps[tuple[list[PointerRef], bool]]:
     """Read until there are `ids_max` eligible ids or the end of what has vested; say whether it was the end."""
-    eligible: list[PointerRef] = []
+    found: list[PointerRef] = []
     begin: bytes | None = b""
-    while begin is not None and len(eligible) < ids_max:
-        refs, begin = yield from scan(
-            tr, layout.parts[part], now_us=now_us, ids_max=ids_max - len(eligible), begin=begin
-        )
-        eligible += [ref for ref in refs if ref.id not in held]
-    return eligible, begin is None
+    while begin is not None and len(found) < ids_max:
+        refs, begin = yield from scan(tr, layout.parts[part], now_us=now_us, ids_max=ids_max - len(found), begin=begin)
+        found += filter(eligible, refs)
+    return found, begin is None
 
 
 def batches(refs: Sequence[PointerRef], size: int) -> list[Sequence[PointerRef]]:

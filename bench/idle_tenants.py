@@ -107,7 +107,7 @@ def _scan_us(store: Path) -> float:
             attempt.tr,
             shard.layout,
             in_order=False,
-            held=frozenset(),
+            eligible=lambda ref: True,
             settings=settings,
             now_us=attempt.now_us,
             random=dice,

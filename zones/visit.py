@@ -17,7 +17,7 @@ and this one leaves it alone for the time said. Else the clock that is ahead wou
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from zones import pointers
 from zones.dequeue import Choice, Fit, Room, choose_steps, take
@@ -42,13 +42,21 @@ class Found(Enum):
     UNREADABLE = "unreadable"  # written by a newer version: left alone
 
 
+class LeftAlone(NamedTuple):
+    """A pointer as a consumer left it to others: vested, and not to be looked at again by this one before `until_us`.
+
+    Others can make something of it, and each look of this one would be in their way. Once it vests at another time,
+    somebody has, and what is left may be for this one.
+    """
+
+    id: bytes
+    vesting_us: int
+    until_us: int
+
+
 @dataclass(slots=True)
 class Visit:
-    """How a visit went.
-
-    `left_alone_us`: until when this consumer should not look at the pointer again, though it may have vested: others
-    can make something of it, and each look of this one would be in their way. 0: no such time.
-    """
+    """How a visit went."""
 
     ref: PointerRef
     found: Found
@@ -56,7 +64,7 @@ class Visit:
     items: Sequence[LeasedItem] = ()
     buried: int = 0
     unreadable: int = 0
-    left_alone_us: int = 0
+    left_alone: LeftAlone | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,8 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         return (yield from _clear_dangling(tr, layout, ref))
     pointer = decode(PointerRecord, stored.value)
     if pointer is None:
-        return Visit(ref, Found.UNREADABLE, left_alone_us=terms.now_us + terms.pause_recheck_us)
+        until_us = terms.now_us + terms.pause_recheck_us
+        return Visit(ref, Found.UNREADABLE, left_alone=LeftAlone(ref.id, ref.vesting_us, until_us))
     if pointer.vesting_us > terms.now_us and pointer.lease_id != terms.lease_id:
         if pointer.vesting_us != ref.vesting_us:
             probe("a pointer was moved between the scan and the visit")
@@ -105,9 +114,9 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         resume=pointer.resume,
         passed=Fit(pointer.passed),
     )
-    found, left_alone_us = yield from _requeue_steps(tr, place, pointer, choice, terms)
+    found, left_alone = yield from _requeue_steps(tr, place, pointer, choice, terms)
     items = take(tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us)
-    return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone_us)
+    return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone)
 
 
 def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
@@ -151,8 +160,8 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
 
 def _requeue_steps(
     tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms
-) -> Steps[tuple[Found, int]]:
-    """Requeue or delete a visited pointer; return which, and until when to leave it alone."""
+) -> Steps[tuple[Found, LeftAlone | None]]:
+    """Requeue or delete a visited pointer; return which, and whether it was left to others."""
     settings = place.layout.settings
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
     if delay_us is not None and (yield from _may_run_elsewhere_steps(tr, choice, terms.now_us)):
@@ -161,8 +170,10 @@ def _requeue_steps(
         pointer.last_active_us = terms.now_us
         pointer.lease_id, pointer.lease_us = b"", 0
         pointer.resume, pointer.passed = choice.resume, int(choice.passed)
-        pointers.move(tr, place.part, place.pointer_id, pointer, min(pointer.vesting_us, terms.now_us))
-        return Found.SERVED, terms.now_us + delay_us
+        # Where it was, unless this visit has taken something: then it is another's turn to look.
+        vesting_us = terms.now_us if choice.items else min(pointer.vesting_us, terms.now_us)
+        pointers.move(tr, place.part, place.pointer_id, pointer, vesting_us)
+        return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, terms.now_us + delay_us)
     if choice.left is None:
         conflict_before_first(tr, place.keys, choice.first)
     elif choice.left is Fit.UNKNOWN:
@@ -176,7 +187,7 @@ def _requeue_steps(
         if next(iter(rows), None) is None and indexed.value == place.pointer_id:
             probe("a pointer is deleted")
             pointers.delete(tr, place, pointer)
-            return Found.DELETED, 0
+            return Found.DELETED, None
         delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
     yield  # All visits of a batch declare their conflicts, then all write: a conflict is cheap before the first write.
     if choice.left is not None or choice.first:
@@ -186,7 +197,7 @@ def _requeue_steps(
     pointers.move(tr, place.part, place.pointer_id, pointer, terms.now_us + delay_us)
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer)
-    return Found.SERVED, 0
+    return Found.SERVED, None
 
 
 def _may_run_elsewhere_steps(tr: Any, choice: Choice, now_us: int) -> Steps[bool]:

@@ -14,6 +14,7 @@ from tests.actors.stage import ALICE, BOB, MS, Call, Played, Stage
 from zones.engines import StoreUnavailable
 from zones.layout import Tenant
 from zones.shard import Shard
+from zones.visit import LeftAlone
 
 
 @pytest.fixture
@@ -215,11 +216,24 @@ def test_a_pointer_that_is_left_to_another_consumer_is_passed_over_until_then(st
     stage.enqueue("mail")
     scanning = Scanning(stage)
     (call,) = scanning.calls()
-    (pointer_id,) = pointer_ids(stage, ALICE)
-    call.answer(served()._replace(left_alone=((pointer_id, stage.now_us + 200 * MS),)))
+    (ref,) = call.args[1]
+    call.answer(served()._replace(left_alone=(LeftAlone(ref.id, ref.vesting_us, stage.now_us + 200 * MS),)))
     stage.pass_ms(150)
     assert not scanning.calls()
     stage.pass_ms(100)
+    assert scanning.calls()
+
+
+def test_a_pointer_that_vests_at_another_time_since_it_was_left_to_another_consumer_is_not_passed_over(
+    stage: Stage,
+) -> None:
+    """Somebody has done something to it, so what is left may be for this consumer."""
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    (ref,) = call.args[1]
+    call.answer(served()._replace(left_alone=(LeftAlone(ref.id, ref.vesting_us - 1, stage.now_us + 200 * MS),)))
+    stage.pass_ms(20)
     assert scanning.calls()
 
 

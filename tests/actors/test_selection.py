@@ -34,8 +34,8 @@ def selected(
 
     def body(attempt: Any) -> list[PointerRef]:
         return select(
-            attempt.tr, stage.shard.layout, in_order=in_order, held=held, settings=chosen, now_us=stage.now_us,
-            random=Random(seed),
+            attempt.tr, stage.shard.layout, in_order=in_order, eligible=lambda ref: ref.id not in held,
+            settings=chosen, now_us=stage.now_us, random=Random(seed),
         )  # fmt: skip
 
     return stage.shard.transact(body)

@@ -18,7 +18,7 @@ from zones.presence import LIVE_US, Presence, beat
 from zones.records import FORMAT, PointerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import alone, in_step
-from zones.visit import Found, lease, visit_steps
+from zones.visit import Found, LeftAlone, lease, visit_steps
 
 SETTINGS = ZoneSettings()
 SLACK_US = SETTINGS.wake_slack_ms * MS
@@ -222,7 +222,21 @@ def test_a_zone_of_kinds_that_another_consumer_knows_stays_vested_for_it(world: 
     before = world.pointer_delay_us()
     (visit,) = world.visit()
     assert world.pointer_delay_us() == before
-    assert visit.left_alone_us == world.now_us + PAUSE_US
+    assert visit.left_alone is not None
+    assert visit.left_alone.until_us == world.now_us + PAUSE_US
+
+
+def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(world: World) -> None:
+    """One that left it alone, with what it held then, sees by its vesting time that there is another look to take."""
+    present(world, "mailer", "mail")
+    present(world, "faxer", "fax")
+    world.enqueue("fax")
+    world.enqueue("mail")
+    world.pass_us(SECOND)
+    (visit,) = world.visit({"mail": 10})
+    assert world.pointer_delay_us() == 0
+    assert visit.left_alone is not None
+    assert visit.left_alone.vesting_us == world.now_us
 
 
 def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that_may_have_room(world: World) -> None:
@@ -234,7 +248,8 @@ def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that
     present(world, "other", "mail")
     (visit,) = world.visit({"mail": 0})
     assert world.pointer_delay_us() == 0
-    assert visit.left_alone_us == world.now_us + THROTTLE_US
+    assert visit.left_alone is not None
+    assert visit.left_alone.until_us == world.now_us + THROTTLE_US
 
 
 def test_a_consumer_that_is_dead_is_left_nothing(world: World) -> None:
@@ -546,7 +561,8 @@ def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> Non
     world.set(place.part.item(place.pointer_id), newer)
     visit = visit_one(world, ref)
     assert visit.found is Found.UNREADABLE
-    assert visit.left_alone_us == world.now_us + PAUSE_US, "looking again at every poll would keep the fleet awake"
+    left_alone = LeftAlone(ref.id, ref.vesting_us, world.now_us + PAUSE_US)
+    assert visit.left_alone == left_alone, "looking again at every poll would keep the fleet awake"
     world.enqueue()
     assert world.stored(place.part.item_prefix, place.part.item_prefix + b"\xff")[0][1] == newer
 

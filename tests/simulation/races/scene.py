@@ -90,9 +90,11 @@ class Scene(Stage):
         """Return a role that scans the shard; see `ScannerRole`."""
         return ScannerRole(self, self.new_host(name), coordinator, answer, ConsumerSettings(**settings))
 
-    def housekeeper(self, name: str, *, skew_us: int = 0, periods: Sequence[Period] = ()) -> HousekeeperRole:
-        """Return a role that does what a consumer does once a second."""
-        return HousekeeperRole(self, self.new_host(name, skew_us=skew_us), periods)
+    def housekeeper(
+        self, name: str, *, kinds: Sequence[str] = (), skew_us: int = 0, periods: Sequence[Period] = ()
+    ) -> HousekeeperRole:
+        """Return a role that does what a consumer does once a second, and shows which kinds it knows."""
+        return HousekeeperRole(self, self.new_host(name, skew_us=skew_us), kinds, periods)
 
     def manager(
         self,
@@ -197,9 +199,13 @@ def manager_in(
             handed.extend(args[0])
         return report(capacity=100)
 
-    registry = Registry({kind: handler_of(kind, lambda job: None) for kind in kinds})
     chosen = ConsumerSettings(managers=1, workers=1, **settings)
-    return Manager(host, {"s0": shard}, registry, chosen, [Played(host, answer)])
+    return Manager(host, {"s0": shard}, registry_of(kinds), chosen, [Played(host, answer)])
+
+
+def registry_of(kinds: Sequence[str]) -> Registry:
+    """Return a registry that knows some kinds."""
+    return Registry({kind: handler_of(kind, lambda job: None) for kind in kinds})
 
 
 class WorkerRole(Role[Report]):
@@ -268,11 +274,11 @@ class ScannerRole(Role[None]):
 class HousekeeperRole(Role[None]):
     """The once-a-second work of a consumer, for ever. `fit`: whether its clock may take leases; None: not known yet."""
 
-    def __init__(self, scene: Scene, host: SimulatedHost, periods: Sequence[Period]) -> None:
+    def __init__(self, scene: Scene, host: SimulatedHost, kinds: Sequence[str], periods: Sequence[Period]) -> None:
         self.fit: bool | None = None
         shard = scene.open_in(host)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
-        submitted = SubmittedHandlers(Registry(), key=b"", allow=False)
+        submitted = SubmittedHandlers(registry_of(kinds), key=b"", allow=False)
         housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self._set_fit)
         super().__init__(scene.directed, host, shard, lambda _: housekeeping.run())
 

@@ -109,7 +109,7 @@ def test_pointers_that_managers_hold_do_not_stand_in_front_of_the_others() -> No
 
 def test_without_passing_them_over_the_same_pointers_are_handed_over_again_and_again(monkeypatch: Patch) -> None:
     def forgetting(*args: Any, **how: Any) -> list[PointerRef]:
-        return selection.select(*args, **{**how, "held": frozenset()})
+        return selection.select(*args, **{**how, "eligible": lambda ref: True})
 
     monkeypatch.setattr(scanner, "select", forgetting)
     assert handed_while_managers_are_busy(Scene()) < POINTERS // 2
@@ -142,3 +142,49 @@ def test_left_where_they_are_they_stand_in_front_of_what_can(monkeypatch: Patch)
 
     monkeypatch.setattr(pointers, "move", staying)
     assert handed_behind_paused_pointers(Scene()) == []
+
+
+# --- A pointer that is left to another consumer ---
+
+
+def something_comes_for_who_has_left_the_pointer(scene: Scene) -> list[ItemRef]:
+    """One consumer knows mail, another fax; return what the first is handed within a second.
+
+    It has just left the pointer to the other when a mail comes, and the other, which takes the fax, leaves that to it.
+    """
+    consumers = [scene.housekeeper("mailer", kinds=["mail"]), scene.housekeeper("faxer", kinds=["fax"])]
+    for consumer in consumers:
+        consumer.goes_on(SECOND // 10)
+    scene.has(lambda alice: alice.enqueue("fax"))
+    handed: list[ItemRef] = []
+    coordinator = ClockedCoordinator(scene.host.clock)
+    visits = 0
+
+    def serve(refs: Sequence[PointerRef]) -> Served:
+        nonlocal visits
+        visits += 1
+        return manager_in(mailer.host, scene.shard, ["mail"], handed).serve("s0", refs)
+
+    mailer = scene.scanner("mailer", coordinator, serve)
+    mailer.runs_until(lambda: visits)
+    mailer.goes_on(SECOND // 5)
+    scene.has(lambda alice: alice.enqueue("mail"))
+    faxer = scene.manager("faxer", kinds=["fax"])
+    faxer.runs()
+    assert [ref.kind for ref in faxer.handed] == ["fax"]
+    mailer.goes_on(SECOND)
+    return handed
+
+
+def test_who_left_a_pointer_to_another_consumer_looks_again_once_that_has_taken_its_part() -> None:
+    assert [ref.kind for ref in something_comes_for_who_has_left_the_pointer(Scene())] == ["mail"]
+
+
+def test_without_a_new_vesting_time_it_waits_for_its_recheck(monkeypatch: Patch) -> None:
+    move = pointers.move
+
+    def staying(tr: Any, part: PartKeys, pointer_id: bytes, pointer: PointerRecord, vesting_us: int) -> None:
+        move(tr, part, pointer_id, pointer, min(vesting_us, pointer.vesting_us))
+
+    monkeypatch.setattr(pointers, "move", staying)
+    assert something_comes_for_who_has_left_the_pointer(Scene()) == []
