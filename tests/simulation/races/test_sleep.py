@@ -13,7 +13,7 @@ from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import POINTER_INDEX, Patch, declare_nothing, read_by_snapshot
 from tests.simulation.races.scene import LEASE_US, SLACK_US, ManagerRole, Scene
 from tests.simulation.stage import ALICE, SECOND
-from zones import buried, visit
+from zones import buried, pointers, visit
 from zones.attempt import Attempt
 from zones.engines.errors import NOT_COMMITTED
 from zones.shard import Shard
@@ -157,6 +157,36 @@ def test_without_the_conflict_on_the_whole_index_what_was_inserted_waits(
     monkeypatch.setattr(visit, "conflict_before_first", lambda *_: None)
     scene = Scene()
     assert sleep_comes_second(scene, inserting).refused == []
+    assert scene.late_us > SECOND
+
+
+# --- The pointer sleeps, and whoever inserts dies as soon as its commit has arrived ---
+
+
+def inserter_dies(scene: Scene, inserting: Inserting) -> None:
+    """QuiCK wakes the pointer in a second transaction, which then never comes."""
+    inserter = inserting(scene)
+    scene.manager().runs()
+    inserter.runs_until_commit().arrives()
+    scene.world.after(0, inserter.host.kill)
+    scene.pass_us(SLACK_US)
+
+
+@each_way_to_insert
+def test_who_dies_right_after_its_commit_has_woken_the_sleeping_pointer(inserting: Inserting) -> None:
+    scene = Scene()
+    inserter_dies(scene, inserting)
+    assert scene.late_us <= SLACK_US
+    scene.check_stored()
+
+
+@each_way_to_insert
+def test_without_waking_in_the_same_transaction_what_was_inserted_waits(
+    inserting: Inserting, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(pointers, "wake", lambda *_, **__: None)
+    scene = Scene()
+    inserter_dies(scene, inserting)
     assert scene.late_us > SECOND
 
 
