@@ -8,6 +8,7 @@ from typing import Any
 from actors.settings import ConsumerSettings
 from zones.layout import Layout
 from zones.pointers import PointerRef, scan
+from zones.probes import probe
 from zones.steps import Steps, in_step
 
 IN_ORDER_MAX = 512  # Pointers of one scan in order: some 100 ms of work, after which older ones may have vested.
@@ -66,13 +67,17 @@ def _peek(
 def _peek_part(
     tr: Any, layout: Layout, part: int, eligible: Eligible, ids_max: int, now_us: int
 ) -> Steps[tuple[list[PointerRef], bool]]:
-    """Read until there are `ids_max` eligible ids or the end of what has vested; say whether it was the end."""
-    found: list[PointerRef] = []
+    """Read until there are `ids_max` eligible ids or the end of what has vested; say whether it was the end.
+
+    A pointer that has a second, dangling entry comes once: a batch of visits may hold at most one of each.
+    """
+    found: dict[bytes, PointerRef] = {}
     begin: bytes | None = b""
     while begin is not None and len(found) < ids_max:
         refs, begin = yield from scan(tr, layout.parts[part], now_us=now_us, ids_max=ids_max - len(found), begin=begin)
-        found += filter(eligible, refs)
-    return found, begin is None
+        for ref in filter(eligible, refs):
+            found.setdefault(ref.id, ref)
+    return list(found.values()), begin is None
 
 
 def batches(refs: Sequence[PointerRef], size: int) -> list[Sequence[PointerRef]]:

@@ -52,6 +52,20 @@ def test_in_order_the_oldest_come_first_whichever_part_they_lie_in(stage: Stage)
     assert {ref.part for ref in refs} == {0, 1}
 
 
+@pytest.mark.parametrize("between", [1, 20])
+def test_a_pointer_with_a_second_dangling_entry_comes_once_however_far_apart_they_are(
+    stage: Stage, between: int
+) -> None:
+    """Before, one that a scan met again as it read on was visited twice in one transaction, and left in two places."""
+    (first, *others) = active(stage, between + 1)
+    place = stage.shard.zone(first).place
+    stage.shard.transact(lambda attempt: attempt.tr.set(place.part.vest(100, stage.now_us, place.pointer_id), b""))
+    held = frozenset(ids(stage, others))
+    for in_order in (True, False):
+        refs = selected(stage, in_order=in_order, held=held, selection_frac=1, peek_max=8)
+        assert [ref.id for ref in refs] == [place.pointer_id]
+
+
 def test_in_order_takes_no_more_than_can_be_worked_off_soon(stage: Stage) -> None:
     active(stage, IN_ORDER_MAX + 50)
     assert len(selected(stage, in_order=True)) == IN_ORDER_MAX
