@@ -56,6 +56,8 @@ class Member:
             or (report.progress, report.held) >= (known.progress, known.held)
         ):
             self.report = report
+        else:
+            probe("an older report of a worker comes after a newer one")
 
 
 def room_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], unlimited: int) -> dict[str, int]:
@@ -91,7 +93,10 @@ def deal(refs: Sequence[ItemRef], rooms: Sequence[int | None]) -> list[list[Item
     and spread over the workers.
     """
     hands: list[list[ItemRef]] = [[] for _ in rooms]
-    living = [number for number, room in enumerate(rooms) if room is not None] or range(len(rooms))
+    living = [number for number, room in enumerate(rooms) if room is not None]
+    if not living:
+        probe("items are leased for workers of which all are dead by now")
+        living = list(range(len(rooms)))
     left = [room or 0 for room in rooms]
     alone = [0] * len(rooms)
     for ref in sorted(refs, key=lambda ref: not ref.alone):

@@ -24,6 +24,7 @@ from zones.attempt import Attempt
 from zones.engines.errors import TRANSACTION_TOO_LARGE
 from zones.items import Outcome
 from zones.layout import Tenant
+from zones.probes import probe
 from zones.shard import Shard
 from zones.steps import alone, in_step
 
@@ -161,6 +162,7 @@ class Custody:
 
     def _lose(self, held: Held) -> None:
         """Cancel an item that somebody else has taken over. The lock is held."""
+        probe("an extension finds its item taken over or gone")
         held.cancel(self._host.clock.now_us())
         self._table.counts["lost"] += 1
         if held.phase is Phase.WAITING:
@@ -252,6 +254,7 @@ class Custody:
                 too_large = True
 
         while not self.with_store(work) and self._host.clock.now_us() < until_us:
+            probe("the ends of items are committed again after the store refused them")
             with self._table.lock:
                 self._pause.wait(STORE_RETRY_S)
         if not too_large:

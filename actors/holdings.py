@@ -100,6 +100,7 @@ class Holdings:
         if not self.waiting or self._alone is not None:
             return None
         if self.waiting[0].ref.alone and len(self.waiting) < len(self._held):
+            probe("an item that must run alone waits until what runs has left")
             return None
         held = self.waiting.popleft()
         held.phase = Phase.RUNNING

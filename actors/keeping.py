@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from actors.handlers import Form
 from actors.holdings import Held, Phase
+from zones.probes import probe
 
 TRANSACTION_LEASE_US = 6_000_000  # A transactional attempt may take 5 s, and its lease is not extended meanwhile.
 TICK_US = 100_000  # How often chores are looked for while anything is held; bounds how late a timeout is noticed.
@@ -47,12 +48,16 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
         running = held.phase is Phase.RUNNING
         if held.job.cancelled:
             if running and now_us - held.cancelled_us >= STUCK_US:
+                probe("a handler ignores that it was cancelled")
                 work.stuck.append(held)
         elif now_us >= held.lease_until_us:
+            probe("a lease ends while its worker holds the item")
             work.lost.append(held)
         elif running and now_us >= held.deadline_us:
+            probe("a handler runs past its timeout")
             work.time_out.append(held)
         elif not running and now_us - held.since_us >= WAITING_US_MAX and not held.ref.alone:
+            probe("an item waits too long for a slot, and goes back")
             work.give_back.append(held)
         else:
             open_transaction = running and held.handler.form is Form.TRANSACTIONAL
@@ -68,4 +73,7 @@ def lease_at_start(held: Held, *, now_us: int, lease_us: int) -> int | None:
     """
     if held.handler.form is Form.TRANSACTIONAL and held.lease_until_us - now_us < TRANSACTION_LEASE_US:
         return max(lease_us, TRANSACTION_LEASE_US)
-    return lease_us if held.ref.alone or now_us >= held.lease_until_us else None
+    if now_us >= held.lease_until_us:
+        probe("an item whose lease has ended is leased anew before it starts")
+        return lease_us
+    return lease_us if held.ref.alone else None

@@ -130,6 +130,7 @@ class Manager:
     def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: _Serving) -> None:
         """Visit pointers together, and take up to `items_max` from each zone; in halves where that cannot be."""
         if room.items <= 0:
+            probe("one half of a batch takes all the room")
             return  # The other half has taken it all; these are left as they are.
         lease_id = self._host.random.randbytes(16)
         moved = False
@@ -226,6 +227,7 @@ class Manager:
         except shard.db.errors as error:
             if error.code not in CAN_BE_HALVED:  # type: ignore[attr-defined]
                 raise
+            probe("a visit conflicts although its pointer is leased")
             return []  # the lease runs out by itself
 
     def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: _Serving) -> None:

@@ -13,6 +13,7 @@ from actors.holdings import Held
 from actors.job import Job
 from zones.attempt import Attempt
 from zones.errors import LeaseLost, QueueError
+from zones.probes import probe
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
@@ -104,7 +105,8 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
     def body(attempt: Attempt) -> None:
         # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
         try:
-            if job.cancelled:  # while the attempt before this one met a conflict
+            if job.cancelled:
+                probe("a transactional handler has lost its item before its next attempt")
                 raise LeaseLost(item=job.id.hex())
             tr = TenantTransaction(shard, job.tenant, attempt, trace=held.record.trace)
             _check_ran(handler, handler.function(job, tr))
@@ -112,6 +114,7 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
         finally:
             took_us = shard.clock.now_us() - attempt.now_us
             if took_us > TRANSACTION_US:
+                probe("a transactional handler takes longer than a transaction may")
                 raise TransactionalTooLong(kind=job.kind, item=job.id.hex(), took_ms=took_us // 1000)
 
     shard.transact(body, applied=lambda tr: zone.is_gone(tr, job.id))

@@ -16,6 +16,7 @@ from actors.selection import Eligible, batches, select
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.pointers import PointerRef, earliest_vesting_us
+from zones.probes import probe
 from zones.shard import Shard
 from zones.steps import in_step
 
@@ -220,6 +221,7 @@ class Scanner:
             with self._lock:
                 ready = [number for number in range(len(self._managers)) if self._open(number)]
                 if not ready:
+                    probe("room is gone between the look and the handing over")
                     continue  # An answer came in between, that there is no room any more.
                 number = min(ready, key=self._calls.__getitem__)
                 self._calls[number] += 1
@@ -261,6 +263,7 @@ class Scanner:
         now_us = self._host.clock.now_us()
         for name, until_us in self._in_order_until_us.items():
             if until_us > now_us:
+                probe("a full scanner gives the order up")
                 self._in_order_until_us[name] = 0
                 self._request_order(name, handed_over=False, wanted=False, until_us=0)
 

@@ -77,6 +77,8 @@ def _peek_part(
         refs, begin = yield from scan(tr, layout.parts[part], now_us=now_us, ids_max=ids_max - len(found), begin=begin)
         for ref in filter(eligible, refs):
             found.setdefault(ref.id, ref)
+        if begin is not None and len(found) < ids_max:
+            probe("a scan reads on behind pointers that it passes over")
     return list(found.values()), begin is None
 
 

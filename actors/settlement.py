@@ -20,6 +20,7 @@ from zones.engines import StoreUnavailable
 from zones.errors import TenantMoved
 from zones.items import Outcome
 from zones.layout import Tenant
+from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import Steps, alone, in_step
@@ -99,6 +100,8 @@ def _settle_once(
     tr, now_us = attempt.tr, attempt.now_us
     for held, outcome in _complete(shard, tr, completed, now_us):
         done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or _may_be_completed(held)))
+        if not done:
+            probe("an item that has run is somebody else's when it is settled")
         settled["completed" if done else "lost"] += 1
     for verdict in failed:
         settled[_settle_failed(shard, tr, verdict, now_us)] += 1
@@ -164,6 +167,7 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int) -> str:
     if record is None or record.lease_id != held.ref.lease_id:
         return "lost"
     if held.handler.drop:
+        probe("an item that failed for good is dropped")
         zone.complete(tr, held.ref.item_id, now_us=now_us, lease_id=held.ref.lease_id)
         return "dropped"
     record.error_count += 1

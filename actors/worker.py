@@ -223,6 +223,7 @@ class Worker:
             refused = False
         now_us = self._clock.now_us()
         if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:
+            probe("an item is lost just before it starts")
             with self._lock:
                 held.cancel(now_us)
                 self._table.counts["lost"] += 1
@@ -242,7 +243,6 @@ class Worker:
                     if held.phase is Phase.WAITING:
                         self._holdings.drop(held)
                 for held in work.stuck:
-                    probe("a handler ignores that it was cancelled")
                     self._holdings.give_up(held)
                     self._given_up += 1
                 self._table.counts.update({"lost": len(work.lost), "timed_out": len(work.time_out)})
@@ -279,6 +279,7 @@ class Worker:
             )  # fmt: skip
             self._host.spawn("slot", self._run_slot)
         if stuck and self._given_up >= self._settings.slots:
+            probe("a worker whose handlers ignore it wants to be restarted")
             self._host.recycle(f"{self._given_up} handlers ignored job.cancelled")
 
 

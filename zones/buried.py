@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from zones import stored_item
 from zones.keyspace import GRAVE, ROOT, pack_bytes, pack_int, pack_text, range_end
 from zones.layout import Layout, Place, Tenant
+from zones.probes import probe
 from zones.records import BuriedRecord, ItemRecord, decode, encode
 from zones.settings import TEXT_BYTES_MAX
 
@@ -72,6 +73,7 @@ def revive(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord, *, now_u
 
     The caller wakes the pointer (`QueueZone.wake_steps`).
     """
+    probe("a buried item is revived")
     exhume(tr, place, item_id, buried)
     record = buried.item
     record.error_count = record.lapse_count = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from zones.keyspace import FORGET, ROOT, pack_bytes, pack_int, range_end
 from zones.layout import Place
+from zones.probes import probe
 from zones.vesting import WANT_ALL
 
 _FORGET = ROOT + pack_int(FORGET)
@@ -28,6 +29,7 @@ def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
     """
     rows = list(tr.snapshot.get_range(_FORGET, _FORGET + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
     for row in rows:
+        probe("an id that was kept taken is free again")
         at = len(_FORGET) + 1 + row.key[len(_FORGET)] - 0x14
         key = row.key[at + 1 : -1].replace(b"\x00\xff", b"\x00")
         until = tr.get(key).value

@@ -16,6 +16,7 @@ from zones.items import Enqueued, new_item
 from zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
 from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, check_name, local_tenant
 from zones.placement import home
+from zones.probes import probe
 from zones.queue_zone import QueueZone
 from zones.records import PeriodicRecord, decode, encode
 from zones.settings import YEAR_MS
@@ -86,6 +87,7 @@ def tick_steps(tr: Any, layout: Layout, period: Period, *, now_us: int) -> Steps
     if due_us < record.next_us:
         return None
     tr.set(_key(period.kind), encode(PeriodicRecord(period.every_us, due_us + period.every_us)))
+    probe("a tick is due")
     collapsed = (due_us - record.next_us) // period.every_us
     item = new_item(period.kind, {"tick_us": due_us, "collapsed": collapsed})
     zone = QueueZone(layout, local_tenant(period.kind), DEFAULT_ZONE)

@@ -89,6 +89,8 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
     if pointer.lease_id and now_us < pointer.vesting_us <= now_us + settings.max_pointer_lease_ms * 1000:
         probe("an enqueue finds its zone's pointer leased")
         return False
+    if pointer.lease_id and pointer.vesting_us > now_us:
+        probe("an enqueue does not believe the lease of its zone's pointer")
     return pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
 
 

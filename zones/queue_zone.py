@@ -345,8 +345,10 @@ def _status(present: bytes | None, kept: tuple[Any, Any] | None, now_us: int) ->
     if kept is not None:
         buried, done = kept
         if buried.value is not None:
+            probe("an enqueue finds its id buried")
             return EnqueueStatus.BURIED
         if done.value is not None and int.from_bytes(done.value, "big") > now_us:
+            probe("an enqueue finds its id completed, and still taken")
             return EnqueueStatus.COMPLETED
     return EnqueueStatus.ENQUEUED
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from zones.keyspace import TIME_KEY
+from zones.probes import probe
 
 
 class Standing(Enum):
@@ -41,13 +42,16 @@ class ShardClock:
             self._watched_us = None
             return Standing.TAKEN_OVER
         if self._watched_us is None or now_us < self._unchanged_since_us:
+            probe("a consumer finds its clock far off the shard's time, and watches")
             self._watched_us, self._unchanged_since_us = shard_us, now_us
             return Standing.WATCHING
         if shard_us != self._watched_us:
+            probe("a consumer finds its clock off")
             self._watched_us, self._unchanged_since_us = shard_us, now_us
             return Standing.OFF
         if now_us - self._unchanged_since_us < self._watch_us:
             return Standing.WATCHING
+        probe("a consumer takes the shard's time over")
         self._watched_us = None
         return Standing.TAKEN_OVER
 

@@ -10,6 +10,7 @@ from typing import Any
 from zones.errors import TenantMoved
 from zones.keyspace import range_begin, range_end
 from zones.layout import Layout, Place
+from zones.probes import probe
 from zones.records import ItemRecord, OwnerRecord, decode, encode
 from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES
 
@@ -56,6 +57,7 @@ def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> b
     """Return the payload of an item, put together from its pieces by snapshot reads if it has any."""
     if not record.payload_bytes:
         return record.payload
+    probe("a payload is put together from its pieces")
     prefix = place.keys.payload_prefix(item_id)
     return b"".join(pair.value for pair in tr.snapshot.get_range(range_begin(prefix), range_end(prefix)))
 

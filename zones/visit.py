@@ -132,6 +132,7 @@ def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us
         probe("a lease of a pointer of unknown result is found applied")
         return True
     if pointer is None or pointer.vesting_us > now_us:
+        probe("a contended pointer is somebody else's by now")
         return False
     pointer.lease_id, pointer.lease_us = lease_id, lease_us
     pointers.move(tr, part, ref.id, pointer, now_us + lease_us)
@@ -145,6 +146,7 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
     if choice.left is Fit.RUNS:
         return 0
     if choice.left is Fit.FULL:
+        probe("a zone has only kinds at their limits left")
         return terms.throttle_delay_us
     if choice.left is Fit.UNKNOWN:
         # What vests next may be of another kind; but that it vests is no reason to look more often than at a limit.
