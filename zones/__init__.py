@@ -11,6 +11,7 @@ Read in this order:
     stored_item   an item with its index entry, counts and payload: always changed together
     vesting       reading a vesting index by skipping from priority to priority
     dequeue       leasing what the caller can run now
+    held          whether whoever says that it holds an item does
     queue_zone    one tenant's queue: the operations of the paper
     buried        items that will not run again by themselves
     history       ids that stay taken after completion

@@ -15,7 +15,8 @@ from typing import Any
 from zones import pointers, stored_item
 from zones.buried import shortened
 from zones.dequeue import Room, choose_steps, lease, take
-from zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
+from zones.errors import BadArgument, NotVested
+from zones.held import error_of, held_record, raise_unless_done
 from zones.history import keep_taken
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome
 from zones.keyspace import IndexEntry, range_begin, range_end
@@ -137,7 +138,7 @@ class QueueZone:
         self._check_lease(lease_us)
         (record,) = alone(self._held_steps(tr, [(item_id, None)]))
         if isinstance(record, Outcome):
-            raise _error(record, item_id)
+            raise error_of(record, item_id)
         if record.vesting_us > now_us:
             raise NotVested(item=item_id.hex(), vests_in_ms=(record.vesting_us - now_us) // 1000)
         return lease(tr, self.place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
@@ -161,7 +162,7 @@ class QueueZone:
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
-        _raise_unless_done(alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us))[0], item_id)
+        raise_unless_done(alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us))[0], item_id)
 
     def complete_steps(self, tr: Any, held: Sequence[Holding], *, now_us: int) -> Steps[list[Outcome]]:
         """Delete items that are held under the leases given (None: whoever holds them); say how each went.
@@ -192,7 +193,7 @@ class QueueZone:
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
-        _raise_unless_done(
+        raise_unless_done(
             alone(self.extend_steps(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))[0], item_id
         )
 
@@ -243,7 +244,7 @@ class QueueZone:
         operation = self.requeue_steps(
             tr, item_id, lease_id, delay_us=delay_us, now_us=now_us, error_count=error_count, error=error
         )
-        _raise_unless_done(alone(operation), item_id)
+        raise_unless_done(alone(operation), item_id)
 
     def requeue_steps(
         self,
@@ -330,7 +331,7 @@ class QueueZone:
         reads = [tr.get(self.place.keys.item(item_id)) for item_id, _ in held]
         yield
         stored_item.check_owner(self.layout, owner.value)
-        return [_held(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
+        return [held_record(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
 
     def _check_lease(self, lease_us: int) -> None:
         maximum_us = self.layout.settings.max_item_lease_ms * 1000
@@ -364,31 +365,6 @@ def _record(item: NewItem, item_id: bytes, vesting_us: int, now_us: int) -> Item
         unique_us=item.unique_us,
         trace=item.trace,
     )
-
-
-def _held(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
-    if value is None:
-        probe("a held item is gone")
-        return Outcome.GONE
-    record = decode(ItemRecord, value)
-    if record is None:
-        return Outcome.UNREADABLE
-    if lease_id is not None and record.lease_id != lease_id:
-        probe("somebody else has taken a held item over")
-        return Outcome.LEASE_LOST
-    return record
-
-
-_ERRORS = {Outcome.GONE: ItemGone, Outcome.LEASE_LOST: LeaseLost, Outcome.UNREADABLE: ItemUnreadable}
-
-
-def _error(outcome: Outcome, item_id: bytes) -> QueueError:
-    return _ERRORS[outcome](item=item_id.hex())
-
-
-def _raise_unless_done(outcome: Outcome, item_id: bytes) -> None:
-    if outcome is not Outcome.DONE:
-        raise _error(outcome, item_id)
 
 
 def _check_id(item_id: bytes) -> None:

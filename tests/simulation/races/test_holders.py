@@ -171,8 +171,8 @@ def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: H
 @pytest.mark.parametrize("does", [completes, retries, gives_back], ids=lambda does: does.__name__)
 def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
     """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
-    held_by = queue_zone._held
-    monkeypatch.setattr(queue_zone, "_held", lambda value, lease_id: held_by(value, None))
+    held_by = queue_zone.held_record
+    monkeypatch.setattr(queue_zone, "held_record", lambda value, lease_id: held_by(value, None))
     scene = Scene()
     holder, manager = an_item_is_taken_over(scene, does)
     assert holder.refused == [NOT_COMMITTED]

@@ -1,0 +1,34 @@
+"""Whether whoever says that it holds an item does: what was found, and the error for it."""
+
+from zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
+from zones.items import Outcome
+from zones.probes import probe
+from zones.records import ItemRecord, decode
+
+
+def held_record(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
+    """Return the record of an item as it was read, or why the caller may not touch it. `lease_id` None: it may."""
+    if value is None:
+        probe("a held item is gone")
+        return Outcome.GONE
+    record = decode(ItemRecord, value)
+    if record is None:
+        return Outcome.UNREADABLE
+    if lease_id is not None and record.lease_id != lease_id:
+        probe("somebody else has taken a held item over")
+        return Outcome.LEASE_LOST
+    return record
+
+
+_ERRORS = {Outcome.GONE: ItemGone, Outcome.LEASE_LOST: LeaseLost, Outcome.UNREADABLE: ItemUnreadable}
+
+
+def error_of(outcome: Outcome, item_id: bytes) -> QueueError:
+    """Return the error that says what was found instead of a held item."""
+    return _ERRORS[outcome](item=item_id.hex())
+
+
+def raise_unless_done(outcome: Outcome, item_id: bytes) -> None:
+    """Raise what was found instead of a held item, if it was not there to be changed."""
+    if outcome is not Outcome.DONE:
+        raise error_of(outcome, item_id)
