@@ -16,9 +16,9 @@ from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import ManagerRole, Scene, held, paid, pay, ref_of
 from tests.simulation.stage import ALICE, SECOND
-from zones import queue_zone
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import ItemGone, LeaseLost
+from zones.held import held_record
 from zones.items import LeasedItem
 from zones.shard import Shard
 
@@ -171,8 +171,8 @@ def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: H
 @pytest.mark.parametrize("does", [completes, retries, gives_back], ids=lambda does: does.__name__)
 def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
     """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
-    held_by = queue_zone.held_record
-    monkeypatch.setattr(queue_zone, "held_record", lambda value, lease_id: held_by(value, None))
+    held_by = held_record
+    monkeypatch.setattr("zones.queue_zone.held_record", lambda value, lease_id: held_by(value, None))
     scene = Scene()
     holder, manager = an_item_is_taken_over(scene, does)
     assert holder.refused == [NOT_COMMITTED]

@@ -19,7 +19,6 @@ from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import TENANTS, Patch, look_for_nothing, read_by_snapshot
 from tests.simulation.races.scene import MAIL, Scene, WorkerRole, held, paid
 from tests.simulation.stage import ALICE, SECOND
-from zones import queue_zone
 from zones.engines.errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
@@ -27,6 +26,7 @@ from zones.engines.errors import (
     TRANSACTION_TOO_OLD,
 )
 from zones.errors import LeaseLost
+from zones.held import held_record
 from zones.items import EnqueueStatus
 from zones.layout import item_id_of
 from zones.tenant_transaction import TenantTransaction
@@ -64,8 +64,8 @@ def test_an_item_that_was_given_back_and_taken_by_another_is_not_given_back_agai
 
 
 def test_without_the_comparison_of_leases_a_give_back_is_done_twice(monkeypatch: Patch) -> None:
-    held_by = queue_zone.held_record
-    monkeypatch.setattr(queue_zone, "held_record", lambda value, lease_id: held_by(value, None))
+    held_by = held_record
+    monkeypatch.setattr("zones.queue_zone.held_record", lambda value, lease_id: held_by(value, None))
     assert not given_back_with_unknown_result(Scene())
 
 
