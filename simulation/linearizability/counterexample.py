@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
-from simulation.linearizability.history import UNKNOWN, Model, Operation, until
+from simulation.linearizability.history import Model, Operation, until
 from simulation.linearizability.search import Finding, Verdict, can_be_next, is_linearizable
 
 S = TypeVar("S", bound=Hashable)
@@ -55,8 +55,9 @@ def _lines(history: Sequence[Operation], finding: Finding[Any]) -> Iterator[str]
 
 def _line(operation: Operation) -> str:
     responded = "" if operation.responded is None else operation.responded
-    answer = "nobody knows" if operation.answer is UNKNOWN else shown(operation.answer)
-    return f"{operation.invoked:>3}-{responded:<3} {operation.client}: {shown(operation.call)} -> {answer}"
+    maybe = "" if operation.happened else ", if it happened"
+    call, answer = shown(operation.call), shown(operation.answer)
+    return f"{operation.invoked:>3}-{responded:<3} {operation.client}: {call} -> {answer}{maybe}"
 
 
 def shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""A history: which operations clients called, when each was called and answered, and what the answer was.
+"""A history: which operations clients called, when each was called and answered, and what it was told.
 
 Times are moments: the numbers 1, 2, 3 of the calls and answers in the order in which they happened.
 """
@@ -6,19 +6,9 @@ Times are moments: the numbers 1, 2, 3 of the calls and answers in the order in 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 S = TypeVar("S", bound=Hashable)
-
-
-class Unknown(Enum):
-    """What stands for an answer that nobody learnt: the operation happened, or did not."""
-
-    UNKNOWN = "unknown"
-
-
-UNKNOWN = Unknown.UNKNOWN
 
 
 class Call(Protocol[S]):
@@ -32,20 +22,17 @@ class Call(Protocol[S]):
 class Operation(NamedTuple):
     """A call and its answer.
 
-    `responded`: when it was over; None if that never was, since its client died: it may still happen at the very end.
-    An operation whose answer is `UNKNOWN` happened before it was over, or never.
+    `responded`: when it was over; None if it may still happen at the very end.
+    `happened`: whether it is known to have. Else its client died or gave up: it happened before it was over and with
+    that answer, which a transaction has before it is committed, or never.
     """
 
     client: str
     call: Call[Any]
+    answer: Any
     invoked: int
-    responded: int | None = None
-    answer: Any = UNKNOWN
-
-    @property
-    def happened(self) -> bool:
-        """Whether it is known to have happened."""
-        return self.answer is not UNKNOWN
+    responded: int | None
+    happened: bool = True
 
 
 class Model(NamedTuple, Generic[S]):
@@ -59,18 +46,18 @@ class Model(NamedTuple, Generic[S]):
 
 
 def until(history: Sequence[Operation], moment: int) -> list[Operation]:
-    """Return what had been seen of a history by a moment: later answers were not known yet."""
+    """Return what had been seen of a history by a moment: nobody knew then what would happen later."""
     return [
         operation
         if operation.responded is not None and operation.responded <= moment
-        else operation._replace(responded=None, answer=UNKNOWN)
+        else operation._replace(responded=None, happened=False)
         for operation in history
         if operation.invoked <= moment
     ]
 
 
 class Told(NamedTuple):
-    """A call, and the answer that is right if its attempt commits. `over`: when it was, if before the attempt was."""
+    """A call, and the answer that is right if its attempt commits. `over`: when it was, if it needs no commit."""
 
     call: Call[Any]
     answer: Any
@@ -126,9 +113,10 @@ class Recorder:
             Operation(
                 client=each.client,
                 call=told.call,
+                answer=told.answer,
                 invoked=each.invoked,
                 responded=each.responded if told.over is None else told.over,
-                answer=told.answer if each.answered else UNKNOWN,
+                happened=each.answered or told.over is not None,
             )
             for each in self._attempts
             for told in each.told

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.linearizability.counterexample import counterexample, shortest
-from simulation.linearizability.history import UNKNOWN, Model, Operation, Recorder, Told
+from simulation.linearizability.history import Model, Operation, Recorder, Told
 from simulation.linearizability.search import Verdict, is_linearizable
 
 STEPS = 100_000
@@ -48,12 +48,16 @@ def verdict(*history: Operation, steps_max: int = STEPS) -> Verdict:
     return is_linearizable(history, REGISTER, steps_max=steps_max).verdict
 
 
-def write(invoked: int, responded: int | None, value: int, answer: Any = "written") -> Operation:
-    return Operation("writer", Write(value), invoked, responded, answer)
+def write(invoked: int, responded: int | None, value: int) -> Operation:
+    return Operation("writer", Write(value), "written", invoked, responded)
+
+
+def maybe(operation: Operation) -> Operation:
+    return operation._replace(happened=False)
 
 
 def read(invoked: int, responded: int, answer: int) -> Operation:
-    return Operation("reader", Read(), invoked, responded, answer)
+    return Operation("reader", Read(), answer, invoked, responded)
 
 
 # --- By hand ---
@@ -80,18 +84,18 @@ def test_a_later_read_does_not_see_less_than_an_earlier_one() -> None:
 
 
 def test_a_write_whose_client_died_happens_at_any_time_or_never() -> None:
-    dead = write(1, None, 7, UNKNOWN)
+    dead = maybe(write(1, None, 7))
     assert verdict(dead, read(2, 3, 0), read(4, 5, 7)) is Verdict.LINEARIZABLE
     assert verdict(dead, read(2, 3, 0)) is Verdict.LINEARIZABLE
     assert verdict(dead, read(2, 3, 7), read(4, 5, 0)) is Verdict.NOT_LINEARIZABLE
 
 
 def test_a_write_does_not_happen_before_it_is_called() -> None:
-    assert verdict(read(1, 2, 7), write(3, None, 7, UNKNOWN)) is Verdict.NOT_LINEARIZABLE
+    assert verdict(read(1, 2, 7), maybe(write(3, None, 7))) is Verdict.NOT_LINEARIZABLE
 
 
 def test_a_write_of_unknown_result_happened_before_it_was_over_or_never() -> None:
-    lost = write(1, 2, 7, UNKNOWN)
+    lost = maybe(write(1, 2, 7))
     assert verdict(lost, read(3, 4, 7)) is Verdict.LINEARIZABLE
     assert verdict(lost, read(3, 4, 0)) is Verdict.LINEARIZABLE
     assert verdict(lost, read(3, 4, 0), read(5, 6, 7)) is Verdict.NOT_LINEARIZABLE
@@ -99,9 +103,9 @@ def test_a_write_of_unknown_result_happened_before_it_was_over_or_never() -> Non
 
 def test_an_answer_that_changes_nothing_does_not_shut_out_a_write_of_unknown_result() -> None:
     """The read is right at once, but at once is too early: the write must come before it."""
-    other = Operation("other", Read(), 3, 6, 0)
-    assert verdict(write(1, 2, 7, UNKNOWN), other._replace(answer=7), read(4, 5, 7)) is Verdict.LINEARIZABLE
-    assert verdict(write(1, 2, 0, UNKNOWN), write(1, 2, 7, UNKNOWN), other, read(7, 8, 0)) is Verdict.LINEARIZABLE
+    other = read(3, 6, 0)
+    assert verdict(maybe(write(1, 2, 7)), other._replace(answer=7), read(4, 5, 7)) is Verdict.LINEARIZABLE
+    assert verdict(maybe(write(1, 2, 0)), maybe(write(1, 2, 7)), other, read(7, 8, 0)) is Verdict.LINEARIZABLE
 
 
 def test_a_search_that_comes_to_its_limit_says_so() -> None:
@@ -134,7 +138,7 @@ def test_a_counterexample_leaves_out_what_came_later_and_what_does_not_matter() 
 
 def test_a_counterexample_keeps_what_may_have_happened() -> None:
     """Without the write of unknown result the first read would be wrong, and the second is what is wrong."""
-    history = [write(1, 2, 7, UNKNOWN), read(3, 4, 7), read(5, 6, 0)]
+    history = [maybe(write(1, 2, 7)), read(3, 4, 7), read(5, 6, 0)]
     assert shortest(history, REGISTER, steps_max=STEPS) == history
 
 
@@ -164,7 +168,7 @@ def is_explained_by(order: Sequence[Operation]) -> bool:
     state = 0
     for operation in order:
         answer, state = operation.call.on(state)
-        if operation.happened and operation.answer != answer:
+        if operation.answer != answer:
             return False
     return True
 
@@ -188,9 +192,10 @@ def histories(draw: st.DrawFn) -> list[Operation]:
             Operation(
                 "client",
                 call,
+                answer,
                 invoked,
                 None if fate == "dead" else responded,
-                answer if fate == "answered" else UNKNOWN,
+                happened=fate == "answered",
             )
         )
     return history
@@ -215,7 +220,7 @@ def test_a_recorder_numbers_calls_and_answers_as_they_happen() -> None:
     second.told = [Told(Read(), 0)]
     recorder.end(second)
     recorder.lose(first)
-    assert recorder.history() == [Operation("a", Write(7), 1, 4, UNKNOWN), Operation("b", Read(), 2, 3, 0)]
+    assert recorder.history() == [maybe(Operation("a", Write(7), "written", 1, 4)), Operation("b", Read(), 0, 2, 3)]
 
 
 def test_an_operation_whose_client_died_before_its_commit_is_left_out() -> None:
@@ -223,7 +228,7 @@ def test_an_operation_whose_client_died_before_its_commit_is_left_out() -> None:
     recorder.begin("a")
     dead = recorder.begin("b")
     dead.told = [Told(Write(7), "written")]
-    assert recorder.history() == [Operation("b", Write(7), 2, None, UNKNOWN)]
+    assert recorder.history() == [maybe(Operation("b", Write(7), "written", 2, None))]
 
 
 @pytest.mark.parametrize("fate", ["lost", "answered"])
