@@ -1,15 +1,20 @@
-"""Other processes on the same store, which do what a test tells them."""
+"""Other processes on the same store, which do what a test tells them, or are stopped where it hurts most."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
-from collections.abc import Callable
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from tests.clocks import WallClock
-from zones.engines import Database, lmdb_files
+from zones.engines import Database, lmdb_files, stored_log, transact
 from zones.engines import open as open_database
 
 ANSWER_WITHIN_S = 60
@@ -76,3 +81,28 @@ def _serve(url: str, map_bytes: int, pipe: Connection[Any, Any]) -> None:
 def say(thing: Any) -> None:
     """Say something to the test, from within a function that a neighbour runs."""
     say.pipe.send(thing)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def stopped_holder(url: str) -> Iterator[int]:
+    """Yield the id of a process that is stopped (SIGSTOP) while it has the store's write lock; it dies at the end."""
+    with Neighbour(url) as holder:
+        holder.tell(_stop_in_mid_commit)
+        pid: int = holder.hear()
+        until = time.monotonic() + ANSWER_WITHIN_S
+        while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
+            assert time.monotonic() < until, "it was not stopped"
+            time.sleep(0.01)
+        yield pid
+
+
+def _stop_in_mid_commit(db: Database) -> None:
+    begin = stored_log.StoredLog.begin
+
+    def begin_and_stop(self: stored_log.StoredLog, txn: Any) -> None:
+        begin(self, txn)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    stored_log.StoredLog.begin = begin_and_stop  # type: ignore[method-assign]
+    say(os.getpid())
+    transact(db, lambda tr: tr.set(b"of the one that was stopped", b""))

@@ -21,6 +21,7 @@ Read in this order:
       lmdb_files, lmdb_snapshot   LMDB's rules about opening, growing, forking and reading
       stored_log    the commit log in the store
       group_commit  threads that share one fsync
+      write_lock, stall_watch   who holds up all other writers, and telling that somebody does
       filesystems   where a store must not live
     foundationdb  the official binding, opened
 
@@ -44,10 +45,12 @@ from zones.engines.embedded import EmbeddedDatabase
 from zones.engines.errors import StoreError, StoreUnavailable
 from zones.engines.memory import MemoryDatabase
 from zones.engines.retry import RETRIES_MAX, transact
+from zones.engines.write_lock import Stall
 
 __all__ = [
     "open",
     "transact",
+    "write_stall",
     "RETRIES_MAX",
     "Clock",
     "Database",
@@ -55,6 +58,7 @@ __all__ = [
     "KeyValue",
     "Limits",
     "ReadTransaction",
+    "Stall",
     "StoreError",
     "StoreUnavailable",
     "StreamingMode",
@@ -86,3 +90,11 @@ def open(url: str, *, clock: Clock, random: random_module.Random) -> Database:
     from zones.engines.foundationdb import open_cluster
 
     return open_cluster(url, place)
+
+
+def write_stall(db: Database) -> Stall | None:
+    """Return which process has kept all others from writing to an embedded store for a second; None if none has.
+
+    At once unless there is one. Other engines have no lock that a process could hold.
+    """
+    return db.write_stall() if isinstance(db, EmbeddedDatabase) else None

@@ -38,9 +38,11 @@ from zones.engines.lmdb_files import LmdbFiles, end_broken
 from zones.engines.lmdb_snapshot import LmdbSnapshot
 from zones.engines.options import TRANSACTION_BYTES_MAX
 from zones.engines.own_keys import EMPTY_KEY
+from zones.engines.stall_watch import StallWatch
 from zones.engines.stored_log import VERSIONS_APART, StoredLog
 from zones.engines.transaction import Transaction
 from zones.engines.watches import Watches
+from zones.engines.write_lock import Stall
 from zones.engines.writes import Mutations
 
 LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
@@ -80,6 +82,10 @@ class EmbeddedDatabase:
         """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
         return self._store.turn(TURN_WAIT_S)
 
+    def write_stall(self) -> Stall | None:
+        """See `write_stall` of this folder."""
+        return self._store.files.write_lock.stalled(self._clock)
+
     def close(self) -> None:
         """Give the environment back; it is closed when the last database of this process on it is."""
         self._release()
@@ -98,6 +104,7 @@ class EmbeddedStore:
         self.watches = Watches()
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog()
+        self._stall_watch = StallWatch(self.files)
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._serials = itertools.count()
@@ -210,7 +217,7 @@ class EmbeddedStore:
         outcomes: list[tuple[int, Mutations] | StoreError] = []
         with self.turn(TURN_WAIT_S):
             pass  # Let the body under way end now: while this thread has the write lock, other processes wait.
-        txn = self.files.begin_write()
+        txn = self._begin_write()
         finished = False
         try:
             with self.turn(TURN_WAIT_LOCKED_S):
@@ -233,6 +240,18 @@ class EmbeddedStore:
                 traceback.clear_frames(sys.exc_info()[2])
                 del txn
         return outcomes
+
+    def _begin_write(self) -> lmdb.Transaction[bytes]:
+        """Take the write lock; who waits for it is watched."""
+        if self.files.write_lock.is_free():
+            # One that is taken at this very moment, by a process that is stopped at this very moment, goes unwatched
+            # here; the next process that wants to write finds it taken.
+            return self.files.begin_write()
+        self._stall_watch.begin()
+        try:
+            return self.files.begin_write()
+        finally:
+            self._stall_watch.end()
 
     def _try_request(self, txn: Any, request: CommitRequest) -> tuple[int, Mutations] | StoreError:
         log = self.log
@@ -307,6 +326,7 @@ class EmbeddedStore:
         self.log.forget()
         self._turn = threading.Lock()
         self.watches = Watches()
+        self._stall_watch.reset()
         self.files.close_inherited()
 
 

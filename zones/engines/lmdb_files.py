@@ -22,6 +22,7 @@ from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreErr
 from zones.engines.filesystems import network_filesystem
 from zones.engines.own_keys import FORMAT_KEY
 from zones.engines.stored_log import start_log
+from zones.engines.write_lock import WriteLock
 
 _T = TypeVar("_T")
 
@@ -70,6 +71,7 @@ class LmdbFiles:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             _make_lock_file(self.path / "lock.mdb")
+            self.write_lock = WriteLock(self.path)
             env = lmdb.open(str(self.path), map_size=self._map_bytes, max_readers=READERS_MAX)
         except (OSError, lmdb.Error) as error:
             self._raise_unavailable(error)
@@ -140,9 +142,7 @@ class LmdbFiles:
         """Close the environment for good."""
         with self._lock:
             self._closed = True
-            if self._env is not None:
-                self._env.close()
-                self._env = None
+            self._close_env()
 
     def close_inherited(self) -> None:
         """Close the copy that a fork left in the child; the next transaction opens anew.
@@ -150,9 +150,13 @@ class LmdbFiles:
         Only after the parent has ended its read transactions: a child that ends its copies would unpin the parent's.
         """
         self._lock = threading.RLock()
+        self._close_env()
+
+    def _close_env(self) -> None:
         if self._env is not None:
             self._env.close()
             self._env = None
+        self.write_lock.close()
 
     # --- Transactions ---
 
@@ -193,9 +197,7 @@ class LmdbFiles:
     def reopen(self) -> None:
         """Open anew after LMDB has given up on the environment (a failed write of its root)."""
         with self._lock:
-            if self._env is not None:
-                self._env.close()
-                self._env = None
+            self._close_env()
             self._usable()
 
     def clear_dead_readers(self) -> None:

@@ -1,0 +1,170 @@
+"""A process that is stopped in the middle of a commit holds up every writer: who waits says so, and names it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.clocks import WallClock
+from tests.contract.neighbours import Neighbour, say, stopped_holder
+from zones.engines import Database, transact, write_stall
+from zones.engines import open as open_database
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"embedded:{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[Database]:
+    database = open_database(url, clock=WallClock(), random=random.Random(1))
+    yield database
+    database.close()
+
+
+def put(db: Database, key: bytes) -> None:
+    transact(db, lambda tr: tr.set(key, b""))
+
+
+def keys_of(db: Database) -> list[bytes]:
+    return [row.key for row in db.create_transaction().get_range(None, None)]
+
+
+def eventually(what: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@contextmanager
+def writers(db: Database, count: int) -> Iterator[list[threading.Thread]]:
+    """Let threads write a key each, and wait for them at the end."""
+    threads = [threading.Thread(target=put, args=(db, b"%d" % number)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield threads
+    finally:
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), "still held up"
+
+
+def said(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
+    return [line for line in caplog.messages if what in line]
+
+
+def test_a_stopped_holder_of_the_write_lock_is_named_once_and_all_go_on_with_it(
+    url: str, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stopped_holder(url) as pid, writers(db, 5) as threads:
+        eventually(lambda: said(caplog, "have waited"))
+        assert all(thread.is_alive() for thread in threads)
+        stall = write_stall(db)
+        assert stall is not None
+        assert (stall.pid, stall.state) == (pid, "stopped")
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: said(caplog, "go on, after"))
+    assert write_stall(db) is None
+    (warning,) = said(caplog, "have waited")
+    assert f"process {pid} (stopped; " in warning
+    assert f"`kill -CONT {pid}`" in warning
+    assert len(said(caplog, "go on, after")) == 1
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    eventually(lambda: len(keys_of(db)) == 6)
+
+
+def test_reads_go_on_while_writers_are_held_up(url: str, db: Database) -> None:
+    put(db, b"before")
+    with stopped_holder(url) as pid:
+        assert keys_of(db) == [b"before"]
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_holder_that_is_killed_frees_the_write_lock_and_leaves_nothing(url: str, db: Database) -> None:
+    with stopped_holder(url) as pid, writers(db, 3):
+        os.kill(pid, signal.SIGKILL)
+    assert keys_of(db) == [b"0", b"1", b"2"]
+    assert write_stall(db) is None
+
+
+def keep_writing(db: Database) -> None:
+    say("begun")
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:
+        put(db, b"busy")
+
+
+def test_a_busy_store_is_no_stall(url: str, db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    with Neighbour(url) as one, Neighbour(url) as other:
+        for neighbour in (one, other):
+            neighbour.tell(keep_writing)
+            assert neighbour.hear() == "begun"
+        threading.Thread(target=put, args=(db, b"mine")).start()
+        assert write_stall(db) is None
+        for neighbour in (one, other):
+            neighbour.hear()
+    assert caplog.messages == []
+
+
+def test_a_holder_of_whom_nothing_is_known_is_not_taken_for_another_process(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file of a container's store holds the ids of that container."""
+    with stopped_holder(url) as pid:
+        monkeypatch.setattr("zones.engines.write_lock._has_mapped", lambda process, file: False)
+        stall = write_stall(db)
+        assert stall is not None
+        assert stall.pid is None
+        assert str(pid) not in stall.who + stall.remedy
+        assert "lock.mdb" in stall.remedy
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_looking_at_the_lock_takes_none_of_lmdbs_own_locks_away(url: str, db: Database) -> None:
+    """Closing the lock file once would: they belong to the process, and to no one of its files."""
+    inode = str(Path(url.removeprefix("embedded:"), "lock.mdb").stat().st_ino)
+
+    def locks() -> int:
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        return sum(fields[-4] == str(os.getpid()) and fields[-3].endswith(f":{inode}") for fields in held)
+
+    put(db, b"a")
+    before = locks()
+    assert before > 0
+    assert write_stall(db) is None
+    assert locks() == before
+
+
+def test_a_forked_child_watches_for_itself(url: str, db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    put(db, b"parent's")
+    with stopped_holder(url) as pid, writers(db, 1):
+        eventually(lambda: said(caplog, "have waited"))
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: said(caplog, "go on, after"))
+    caplog.clear()
+    log_file = Path(url.removeprefix("embedded:")).with_name("log")
+    with stopped_holder(url) as pid:
+        child = os.fork()
+        if not child:
+            logging.getLogger().addHandler(logging.FileHandler(log_file))
+            put(db, b"child's")
+            os._exit(0)
+        eventually(lambda: log_file.exists() and f"held by process {pid}" in log_file.read_text())
+        os.kill(pid, signal.SIGCONT)
+        assert os.waitpid(child, 0)[1] == 0
+    assert b"child's" in keys_of(db)
+    assert caplog.messages == [], "the parent waited for nothing"
