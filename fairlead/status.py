@@ -11,6 +11,7 @@ from typing import Any
 from zones import presence
 from zones.attempt import Attempt
 from zones.buried import grave_range
+from zones.engines import Stall, write_stall
 from zones.keyspace import range_begin, range_end
 from zones.layout import Layout
 from zones.pointers import PointerRef, place_of, scan
@@ -36,6 +37,7 @@ class ShardStatus:
       buried: buried items, counted up to 10,000.
       consumers: the live ones, and those that died within the last minute.
       unserved: kinds with items that no live consumer knows. They wait.
+      stall: who has kept everybody from writing for a second; None if nobody has.
       error: why the shard could not be read; then the rest is empty.
     """
 
@@ -50,16 +52,18 @@ class ShardStatus:
     buried: int = 0
     consumers: tuple[Present, ...] = ()
     unserved: tuple[str, ...] = ()
+    stall: Stall | None = None
     now_us: int = 0
     error: str | None = None
 
 
 def look(shard: Shard, url: str) -> ShardStatus:
-    """Return the status of a shard. Snapshot reads in one transaction.
+    """Return the status of a shard. Snapshot reads in one transaction, which no writer can hold up.
 
     Raises:
       One of `shard.db.errors`: it cannot be read.
     """
+    stall = write_stall(shard.db)  # Takes a second if there is one: not within the transaction.
 
     def body(attempt: Attempt) -> ShardStatus:
         tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
@@ -78,6 +82,7 @@ def look(shard: Shard, url: str) -> ShardStatus:
             buried=_count(tr, [grave_range()]),
             consumers=tuple(consumers),
             unserved=tuple(kind for kind in depth if kind not in known),
+            stall=stall,
             now_us=now_us,
         )
 

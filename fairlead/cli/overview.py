@@ -13,7 +13,7 @@ from fairlead.cli.target import Target, settings_option, target_options
 from fairlead.config import settings_of
 from fairlead.shards import Shards, StoreMissing
 from fairlead.status import COUNTED_MAX, ShardStatus
-from zones.engines import StoreError
+from zones.engines import Stall, StoreError
 from zones.errors import ShardRefused
 
 
@@ -87,7 +87,12 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
             for present in each.consumers
         ],
         "kinds_without_consumer": each.unserved,
+        "writers_wait_for": each.stall and _answer_stall(each.stall),
     }
+
+
+def _answer_stall(stall: Stall) -> dict[str, Any]:
+    return {"pid": stall.pid, "state": stall.state, "command": stall.command, "do": stall.remedy}
 
 
 def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Iterator[str | Table]:
@@ -97,6 +102,10 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
         yield f"{name}: {sentence_of(error)}"
         if remedy := remedy_of(error):
             yield f"  Do: {remedy}"
+    for each in found:
+        if each.stall:
+            yield f"{each.name}: nobody can write; the write lock is held by {each.stall.who}"
+            yield f"  Do: {each.stall.remedy}"
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     if depths:
         yield table(("shard", "kind", "#items", "consumers"), depths)

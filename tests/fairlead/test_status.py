@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fairlead import App, Job, PermanentError, TenantDatabase, new_item, status
 from fairlead.status import ShardStatus
 from fairlead.testing import ManualClock, drain
+from tests.contract.neighbours import stopped_holder
+from tests.fairlead.shell import run
 from zones import presence
 from zones.presence import Presence
 
@@ -97,3 +101,19 @@ def test_counting_stops_at_its_limit(app: App, monkeypatch: pytest.MonkeyPatch) 
     app.enqueue_many((app.tenant("shop", f"user {number}"), new_item("mail")) for number in range(30))
     found = look(app)
     assert (found.pointers, found.vested, found.depth) == (5, 5, {"mail": 30})
+
+
+def test_a_process_that_is_stopped_in_mid_commit_is_named_and_status_does_not_wait_for_it(
+    empty_directory: Path,
+) -> None:
+    made = App("embedded:data")
+    made.tenant("shop", "alice").enqueue("mail")
+    made.close()
+    with stopped_holder("embedded:data") as pid:
+        (shard,) = run("status", "--store", "embedded:data", "--json").json["shards"]
+        said = run("status", "--store", "embedded:data").out
+    (after,) = run("status", "--store", "embedded:data", "--json").json["shards"]
+    assert (shard["depth"], shard["writers_wait_for"]["pid"]) == ({"mail": 1}, pid)
+    assert "main: nobody can write; the write lock is held by process" in said
+    assert f"Do: `kill -CONT {pid}` lets it go on" in said
+    assert (after["depth"], after["writers_wait_for"]) == ({"mail": 1}, None)
