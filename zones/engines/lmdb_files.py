@@ -69,7 +69,7 @@ class LmdbFiles:
     def _open(self) -> None:
         self._check_place()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            made_in = _make_directory(self.path)
             _make_lock_file(self.path / "lock.mdb")
             self.write_lock = WriteLock(self.path)
             env = lmdb.open(str(self.path), map_size=self._map_bytes, max_readers=READERS_MAX)
@@ -78,8 +78,9 @@ class LmdbFiles:
         try:
             env.reader_check()
             if not self._is_of_this_format(env):
+                _sync_names(self.path, self.path.parent, *made_in)
                 self._create(env)
-        except lmdb.Error as error:
+        except (OSError, lmdb.Error) as error:
             env.close()
             self._raise_unavailable(error)
         except StoreUnavailable:
@@ -290,6 +291,28 @@ class LmdbFiles:
 
     def _raise_unavailable(self, error: Exception) -> NoReturn:
         raise self.unavailable(error) from error
+
+
+def _make_directory(path: Path) -> list[Path]:
+    """Make a directory and its parents, if they are missing; return in which directories some were made."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return [each.parent for each in missing]
+
+
+def _sync_names(*directories: Path) -> None:
+    """Let the names in directories survive a loss of power: a commit syncs the data of its file only.
+
+    Before anything is in the store: whoever finds it made, finds it durable. One that may not be read (it may be
+    entered) is left to its file system.
+    """
+    for directory in dict.fromkeys(directories):
+        with suppress(PermissionError):
+            number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
 
 
 def _make_lock_file(path: Path) -> None:
