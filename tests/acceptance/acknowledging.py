@@ -37,7 +37,7 @@ def enqueue(tenant: TenantDatabase, thread: int, planted: str) -> None:
 def main() -> None:
     url, planted = sys.argv[1:]
     if planted == "unsynced":
-        lmdb.open = partial(lmdb.open, sync=False)  # type: ignore[assignment,misc]
+        lmdb.open = partial(lmdb.open, sync=False)  # type: ignore[assignment]
     app = App(url)
     tenant = app.tenant("shop", "alice")
     enqueue(tenant, 0, planted)

@@ -78,6 +78,17 @@ def kill_one(running: Any, chosen: Config, role: str, random: Random) -> float:
     return time.monotonic() - begun
 
 
+@contextlib.contextmanager
+def paused(pid: int) -> Iterator[None]:
+    """Keep a process stopped (SIGSTOP) for a while; one that dies meanwhile stays dead."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
 class Machine:
     """Processes of one imaginary machine: all that `run` started, and all that those started in turn.
 

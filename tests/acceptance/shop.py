@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import fairlead
+from zones.engines.stored_log import StoredLog
 
 app = fairlead.App()
 
@@ -55,6 +57,39 @@ def fenced(job: fairlead.Job) -> None:
         job.complete_in(tr)
 
     job.transact(body)
+
+
+@app.handler("contested", timeout=60)
+def contested(job: fairlead.Job) -> None:
+    """Complete as `fenced` does: in the first attempt once a file appears, in the second once the first was refused."""
+    path = Path(job.payload["path"])
+    note(str(path), "begun", os.getpid())
+    first = len(path.read_text().splitlines()) == 1
+    while not (path.with_suffix(".told").exists() if first else "refused" in path.read_text()):
+        time.sleep(0.01)
+    try:
+        fenced(job)
+    except fairlead.LeaseLost:
+        note(str(path), "refused", os.getpid())
+        raise
+    note(str(path), "completed", os.getpid())
+
+
+@app.handler("stopped_in_commit")
+def stopped_in_commit(job: fairlead.Job) -> None:
+    """In the first attempt of all, let the next commit of this process stop it when it has the store's write lock."""
+    path = Path(job.payload["path"])
+    if path.exists():
+        return
+    path.touch()
+    begin = StoredLog.begin
+
+    def begin_and_stop(log: StoredLog, txn: Any) -> None:
+        StoredLog.begin = begin  # type: ignore[method-assign]
+        begin(log, txn)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    StoredLog.begin = begin_and_stop  # type: ignore[assignment,method-assign]
 
 
 @app.handler("noted", retry=fairlead.Retry(backoff_ms=100))
