@@ -1,28 +1,34 @@
 """What clients of a queue zone are told has an order, and a planted bug leaves it without one."""
 
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import pytest
 
+from simulation.campaign import run_seed
 from simulation.database import SimulatedDatabase
-from simulation.linearizability.clients import PROMISE, check_clients
-from zones import queue_zone, stored_item
+from simulation.linearizability.clients import PROMISE, Clients, check_clients
+from simulation.linearizability.history import Operation
+from zones import dequeue, queue_zone, stored_item
 from zones.dequeue import choose_steps
 from zones.items import EnqueueStatus
+from zones.keyspace import IndexEntry
 from zones.queue_zone import QueueZone
-from zones.vesting import read_first_of_each_priority
+from zones.vesting import read_first_of_each_priority, read_vested
 
 SEEDS = 60
 
 Patch = pytest.MonkeyPatch
 
 
-def assert_found() -> None:
-    """Some seed leads to a history without an order."""
+def assert_found() -> int:
+    """Some seed leads to a history without an order; return it."""
     for seed in range(SEEDS):
         for violation in check_clients(seed).violations:
             assert violation.oracle == PROMISE, violation
-            return
+            return seed
     raise AssertionError(f"the planted bug left each of {SEEDS} histories an order")
 
 
@@ -60,6 +66,42 @@ def test_the_same_seed_gives_the_same_history() -> None:
     assert check_clients(5).events == check_clients(5).events
 
 
+def outcome(operation: Operation) -> str:
+    """Name what an operation was told, leaving out the numbers."""
+    answer = operation.answer
+    told = str(answer.value) if isinstance(answer, Enum) else type(answer).__name__ if answer else "nothing"
+    return f"{type(operation.call).__name__}: {told}"
+
+
+def test_clients_are_told_everything_that_a_zone_can_say() -> None:
+    """A world in which little happens proves little."""
+    told: Counter[str] = Counter()
+    may_have_happened = 0
+    for seed in range(100):
+        clients = Clients(seed)
+        clients.run()
+        history = clients.recorder.history()
+        told.update(map(outcome, history))
+        may_have_happened += sum(not operation.happened for operation in history)
+    held = {
+        f"{operation}: {said}"
+        for operation in ("Complete", "ExtendLease", "Requeue", "Bury")
+        for said in ("done", "lease lost", "gone")
+    }
+    named = {f"Enqueue: {status.value}" for status in EnqueueStatus}
+    others = {
+        "Look: tuple", "Look: nothing", "Take: done", "ObtainLease: Item", "ObtainLease: NotVested",
+        "ObtainLease: gone", "Revive: done", "Revive: not buried", "IsGone: bool", "IsGone: nothing",
+        "IsEmpty: bool", "IsEmpty: nothing", "Count: dict", "Count: nothing", "MinVesting: int", "MinVesting: nothing",
+        "Peek: tuple", "Peek: nothing",
+    }  # fmt: skip
+    assert set(told) == held | named | others
+    assert may_have_happened > 100
+
+
+# --- Planted bugs ---
+
+
 def test_an_enqueue_that_does_not_look_whether_its_id_is_there_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(queue_zone, "_status", lambda *_: EnqueueStatus.ENQUEUED)
     assert_found()
@@ -75,6 +117,22 @@ def test_an_enqueue_that_looks_by_snapshot_is_found(monkeypatch: Patch) -> None:
 
 def test_a_completion_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
     without_leases("complete_steps", monkeypatch)
+    assert_found()
+
+
+def test_a_completion_that_does_not_conflict_over_its_item_is_found(monkeypatch: Patch) -> None:
+    steps = QueueZone.complete_steps
+    monkeypatch.setattr(
+        QueueZone, "complete_steps", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
+    )
+    assert_found()
+
+
+def test_a_requeue_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
+    steps = QueueZone.requeue_steps
+    monkeypatch.setattr(
+        QueueZone, "requeue_steps", lambda self, tr, item_id, _, **how: steps(self, tr, item_id, None, **how)
+    )
     assert_found()
 
 
@@ -99,6 +157,20 @@ def test_a_dequeue_that_does_not_conflict_over_its_items_is_found(monkeypatch: P
     assert_found()
 
 
+def test_a_dequeue_that_passes_over_what_it_should_take_is_found(monkeypatch: Patch) -> None:
+    def passing_over_one(tr: Any, keys: Any, *, enough: Callable[[IndexEntry, bytes], bool], **how: Any) -> Any:
+        seen: list[IndexEntry] = []
+
+        def but_for_the_first(entry: IndexEntry, value: bytes) -> bool:
+            seen.append(entry)
+            return len(seen) > 1 and enough(entry, value)
+
+        return read_vested(tr, keys, enough=but_for_the_first, **how)
+
+    monkeypatch.setattr(dequeue, "read_vested", passing_over_one)
+    assert_found()
+
+
 def test_a_cancellation_that_reports_gone_what_it_deleted_itself_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(QueueZone, "is_gone", lambda *_: False)
     assert_found()
@@ -120,3 +192,11 @@ def test_a_min_vesting_of_the_first_priority_only_is_found(monkeypatch: Patch) -
 
     monkeypatch.setattr(queue_zone, "read_first_of_each_priority", of_one)
     assert_found()
+
+
+def test_a_campaign_tells_of_a_history_without_an_order(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(queue_zone, "keep_taken", lambda *_: None)
+    seed = assert_found()
+    (broken,) = run_seed(seed).broken
+    assert (broken.seed, broken.oracle) == (seed, PROMISE)
+    assert "right would be" in broken.what
