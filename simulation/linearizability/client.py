@@ -61,9 +61,9 @@ class Client:
     def call_one(self) -> None:
         """Call a drawn operation."""
         weights: dict[Callable[[], None], int] = {
-            self.enqueue: 7, self.dequeue: 5, self.obtain_lease: 2, self.complete: 4, self.cancel: 2, self.extend: 3,
-            self.requeue: 3, self.bury: 1, self.revive: 1, self.peek: 1, self.count: 1, self.is_empty: 1,
-            self.min_vesting: 1,
+            self.enqueue: 7, self.dequeue: 5, self.obtain_lease: 2, self.complete: 3, self.follow: 2, self.cancel: 2,
+            self.extend: 3, self.requeue: 3, self.bury: 1, self.revive: 1, self.peek: 1, self.count: 1,
+            self.is_empty: 1, self.min_vesting: 1,
         }  # fmt: skip
         (operation,) = self._draw.choices(list(weights), list(weights.values()))
         operation()
@@ -72,17 +72,35 @@ class Client:
 
     def enqueue(self) -> None:
         """Enqueue an item, under a name that others give, too, or under an id of its own."""
+        enqueue_in = self._new_item()
+        self._transact(lambda attempt: [enqueue_in(attempt)], happens_once=True)
+
+    def follow(self) -> None:
+        """Complete an item under a lease and enqueue another, in one transaction."""
+        item_id, lease_id = self._a_lease()
+        enqueue_in = self._new_item()
+
+        def once(attempt: Attempt) -> list[Told]:
+            completed, enqueued = self._complete_in(attempt, item_id, lease_id), enqueue_in(attempt)
+            both = model.Together((completed.call, enqueued.call))
+            return [Told(both, (completed.answer, enqueued.answer))]
+
+        self._transact(once, happens_once=True)
+
+    def _new_item(self) -> Callable[[Attempt], Told]:
+        """Draw an item, and return what enqueues it. Others hear of its id before it is committed."""
         draw = self._draw
         name = draw.choice([None, *NAMES])
         unique_ms = 0 if name is None else draw.choice([0, 100])
         kind, priority, delay_ms = draw.choice(KINDS), draw.choice([0, 100, 100]), draw.choice([0, 0, 0, 10, 200])
         payload = draw.randrange(1 << 20)  # tells apart the items that have one name
 
-        def once(attempt: Attempt) -> list[Told]:
-            tr = TenantTransaction(self._shard, ALICE, attempt)
-            item_id, status = tr.enqueue(
+        def enqueue_in(attempt: Attempt) -> Told:
+            item_id, status = TenantTransaction(self._shard, ALICE, attempt).enqueue(
                 kind, payload, item_id=name, priority=priority, delay_ms=delay_ms, unique_ms=unique_ms
             )
+            if item_id not in self._known.ids[-LATEST:]:
+                self._known.ids.append(item_id)
             call = model.Enqueue(
                 item_id,
                 named=name is not None,
@@ -93,11 +111,9 @@ class Client:
                 unique_us=unique_ms * 1000,
                 now_us=_since_start(attempt.now_us),
             )
-            return [Told(call, status)]
+            return Told(call, status)
 
-        (told,), _ = self._transact(once, happens_once=True)
-        assert isinstance(told.call, model.Enqueue)
-        self._known.ids.append(told.call.item_id)
+        return enqueue_in
 
     def dequeue(self) -> None:
         """Lease what there is room for, in order."""
@@ -155,11 +171,6 @@ class Client:
         not hold for items with a name, which may be enqueued and deleted again in between, nor if a commit can be late.
         """
 
-        def once(attempt: Attempt) -> list[Told]:
-            call = model.Complete(item_id, lease_id, _since_start(attempt.now_us))
-            (outcome,) = alone(self._zone.complete_steps(attempt.tr, [(item_id, lease_id)], now_us=attempt.now_us))
-            return [Told(call, outcome)]
-
         def is_gone(tr: Any) -> bool:
             asking = self._recorder.begin(self._name)
             gone = self._zone.is_gone(tr, item_id)
@@ -167,10 +178,17 @@ class Client:
             self._recorder.end(asking)
             return gone
 
-        (told,), unknown = self._transact(once, applied=is_gone)
+        (told,), unknown = self._transact(
+            lambda attempt: [self._complete_in(attempt, item_id, lease_id)], applied=is_gone
+        )
         if told.answer is Outcome.GONE and item_id not in NAMED and not self._commits_can_be_late:
             for attempted in unknown:
                 self._recorder.drop(attempted)
+
+    def _complete_in(self, attempt: Attempt, item_id: bytes, lease_id: bytes | None) -> Told:
+        call = model.Complete(item_id, lease_id, _since_start(attempt.now_us))
+        (outcome,) = alone(self._zone.complete_steps(attempt.tr, [(item_id, lease_id)], now_us=attempt.now_us))
+        return Told(call, outcome)
 
     def extend(self) -> None:
         """Extend a lease."""

@@ -14,7 +14,7 @@ from bisect import insort
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from simulation.linearizability.history import Model, Operation
+from simulation.linearizability.history import Call, Model, Operation
 from zones.items import EnqueueStatus, Outcome
 
 
@@ -281,6 +281,20 @@ class Revive(NamedTuple):
         zone = zone._replace(buried=tuple(other for other in zone.buried if other is not item))
         revived = item._replace(vesting_us=self.now_us, lapse_count=0, error_count=0, ran_alone=False)
         return Outcome.DONE, zone.put(revived)
+
+
+class Together(NamedTuple):
+    """Do several things in one transaction: all or none, each seeing what came before it."""
+
+    calls: tuple[Call[Zone], ...]
+
+    def on(self, zone: Zone) -> Result:
+        """See `Call`."""
+        answers = []
+        for call in self.calls:
+            answer, zone = call.on(zone)
+            answers.append(answer)
+        return tuple(answers), zone
 
 
 class Count(NamedTuple):

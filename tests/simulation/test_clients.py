@@ -90,7 +90,7 @@ def test_clients_are_told_everything_that_a_zone_can_say() -> None:
     }
     named = {f"Enqueue: {status.value}" for status in EnqueueStatus}
     others = {
-        "Look: tuple", "Look: nothing", "Take: done", "ObtainLease: Item", "ObtainLease: NotVested",
+        "Look: tuple", "Look: nothing", "Take: done", "Together: tuple", "ObtainLease: Item", "ObtainLease: NotVested",
         "ObtainLease: gone", "Revive: done", "Revive: not buried", "IsGone: bool", "IsGone: nothing",
         "IsEmpty: bool", "IsEmpty: nothing", "Count: dict", "Count: nothing", "MinVesting: int", "MinVesting: nothing",
         "Peek: tuple", "Peek: nothing",
