@@ -17,7 +17,7 @@ from fairlead.tenant_database import TenantDatabase
 from zones.engines import Clock
 from zones.errors import BadArgument, QueueError
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
-from zones.layout import DEFAULT_ZONE, local_tenant, named_tenant
+from zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from zones.periodic import Period, period
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -235,7 +235,7 @@ class App:
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
-        return TenantDatabase(self.shards, named_tenant(app, user))
+        return self._database(named_tenant(app, user))
 
     def local(self, kind: str, *, shard: str | None = None) -> TenantDatabase:
         """Return where local items of `kind`, those without a tenant, live: on `shard`, default the kind's own.
@@ -244,7 +244,7 @@ class App:
           BadArgument: `kind` cannot be the name of a kind.
           UnknownShard: there is no such shard.
         """
-        return TenantDatabase(self.shards, local_tenant(kind), shard_name=shard)
+        return self._database(local_tenant(kind), shard)
 
     def enqueue_local(
         self,
@@ -297,6 +297,11 @@ class App:
         """
         pairs = map(_checked_pair, items)
         return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in pairs), zone=zone)
+
+    def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
+        if not self.shards:  # which may be others by the time that it is used
+            raise NoShards
+        return TenantDatabase(lambda: self.shards, tenant, shard_name=shard)
 
 
 def _refuse_bare(argument: str, value: Any, written: str) -> None:

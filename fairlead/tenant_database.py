@@ -33,11 +33,14 @@ class NotBuried(QueueError):
 
 
 class TenantDatabase:
-    """One tenant's keys and queue zones. Made by `App.tenant`; costs nothing until it is used."""
+    """One tenant's keys and queue zones. Made by `App.tenant`; costs nothing until it is used.
+
+    `shards` answers those that the application has now: a module may keep one from before it was configured.
+    """
 
     __slots__ = ("_shard_name", "_shards", "tenant")
 
-    def __init__(self, shards: Shards, tenant: Tenant, *, shard_name: str | None = None) -> None:
+    def __init__(self, shards: Callable[[], Shards], tenant: Tenant, *, shard_name: str | None = None) -> None:
         self.tenant = tenant
         self._shards = shards
         self._shard_name = shard_name
@@ -48,7 +51,8 @@ class TenantDatabase:
     @property
     def shard(self) -> Shard:
         """The shard where the tenant lives, opened."""
-        return self._shards.home(self.tenant) if self._shard_name is None else self._shards[self._shard_name]
+        shards = self._shards()
+        return shards.home(self.tenant) if self._shard_name is None else shards[self._shard_name]
 
     def transact(self, body: Callable[[TenantTransaction], T]) -> T:
         """Run `body(tr)` in one transaction on the tenant's keys and queue, and return its result once it is durable.

@@ -14,6 +14,7 @@ import fairlead
 from fairlead import (
     App,
     BadArgument,
+    Config,
     EnqueueStatus,
     HandlerTwice,
     ItemGone,
@@ -341,3 +342,14 @@ def test_every_public_error_says_what_to_do() -> None:
     silent = [each.__name__ for each in classes if each is not fairlead.QueueError and "Do: " not in str(each.__doc__)]
     assert len(classes) > 15
     assert silent == []
+
+
+def test_a_tenant_from_before_the_application_was_configured_lives_where_the_application_does() -> None:
+    """A module may keep one, and the command line configures the application after the module was imported."""
+    app = App("memory:")
+    alice = app.tenant("shop", "alice")
+    alice.enqueue("mail")
+    app.configure(Config(shards={"other": "memory:"}))
+    assert alice.shard is app.shards["other"]
+    assert alice.count() == {}
+    app.close()

@@ -318,4 +318,4 @@ def paid(scene: Scene) -> int:
 
 def tenant(shard: Shard) -> TenantDatabase:
     """Return Alice's database, as an application has it."""
-    return TenantDatabase(cast(Shards, {"s0": shard}), ALICE, shard_name="s0")
+    return TenantDatabase(lambda: cast(Shards, {"s0": shard}), ALICE, shard_name="s0")
