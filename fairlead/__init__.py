@@ -21,6 +21,7 @@ Read in this order:
     fleet            an application's consumer, started and drained
     status           what is stored and who serves it, at a glance
     testing          everything that is due, run in this process
+    simulated/       an application in hostile worlds, for `fairlead simulate shop:app`
     clock            the machine's time: nothing else in the product reads it
     cli/             the command `fairlead`
     demo/            real work through the real system, for `fairlead demo`

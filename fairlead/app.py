@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from random import Random, SystemRandom
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -13,6 +14,7 @@ from fairlead import bulk
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.shards import NoShards, Shards
+from fairlead.simulated.scenario import Scenario
 from fairlead.tenant_database import TenantDatabase
 from zones.engines import Clock
 from zones.errors import BadArgument, QueueError
@@ -55,6 +57,9 @@ class App:
         what the configuration says.
       config: a whole configuration; then neither the environment nor `fairlead.toml` is looked at.
       clock, random: time and randomness; default: the machine's.
+
+    Attributes:
+      simulation: what `fairlead simulate` does with it; see `Scenario`.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class App:
     ) -> None:
         self.registry = Registry()
         self.periods: list[Period] = []
+        self.simulation = Scenario()
         self.clock: Clock = clock or SystemClock()
         self.random = random or SystemRandom()  # The machine's entropy: processes that were forked share no state.
         self.arguments = {"shards": named_shards(shards)} if config is None else arguments_of(config)
@@ -116,6 +122,16 @@ class App:
             if self._shards is not None:
                 self._shards.close()
             self._shards = None
+
+    @contextmanager
+    def moved(self, shards: Shards, *, clock: Clock, random: Random) -> Iterator[None]:
+        """Live on other shards, and by another clock, meanwhile: on those of a simulated world."""
+        before = self._shards, self.clock, self.random
+        self._shards, self.clock, self.random = shards, clock, random
+        try:
+            yield
+        finally:
+            self._shards, self.clock, self.random = before
 
     def store_errors(self) -> set[type[Exception]]:
         """Return the classes that the stores opened so far raise: `StoreError`, FoundationDB's own for a cluster."""

@@ -23,6 +23,9 @@ Read in this order:
     kept          how much of a plan there is to be, for
     run           one run of one seed, and its report
     linearizability/   a few clients on one queue zone, and whether their history could be that of one at a time
+    machine       what a user's code finds where it looks for a machine, in
+    application   a user's application as the workload
+    replay        whether a seed runs the same twice
     shrink        a failing run with less, as long as it fails alike
     campaign      many seeds, side by side
     probes        the rare points that a campaign must reach

@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
+from simulation.application import Code, run_application
 from simulation.kept import ALL, Kept
 from simulation.linearizability.clients import check_clients
 from simulation.probes import probe_names
 from simulation.run import Report, run
 
-WORLDS: Final = (run, check_clients)  # Every seed draws one of each: a shop with consumers, and a few clients' history.
+World = Callable[[int, Kept], Report]
+WORLDS: Final[Sequence[World]] = (
+    run,
+    check_clients,
+)  # Every seed draws one of each: a shop with consumers, and a few clients' history.
 STANDARD_SEEDS = 1_000  # So many seeds of the standard workload reach every probe; fewer may miss a rare one.
 
 _SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
+_AHEAD = 4  # Times as much is asked for as there are processes: enough for all, and an end is not far.
 _SEEDS_AT_A_TIME = 4  # Of one process: few enough that no core waits for another at the end.
 
 
@@ -36,11 +43,17 @@ class Broken(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How the runs of a seed went. `probes`: how often each rare point was reached."""
+    """How the runs of a seed went.
+
+    Attributes:
+      probes: how often each rare point was reached.
+      events: the digests of their event logs.
+    """
 
     broken: list[Broken]
     virtual_us: int
     probes: dict[str, int]
+    events: str
 
 
 @dataclass(slots=True)
@@ -71,41 +84,81 @@ def broken_by(report: Report) -> list[Broken]:
     return [Broken(report.seed, violation.oracle, violation.what, faults) for violation in report.violations]
 
 
-def run_worlds(seed: int, kept: Kept = ALL) -> list[Report]:
-    """Run the worlds of `seed`, with `kept` of their plans. One that breaks a promise is the last."""
+def worlds_of(code: Callable[[], Code] | None) -> Sequence[World]:
+    """Return what is run of every seed: the standard worlds, or the one in which the application runs."""
+    return WORLDS if code is None else [lambda seed, kept: run_application(seed, code(), kept)]
+
+
+def run_worlds(seed: int, kept: Kept = ALL, code: Callable[[], Code] | None = None) -> list[Report]:
+    """Run the worlds of `seed`, with `kept` of their plans. One that breaks a promise is the last.
+
+    Args:
+      code: answers the application that runs in them; None: the standard workloads do.
+    """
     reports: list[Report] = []
-    for world in WORLDS:
+    for world in worlds_of(code):
         reports.append(world(seed, kept))
         if reports[-1].violations:
             break
     return reports
 
 
-def run_seed(seed: int, kept: Kept = ALL) -> Outcome:
+def run_seed(seed: int, kept: Kept = ALL, code: Callable[[], Code] | None = None) -> Outcome:
     """Run the worlds of `seed`; see `run_worlds`."""
-    reports = run_worlds(seed, kept)
+    reports = run_worlds(seed, kept, code)
     probes: Counter[str] = Counter()
     for report in reports:
         probes.update(report.probes)
-    return Outcome(broken_by(reports[-1]), sum(report.virtual_us for report in reports), dict(probes))
+    virtual_us = sum(report.virtual_us for report in reports)
+    return Outcome(broken_by(reports[-1]), virtual_us, dict(probes), events_of(reports))
 
 
-def campaign(seeds: Sequence[int], *, processes: int, kept: Kept = ALL) -> Iterator[Outcome]:
+def events_of(reports: Sequence[Report]) -> str:
+    """Return the digests of event logs: equal ones, equal runs."""
+    return " ".join(report.events for report in reports)
+
+
+def campaign(
+    seeds: Sequence[int], *, processes: int, kept: Kept = ALL, code: Callable[[], Code] | None = None
+) -> Iterator[Outcome]:
     """Run seeds side by side, and yield how each went, in their order.
 
     Args:
       seeds: any whole numbers.
       processes: how many at once, 1 or more; with 1 they run in this process.
-      kept: how much of each seed's plan.
+      kept, code: see `run_worlds`; `code` goes to other processes, so it is a module's function, or a `partial` of one.
     """
-    run_one = partial(run_seed, kept=kept)
+    run_some = partial(_outcomes, kept=kept, code=code)
     if processes == 1:
-        yield from map(run_one, seeds)
+        for seed in seeds:
+            yield from run_some([seed])
         return
-    with ProcessPoolExecutor(processes, _SPAWN, _leave_interrupts_to_the_parent) as pool:
-        yield from pool.map(run_one, seeds, chunksize=_SEEDS_AT_A_TIME)
+    with ProcessPoolExecutor(processes, _SPAWN) as pool:
+        waiting: deque[Future[list[Outcome]]] = deque()
+        try:
+            for at in range(0, len(seeds), _SEEDS_AT_A_TIME):
+                with _interrupts_held_back():
+                    waiting.append(pool.submit(run_some, seeds[at : at + _SEEDS_AT_A_TIME]))
+                if len(waiting) > _AHEAD * processes:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """A Ctrl-C goes to every process of a terminal. The parent stops asking for more; the others end what they do."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _outcomes(seeds: Sequence[int], kept: Kept, code: Callable[[], Code] | None) -> list[Outcome]:
+    return [run_seed(seed, kept, code) for seed in seeds]
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let processes that start meanwhile never be interrupted, and this one a moment later.
+
+    A Ctrl-C goes to every process of a terminal: this one asks for no more, and the others end what they do.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -116,8 +116,10 @@ class Cluster:
             for actor in node.actors:
                 actor.kill("the end")
 
-    def open_shards(self, host: SimulatedHost) -> dict[str, Shard]:
-        """Open all shards as a process does that lives in `host`. Waits."""
+    def open_shards(
+        self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None
+    ) -> dict[str, Shard]:
+        """Open all shards as a process does that lives in `host`, or through databases of the caller's. Waits."""
         return {
             name: open_shard(
                 name,
@@ -127,7 +129,7 @@ class Cluster:
                 settings=self.plan.zones,
                 part_count=self.plan.part_count,
             )
-            for name, database in self._databases.items()
+            for name, database in (databases or self._databases).items()
         }
 
     def _add_actor(self, node: Node, name: str, birth: Any, **how: Any) -> Actor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from actors.keeping import TRANSACTION_LEASE_US
-from simulation.cluster import Cluster
+from simulation.cluster import Application, Cluster
 from simulation.faults.fault import Fault
 from simulation.faults.table import FAULTS
 from simulation.kept import ALL, Kept
@@ -26,7 +26,7 @@ from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
 from simulation.plan import Plan, draw_plan
 from simulation.product_log import product_log_into
-from simulation.workload import KNOWN_TO_ALL, Shop
+from simulation.workload import Shop
 from simulation.world import START_US, Violation, World
 from zones.layout import Layout
 from zones.probes import probes_into
@@ -58,7 +58,7 @@ class Report:
     @property
     def last_events(self) -> Sequence[str]:
         """The event log around the violation: its last lines before the run ended by it."""
-        return self.lines[max(0, self.end - LAST_EVENTS) : self.end]
+        return self.lines[: self.end][-LAST_EVENTS:]
 
     def __str__(self) -> str:
         if not self.violations:
@@ -79,18 +79,42 @@ def run(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
     return Simulation(seed, kept, **chosen).run()
 
 
+class Workload(Application, Protocol):
+    """Who enqueues work, and what can be checked of it."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds that it has handlers for."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether all work has been enqueued."""
+        ...
+
+    def oracles(self) -> list[Oracle]:
+        """Return the checks that only this workload can make."""
+        ...
+
+    def start(self, cluster: Cluster) -> None:
+        """Add who enqueues, and begin."""
+        ...
+
+
 class Simulation:
     """A cluster with its workload, faults and oracles, ready to run once."""
 
-    def __init__(self, seed: int, kept: Kept = ALL, **chosen: Any) -> None:
+    def __init__(
+        self, seed: int, kept: Kept = ALL, workload: Callable[[World], Workload] = Shop, **chosen: Any
+    ) -> None:
         self.world = World(seed)
         self._chosen = chosen
         self._kept = kept
         self.plan = kept.of(draw_plan(self.world.random("plan"), **chosen))
         self.bench = Bench(self.world, [f"s{number}" for number in range(self.plan.shards)])
-        self.shop = Shop(self.world)
-        self.cluster = Cluster(self.world, self.plan, self.bench, self.shop)
-        self.bench.oracles += [*self._oracles(), *self.shop.oracles()]
+        self.workload = workload(self.world)
+        self.cluster = Cluster(self.world, self.plan, self.bench, self.workload)
+        self.bench.oracles += [*self._oracles(), *self.workload.oracles()]
         self._drained_us: int | None = None
         self._faults: dict[str, Fault] = {}
 
@@ -127,7 +151,7 @@ class Simulation:
     def _run(self) -> None:
         world, plan = self.world, self.plan
         self.cluster.add_consumers()
-        self.shop.start(self.cluster)
+        self.workload.start(self.cluster)
         self._faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in plan.faults}
         world.run_until(START_US + plan.trouble_us)
         for fault in self._faults.values():
@@ -135,7 +159,7 @@ class Simulation:
         self.cluster.heal()
         world.note("peace")
         begun_us = world.now_us()
-        while not (self.shop.finished and self._is_drained()):
+        while not (self.workload.finished and self._is_drained()):
             if world.now_us() - begun_us > plan.drain_us_max:
                 self._say_what_is_left()
                 break
@@ -175,9 +199,13 @@ class Simulation:
         return any(zone.pointer for shard in self.bench.shards.values() for zone in shard.zones.values())
 
     def _say_what_is_left(self) -> None:
-        left = [f"{item} {record}" for shard in self.bench.shards.values() for item, record in shard.items()]
-        what = f"{len(left)} items are left, such as {left[:3]}"
-        if not self.shop.finished:
+        left = [
+            f"{item}, {each.kind}, {each.error_count} errors, {each.lapse_count} lapses, {each.last_error}"
+            for shard in self.bench.shards.values()
+            for item, each in shard.items()
+        ]
+        what = "; ".join([f"{len(left)} items are left", *left[:3]])
+        if not self.workload.finished:
             what += "; and a producer is not done"
         raise Violation("everything drains after the faults", what)
 
@@ -202,7 +230,7 @@ class Simulation:
             pointer_lease_us=plan.consumer.pointer_lease_ms * 1000,
             throttle_delay_us=plan.consumer.throttle_delay_ms * 1000,
             pause_recheck_us=plan.consumer.pause_recheck_ms * 1000,
-            known_kinds=KNOWN_TO_ALL,
+            known_kinds=self.workload.kinds,
         )
         oracles: list[Oracle] = [
             IndexNamesEveryItem(world),

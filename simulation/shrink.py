@@ -19,11 +19,18 @@ from simulation.kept import SIZES, TROUBLE_MS_MIN, Kept, all_of, less_than
 from simulation.run import Report
 
 RUNS_MAX = 60  # Half a minute: smaller runs are quicker ones.
+VIRTUAL_US_MAX = 3_600_000_000  # A run that ends because something never ends is long: fewer of those.
+RUNS_MIN = 10
 
 Fails = Callable[[Kept], bool]
 
 
-def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int = RUNS_MAX) -> Report:
+def runs_for(report: Report) -> int:
+    """Return how many runs the search for a smaller one may take."""
+    return max(RUNS_MIN, min(RUNS_MAX, VIRTUAL_US_MAX // report.virtual_us))
+
+
+def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int) -> Report:
     """Return the smallest run found that breaks the promise that `report` breaks first; `report` itself if none does.
 
     Args:

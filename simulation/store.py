@@ -82,6 +82,7 @@ class SimulatedStore(MemoryStore):
       forgets_version: the faults' ways to say that reads sent now come too late (1007).
       on_commit: told of each commit that was applied.
       away_until_us: until when it answers nothing.
+      sender: in whose name commits are sent; None: of the process that sends them.
       commits_sent, commits: how many arrived here, and how many were applied.
       landing: how many are on their way, though their senders have their answers.
     """
@@ -94,6 +95,7 @@ class SimulatedStore(MemoryStore):
         self.forgets_version: list[Callable[[], bool]] = []
         self.on_commit: list[Callable[[Commit], None]] = []
         self.away_until_us = 0
+        self.sender: str | None = None
         self.commits_sent = 0
         self.commits = 0
         self.landing = 0
@@ -125,7 +127,7 @@ class SimulatedStore(MemoryStore):
         there_us = int(wait_us * self._random.random())
         assert self.world.current is not None
         pending = PendingCommit(self.world)
-        by, back_us = self.world.current.host.name, wait_us - there_us
+        by, back_us = self.sender or self.world.current.host.name, wait_us - there_us
         self.world.after(there_us, partial(self._arrive, request, pending, fate, by, back_us))
         return pending
 

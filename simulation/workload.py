@@ -31,6 +31,8 @@ _SOON = Retry(attempts=None, backoff_ms=50, backoff_max_ms=1_000)
 class Shop:
     """The application. `finished` once every producer has had its say."""
 
+    kinds = KNOWN_TO_ALL
+
     def __init__(self, cluster_world: World) -> None:
         self._world = cluster_world
         self._producers: list[Producer] = []

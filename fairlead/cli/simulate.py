@@ -1,15 +1,17 @@
-"""simulate: the product's own classes in hostile worlds, each drawn from a seed."""
+"""simulate: the fleet, or an application in it, in hostile worlds, each drawn from a seed."""
 
 import os
 import shlex
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from rich.table import Table
 
 from fairlead.cli.output import example, json_option, progress, show, table
+from fairlead.simulated.application import NotDeterministic, SimulatedApp, simulated_app
 
 if TYPE_CHECKING:
     from simulation.campaign import Tally
@@ -21,6 +23,33 @@ INTERRUPTED = 130  # By Ctrl-C, with nothing found by then.
 SEEDS = 100  # Half a minute on two cores.
 SEED_MAX = 2**63 - 1
 SIZE_MAX = 100_000
+
+
+class Subject(NamedTuple):
+    """What runs: an application by its name, or the standard workload; and how much of what a seed draws."""
+
+    reference: str | None
+    kept: "Kept"
+
+    @property
+    def code(self) -> Callable[[], SimulatedApp] | None:
+        """What loads the application, in whichever process."""
+        return None if self.reference is None else partial(simulated_app, self.reference)
+
+    def run(self, seed: int) -> "list[Report]":
+        """Run the worlds of a seed. One that breaks a promise is the last."""
+        from simulation.campaign import run_worlds
+
+        return run_worlds(seed, self.kept, self.code)
+
+    def command(self, seed: int) -> str:
+        """Return the command that replays a seed."""
+        typed = ["fairlead", "simulate", *([self.reference] if self.reference else []), "--seed", str(seed)]
+        if self.kept.faults is not None:
+            typed += ["--faults", ", ".join(self.kept.faults) or "none"]
+        if sizes := self.kept.sizes():
+            typed += ["--size", ",".join(f"{name}={number}" for name, number in sizes.items())]
+        return shlex.join(typed)
 
 
 class Faults(click.ParamType["tuple[str, ...]"]):
@@ -60,7 +89,8 @@ class Sizes(click.ParamType["dict[str, int]"]):
         return {what: int(number) for what, _, number in pairs}
 
 
-@click.command(epilog=example("fairlead simulate --seeds 1000"))
+@click.command(epilog=example("fairlead simulate --seeds 1000\n  fairlead simulate shop:app"))
+@click.argument("reference", metavar="[APP]", required=False)
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), help=f"How many worlds.  [default: {SEEDS}]")
 @click.option("--first", type=click.IntRange(0, SEED_MAX), help="The first seed; the others follow.  [default: 0]")
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Replay this one instead, and show its events.")
@@ -71,6 +101,7 @@ class Sizes(click.ParamType["dict[str, int]"]):
 )
 @json_option
 def simulate(
+    reference: str | None,
     seeds: int | None,
     first: int | None,
     seed: int | None,
@@ -85,28 +116,37 @@ def simulate(
     after every commit and at the end. Then a few clients share one queue zone, and what they are told must be what a
     zone would answer that does one thing at a time. The same seed is the same world, event by event.
 
+    With APP, such as shop:app, it is that application's handlers that run, unmodified, for the requests that it
+    describes (`@app.simulation.request`), and its own checks (`@app.simulation.check`) have the last word. Its
+    configured stores are not touched.
+
     The first seed that breaks a promise is run again with less, as long as it still breaks it: the smallest such run
     is shown, with the events before it fails and the command that replays it. To see that of another seed, begin with
     it: --first SEED --seeds 1.
 
-    The table shows how often the code's rare points were reached. From 1,000 seeds on, each must be. Exits with 1 if a
-    promise was broken or a rare point was never reached; Ctrl-C ends early with what was found so far.
+    The table shows how often the code's rare points were reached. From 1,000 seeds of the fleet's own workload on, each
+    must be. Exits with 1 if a promise was broken or a rare point was never reached; Ctrl-C ends early with what was
+    found so far.
     """
     from simulation.kept import Kept
 
-    kept = Kept(faults=faults, **(sizes or {}))
+    subject = Subject(reference, Kept(faults=faults, **(sizes or {})))
+    if reference is not None:
+        simulated_app(reference)  # Refused here, and not in some other process.
+        if subject.kept.tenants is not None:
+            raise click.UsageError("An application's requests choose its tenants: leave tenants= out of --size.")
     if seed is None:
-        _campaign(0 if first is None else first, SEEDS if seeds is None else seeds, kept, processes)
+        _campaign(0 if first is None else first, SEEDS if seeds is None else seeds, subject, processes)
     elif seeds is not None or first is not None:
         raise click.UsageError("--seed replays one world; --seeds and --first are for many.")
     else:
-        _replay(seed, kept)
+        _replay(seed, subject)
 
 
-# The simulator, and the greenlets it is made of, are loaded by what follows, and where it is typed what is kept.
+# The simulator, and the greenlets it is made of, are loaded where they are needed: other commands do without.
 
 
-def _campaign(first: int, seeds: int, kept: "Kept", processes: int) -> None:
+def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
     from simulation.campaign import STANDARD_SEEDS, Tally, campaign
     from simulation.kept import ALL
 
@@ -114,62 +154,76 @@ def _campaign(first: int, seeds: int, kept: "Kept", processes: int) -> None:
     tally, smallest, interrupted = Tally(), None, False
     try:
         with progress("simulating") as advance:
-            for outcome in campaign(range(first, first + seeds), processes=processes, kept=kept):
+            some = range(first, first + seeds)
+            for outcome in campaign(some, processes=processes, kept=subject.kept, code=subject.code):
+                if subject.reference is not None and not tally.seeds:
+                    _check_replay(first, subject, outcome.events)
                 tally.add(outcome)
                 advance(tally.seeds, seeds)
         if tally.broken:
-            smallest = _smallest(tally.broken[0].seed, kept)
+            smallest = _smallest(tally.broken[0].seed, subject)
     except KeyboardInterrupt:
         interrupted = True
-    missed = tally.missed if kept == ALL and tally.seeds >= STANDARD_SEEDS else []
+    standard = subject == Subject(None, ALL) and tally.seeds >= STANDARD_SEEDS
     answer = {
         "seeds": tally.seeds,
-        "violations": [{**each._asdict(), "replay": _command(each.seed, kept)} for each in tally.broken],
+        "violations": [{**each._asdict(), "replay": subject.command(each.seed)} for each in tally.broken],
         "probes": dict(tally.probes),
         "virtual_s": round(tally.virtual_us / 1e6, 1),
         "wall_s": round(time.monotonic() - started_s, 1),
-        "missed": missed,
+        "missed": tally.missed if standard else [],
         "interrupted": interrupted,
-        "smallest": None if smallest is None else _smallest_answer(smallest),
+        "smallest": None if smallest is None else _smallest_answer(smallest, subject),
     }
-    show(answer, lambda: _campaign_lines(answer, tally, smallest))
-    if tally.broken or missed:
+    show(answer, lambda: _campaign_lines(answer, tally, smallest, subject))
+    if tally.broken or answer["missed"]:
         raise click.exceptions.Exit(FAILED)
     if interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _smallest(seed: int, kept: "Kept") -> "Report":
-    """Run the world of a failing seed that fails again, with less and less."""
-    from simulation.campaign import WORLDS, run_worlds
-    from simulation.shrink import RUNS_MAX, shrink
+def _check_replay(seed: int, subject: Subject, events: str) -> None:
+    """Refuse an application of which a seed tells nothing: run twice, it goes two ways."""
+    from simulation.replay import difference
 
-    reports = run_worlds(seed, kept)
-    world = WORLDS[len(reports) - 1]
+    found = difference(events, lambda: subject.run(seed)[-1])
+    if found is not None:
+        raise NotDeterministic(seed=seed, **found._asdict())
+
+
+def _smallest(seed: int, subject: Subject) -> "Report":
+    """Run the world of a failing seed that fails again, with less and less."""
+    from simulation.campaign import worlds_of
+    from simulation.shrink import runs_for, shrink
+
+    reports = subject.run(seed)
+    report, world = reports[-1], worlds_of(subject.code)[len(reports) - 1]
+    if not report.violations:
+        raise NotDeterministic(seed=seed)
     with progress(f"making seed {seed} smaller") as advance:
-        runs = 0
+        runs, runs_max = 0, runs_for(report)
 
         def again(less: "Kept") -> "Report":
             nonlocal runs
             runs += 1
-            advance(runs, RUNS_MAX)
+            advance(runs, runs_max)
             return world(seed, less)
 
-        return shrink(reports[-1], again)
+        return shrink(report, again, runs_max=runs_max)
 
 
-def _replay(seed: int, kept: "Kept") -> None:
-    from simulation.campaign import broken_by, run_worlds
+def _replay(seed: int, subject: Subject) -> None:
+    from simulation.campaign import broken_by, events_of
 
-    reports = run_worlds(seed, kept)
+    reports = subject.run(seed)
     broken = broken_by(reports[-1])
     if broken:
         reports = reports[-1:]
     answer = {
         "seeds": 1,
-        "violations": [{**each._asdict(), "replay": _command(seed, kept)} for each in broken],
+        "violations": [{**each._asdict(), "replay": subject.command(seed)} for each in broken],
         "virtual_s": round(sum(report.virtual_us for report in reports) / 1e6, 1),
-        "events": " ".join(report.events for report in reports),
+        "events": events_of(reports),
     }
     lines = [line for report in reports for line in report.lines]
     end = [f"seed {seed}: {each.oracle}: {each.what}" for each in broken] or [f"seed {seed}: no violation"]
@@ -181,13 +235,16 @@ def _replay(seed: int, kept: "Kept") -> None:
 # --- What is shown ---
 
 
-def _campaign_lines(answer: dict[str, Any], tally: "Tally", smallest: "Report | None") -> Iterator[str | Table]:
-    yield _probes_table(tally)
+def _campaign_lines(
+    answer: dict[str, Any], tally: "Tally", smallest: "Report | None", subject: Subject
+) -> Iterator[str | Table]:
+    if subject.reference is None:
+        yield _probes_table(tally)
     for each in answer["violations"]:
         yield f"seed {each['seed']}: {each['oracle']}: {each['what']}"
         yield f"  replay: {each['replay']}"
     if smallest is not None:
-        yield from _smallest_lines(smallest)
+        yield from _smallest_lines(smallest, subject)
     if answer["missed"]:
         yield f"never reached in {tally.seeds:,} seeds: {', '.join(answer['missed'])}"
     found = f"violations: {len(tally.broken)}" if tally.broken else "no violation"
@@ -201,38 +258,35 @@ def _probes_table(tally: "Tally") -> Table:
     return table(("#reached", "point"), [(f"{count:,}" if count else "never", name) for name, count in rows])
 
 
-def _smallest_lines(report: "Report") -> Iterator[str]:
-    from simulation.kept import all_of
-
-    left = all_of(report.plan)
+def _smallest_lines(report: "Report", subject: Subject) -> Iterator[str]:
+    answer = _smallest_answer(report, subject)
     (violation,) = report.violations
     yield f"\nThe smallest run found in which seed {report.seed} breaks the same promise:"
-    yield f"  faults: {', '.join(report.plan.faults) or 'none'}"
-    yield f"  {', '.join(f'{name}: {number}' for name, number in left.sizes().items())}"
-    yield f"  the last of {report.end} events (microseconds, whose turn, what):"
-    yield from (f"    {line}" for line in report.last_events)
+    yield f"  faults: {', '.join(answer['faults']) or 'none'}"
+    yield f"  {', '.join(f'{name}: {number}' for name, number in answer['size'].items())}"
+    left_out = "" if subject.reference is None else ", without commits"
+    yield f"  the last of {report.end} events{left_out} (microseconds, whose turn, what):"
+    yield from (f"    {line}" for line in answer["last_events"])
     yield f"  {violation.oracle}: {violation.what}"
-    yield f"  replay: {_command(report.seed, report.kept)}"
+    yield f"  replay: {answer['replay']}"
     yield f"  digest of the events: {report.events}\n"
 
 
-def _smallest_answer(report: "Report") -> dict[str, Any]:
+def _smallest_answer(report: "Report", subject: Subject) -> dict[str, Any]:
+    from simulation.application import without_commits
     from simulation.kept import all_of
+    from simulation.run import LAST_EVENTS
 
+    events = report.lines[: report.end]
+    size = all_of(report.plan).sizes()
+    if subject.reference is not None:
+        del size["tenants"]  # Its requests choose them.
+        events = without_commits(events)
     return {
         "seed": report.seed,
-        **all_of(report.plan).chosen(),
-        "replay": _command(report.seed, report.kept),
+        "faults": report.plan.faults,
+        "size": size,
+        "replay": subject._replace(kept=report.kept).command(report.seed),
         "events": report.events,
-        "last_events": list(report.last_events),
+        "last_events": events[-LAST_EVENTS:],
     }
-
-
-def _command(seed: int, kept: "Kept") -> str:
-    """Return the command that replays a run."""
-    typed = ["fairlead", "simulate", "--seed", str(seed)]
-    if kept.faults is not None:
-        typed += ["--faults", ", ".join(kept.faults) or "none"]
-    if sizes := kept.sizes():
-        typed += ["--size", ",".join(f"{name}={number}" for name, number in sizes.items())]
-    return shlex.join(typed)

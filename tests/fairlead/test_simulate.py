@@ -70,7 +70,7 @@ def test_a_violation_for_programs_says_which_seed_which_oracle_and_what(monkeypa
     assert violation["oracle"] == "the index names every record exactly once"
     assert {"what", "faults", "replay"} <= set(violation)
     smallest = answer.json["smallest"]
-    assert (smallest["seed"], smallest["faults"], smallest["items"]) == (7, [], 1)
+    assert (smallest["seed"], smallest["faults"], smallest["size"]["items"]) == (7, [], 1)
     assert "VIOLATION" in smallest["last_events"][-1]
 
 
@@ -80,7 +80,7 @@ def test_a_violation_for_programs_says_which_seed_which_oracle_and_what(monkeypa
 def outcomes(seeds: int, probes: dict[str, int]) -> Iterator[Outcome]:
     """Tell of a campaign as if it had run."""
     for _ in range(seeds):
-        yield Outcome([], 1_000_000, probes)
+        yield Outcome([], 1_000_000, probes, "")
 
 
 @pytest.mark.parametrize(("seeds", "code"), [(1_000, 1), (999, 0)])

@@ -11,7 +11,7 @@ import pytest
 from simulation.database import LatentTransaction
 from simulation.kept import ALL, Kept, all_of, less_than
 from simulation.run import Report, run
-from simulation.shrink import least, shrink
+from simulation.shrink import RUNS_MAX, RUNS_MIN, least, runs_for, shrink
 from simulation.world import Violation
 from tests.fairlead.shell import run as command
 from zones import stored_item
@@ -124,7 +124,7 @@ def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
 def test_the_same_failure_shrinks_to_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
     report = run(7)
-    first, second = (shrink(report, lambda kept: run(7, kept)) for _ in range(2))
+    first, second = (shrink(report, lambda kept: run(7, kept), runs_max=30) for _ in range(2))
     assert (first.kept, first.events) == (second.kept, second.events)
     assert (first.plan.faults, first.plan.items) == ((), 1)
 
@@ -137,6 +137,12 @@ def test_a_smaller_run_that_breaks_another_promise_does_not_count(forgetful: Non
         return replace(report, kept=kept, violations=[Violation("another promise", "it is broken")])
 
     assert shrink(report, fails_otherwise, runs_max=5) is report
+
+
+def test_runs_that_last_long_are_tried_less_often() -> None:
+    report = run(3, Kept(items=1, faults=()))
+    allowed = {seconds: runs_for(replace(report, virtual_us=seconds * 1_000_000)) for seconds in (5, 100, 600)}
+    assert allowed == {5: RUNS_MAX, 100: 36, 600: RUNS_MIN}
 
 
 def failing_run() -> Report:

@@ -1,0 +1,170 @@
+"""The machine's clock, dice and event loops, replaced while a world runs.
+
+A user's handlers call `time.sleep` and `random.random` as any code does. In a simulated world `time.sleep(30)` must
+let others run for thirty virtual seconds and cost nothing, and a seed must choose what `random.random()` returns, or
+the world could not be replayed. So for the time of a run, and in its thread only, the names below lead to the world's
+machine. The product does not need this: it takes its clock and dice as arguments.
+
+What is imported by name (`from time import sleep`) is replaced as well, if the module that does so is imported within
+`replaced`. Not replaced: `datetime.now()`, an unseeded `random.Random()`, sockets, files.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import re
+import threading
+import time
+from asyncio import events
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from functools import wraps
+from io import TextIOBase
+from typing import Any, Protocol
+
+from zones.errors import QueueError
+from zones.shard import Shard
+
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+
+
+class OneThread(QueueError):
+    """A handler or a request started a thread in a simulated world, in which whose turn it is must follow from a seed.
+
+    Do: let the application work without threads of its own where it is simulated. Handlers run side by side anyway.
+    """
+
+    message = "a simulated world has one thread"
+
+
+class Machine(Protocol):
+    """What the simulator hands over: the machine of whose turn it is."""
+
+    seed: str
+    random: random.Random
+    shard_names: list[str]
+
+    def now_us(self) -> int:
+        """Return the time, microseconds since the epoch. It may step back."""
+        ...
+
+    def elapsed_us(self) -> int:
+        """Return a time that never steps back."""
+        ...
+
+    def sleep_us(self, duration_us: int) -> None:
+        """Let time pass."""
+        ...
+
+    def shards(self) -> Mapping[str, Shard] | None:
+        """Return the shards; None where there are none: before a world begins."""
+        ...
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return a new event loop."""
+        ...
+
+    def note(self, event: str) -> None:
+        """Write a line into the event log."""
+        ...
+
+
+_machine: Machine | None = None
+_thread: int | None = None
+
+
+@contextmanager
+def on(machine: Machine) -> Iterator[None]:
+    """Let this thread find its clock, dice, event loops and output on `machine` meanwhile."""
+    global _machine, _thread  # noqa: PLW0603 - a name such as `time.sleep` is the process's as well
+    dice = random.getstate()
+    logged = logging.root.handlers
+    _machine, _thread = machine, threading.get_ident()
+    try:
+        random.seed(machine.seed)
+        logging.root.handlers = [_Logged(machine)]
+        with replaced(), redirect_stdout(_Printed(machine)):
+            yield
+    finally:
+        _machine = _thread = None
+        logging.root.handlers = logged
+        random.setstate(dice)
+
+
+@contextmanager
+def replaced() -> Iterator[None]:
+    """Let the names lead to the machine meanwhile. Where there is none, they do what they always did."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in _REPLACED]
+    for owner, name, function in _REPLACED:
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+
+def _leading(owner: Any, name: str, virtual: Callable[..., Any]) -> tuple[Any, str, Callable[..., Any]]:
+    """Return a function that is `virtual` of the machine where there is one, and the real one elsewhere."""
+    real = getattr(owner, name)
+
+    @wraps(real)
+    def function(*args: Any, **named: Any) -> Any:
+        if _machine is None or threading.get_ident() != _thread:
+            return real(*args, **named)
+        return virtual(_machine, *args, **named)
+
+    return owner, name, function
+
+
+def _refuse_thread(machine: Machine, thread: threading.Thread) -> None:
+    raise OneThread
+
+
+_REPLACED = [
+    _leading(time, "time", lambda machine: machine.now_us() / 1e6),
+    _leading(time, "time_ns", lambda machine: machine.now_us() * 1000),
+    _leading(time, "monotonic", lambda machine: machine.elapsed_us() / 1e6),
+    _leading(time, "monotonic_ns", lambda machine: machine.elapsed_us() * 1000),
+    _leading(time, "perf_counter", lambda machine: machine.elapsed_us() / 1e6),
+    _leading(time, "perf_counter_ns", lambda machine: machine.elapsed_us() * 1000),
+    _leading(time, "sleep", lambda machine, seconds: machine.sleep_us(round(seconds * 1e6))),
+    _leading(os, "urandom", lambda machine, size: machine.random.randbytes(size)),  # uuid.uuid4 draws here
+    _leading(random, "_urandom", lambda machine, size: machine.random.randbytes(size)),  # so do secrets, SystemRandom
+    _leading(asyncio, "new_event_loop", lambda machine: machine.event_loop()),
+    _leading(events, "new_event_loop", lambda machine: machine.event_loop()),  # asyncio.run calls this one
+    _leading(threading.Thread, "start", _refuse_thread),
+]  # `random.random()` and the like share one hidden generator, which `on` seeds.
+
+
+class _Printed(TextIOBase):
+    """What an application prints, as lines of the event log."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        """See `TextIOBase`."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self._machine.note(f"prints {_without_addresses(line)}")
+        return len(text)
+
+
+class _Logged(logging.Handler):
+    """What an application logs, as lines of the event log."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        self._machine.note(f"logs {record.levelname} {_without_addresses(record.getMessage())}")
+
+
+def _without_addresses(text: str) -> str:
+    """Return text without what differs from process to process."""
+    return _ADDRESS.sub("0x...", text)

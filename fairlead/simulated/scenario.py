@@ -1,0 +1,76 @@
+"""What `fairlead simulate` does with an application besides running its handlers: requests, and checks."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+from actors.handlers import describe
+from fairlead.tenant_database import TenantDatabase
+from zones.errors import BadArgument
+
+Begin = TypeVar("Begin", bound=Callable[[], object])
+Request = TypeVar("Request", bound=Callable[[Random], object])
+Check = TypeVar("Check", bound=Callable[[Sequence[TenantDatabase]], object])
+
+
+class Scenario:
+    """The requests and checks of an application; it is `app.simulation`.
+
+        @app.simulation.request
+        def somebody_orders(random):
+            place_order(random.choice(["alice", "bob"]), order=random.randrange(1_000_000))
+
+        @app.simulation.check
+        def every_order_has_a_receipt(tenants):
+            for tenant in tenants:
+                assert tenant.transact(lambda tr: ...), tenant
+
+    Used by `fairlead simulate` alone; in production nothing of it is called.
+    """
+
+    def __init__(self) -> None:
+        self.begins: list[Callable[[], object]] = []
+        self.requests: list[Callable[[Random], object]] = []
+        self.checks: list[Callable[[Sequence[TenantDatabase]], object]] = []
+
+    def begin(self, function: Begin) -> Begin:
+        """Call the decorated function, without arguments, when a world begins: to forget what the last one left.
+
+        Many worlds follow each other in one process. What handlers keep outside the store, such as the list in a fake
+        of a payment service, has to be cleared here. The stores are empty, and cannot be used yet.
+        """
+        self.begins.append(_taking(0, function, "a plain function without arguments"))
+        return function
+
+    def request(self, function: Request) -> Request:
+        """Call the decorated function again and again, as a web server calls what serves a request.
+
+        It gets a `random.Random` to choose by, and writes and enqueues through the application as in production. It is
+        called by two processes side by side, which may fail in the midst of it and go on with another request. Of
+        several requests each call chooses one. What it raises is a violation: catch what is no mistake.
+        """
+        self.requests.append(_taking(1, function, "a plain function of a random.Random"))
+        return function
+
+    def check(self, function: Check) -> Check:
+        """Call the decorated function when everything is done: no item is left, and no fault happens any more.
+
+        It gets the `TenantDatabase` of every tenant that has or had something, in order, and raises if what it finds
+        there is wrong: `assert charged == 1, f"{tenant} was charged {charged} times"`. With a check's name and message
+        the seed is reported.
+        """
+        self.checks.append(_taking(1, function, "a plain function of a list of TenantDatabase"))
+        return function
+
+
+def _taking(count: int, function: Any, allowed: str) -> Any:
+    """Return `function`, if it is one that can be called with so many arguments, and does its work at once."""
+    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise BadArgument(argument="function", value=describe(function), allowed=allowed)
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        value = f"{describe(function)}{inspect.signature(function)}"
+        raise BadArgument(argument="function", value=value, allowed=allowed) from None
+    return function

@@ -1,0 +1,210 @@
+"""A user's application as the workload: its handlers, unmodified, in the same worlds and under the same oracles.
+
+Its requests come from two processes, which fail and come back like any other: what a request had sent off by then may
+or may not happen. Its checks look at what is stored once everything has come to rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from random import Random
+from traceback import extract_tb
+from typing import Any, Protocol
+
+from actors.handlers import Registry
+from simulation.actor import Actor
+from simulation.cluster import Cluster
+from simulation.host import SimulatedHost
+from simulation.kept import ALL, Kept
+from simulation.machine import Machine
+from simulation.oracles.oracle import Oracle
+from simulation.run import STEP_US, Report, Simulation
+from simulation.shadow import Meaning, ShardShadow, unpacked
+from simulation.world import START_US, World
+from zones import keyspace
+from zones.engines.errors import StoreError
+from zones.layout import Tenant
+from zones.periodic import Period
+
+DRAIN_US_MAX = 600_000_000  # Ten minutes: for retries that are spaced as in production, and no day of idleness.
+CHECK_US_MAX = 60_000_000
+_COMMIT = re.compile(r"\d+ world s\d+ (commits|refuses) ")
+
+
+class Code(Protocol):
+    """The application, as its own side hands it over.
+
+    Attributes:
+      requests: each does what one request to the application's service does.
+      checks: each is told which tenants there are, and raises if something is wrong with what they have.
+    """
+
+    @property
+    def registry(self) -> Registry: ...
+
+    @property
+    def periods(self) -> Sequence[Period]: ...
+
+    @property
+    def requests(self) -> Sequence[Callable[[Random], object]]: ...
+
+    @property
+    def checks(self) -> Sequence[Callable[[Sequence[Tenant]], object]]: ...
+
+    def on(self, machine: Machine) -> AbstractContextManager[None]:
+        """Let the application find its clock, dice and stores on `machine` meanwhile."""
+        ...
+
+
+def run_application(seed: int, code: Code, kept: Kept = ALL) -> Report:
+    """Run an application in the world of `seed`. Never raises a `Violation`: the report holds it.
+
+    Which tenants there are is for its requests to choose; `kept.items` is how many requests there are.
+    """
+    simulation = Simulation(seed, kept, partial(Visited, code), tenants=1, drain_us_max=DRAIN_US_MAX)
+    with code.on(Machine(simulation.cluster)):
+        return simulation.run()
+
+
+class Visited:
+    """The application, its visitors, and what is checked of it. See `simulation.run.Workload`."""
+
+    def __init__(self, code: Code, world: World) -> None:
+        self._code = code
+        self._world = world
+        self._periods = list(code.periods)
+        self._visitors: list[Visitor] = []
+        self._checks = UsersChecks(world, code.checks)
+        self.kinds = frozenset(code.registry.handlers)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all requests have been made."""
+        return all(visitor.done for visitor in self._visitors)
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """See `Application`."""
+        return self._code.registry
+
+    def periods(self) -> Sequence[Period]:
+        """See `Application`. The ticks end with the trouble: a queue that is filled for ever is never empty."""
+        return self._periods
+
+    def oracles(self) -> list[Oracle]:
+        """Return the checks that only this application can make."""
+        return [KindsHaveHandlers(self._world, self.kinds), self._checks]
+
+    def start(self, cluster: Cluster) -> None:
+        """Let the visitors come, each from a machine of its own."""
+        plan = cluster.plan
+        self._checks.cluster = cluster
+        for number in range(plan.producers):
+            share = plan.items // plan.producers + (number < plan.items % plan.producers)
+            visitor = Visitor(self._code.requests, self._world, number, share, plan.trouble_us)
+            self._visitors.append(visitor)
+            Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", visitor.run).start()
+        self._world.at(START_US + plan.trouble_us, self._periods.clear)
+
+
+class Visitor:
+    """One process that makes its share of the requests within the time of trouble, one after the other.
+
+    If its machine fails, it goes on with the next request when it is back.
+    """
+
+    def __init__(
+        self, requests: Sequence[Callable[[Random], object]], world: World, number: int, share: int, trouble_us: int
+    ) -> None:
+        self.done = False
+        self._requests = requests
+        self._world = world
+        self._left = share
+        self._pause_us = trouble_us / max(1, share)
+        self._random = world.random(f"visitor {number}")
+
+    def run(self, host: SimulatedHost) -> None:
+        """Make the requests that are left."""
+        while self._left > 0:
+            host.clock.sleep_us(int(self._random.expovariate(1 / self._pause_us)))
+            self._left -= 1
+            request = self._random.choice(self._requests)
+            self._world.note(f"requests {name_of(request)}")
+            blame(self._world, "a request does not raise", request, self._random)
+        self.done = True
+
+
+class KindsHaveHandlers(Oracle):
+    """Every item that is enqueued is of a kind that the application handles; any other waits for ever."""
+
+    promise = "what is enqueued has a handler"
+
+    def __init__(self, world: World, kinds: frozenset[str]) -> None:
+        super().__init__(world)
+        self._kinds = kinds
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for change in meaning.items:
+            if change.after is not None and change.after.kind not in self._kinds:
+                self.broken(f"{change.item} is of kind {change.after.kind!r}, and there are {sorted(self._kinds)}")
+
+
+class UsersChecks(Oracle):
+    """The application's own checks, once all is at rest."""
+
+    cluster: Cluster
+
+    def __init__(self, world: World, checks: Sequence[Callable[[Sequence[Tenant]], object]]) -> None:
+        super().__init__(world)
+        self._checks = checks
+
+    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+        """See `Oracle`. They read through transactions, so time passes."""
+        tenants = sorted({tenant for shard in shards for tenant in _tenants_of(shard)})
+        done = False
+
+        def check() -> None:
+            nonlocal done
+            for each in self._checks:
+                blame(self.world, f"check {name_of(each)}", each, tenants)
+            done = True
+
+        self.cluster.operator.do("the application's checks", check)
+        end_us = self.world.now_us() + CHECK_US_MAX
+        while not done and self.world.violation is None:
+            if self.world.now_us() > end_us:
+                self.world.fail("the application's checks come to an end", f"not within {CHECK_US_MAX / 1e6:.0f} s")
+            self.world.run_until(self.world.now_us() + STEP_US)
+
+
+def blame(world: World, promise: str, function: Callable[..., object], *args: Any) -> None:
+    """Call a function of the application's; what it raises is a broken promise, unless the store is to blame."""
+    try:
+        function(*args)
+    except StoreError as error:
+        world.note(f"{name_of(function)} meets {error}")
+    except Exception as error:  # noqa: BLE001 - whatever it raises is what it has to say
+        *_, frame = extract_tb(error.__traceback__)
+        said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+        world.fail(promise, f"{said or frame.line} ({place})")
+
+
+def without_commits(lines: Sequence[str]) -> list[str]:
+    """Return the events that an application's author has names for: requests, handlers, faults, and what they say."""
+    return [line for line in lines if not _COMMIT.match(line)]
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return what a function is called."""
+    return str(getattr(function, "__name__", function))
+
+
+def _tenants_of(shard: ShardShadow) -> set[Tenant]:
+    """Return the tenants that have keys or items, or had items; not the one of local items."""
+    paths = map(unpacked, shard.others)
+    stored = {Tenant(path[1], path[2]) for path in paths if path[0] == keyspace.DB}
+    return {tenant for tenant in stored | {name.tenant for name in shard.zones} if tenant.app}

@@ -1,0 +1,97 @@
+"""What a user's code finds of the machine that it runs on: a clock, sleep, dice, stores, an event loop.
+
+The product's classes get these as arguments, one set per simulated process. A user's application is one object in one
+module, whoever's turn it is; so it is given this one machine, which is at any instant that of whose turn it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from simulation.cluster import Cluster
+from simulation.database import LatentTransaction, SimulatedDatabase
+from simulation.event_loop import EventLoop
+from simulation.host import SimulatedHost
+from zones.engines.database import Future
+from zones.shard import Shard
+
+APPLICATION = "application"  # Who commits, where an application does it of its own accord.
+
+
+class Machine:
+    """The machine of whose turn it is. Between turns there are no stores, and its clock is right.
+
+    Attributes:
+      seed: of whatever dice there are besides.
+      random: for bytes that nobody should guess.
+      shard_names: of all stores.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self.seed = f"{self._world.seed}: {APPLICATION}"
+        self.random: Random = self._world.random(APPLICATION)
+        self.shard_names = list(cluster.stores)
+        self._databases = {
+            name: _ApplicationDatabase(store, tells_changes=cluster.plan.tells_changes)
+            for name, store in cluster.stores.items()
+        }
+        self._open: dict[str, Mapping[str, Shard]] = {}
+
+    def now_us(self) -> int:
+        """Return what the machine takes for the time, microseconds since the epoch."""
+        host = self._host()
+        return self._world.now_us() if host is None else host.clock.now_us()
+
+    def elapsed_us(self) -> int:
+        """Return a time that never steps back, in microseconds."""
+        return self._world.elapsed_us
+
+    def sleep_us(self, duration_us: int) -> None:
+        """Let others have their turns until the time has passed."""
+        self._world.sleep_us(duration_us)
+
+    def shards(self) -> Mapping[str, Shard] | None:
+        """Return the shards as this process has opened them; None between turns. May wait."""
+        host = self._host()
+        if host is None:
+            return None
+        if host.name not in self._open:
+            self._open[host.name] = self._cluster.open_shards(host, self._databases)
+        return self._open[host.name]
+
+    def event_loop(self) -> EventLoop:
+        """Return a new event loop. Only in a turn."""
+        host = self._host()
+        assert host is not None
+        return EventLoop(host)
+
+    def note(self, event: str) -> None:
+        """Write a line into the event log."""
+        self._world.note(event)
+
+    def _host(self) -> SimulatedHost | None:
+        return None if self._world.current is None else self._world.current.host
+
+
+class _ApplicationTransaction(LatentTransaction):
+    """A transaction of the application's own. It may cancel an item that is not its own; a consumer may not."""
+
+    __slots__ = ()
+
+    def commit(self) -> Future:
+        """See `Transaction`."""
+        store = self._latent_store
+        store.sender = APPLICATION
+        try:
+            return super().commit()
+        finally:
+            store.sender = None
+
+
+class _ApplicationDatabase(SimulatedDatabase):
+    def create_transaction(self) -> LatentTransaction:
+        """See `SimulatedDatabase`."""
+        return _ApplicationTransaction(self, self.store.world, self._random)

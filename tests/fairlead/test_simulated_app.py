@@ -1,0 +1,491 @@
+"""A user's application in simulated worlds: its handlers run unmodified, its checks find what is wrong with them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any
+
+import pytest
+
+from fairlead import App
+from simulation import application, shrink
+from tests.fairlead.shell import ROOT, Answer, run
+from zones.errors import BadArgument
+
+PATIENCE_S = 60.0
+
+HEAD = """
+import asyncio, itertools, os, random, threading, time, uuid
+from time import sleep
+import fairlead
+
+app = fairlead.App("embedded:./data")
+alice = app.tenant("shop", "alice")
+"""
+
+Write = Callable[[str], str]
+_NUMBERS = itertools.count()  # Each process loads an application of one name once.
+
+
+@pytest.fixture(autouse=True)
+def _shrink_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrink, "RUNS_MAX", 12)
+
+
+@pytest.fixture
+def write(empty_directory: Path) -> Write:
+    """Write a module with an application, and answer how the command line names it."""
+
+    def write_one(text: str) -> str:
+        name = f"fl_app{next(_NUMBERS)}"
+        (empty_directory / f"{name}.py").write_text(HEAD + dedent(text), encoding="utf-8")
+        return f"{name}:app"
+
+    return write_one
+
+
+def simulate(reference: str, *typed: object) -> Answer:
+    return run("simulate", reference, "--processes", 1, *typed)
+
+
+def seeds(count: int, *, faults: str = "failing handlers, kills, conflicts", items: int = 20) -> tuple[object, ...]:
+    return ("--seeds", count, "--faults", faults, "--size", f"items={items}")
+
+
+CHARGE = """
+    @app.simulation.request
+    def order(random):
+        alice.enqueue("charge")
+
+    @app.simulation.check
+    def charged_as_often_as_ordered(tenants):
+        for tenant in tenants:
+            charged, done = tenant.transact(lambda tr: (number(tr, "charged"), number(tr, "done")))
+            assert charged == done, f"{charged} charges for {done} orders"
+
+    def number(tr, name):
+        return int.from_bytes(tr.get((name,)) or b"", "little")
+"""
+TWICE = """
+    @app.handler("charge")
+    def charge(job):
+        job.transact(lambda tr: tr.add(("charged",), 1))
+        time.sleep(0.3)
+        def end(tr):
+            tr.add(("done",), 1)
+            job.complete_in(tr)
+        job.transact(end)
+"""
+ONCE = """
+    @app.handler("charge", transactional=True)
+    def charge(job, tr):
+        tr.add(("charged",), 1)
+        tr.add(("done",), 1)
+"""
+
+
+# --- What is found ---
+
+
+def test_a_handler_that_charges_twice_is_found_by_its_check(write: Write) -> None:
+    """And the command that is printed for the smallest such run replays it."""
+    reference = write(TWICE + CHARGE)
+    answer = simulate(reference, *seeds(1, faults="kills, failing handlers"), "--json")
+    assert answer.code == 1
+    (violation,) = answer.json["violations"]
+    assert violation["oracle"] == "check charged_as_often_as_ordered"
+    assert " charges for " in violation["what"]
+    smallest = answer.json["smallest"]
+    assert smallest["faults"] == ["kills"]
+    assert "tenants" not in smallest["size"]
+    assert any(" runs charge " in line for line in smallest["last_events"])
+    assert not any(" commits " in line for line in smallest["last_events"])
+    typed = shlex.split(smallest["replay"])
+    assert typed[:5] == ["fairlead", "simulate", reference, "--seed", "0"]
+    replayed = run(*typed[1:], "--json")
+    assert (replayed.code, replayed.json["events"]) == (1, smallest["events"])
+
+
+def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) -> None:
+    answer = simulate(write(ONCE + CHARGE), *seeds(3))
+    assert answer.code == 0, answer.out
+    assert not (empty_directory / "data").exists()  # what the application is configured with is left alone
+
+
+@pytest.mark.parametrize(
+    ("text", "oracle", "what"),
+    [
+        (
+            """
+            @app.simulation.request
+            def order(random):
+                alice.enqueue("chrge")
+            """,
+            "what is enqueued has a handler",
+            "is of kind 'chrge', and there are ['charge']",
+        ),
+        (
+            """
+            @app.simulation.request
+            def order(random):
+                raise KeyError("price")
+            """,
+            "a request does not raise",
+            "KeyError: 'price' (fl_app",
+        ),
+        (
+            """
+            @app.simulation.request
+            def order(random):
+                threading.Thread(target=print).start()
+            """,
+            "a request does not raise",
+            "OneThread: a simulated world has one thread",
+        ),
+        (
+            """
+            @app.simulation.request
+            def order(random):
+                alice.enqueue("charge")
+
+            @app.simulation.check
+            def never_true(tenants):
+                assert len(tenants) == 0
+            """,
+            "check never_true",
+            "assert len(tenants) == 0 (fl_app",
+        ),
+        (
+            """
+            @app.simulation.request
+            def order(random):
+                alice.enqueue("charge")
+
+            @app.simulation.check
+            def never_ends(tenants):
+                time.sleep(3600)
+            """,
+            "the application's checks come to an end",
+            "not within 60 s",
+        ),
+    ],
+)
+def test_what_an_application_does_wrong_is_named(write: Write, text: str, oracle: str, what: str) -> None:
+    answer = simulate(write(ONCE + indent(dedent(text), " " * 4)), *seeds(1, faults="none", items=1), "--json")
+    assert answer.code == 1
+    (violation,) = answer.json["violations"]
+    assert violation["oracle"] == oracle
+    assert what in violation["what"]
+
+
+def test_a_handler_that_always_fails_is_named_with_its_error(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "DRAIN_US_MAX", 10_000_000)
+    text = """
+    @app.handler("charge")
+    def charge(job):
+        raise KeyError("price")
+    """
+    answer = simulate(write(text + CHARGE), *seeds(1, faults="none", items=1), "--json")
+    (violation,) = answer.json["violations"]
+    assert violation["oracle"] == "everything drains after the faults"
+    assert "1 items are left" in violation["what"]
+    assert "KeyError: 'price'" in violation["what"]
+
+
+# --- Handlers of every form, unmodified ---
+
+FORMS = {
+    "async": """
+        @app.handler("charge")
+        async def charge(job):
+            await asyncio.sleep(10)
+            await asyncio.gather(*[asyncio.sleep(each) for each in (1, 2)])
+            job.transact(lambda tr: note(tr, job))
+    """,
+    "sleeping": """
+        @app.handler("charge")
+        def charge(job):
+            begun, begun_steadily = time.time(), time.monotonic()
+            time.sleep(10)
+            sleep(2)
+            assert 11.5 < time.monotonic() - begun_steadily < 13
+            job.transact(lambda tr: note(tr, job))
+    """,
+    "asyncio.run": """
+        @app.handler("charge")
+        def charge(job):
+            asyncio.run(asyncio.sleep(10))
+            job.transact(lambda tr: note(tr, job))
+    """,
+    "dicing": """
+        @app.handler("charge", retry=fairlead.Retry(attempts=None, backoff_ms=50, backoff_max_ms=100))
+        def charge(job):
+            time.sleep(random.choice([1, 2, 3]) + os.urandom(1)[0] / 100 + uuid.uuid4().bytes[0] / 100)
+            if random.random() < 0.5:
+                raise ValueError("drawn")
+            job.transact(lambda tr: note(tr, job))
+    """,
+    "cancelling": """
+        @app.handler("other")
+        def other(job):
+            pass
+
+        @app.handler("charge")
+        def charge(job):
+            other = alice.enqueue("other", delay_ms=random.choice([0, 1000]))
+            try:
+                alice.cancel(other.item_id)
+            except fairlead.ItemGone:
+                pass
+            job.transact(lambda tr: note(tr, job))
+    """,
+    "Ray": """
+        import ray
+
+        @app.handler("charge")
+        @ray.remote
+        def charge(job):
+            sleep(3)
+            alice.transact(lambda tr: note(tr, job))
+
+        @app.handler("other")
+        @ray.remote(num_cpus=1)
+        def other(job):
+            pass
+    """,
+}
+NOTED = """
+    def note(tr, job):
+        tr.set(("noted", job.id), b"")
+
+    @app.simulation.request
+    def order(random):
+        made = alice.enqueue("charge")
+        alice.transact(lambda tr: tr.set(("ordered", made.item_id), b""))
+
+    @app.simulation.check
+    def every_order_is_noted(tenants):
+        for tenant in tenants:
+            noted, ordered = tenant.transact(lambda tr: (keys(tr, "noted"), keys(tr, "ordered")))
+            assert ordered <= noted, f"{len(ordered - noted)} of {len(ordered)} are missing"
+
+    def keys(tr, name):
+        return {key[1] for key, _ in tr.get_range((name,))}
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_handlers_run_as_they_are(write: Write, form: str) -> None:
+    """A virtual hour of sleep costs nothing, and what is drawn is drawn from the seed: the campaign replays one."""
+    began_s = time.monotonic()
+    answer = simulate(write(dedent(FORMS[form]) + dedent(NOTED)), *seeds(1, items=3), "--json")
+    assert (answer.code, answer.json["violations"] if answer.out else answer.err) == (0, [])
+    assert time.monotonic() - began_s < 30
+
+
+def test_ray_functions_with_options_run_as_well(write: Write) -> None:
+    text = dedent(FORMS["Ray"]).replace("@ray.remote(num_cpus=1)\n", "") + dedent("""
+        @ray.remote
+        def more(job):
+            alice.transact(lambda tr: note(tr, job))
+
+        app.handler("more")(more.options(num_cpus=1))
+    """)
+    answer = simulate(write(text + dedent(NOTED).replace('"charge"', '"more"')), *seeds(1, faults="none", items=5))
+    assert answer.code == 0, answer.out
+
+
+def test_periodic_handlers_tick_as_long_as_there_is_trouble(write: Write) -> None:
+    text = """
+    @app.every(1)
+    def tidy(job):
+        alice.transact(lambda tr: tr.add(("ticks",), 1))
+
+    @app.handler("charge")
+    def charge(job):
+        pass
+
+    @app.simulation.request
+    def order(random):
+        alice.enqueue("charge")
+
+    @app.simulation.check
+    def it_ticked(tenants):
+        ticks = int.from_bytes(alice.transact(lambda tr: tr.get(("ticks",))) or b"", "little")
+        assert 2 <= ticks <= 6, ticks
+    """
+    answer = simulate(write(text), *seeds(2, faults="none", items=3))
+    assert answer.code == 0, answer.out
+
+
+def test_what_a_world_leaves_in_the_process_can_be_forgotten(write: Write) -> None:
+    text = """
+    sent = []
+
+    @app.handler("mail")
+    def mail(job):
+        sent.append(job.id)
+        time.sleep(len(sent))
+
+    @app.simulation.request
+    def order(random):
+        alice.enqueue("mail")
+    """
+    refused = simulate(write(text), *seeds(1, faults="none", items=3))
+    assert refused.code == 2
+    assert "the application is not deterministic, seed: 0" in refused.err
+    text += """
+    @app.simulation.begin
+    def forget():
+        sent.clear()
+    """
+    assert simulate(write(text), *seeds(1, faults="none", items=3)).code == 0
+
+
+# --- What is not deterministic, or cannot be simulated ---
+
+
+def test_an_application_that_is_not_deterministic_is_told_so_and_why(write: Write) -> None:
+    text = """
+    dice = random.Random()
+
+    @app.handler("charge")
+    def charge(job):
+        time.sleep(dice.random())
+    """
+    answer = simulate(write(text + CHARGE), *seeds(1, faults="none", items=3), "--json")
+    assert answer.code == 2
+    assert answer.error["error"] == "the application is not deterministic"
+    assert answer.error["fields"]["first"] != answer.error["fields"]["second"]
+    assert "a `random.Random()` without a seed" in answer.error["do"]
+
+
+def test_an_application_without_requests_is_told_what_to_write(write: Write) -> None:
+    answer = simulate(write(ONCE))
+    assert answer.code == 2
+    assert "no simulated requests" in answer.err
+    assert "@app.simulation.request" in answer.err
+
+
+def test_stores_that_are_used_before_a_world_begins_are_refused(write: Write) -> None:
+    text = """
+    @app.simulation.begin
+    def too_early():
+        alice.enqueue("charge")
+    """
+    answer = simulate(write(ONCE + CHARGE + text))
+    assert answer.code == 2
+    assert "no stores before a simulated world begins" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("fl_missing:app", "no module fl_missing"),
+        ("fl_app:alice", "it is a TenantDatabase, not a fairlead.App"),
+        ("fl_app:aap", "nearest: app"),
+        ("fl_app.py", "the module is a path"),
+    ],
+)
+def test_what_is_no_application_is_refused(empty_directory: Path, reference: str, says: str) -> None:
+    (empty_directory / "fl_app.py").write_text(HEAD, encoding="utf-8")
+    answer = simulate(reference)
+    assert answer.code == 2
+    assert says in answer.err
+
+
+def test_a_module_that_does_not_import_fails_with_its_own_error(empty_directory: Path) -> None:
+    (empty_directory / "fl_broken.py").write_text("1 / 0", encoding="utf-8")
+    with pytest.raises(ZeroDivisionError):
+        simulate("fl_broken:app")
+
+
+def test_tenants_are_for_the_requests_to_choose(write: Write) -> None:
+    answer = simulate(write(ONCE + CHARGE), "--size", "tenants=3")
+    assert answer.code == 2
+    assert "requests choose its tenants" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("decorator", "function"),
+    [
+        ("request", lambda: None),
+        ("request", "no function"),
+        ("check", lambda tenants, more: None),
+        ("begin", lambda what: None),
+    ],
+)
+def test_what_cannot_be_called_is_refused_where_it_is_written(decorator: str, function: Any) -> None:
+    with pytest.raises(BadArgument, match="a plain function"):
+        getattr(App("memory:").simulation, decorator)(function)
+
+
+def test_a_coroutine_is_no_request() -> None:
+    async def order(random: Any) -> None: ...
+
+    with pytest.raises(BadArgument, match="a plain function of a"):
+        App("memory:").simulation.request(order)
+
+
+# --- The process afterwards ---
+
+
+def test_after_a_run_the_machine_is_as_it_was(write: Write) -> None:
+    before = (time.time, time.sleep, threading.Thread.start, random.getstate(), sys.stdout)
+    reference = write(dedent(FORMS["dicing"]) + dedent(NOTED))
+    assert simulate(reference, *seeds(1, faults="none", items=3)).code == 0
+    assert (time.time, time.sleep, threading.Thread.start, random.getstate(), sys.stdout) == before
+    module = sys.modules[reference.partition(":")[0]]
+    assert module.sleep is not time.sleep  # It was imported by name, and leads to the real one again:
+    began_s = time.monotonic()
+    module.sleep(0.01)
+    assert time.monotonic() - began_s >= 0.01
+
+
+def test_what_an_application_prints_and_logs_stands_in_the_event_log(write: Write) -> None:
+    text = """
+    import logging
+
+    @app.handler("charge")
+    def charge(job):
+        print("charges", object())
+        logging.getLogger("shop").warning("charged %s", job.tenant.user)
+    """
+    reference = write(text + CHARGE)
+    answer = run("simulate", reference, "--seed", 0, "--faults", "none", "--size", "items=1")
+    events = [line.split(" ", 2)[2] for line in answer.out.splitlines() if "#1 " in line]
+    assert "prints charges <object object at 0x...>" in events
+    assert "logs WARNING charged alice" in events
+
+
+def test_ctrl_c_ends_all_processes_and_shows_what_was_found_so_far(write: Write, empty_directory: Path) -> None:
+    text = """
+    @app.simulation.request
+    def begun(random):
+        open("begun", "w").close()
+    """
+    typed = ["simulate", write(ONCE + CHARGE + text), "--processes", "2", "--json"]
+    command = [sys.executable, "-m", "fairlead", *typed, "--seeds", "1000000"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        until_s = time.monotonic() + PATIENCE_S
+        while not (empty_directory / "begun").exists():
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # A terminal tells all its processes.
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (130, "")
+    assert '"interrupted": true' in out
