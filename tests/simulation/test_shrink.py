@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from simulation.database import LatentTransaction
 from simulation.kept import ALL, Kept, all_of, less_than
 from simulation.run import Report, run
 from simulation.shrink import RUNS_MAX, RUNS_MIN, least, runs_for, shrink
-from simulation.world import Violation
+from simulation.world import Violation, World
 from tests.fairlead.shell import run as command
 from zones import stored_item
 from zones.layout import Place
@@ -26,7 +25,7 @@ WHOLE = Kept(
     workers=3,
     trouble_ms=4_000,
 )
-SOME = Kept(faults=("conflicts", "kills", "clock jumps"), items=100, trouble_ms=2_000)
+SOME = Kept(faults=("conflicts", "kills", "clock jumps"), items=40, trouble_ms=2_000)
 
 
 def forget_the_index_entry(tr: Any, place: Place, item_id: bytes, record: Any, **_: Any) -> None:
@@ -35,12 +34,11 @@ def forget_the_index_entry(tr: Any, place: Place, item_id: bytes, record: Any, *
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant a bug that takes a kill to be found: a worker that lives again forgets the index entries."""
+    """Plant a bug that takes a kill to be found: a worker that was killed forgets the index entries when it is back."""
     remove = stored_item.remove
 
     def remove_or_forget(tr: Any, place: Place, item_id: bytes, record: Any, **how: Any) -> None:
-        host = current_host_of(tr)
-        if ".worker" in host and not host.endswith("#1"):
+        if was_killed(tr._latent_store.world):
             forget_the_index_entry(tr, place, item_id, record)
         else:
             remove(tr, place, item_id, record, **how)
@@ -48,10 +46,11 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_item, "remove", remove_or_forget)
 
 
-def current_host_of(tr: LatentTransaction) -> str:
-    task = tr._latent_store.world.current
-    assert task is not None
-    return task.host.name
+def was_killed(world: World) -> bool:
+    """Say whether the actor whose turn it is was killed before, by the fault of that name."""
+    assert world.current is not None
+    actor = world.current.host.name.partition("#")[0]
+    return any(f" kill {actor}#" in line and line.endswith(": killed") for line in world.log.lines)
 
 
 # --- The search ---
@@ -114,7 +113,7 @@ def test_what_is_not_kept_is_not_there() -> None:
 
 def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
     report = failing_run()
-    small = shrink(report, lambda kept: run(report.seed, kept), runs_max=30)
+    small = shrink(report, lambda kept: run(report.seed, kept), runs_max=20)
     assert small.violations[0].oracle == report.violations[0].oracle
     assert small.plan.faults == ("kills",)
     assert small.plan.items < 20
@@ -154,11 +153,12 @@ def failing_run() -> Report:
 
 
 def test_a_campaign_shows_the_smallest_run_of_its_first_failure_and_the_command_that_replays_it(
-    forgetful: None,
+    forgetful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("simulation.shrink.RUNS_MAX", 12)
     seed = failing_run().seed
     assert SOME.faults is not None
-    chosen = ("--faults", ", ".join(SOME.faults), "--size", "items=100,trouble_ms=2000")
+    chosen = ("--faults", ", ".join(SOME.faults), "--size", "items=40,trouble_ms=2000")
     shown = command("simulate", "--first", seed, "--seeds", 2, "--processes", 1, *chosen)
     assert shown.code == 1
     printed = [line.partition("replay: ")[2] for line in shown.out.splitlines() if "replay: " in line]
