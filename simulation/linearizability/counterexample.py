@@ -40,17 +40,20 @@ def shortest(history: Sequence[Operation], model: Model[S], *, steps_max: int) -
 
 
 def _lines(history: Sequence[Operation], finding: Finding[Any]) -> Iterator[str]:
-    yield f"no order explains these {len(history)} operations (moments of call and answer, client, operation, answer):"
-    for operation in sorted(history, key=lambda operation: operation.invoked):
-        yield f"  {_line(operation)}"
-    yield f"one order explains {len(finding.order)} of them:"
+    wrong = [operation for operation in can_be_next(history, finding.order) if operation.happened]
+    yield f"no order explains these {len(history)} operations (moments of call and answer, client, operation, answer)."
+    yield f"One that explains {len(finding.order)} of them:"
     for operation in finding.order:
         yield f"  {_line(operation)}"
-    yield f"and leads to {shown(finding.state)}, where nothing that could come next is right:"
-    for operation in can_be_next(history, finding.order):
-        if operation.happened:
-            right, _ = operation.call.on(finding.state)
-            yield f"  {_line(operation)}; right would be {shown(right)}"
+    yield f"leads to {shown(finding.state)}, where nothing that could come next is right:"
+    for operation in wrong:
+        right, _ = operation.call.on(finding.state)
+        yield f"  {_line(operation)}; right would be {shown(right)}"
+    others = [operation for operation in history if operation not in finding.order and operation not in wrong]
+    if others:
+        yield "What is left comes later, or did not happen:"
+    for operation in others:
+        yield f"  {_line(operation)}"
 
 
 def _line(operation: Operation) -> str:

@@ -142,10 +142,16 @@ def test_a_counterexample_keeps_what_may_have_happened() -> None:
     assert shortest(history, REGISTER, steps_max=STEPS) == history
 
 
-def test_a_counterexample_says_what_the_right_answer_would_be() -> None:
-    told = counterexample([write(1, 2, 7), read(3, 4, 0)], REGISTER, steps_max=STEPS)
-    assert told.splitlines()[1] == "    1-2   writer: Write(value=7) -> written"
-    assert told.splitlines()[-1] == "    3-4   reader: Read() -> 0; right would be 7"
+def test_a_counterexample_tells_each_operation_once_and_what_the_right_answer_would_be() -> None:
+    history = [write(1, 2, 7), maybe(write(3, None, 9)), read(4, 5, 0), write(6, 7, 8), read(8, 9, 8)]
+    assert counterexample(history, REGISTER, steps_max=STEPS).splitlines() == [
+        "no order explains these 3 operations (moments of call and answer, client, operation, answer).",
+        "One that explains 2 of them:",
+        "    1-2   writer: Write(value=7) -> written",
+        "    3-    writer: Write(value=9) -> written, if it happened",
+        "leads to 9, where nothing that could come next is right:",
+        "    4-5   reader: Read() -> 0; right would be 9",
+    ]
 
 
 # --- Against every order ---
