@@ -7,19 +7,23 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak check lock clean python
+.PHONY: help demo test test-all soak check lock clean python
 
 # A checkout is tested as it stands, not with what the caller's shell would add to it.
 unexport PYTHONPATH PYTHONHOME
 
 help: ## list what make can do here
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/ready ## watch real work go through the real system
 	@.venv/bin/fairlead demo
 
-test: .venv-test/ready ## run every test that this machine can run
+test: .venv-test/ready ## run every test that this machine can run, but the long ones
 	.venv-test/bin/python -m pytest
+
+test-all: .venv-test/ready ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
+	.venv-test/bin/python -m pytest -m 'long or not long'
+	.venv-test/bin/python -m fairlead simulate --seeds 1000 --first "$$(date +%s)"
 
 soak: .venv-test/ready ## run the stories of many kills, which take minutes
 	.venv-test/bin/python -m pytest -m long tests/acceptance

@@ -1,12 +1,20 @@
-"""Seeds of this test run: a few dozen drawn freshly each time, and those that once failed."""
+"""Seeds of this test run: some drawn freshly each time, and those that once failed.
 
+They run in processes of their own, on all cores; each test waits for its seed.
+"""
+
+import multiprocessing
 import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from random import SystemRandom
 
 import pytest
 
-FRESH = 20
+from simulation.campaign import Outcome, run_seed
+
+FRESH = 60
 _CHOSEN = os.environ.get("FAIRLEAD_SEEDS")  # Such as "17,4711": these, instead of fresh ones.
 _FRESH_SEEDS = [int(seed) for seed in _CHOSEN.split(",")] if _CHOSEN else SystemRandom().sample(range(10**6), FRESH)
 _KEPT = Path(__file__).with_name("kept_seeds.txt")
@@ -16,6 +24,13 @@ def kept_seeds() -> list[int]:
     """Return the seeds of `kept_seeds.txt`: the first word of every line that is no comment."""
     lines = _KEPT.read_text(encoding="utf-8").splitlines()
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.fixture(scope="session")
+def outcomes() -> Iterator[dict[int, Future[Outcome]]]:
+    """How the runs of all seeds of this test run go, by seed."""
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield {seed: pool.submit(run_seed, seed) for seed in (*_FRESH_SEEDS, *kept_seeds())}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

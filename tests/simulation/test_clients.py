@@ -52,16 +52,6 @@ class WithoutConflicts:
         return getattr(self._tr.snapshot if name in ("get", "get_range") else self._tr, name)
 
 
-def test_a_fresh_seed_has_an_order(fresh_seed: int) -> None:
-    report = check_clients(fresh_seed)
-    assert not report.violations, str(report)
-
-
-def test_a_seed_that_failed_once_has_an_order(kept_seed: int) -> None:
-    report = check_clients(kept_seed)
-    assert not report.violations, str(report)
-
-
 def test_the_same_seed_gives_the_same_history() -> None:
     assert check_clients(5).events == check_clients(5).events
 
