@@ -67,8 +67,9 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
 
 
 def _draw_faults(random: Random) -> tuple[str, ...]:
-    """Each fault in half of the runs, and a sixth of the runs with none that could cost a lease."""
-    drawn = [name for name in FAULTS if random.random() < 0.5]
+    """A few faults, or half of them, or nearly all; and in a sixth of the runs none that could cost a lease."""
+    frac = random.choice([0.15, 0.5, 0.8])
+    drawn = [name for name in FAULTS if random.random() < frac]
     if random.random() < 1 / 6:
         drawn = [name for name in drawn if name in HARMLESS_TO_LEASES]
     return tuple(drawn)

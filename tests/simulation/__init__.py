@@ -8,6 +8,7 @@ Read in this order:
     test_history      the search for an order of a history, alone
     test_clients      the histories of clients have one; with a planted bug they do not
     test_shrink       a failing run is made smaller
+    test_plan         what a run is drawn from
     test_faults       each fault strikes, and is got over
     test_found        what seeds have found in the product, told as stories
     races/            the races that the design guards against, each forced step by step
