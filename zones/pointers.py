@@ -86,11 +86,12 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
     A leased pointer is left alone if its lease ends soon: its holder will requeue it, and must look at the index to
     do so. A lease longer than anybody may take comes from a wrong clock and is not waited for.
     """
-    if pointer.lease_id and now_us < pointer.vesting_us <= now_us + settings.max_pointer_lease_ms * 1000:
-        probe("an enqueue finds its zone's pointer leased")
-        return False
     if pointer.lease_id and pointer.vesting_us > now_us:
+        if pointer.vesting_us <= now_us + (settings.max_pointer_lease_ms + settings.max_skew_ms) * 1000:
+            probe("an enqueue finds its zone's pointer leased")
+            return False
         probe("an enqueue does not believe the lease of its zone's pointer")
+        return True
     return pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
 
 
@@ -102,6 +103,8 @@ def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now
     """
     probe("a sleeping pointer is woken")
     tr.add_read_conflict_key(place.part.item(place.pointer_id))
+    if pointer.lease_id:  # Its holder has not looked at the index yet, and will not put right what vests before this.
+        earliest_us = now_us
     pointer.lease_id = b""
     move(tr, place.part, place.pointer_id, pointer, max(earliest_us, now_us))
 

@@ -100,7 +100,7 @@ def test_a_leased_pointer_is_left_to_its_holder(world: World) -> None:
 def test_a_pointer_leased_for_longer_than_anybody_may_is_woken(world: World) -> None:
     """Its holder's clock was wrong, and nobody waits for that."""
     world.enqueue()
-    too_long_us = SETTINGS.max_pointer_lease_ms * MS + 1
+    too_long_us = (SETTINGS.max_pointer_lease_ms + SETTINGS.max_skew_ms) * MS + 1
     ref = world.ref()
     assert world.run(
         lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=too_long_us, now_us=world.now_us)
@@ -111,13 +111,26 @@ def test_a_pointer_leased_for_longer_than_anybody_may_is_woken(world: World) -> 
 
 def test_a_pointer_that_was_woken_is_nobodys_lease_any_more(world: World) -> None:
     world.enqueue()
-    too_long_us = SETTINGS.max_pointer_lease_ms * MS + 1
+    too_long_us = (SETTINGS.max_pointer_lease_ms + SETTINGS.max_skew_ms) * MS + 1
     ref = world.ref()
     world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=too_long_us, now_us=world.now_us))
-    world.enqueue(delay_ms=5_000)
-    assert world.pointer_delay_us() == 5 * SECOND
+    world.enqueue(delay_ms=3_600_000)
+    pointer = world.pointer()
+    assert pointer is not None
+    assert pointer.lease_id == b""
+    assert world.pointer_delay_us() == 0, "the first item waits, and whoever held the pointer will not say so"
+
+
+def test_a_lease_of_a_pointer_by_a_clock_that_is_ahead_is_believed(world: World) -> None:
+    """As far as clocks may be apart: to take it away would bring two managers into each other's way."""
     world.enqueue()
-    assert world.pointer_delay_us() == 0
+    ahead_us = world.now_us + SETTINGS.max_skew_ms * MS
+    longest_us = SETTINGS.max_pointer_lease_ms * MS
+    ref = world.ref()
+    world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=longest_us, now_us=ahead_us))
+    before = world.pointer()
+    world.enqueue(priority=0)
+    assert world.pointer() == before
 
 
 def test_an_index_entry_without_a_pointer_is_mended_by_the_next_enqueue(world: World) -> None:
