@@ -21,8 +21,9 @@ Read in this order:
     shadow        what a shard holds, kept up commit by commit, for
     oracles/      what must be true of every run
     kept          how much of a plan there is to be, for
-    run           one run of one seed, and its report
-    linearizability/   a few clients on one queue zone, and whether their history could be that of one at a time
+    trial         a cluster that goes through trouble, and the report of how it went
+    run           the trial of consumers and a workload, from one seed
+    linearizability/   the trial of a few clients on one queue zone: could one thing at a time have answered as it did?
     machine       what a user's code finds where it looks for a machine, in
     application   a user's application as the workload
     replay        whether a seed runs the same twice

@@ -21,8 +21,9 @@ from simulation.host import SimulatedHost
 from simulation.kept import ALL, Kept
 from simulation.machine import Machine
 from simulation.oracles.oracle import Oracle
-from simulation.run import STEP_US, Report, Simulation
+from simulation.run import Simulation
 from simulation.shadow import Meaning, ShardShadow, unpacked
+from simulation.trial import STEP_US, Report
 from simulation.world import START_US, World
 from zones import keyspace
 from zones.engines.errors import StoreError

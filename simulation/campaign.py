@@ -19,7 +19,8 @@ from simulation.application import Code, run_application
 from simulation.kept import ALL, Kept
 from simulation.linearizability.clients import check_clients
 from simulation.probes import probe_names
-from simulation.run import Report, run
+from simulation.run import run
+from simulation.trial import Report
 
 World = Callable[[int, Kept], Report]
 WORLDS: Final[Sequence[World]] = (

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from actors.keeping import TRANSACTION_LEASE_US
 from simulation.cluster import Application, Cluster
-from simulation.faults.fault import Fault
-from simulation.faults.table import FAULTS
 from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
@@ -24,47 +21,13 @@ from simulation.oracles.lives import (
 )
 from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
-from simulation.plan import Plan, draw_plan
-from simulation.product_log import product_log_into
+from simulation.plan import draw_plan
+from simulation.trial import STEP_US, Report, Trial
 from simulation.workload import Shop
-from simulation.world import START_US, Violation, World
+from simulation.world import Violation, World
 from zones.layout import Layout
-from zones.probes import probes_into
 
-STEP_US = 100_000
 RECOVERY_US = 10_000_000  # Restarts take two seconds, and signs of life come once a second.
-LAST_EVENTS = 40
-
-
-@dataclass(slots=True)
-class Report:
-    """How a run went. `events` is the digest of the event log `lines`: equal digests, equal runs."""
-
-    seed: int
-    chosen: dict[str, Any]
-    plan: Plan
-    kept: Kept
-    events: str
-    lines: Sequence[str]
-    end: int  # how many of the lines there were when the run ended; then its actors were cleared away
-    virtual_us: int
-    turns: int
-    commits: int
-    drained_us: int | None = None  # how long after the end of trouble the last item left its queue
-    violations: list[Violation] = field(default_factory=list)
-    probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
-    struck: Counter[str] = field(default_factory=Counter)  # how often each fault struck
-
-    @property
-    def last_events(self) -> Sequence[str]:
-        """The event log around the violation: its last lines before the run ended by it."""
-        return self.lines[: self.end][-LAST_EVENTS:]
-
-    def __str__(self) -> str:
-        if not self.violations:
-            return f"seed {self.seed}: no violation in {self.virtual_us / 1e6:.1f} virtual seconds"
-        head = [f"replay: simulation.run.run({self.seed}, {self.kept}, **{self.chosen})", str(self.plan)]
-        return "\n".join([*head, *self.last_events, *map(str, self.violations)])
 
 
 def run(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
@@ -101,63 +64,31 @@ class Workload(Application, Protocol):
         ...
 
 
-class Simulation:
+class Simulation(Trial):
     """A cluster with its workload, faults and oracles, ready to run once."""
 
     def __init__(
         self, seed: int, kept: Kept = ALL, workload: Callable[[World], Workload] = Shop, **chosen: Any
     ) -> None:
-        self.world = World(seed)
-        self._chosen = chosen
-        self._kept = kept
-        self.plan = kept.of(draw_plan(self.world.random("plan"), **chosen))
-        self.bench = Bench(self.world, [f"s{number}" for number in range(self.plan.shards)])
-        self.workload = workload(self.world)
-        self.cluster = Cluster(self.world, self.plan, self.bench, self.workload)
+        world = World(seed)
+        plan = kept.of(draw_plan(world.random("plan"), **chosen))
+        self.bench = Bench(world, [f"s{number}" for number in range(plan.shards)])
+        self.workload = workload(world)
+        cluster = Cluster(world, plan, self.bench, self.workload)
+        super().__init__(seed, kept, chosen, world=world, plan=plan, cluster=cluster)
         self.bench.oracles += [*self._oracles(), *self.workload.oracles()]
         self._drained_us: int | None = None
-        self._faults: dict[str, Fault] = {}
 
     def run(self) -> Report:
         """Run to the end, or to the first violation."""
-        violations: list[Violation] = []
-        probes: Counter[str] = Counter()
-        with product_log_into(self.world), probes_into(probes):
-            try:
-                self._run()
-            except Violation as violation:
-                violations.append(violation)
-            finally:
-                end = len(self.world.log.lines)
-                self.cluster.close()
-        world = self.world
-        return Report(
-            seed=int(world.seed),
-            chosen=self._chosen,
-            plan=self.plan,
-            kept=self._kept,
-            events=world.log.digest(),
-            lines=world.log.lines,
-            end=end,
-            virtual_us=world.elapsed_us,
-            turns=world.turns,
-            commits=sum(store.commits for store in self.cluster.stores.values()),
-            drained_us=self._drained_us,
-            violations=violations,
-            probes=probes,
-            struck=Counter({name: fault.happened for name, fault in self._faults.items()}),
-        )
+        return replace(super().run(), drained_us=self._drained_us)
 
-    def _run(self) -> None:
+    def play(self) -> None:
+        """See `Trial`: trouble, and then peace until all work is done and forgotten."""
         world, plan = self.world, self.plan
         self.cluster.add_consumers()
         self.workload.start(self.cluster)
-        self._faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in plan.faults}
-        world.run_until(START_US + plan.trouble_us)
-        for fault in self._faults.values():
-            fault.stop()
-        self.cluster.heal()
-        world.note("peace")
+        self.trouble()
         begun_us = world.now_us()
         while not (self.workload.finished and self._is_drained()):
             if world.now_us() - begun_us > plan.drain_us_max:
@@ -175,10 +106,10 @@ class Simulation:
 
     def _check_faults(self) -> None:
         """Let each fault see that the world has got over it, or say within `RECOVERY_US` what has not."""
-        wrong: dict[str, str | None] = dict.fromkeys(self._faults, "it was not checked")
+        wrong: dict[str, str | None] = dict.fromkeys(self.faults, "it was not checked")
 
         def check() -> None:
-            for name, fault in self._faults.items():
+            for name, fault in self.faults.items():
                 while what := fault.check():
                     wrong[name] = what
                     self.world.sleep_us(STEP_US)

@@ -16,7 +16,7 @@ from fairlead.simulated.application import NotDeterministic, SimulatedApp, simul
 if TYPE_CHECKING:
     from simulation.campaign import Tally
     from simulation.kept import Kept
-    from simulation.run import Report
+    from simulation.trial import Report
 
 FAILED = 1  # The exit code when a promise was broken, or a rare point never reached.
 INTERRUPTED = 130  # By Ctrl-C, with nothing found by then.
@@ -275,7 +275,7 @@ def _smallest_lines(report: "Report", subject: Subject) -> Iterator[str]:
 def _smallest_answer(report: "Report", subject: Subject) -> dict[str, Any]:
     from simulation.application import without_commits
     from simulation.kept import all_of
-    from simulation.run import LAST_EVENTS
+    from simulation.trial import LAST_EVENTS
 
     events = report.lines[: report.end]
     size = all_of(report.plan).sizes()

@@ -6,7 +6,6 @@ all are done a reader looks at what is left. Nobody else consumes: all that happ
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -15,8 +14,6 @@ from typing import Any, Final
 from actors.handlers import Registry
 from simulation.actor import Actor
 from simulation.cluster import Cluster
-from simulation.faults.fault import Fault
-from simulation.faults.table import FAULTS
 from simulation.host import SimulatedHost
 from simulation.kept import ALL, Kept
 from simulation.linearizability.client import Client, Known
@@ -26,12 +23,10 @@ from simulation.linearizability.search import Verdict, is_linearizable
 from simulation.linearizability.zone_model import QUEUE_ZONE
 from simulation.oracles.oracle import Bench
 from simulation.plan import draw_plan
-from simulation.product_log import product_log_into
-from simulation.run import STEP_US, Report
-from simulation.world import START_US, Violation, World
+from simulation.trial import STEP_US, Report, Trial
+from simulation.world import Violation, World
 from zones.engines.errors import StoreError
 from zones.periodic import Period
-from zones.probes import probes_into
 
 PROMISE = "the operations of a queue zone are linearizable"
 STEPS_MAX = 500_000  # Fifty times what the longest of ten thousand histories took; five seconds.
@@ -61,21 +56,18 @@ def check_clients(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
     return Clients(seed, kept, **chosen).run()
 
 
-class Clients:
+class Clients(Trial):
     """The clients of one run, ready to run once. As an application of the cluster they have no handlers."""
 
     def __init__(self, seed: int, kept: Kept = ALL, **chosen: Any) -> None:
-        self.world = World(f"{seed}, clients")
+        world = World(f"{seed}, clients")
+        plan = kept.of(draw_plan(world.random("plan"), **{**SIZES, **chosen}))
+        plan = replace(plan, faults=tuple(name for name in plan.faults if name in FAULTS_OF_CLIENTS))
+        cluster = Cluster(world, plan, Bench(world, ["s0"]), self)
+        super().__init__(seed, kept, chosen, world=world, plan=plan, cluster=cluster)
         self.recorder = Recorder()
-        self._seed = seed
-        self._kept = kept
-        self._chosen = chosen
         self._known = Known()
         self._processes: list[Process] = []
-        self._faults: dict[str, Fault] = {}
-        plan = kept.of(draw_plan(self.world.random("plan"), **{**SIZES, **chosen}))
-        self.plan = replace(plan, faults=tuple(name for name in plan.faults if name in FAULTS_OF_CLIENTS))
-        self.cluster = Cluster(self.world, self.plan, Bench(self.world, ["s0"]), self)
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
@@ -85,48 +77,16 @@ class Clients:
         """See `Application`."""
         return ()
 
-    def run(self) -> Report:
-        """Run the clients and then the reader, and search an order."""
-        violations: list[Violation] = []
-        probes: Counter[str] = Counter()
-        with product_log_into(self.world), probes_into(probes):
-            try:
-                self._run_all()
-                self._check()
-            except Violation as violation:
-                violations.append(violation)
-            finally:
-                end = len(self.world.log.lines)
-                self.cluster.close()
-        world = self.world
-        return Report(
-            seed=self._seed,
-            chosen=self._chosen,
-            plan=self.plan,
-            kept=self._kept,
-            events=world.log.digest(),
-            lines=world.log.lines,
-            end=end,
-            virtual_us=world.elapsed_us,
-            turns=world.turns,
-            commits=self.cluster.stores["s0"].commits,
-            violations=violations,
-            probes=probes,
-            struck=Counter({name: fault.happened for name, fault in self._faults.items()}),
-        )
-
-    def _run_all(self) -> None:
-        world, draw = self.world, self.world.random("clients")
+    def play(self) -> None:
+        """See `Trial`: the clients in trouble, then the reader, and the search of an order."""
+        draw = self.world.random("clients")
         for number in range(draw.choice([3, 4])):
             self._start(Process(f"client{number}", self, draw.randint(5, 15)))
-        self._faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in self.plan.faults}
-        world.run_until(START_US + self.plan.trouble_us)
-        for fault in self._faults.values():
-            fault.stop()
-        self.cluster.heal()
+        self.trouble()
         self._run_until_done()
         self._start(Reader("reader", self, 4))
         self._run_until_done()
+        self._check()
 
     def _start(self, process: Process) -> None:
         self._processes.append(process)

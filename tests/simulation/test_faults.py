@@ -9,7 +9,8 @@ from actors.scanner import Scanner
 from simulation.actor import Actor
 from simulation.faults.commits import Conflicts
 from simulation.faults.table import FAULTS
-from simulation.run import Report, Simulation, run
+from simulation.run import Simulation, run
+from simulation.trial import Report
 from zones import visit
 from zones.visit import Found, Visit
 

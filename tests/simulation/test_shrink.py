@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from simulation.kept import ALL, Kept, all_of, less_than
-from simulation.run import Report, run
+from simulation.run import run
 from simulation.shrink import RUNS_MAX, RUNS_MIN, least, runs_for, shrink
+from simulation.trial import Report
 from simulation.world import Violation, World
 from tests.fairlead.shell import run as command
 from zones import stored_item

@@ -1,0 +1,113 @@
+"""A trial: a cluster that goes through trouble, and the report of how it went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.cluster import Cluster
+from simulation.faults.fault import Fault
+from simulation.faults.table import FAULTS
+from simulation.kept import Kept
+from simulation.plan import Plan
+from simulation.product_log import product_log_into
+from simulation.world import START_US, Violation, World
+from zones.probes import probes_into
+
+STEP_US = 100_000  # Between two looks at whether something has come to its end.
+LAST_EVENTS = 40
+
+
+@dataclass(slots=True)
+class Report:
+    """How a run went. `events` is the digest of the event log `lines`: equal digests, equal runs."""
+
+    seed: int
+    chosen: dict[str, Any]
+    plan: Plan
+    kept: Kept
+    events: str
+    lines: Sequence[str]
+    end: int  # how many of the lines there were when the run ended; then its actors were cleared away
+    virtual_us: int
+    turns: int
+    commits: int
+    drained_us: int | None = None  # how long after the end of trouble the last item left its queue
+    violations: list[Violation] = field(default_factory=list)
+    probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
+    struck: Counter[str] = field(default_factory=Counter)  # how often each fault struck
+
+    @property
+    def last_events(self) -> Sequence[str]:
+        """The event log around the violation: its last lines before the run ended by it."""
+        return self.lines[: self.end][-LAST_EVENTS:]
+
+    def __str__(self) -> str:
+        if not self.violations:
+            return f"seed {self.seed}: no violation in {self.virtual_us / 1e6:.1f} virtual seconds"
+        head = [f"seed {self.seed}, {self.kept}, chosen: {self.chosen}", str(self.plan)]
+        return "\n".join([*head, *self.last_events, *map(str, self.violations)])
+
+
+class Trial:
+    """A cluster in its world, ready to run once. What happens there, `play` says.
+
+    Args:
+      plan: what of `seed`'s draws is kept by `kept`, but for what was `chosen`.
+    """
+
+    def __init__(
+        self, seed: int, kept: Kept, chosen: dict[str, Any], *, world: World, plan: Plan, cluster: Cluster
+    ) -> None:
+        self.world = world
+        self.plan = plan
+        self.cluster = cluster
+        self.faults: dict[str, Fault] = {}
+        self._seed = seed
+        self._kept = kept
+        self._chosen = chosen
+
+    def play(self) -> None:
+        """Let it all happen. Raises a `Violation`, the first."""
+        raise NotImplementedError
+
+    def trouble(self) -> None:
+        """Let the faults of the plan happen for as long as it says, and then end what they left behind."""
+        world = self.world
+        self.faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in self.plan.faults}
+        world.run_until(START_US + self.plan.trouble_us)
+        for fault in self.faults.values():
+            fault.stop()
+        self.cluster.heal()
+        world.note("peace")
+
+    def run(self) -> Report:
+        """Run to the end, or to the first violation."""
+        world = self.world
+        violations: list[Violation] = []
+        probes: Counter[str] = Counter()
+        with product_log_into(world), probes_into(probes):
+            try:
+                self.play()
+            except Violation as violation:
+                violations.append(violation)
+            finally:
+                end = len(world.log.lines)
+                self.cluster.close()
+        return Report(
+            seed=self._seed,
+            chosen=self._chosen,
+            plan=self.plan,
+            kept=self._kept,
+            events=world.log.digest(),
+            lines=world.log.lines,
+            end=end,
+            virtual_us=world.elapsed_us,
+            turns=world.turns,
+            commits=sum(store.commits for store in self.cluster.stores.values()),
+            violations=violations,
+            probes=probes,
+            struck=Counter({name: fault.happened for name, fault in self.faults.items()}),
+        )
