@@ -59,7 +59,8 @@ class Network:
             self.world.after(passage.there_us, partial(target.arrive, call))
             if passage.again_us is not None:
                 self.world.note(f"call to {target.name}.{method} is carried out twice")
-                self.world.after(passage.again_us, partial(target.arrive, Call(method, packed, _ignore)))
+                again = Call(method, packed, _ignore)
+                self.world.after(passage.again_us, partial(_arrive_again, target, target.host, again))
 
     def _answer(
         self,
@@ -84,6 +85,12 @@ class Network:
 
     def _draw_us(self) -> int:
         return int(self._latency_us * (0.5 + self._random.expovariate(2.0)))
+
+
+def _arrive_again(target: Actor, life: SimulatedHost | None, call: Call) -> None:
+    """Let a call come a second time, to the life that it came to: what sent it twice was a connection to that."""
+    if target.host is life and life is not None:
+        target.arrive(call)
 
 
 def _ignore(result: Any, error: Exception | None) -> None:

@@ -385,6 +385,19 @@ def test_a_call_that_is_carried_out_twice_is_answered_once() -> None:
     assert pair.answers == [(("hello", 1), None), (("again", 3), None)]
 
 
+def test_a_call_that_is_carried_out_twice_does_not_reach_the_next_life() -> None:
+    """A worker that is told to drain, and is started anew, would be told to drain again."""
+    pair = Pair()
+    pair.network.disturb.append(lambda passage: passage._replace(again_us=100 * MS))
+    pair.call("echo", "hello")
+    pair.between_turns(lambda: pair.echo.restart("test", 10 * MS))
+    pair.pass_us(SECOND)
+    pair.network.disturb.clear()
+    pair.call("echo", "again")
+    pair.pass_us(SECOND)
+    assert pair.answers[-1] == (("again", 1), None)
+
+
 def test_a_store_that_is_away_answers_when_it_is_back() -> None:
     stage = Stage()
     stage.store.away_until_us = stage.now_us + 3 * SECOND
