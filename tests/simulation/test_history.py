@@ -101,11 +101,17 @@ def test_a_write_of_unknown_result_happened_before_it_was_over_or_never() -> Non
     assert verdict(lost, read(3, 4, 0), read(5, 6, 7)) is Verdict.NOT_LINEARIZABLE
 
 
-def test_an_answer_that_changes_nothing_does_not_shut_out_a_write_of_unknown_result() -> None:
-    """The read is right at once, but at once is too early: the write must come before it."""
-    other = read(3, 6, 0)
-    assert verdict(maybe(write(1, 2, 7)), other._replace(answer=7), read(4, 5, 7)) is Verdict.LINEARIZABLE
-    assert verdict(maybe(write(1, 2, 0)), maybe(write(1, 2, 7)), other, read(7, 8, 0)) is Verdict.LINEARIZABLE
+def test_a_read_that_is_right_at_once_does_not_shut_out_what_must_come_before_it() -> None:
+    """The last read is right at the beginning; but then the lost write would be too late, and the other read wrong."""
+    lost, rewritten = maybe(write(1, 3, 7)), write(2, 9, 0)
+    assert verdict(lost, rewritten, read(4, 6, 7), read(5, 8, 0)) is Verdict.LINEARIZABLE
+
+
+def test_which_of_two_writes_has_happened_matters_although_they_wrote_the_same() -> None:
+    """If the first read saw the write that may still happen, none is left that the last could see."""
+    pending, lost = maybe(write(1, None, 7)), maybe(write(2, 4, 7))
+    assert verdict(pending, lost, read(5, 6, 7), write(7, 8, 5), read(9, 10, 7)) is Verdict.LINEARIZABLE
+    assert verdict(pending, read(5, 6, 7), write(7, 8, 5), read(9, 10, 7)) is Verdict.NOT_LINEARIZABLE
 
 
 def test_a_search_that_comes_to_its_limit_says_so() -> None:
