@@ -129,9 +129,6 @@ class Manager:
 
     def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: _Serving) -> None:
         """Visit pointers together, and take up to `items_max` from each zone; in halves where that cannot be."""
-        if room.items <= 0:
-            probe("one half of a batch takes all the room")
-            return  # The other half has taken it all; these are left as they are.
         lease_id = self._host.random.randbytes(16)
         moved = False
         try:

@@ -15,6 +15,8 @@ from typing import Any
 
 from simulation.world import Killed, Task, World
 
+YIELD_US_MAX = 300  # How long a thread that lets others go first may wait for its next turn.
+
 
 class NodeClock:
     """The wall clock of one machine, wrong by `skew_us`."""
@@ -155,7 +157,7 @@ class SimulatedLock:
         host.check_alive()
         host.world.count_step()
         if host.yield_frac and host.random.random() < host.yield_frac:
-            host.world.park(0)
+            host.world.park(host.random.randrange(YIELD_US_MAX))
         self.take()
         return True
 
