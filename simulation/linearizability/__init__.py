@@ -4,9 +4,11 @@ Linearizable: each operation seems to happen at one instant between its call and
 The oracles look into the store; here nobody does: what counts is what clients were told.
 
 Read in this order:
-    history       operations with their times and answers, some of which nobody learnt
-    search        is there an order in which one thing at a time gives the same answers? Pure
-    zone_model    a queue zone that does one thing at a time: its operations and their outcomes; pure
+    history          operations with their times and answers, and which of them may not have happened
+    wording          calls and answers in words
+    search           is there an order in which one thing at a time gives the same answers? Pure
     counterexample   a history that has no such order, made short and readable
-    clients       a few clients on one zone in a world of their own, with faults, and their history checked
+    zone_model       a queue zone that does one thing at a time: its operations and their outcomes; pure
+    client           one client: the product's operations, as drawn, and what it is told
+    clients          a few clients on one zone in a world of their own, with faults, and their history checked
 """

@@ -7,15 +7,13 @@ operation that changed nothing. So what has no order after these cuts had none b
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from enum import Enum
 from typing import Any, TypeVar
 
 from simulation.linearizability.history import Model, Operation, until
 from simulation.linearizability.search import Finding, Verdict, can_be_next, is_linearizable
+from simulation.linearizability.wording import shown
 
 S = TypeVar("S", bound=Hashable)
-
-ID_DIGITS = 6  # of an id's hexadecimal form
 
 
 def counterexample(history: Sequence[Operation], model: Model[S], *, steps_max: int) -> str:
@@ -61,22 +59,3 @@ def _line(operation: Operation) -> str:
     maybe = "" if operation.happened else ", if it happened"
     call, answer = shown(operation.call), shown(operation.answer)
     return f"{operation.invoked:>3}-{responded:<3} {operation.client}: {call} -> {answer}{maybe}"
-
-
-def shown(value: Any) -> str:
-    """Return a value as a reader likes to see it: ids by their first digits, fields by name unless they are default."""
-    if isinstance(value, bytes):
-        return value.hex()[:ID_DIGITS]
-    if isinstance(value, Enum):
-        return str(value.value)
-    defaults = getattr(value, "_field_defaults", None)
-    if defaults is not None:
-        fields = (
-            f"{name}={shown(each)}"
-            for name, each in value._asdict().items()
-            if name not in defaults or each != defaults[name]
-        )
-        return f"{type(value).__name__}({', '.join(fields)})"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(shown, value))}]"
-    return str(value)

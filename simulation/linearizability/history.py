@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from simulation.linearizability.wording import shown
+
 S = TypeVar("S", bound=Hashable)
 
 
@@ -78,9 +80,14 @@ class Attempt:
 
 
 class Recorder:
-    """Writes a history down while it happens."""
+    """Writes a history down while it happens.
 
-    def __init__(self) -> None:
+    Args:
+      note: also tells the event log what clients were told.
+    """
+
+    def __init__(self, note: Callable[[str], None] = lambda event: None) -> None:
+        self._note = note
         self._attempts: list[Attempt] = []
         self._moment = 0
 
@@ -98,6 +105,8 @@ class Recorder:
     def end(self, attempt: Attempt) -> None:
         """It is over, and its client knows that it happened."""
         attempt.responded, attempt.answered = self.moment(), True
+        for told in attempt.told:
+            self._note(f"is told {shown(told.call)} -> {shown(told.answer)}")
 
     def lose(self, attempt: Attempt) -> None:
         """It is over, and nobody knows whether it happened."""

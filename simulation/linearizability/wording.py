@@ -1,0 +1,27 @@
+"""Calls, answers and states as a reader likes to see them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+ID_DIGITS = 6  # of an id's hexadecimal form
+
+
+def shown(value: Any) -> str:
+    """Return a value in words: ids by their first digits, fields by name unless they are default."""
+    if isinstance(value, bytes):
+        return value.hex()[:ID_DIGITS]
+    if isinstance(value, Enum):
+        return str(value.value)
+    defaults = getattr(value, "_field_defaults", None)
+    if defaults is not None:
+        fields = (
+            f"{name}={shown(each)}"
+            for name, each in value._asdict().items()
+            if name not in defaults or each != defaults[name]
+        )
+        return f"{type(value).__name__}({', '.join(fields)})"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    return str(value)
