@@ -28,15 +28,19 @@ def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
     only if that is later: the value is read with conflict.
     """
     rows = list(tr.snapshot.get_range(_FORGET, _FORGET + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
-    for row in rows:
+    reads = [(row.key, key, tr.get(key)) for row in rows for key in [_kept_key(row.key)]]
+    for row_key, key, until in reads:
         probe("an id that was kept taken is free again")
-        at = len(_FORGET) + 1 + row.key[len(_FORGET)] - 0x14
-        key = row.key[at + 1 : -1].replace(b"\x00\xff", b"\x00")
-        until = tr.get(key).value
-        if until is not None and int.from_bytes(until, "big") < now_us:
+        if until.value is not None and int.from_bytes(until.value, "big") < now_us:
             tr.clear(key)
-        tr.clear(row.key)
+        tr.clear(row_key)
     return len(rows)
+
+
+def _kept_key(row_key: bytes) -> bytes:
+    """Return which key a key of the list of what to forget names."""
+    at = len(_FORGET) + 1 + row_key[len(_FORGET)] - 0x14
+    return row_key[at + 1 : -1].replace(b"\x00\xff", b"\x00")
 
 
 def forget_key(key: bytes, until_us: int) -> bytes:
