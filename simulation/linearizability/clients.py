@@ -29,7 +29,7 @@ from zones.engines.errors import StoreError
 from zones.periodic import Period
 
 PROMISE = "the operations of a queue zone are linearizable"
-STEPS_MAX = 500_000  # Thirty times what the longest of twenty thousand histories took; five seconds.
+STEPS_MAX = 500_000  # Fifteen times what the longest of thirty thousand histories took; five seconds.
 TROUBLE_US = 1_000_000  # Most clients are done by then.
 SIZES: Final = {"shards": 1, "consumers": 0, "producers": 0, "tenants": 1, "items": 0, "trouble_us": TROUBLE_US}
 END_US = 120_000_000  # By then all are, whatever happened to them.
