@@ -28,12 +28,13 @@ def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
     only if that is later: the value is read with conflict.
     """
     rows = list(tr.snapshot.get_range(_FORGET, _FORGET + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
-    reads = [(row.key, key, tr.get(key)) for row in rows for key in [_kept_key(row.key)]]
-    for row_key, key, until in reads:
+    keys = [_kept_key(row.key) for row in rows]
+    reads = [tr.get(key) for key in keys]
+    for row, key, until in zip(rows, keys, reads, strict=True):
         probe("an id that was kept taken is free again")
         if until.value is not None and int.from_bytes(until.value, "big") < now_us:
             tr.clear(key)
-        tr.clear(row_key)
+        tr.clear(row.key)
     return len(rows)
 
 

@@ -1,0 +1,68 @@
+"""The commands that the documentation names are there to be typed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from fairlead.cli import main
+from tests.style.sources import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def commands(page: Path) -> list[str]:
+    """Return what stands in code spans and blocks of a page and begins like a command."""
+    text = page.read_text(encoding="utf-8")
+    lines = [
+        line.split("#")[0].strip()
+        for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+    ]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return [
+        each.removeprefix("$ ")
+        for each in (*lines, *spans)
+        if re.match(r"(\$ )?(fairlead|make|pytest|python -m) [^=]", each)
+    ]
+
+
+def wrong(command: str) -> str | None:
+    """Say what is wrong with a command, None if it could be typed."""
+    program, *args = shlex.split(command)
+    if program == "make":
+        return None if set(args) <= TARGETS else "no such target"
+    if program == "pytest":
+        paths = [each for each in args if each.startswith("tests")]
+        return None if all((ROOT / each.split("::")[0]).exists() for each in paths) else "no such test"
+    if program == "python":
+        return None if args[1] in ("pytest", "fairlead") or importlib.util.find_spec(args[1]) else "no such module"
+    if args[0] not in main.commands:
+        return None if args[0].startswith("-") else "no such command"
+    try:
+        main.commands[args[0]].make_context(args[0], args[1:], resilient_parsing=False)
+    except click.exceptions.Exit:
+        return None
+    except click.UsageError as error:
+        return None if isinstance(error, click.MissingParameter) else error.format_message()
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_a_page_names_can_be_typed(page: Path) -> None:
+    assert {command: what for command in commands(page) if (what := wrong(command))} == {}
+
+
+def test_a_command_that_is_not_there_is_found() -> None:
+    assert wrong("make nothing") == "no such target"
+    assert wrong("pytest tests/nothing.py") == "no such test"
+    assert wrong("python -m bench.nothing") == "no such module"
+    assert wrong("fairlead nothing") == "no such command"
+    assert "--nothing" in str(wrong("fairlead simulate --nothing"))
+    assert wrong("fairlead simulate --seeds 1000") is None
