@@ -228,7 +228,10 @@ class LmdbFiles:
             )
         if number in (errno.EROFS, errno.EACCES, errno.EPERM) or isinstance(error, lmdb.ReadonlyError):
             return StoreUnavailable(
-                "the path is read-only", remedy="Make it writable for this user, or name another.", path=path
+                "the path is read-only",
+                remedy="Make it writable for this user, or name another. The kernel makes a disk read-only that met "
+                "errors: see its log. Nothing that was acknowledged is lost.",
+                path=path,
             )
         if number in (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
             return StoreUnavailable(
@@ -245,7 +248,12 @@ class LmdbFiles:
             return StoreUnavailable(
                 "the store is damaged", remedy="Restore it from a backup.", path=path, cause=str(error)
             )
-        return StoreUnavailable("the disk failed", remedy="See the cause.", path=path, cause=str(error))
+        return StoreUnavailable(
+            "the disk failed",
+            remedy="See the cause, and the kernel's log: the disk may be dying.",
+            path=path,
+            cause=str(error),
+        )
 
     def _is_out_of_space(self) -> bool:
         """Whether there is hardly any: LMDB says of a write that was cut short only that it failed (EIO)."""
