@@ -7,7 +7,6 @@ written and synced, then the root that leads to them is written through to the d
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -18,23 +17,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.acceptance.acknowledging import THREADS, TIMES
+from tests.acceptance.allowed import WHY_NOT_TRACED
 from tests.acceptance.fleets import ROOT
 
 SCRIPT = "tests.acceptance.acknowledging"
 TRACED = "trace=openat,mkdir,write,writev,pwrite64,pwritev,pwritev2,fdatasync,fsync,msync"
 
 
-def why_not_traced() -> str:
-    """Return why system calls cannot be traced on this machine; empty if they can."""
-    if shutil.which("strace") is None:
-        return "strace is missing: apt-get install strace"
-    if subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False).returncode:
-        return "this machine lets nobody trace: run the container with --cap-add=SYS_PTRACE"
-    return ""
-
-
-WHY_NOT = why_not_traced()
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+pytestmark = pytest.mark.skipif(bool(WHY_NOT_TRACED), reason=WHY_NOT_TRACED)
 
 
 class Call(NamedTuple):

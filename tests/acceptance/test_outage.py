@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -9,24 +10,55 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.allowed import WHY_NOT_MOUNTED, WHY_NOT_TRACED
 from tests.acceptance.fleets import ROOT
 
-# In a mount namespace of its own, a small file system whose space is taken away and given back.
-STORY = "tests.acceptance.full_disk_story"
+may_mount = pytest.mark.skipif(bool(WHY_NOT_MOUNTED), reason=WHY_NOT_MOUNTED)
+may_trace = pytest.mark.skipif(bool(WHY_NOT_TRACED), reason=WHY_NOT_TRACED)
 
 
-def isolated() -> bool:
-    """Whether this machine lets a user make a mount namespace."""
-    probe = subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False)
-    return probe.returncode == 0
-
-
-@pytest.mark.skipif(not isolated(), reason="this machine lets nobody mount: unshare -Urm is refused")
-@pytest.mark.parametrize("host", ["threads", "ray"])
-def test_a_disk_that_is_full_for_a_while_costs_nothing_but_time(tmp_path: Path, host: str) -> None:
+def tell(story: str, place: Path, host: str) -> None:
+    """Run a story in a mount namespace of its own, where it has a small file system to itself."""
     begun = time.monotonic()
-    story = subprocess.run(
-        ["unshare", "-Urm", sys.executable, "-m", STORY, str(tmp_path), host],
+    told = subprocess.run(
+        ["unshare", "-Urm", sys.executable, "-m", f"tests.acceptance.{story}", str(place), host],
         cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
-    assert story.returncode == 0, f"after {time.monotonic() - begun:.0f} s\n{story.stdout}\n{story.stderr}"
+    assert told.returncode == 0, f"after {time.monotonic() - begun:.0f} s\n{told.stdout}\n{told.stderr}"
+
+
+@may_mount
+@pytest.mark.parametrize("host", ["threads", "ray"])
+def test_a_disk_that_is_full_for_a_while_costs_nothing_but_time(tmp_path: Path, host: str) -> None:
+    tell("full_disk_story", tmp_path, host)
+
+
+@may_mount
+def test_actors_that_find_the_disk_read_only_come_back_when_it_is_not(tmp_path: Path) -> None:
+    tell("read_only_story", tmp_path, "ray")
+
+
+@may_trace
+@pytest.mark.parametrize(
+    ("calls", "error", "reason", "remedy"),
+    [
+        ("pwrite64,writev", "EROFS", "the path is read-only", "Make it writable"),
+        ("fdatasync", "EROFS", "the path is read-only", "Make it writable"),
+        ("pwrite64,writev", "ENOSPC", "the disk is full", "Free some space"),
+        ("fdatasync", "EIO", "the disk failed", "See the cause, and the kernel's log"),
+    ],
+)
+def test_an_open_store_whose_disk_refuses_says_why_and_goes_on_when_it_no_longer_does(
+    tmp_path: Path, calls: str, error: str, reason: str, remedy: str
+) -> None:
+    """The error is injected into the system calls of a process that has the store open."""
+    command = ["strace", "-f", "-o", "/dev/null", "-e", f"inject={calls}:error={error}:when=12..20"]
+    told = subprocess.run(
+        [*command, sys.executable, "-m", "tests.acceptance.refused_writes", f"embedded:{tmp_path / 'store'}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)
+    (said,) = found["said"]
+    assert said.startswith(f"{reason}. {remedy}")
+    assert found["acknowledged"] > 0
