@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import IO, Any
@@ -102,11 +102,16 @@ class Machine:
 
     def run(self, *typed: str, log: IO[str] | None = None, **how: Any) -> subprocess.Popen[str]:
         """Start a `fairlead` command on this machine, in the directory."""
+        return self.start([sys.executable, "-m", "fairlead", *typed], log=log, **how)
+
+    def start(
+        self, command: Sequence[str], *, log: IO[str] | None = None, env: Mapping[str, str] | None = None, **how: Any
+    ) -> subprocess.Popen[str]:
+        """Start a command on this machine, in the directory; what it starts in turn belongs to the machine too."""
         name, _, value = self.mark.partition("=")
-        env = {**os.environ, "PYTHONPATH": str(ROOT), name: value, "PYTHONUNBUFFERED": "1"}
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(env or {}), name: value}
         process = subprocess.Popen(
-            [sys.executable, "-m", "fairlead", *typed],
-            cwd=self.directory, env=env, text=True, start_new_session=True,
+            command, cwd=self.directory, env=variables, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, **how,
         )  # fmt: skip
         self._started.append(process)

@@ -1,0 +1,117 @@
+"""A steady load, and processes that are killed and stopped at random all the while: nothing is lost, doubled, leaked.
+
+FAIRLEAD_SOAK_S is how long the long form takes; ten minutes by default.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fairlead import App, Config
+from tests.acceptance.fleets import ROLES, config, consumer, eventually, opened, paused
+from tests.acceptance.loads import Load, assert_nothing_left, depth
+from tests.acceptance.soaking import Ledger, Memory
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+SOAK_S = float(os.environ.get("FAIRLEAD_SOAK_S", "600"))
+PER_S = 100
+LEASE_MS = 1_000
+CALM_S = (0.5, 3.0)  # Between two faults.
+PAUSE_S = (0.1, 2.5 * LEASE_MS / 1_000)
+
+# A leak of 100 bytes per item would be 6 MB in ten minutes. Memory of an actor that leaks nothing moves by less than
+# half of that.
+GROWTH_BYTES_MAX = 6_000_000
+# A writer that is stopped while others read pins pages, and what it pinned is used again later.
+STORE_GROWTH_MAX = 2.0
+
+
+@pytest.fixture
+def chosen(tmp_path: Path) -> Config:
+    return config(tmp_path, lease_ms=LEASE_MS)
+
+
+@pytest.fixture
+def app(chosen: Config) -> Iterator[App]:
+    with opened(chosen) as app:
+        yield app
+
+
+def disturb(victim: Any, spared: Any, random: Random, *, may_kill_coordinator: bool) -> str:
+    """Kill a random process of `victim`, or stop one of either consumer for a while; return what was done."""
+    kill = random.random() < 0.5
+    role = random.choice(ROLES)
+    if kill and role == "coordinator" and not may_kill_coordinator:
+        return "nothing"
+    pids = (victim if kill else random.choice((victim, spared))).pids()[role]
+    if not pids:  # It is being restarted.
+        return "nothing"
+    pid = random.choice(pids)
+    if kill:
+        os.kill(pid, signal.SIGKILL)
+        return f"{role} killed"
+    with paused(pid):
+        time.sleep(random.uniform(*PAUSE_S))
+    return f"{role} stopped"
+
+
+def soak(app: App, chosen: Config, store: Path, *, duration_s: float, seed: int) -> None:
+    """Run two consumers, one of which is spared from kills so that its memory can be followed; check and report."""
+    random = Random(seed)
+    ledger, memory = Ledger(app), Memory()
+    faults: Counter[str] = Counter()
+    sizes: list[int] = []
+    begun = time.monotonic()
+    with consumer(chosen) as victim, consumer(chosen) as spared:
+        with Load(app, per_s=PER_S, kinds=("transactional", "fenced"), takes_ms=1) as load:
+            while (elapsed_s := time.monotonic() - begun) < duration_s:
+                time.sleep(random.uniform(*CALM_S))
+                ledger.settle()
+                memory.sample(spared.pids())
+                sizes.append(store.stat().st_size)
+                faults[disturb(victim, spared, random, may_kill_coordinator=elapsed_s < duration_s / 2)] += 1
+        eventually(lambda: depth(app) == 0, otherwise=lambda: f"{depth(app)} items are left")
+        ledger.settle()
+        memory.sample(spared.pids())
+        assert_nothing_left(app)
+    lost = set(load.enqueued) - ledger.settled
+    grown = memory.growth_bytes()
+    warm_size = max(sizes[: len(sizes) // 2])
+    sys.stdout.write(
+        f"soak of {duration_s:.0f} s, seed {seed}: {len(load.enqueued):,} items, lost {len(lost)}, "
+        f"doubled {len(ledger.doubled)}, leftover keys 0; faults {dict(sorted(faults.items()))}; memory grew by "
+        f"{ {role: f'{bytes_ / 1e6:+.1f} MB' for role, bytes_ in grown.items()} }; store {warm_size / 1e6:.1f} MB at "
+        f"half-time, {store.stat().st_size / 1e6:.1f} MB at the end\n"
+    )
+    assert (lost, ledger.doubled) == (set(), [])
+    assert ledger.settled == set(load.enqueued), "effects of items that nobody enqueued"
+    assert set(grown) == set(ROLES)
+    assert max(grown.values()) < GROWTH_BYTES_MAX, grown
+    assert store.stat().st_size <= STORE_GROWTH_MAX * warm_size
+
+
+def test_a_short_soak_loses_doubles_and_leaks_nothing(
+    app: App, chosen: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=20, seed=time.time_ns() % 10_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(SOAK_S + 300)
+def test_a_long_soak_loses_doubles_and_leaks_nothing(
+    app: App, chosen: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=SOAK_S, seed=time.time_ns() % 10_000)
