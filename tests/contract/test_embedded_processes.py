@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.clocks import ManualClock, WallClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour, say
-from zones.engines import Database, Transaction, lmdb_files, transact
+from zones.engines import Database, StoreError, StreamingMode, Transaction, lmdb_files, transact
 from zones.engines import open as open_database
 
 
@@ -336,3 +337,37 @@ def test_forks_in_the_middle_of_commits_lose_nothing(url: str, db: Database) -> 
         thread.join()
     found = {pair.key for pair in db.create_transaction().get_range(None, None)}
     assert found == {key(number) for number in [*committed, *range(900_000, 900_005)]}
+
+
+def read_while_the_clock_steps(db: Database) -> int:
+    """Read ranges on a thread, while on another each transaction finds that the window of all others has closed."""
+    clock = ManualClock()
+    here = open_database(db.url, clock=clock, random=random.Random(1))
+    transact(here, lambda tr: [tr.set(key(number), b"") for number in range(2_000)])
+    over = threading.Event()
+    answers = Counter[int]()
+
+    def read() -> None:
+        while not over.is_set():
+            try:
+                rows = list(here.create_transaction().get_range(b"", b"\xff", streaming_mode=StreamingMode.want_all))
+                assert len(rows) == 2_000
+                answers[0] += 1
+            except StoreError as error:
+                answers[error.code] += 1
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while sum(answers.values()) < 500 or 0 not in answers:
+        clock.advance_us(10_000_000)
+        here.create_transaction().get(key(1)).wait()
+    over.set()
+    reader.join()
+    assert set(answers) <= {0, 1007}
+    return sum(answers.values())
+
+
+def test_a_snapshot_that_is_ended_under_a_read_does_not_take_the_process_down(url: str) -> None:
+    """A clock that steps by seconds, or a process that was stopped, closes the windows of reads under way."""
+    with Neighbour(url) as other:
+        assert other.ask(read_while_the_clock_steps) >= 500

@@ -47,8 +47,8 @@ from zones.engines.writes import Mutations
 
 LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
 
-# A snapshot that its transaction neither uses nor ends is ended so long after its window has closed: then no
-# read that began within the window can still be under way on another thread.
+# A snapshot that its transaction neither uses nor ends is ended so long after its window has closed: a read that began
+# within the window may then finish.
 GRACE_US: Final = 1_000_000
 
 TURN_WAIT_S: Final = 0.01  # Some bodies of 64 visits, which take three milliseconds each.
@@ -161,12 +161,13 @@ class EmbeddedStore:
                 return  # They are in the order of their opening.
 
     def end_all(self) -> None:
-        """End all snapshots of this process."""
+        """End all snapshots of this process, and wait for the reads that are under way on other threads."""
         for reference in list(self._open.values()):
             snapshot = reference()
             if snapshot is not None:
                 snapshot.close()
         self._open.clear()
+        self.files.await_reads()
 
     # --- Committing, on the thread that leads ---
 

@@ -32,6 +32,9 @@ READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 
 
 HARDLY_ANY_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
 
+READS_WAIT_S: Final = 1.0  # A read of a whole range takes tenths of a second.
+_READS_LOOK_S: Final = 0.001
+
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -205,6 +208,17 @@ class LmdbFiles:
         """Free the slots of processes that died, and with them the pages that they pin."""
         self._usable().reader_check()
 
+    def await_reads(self) -> None:
+        """Wait until no thread of this process reads: LMDB must not be closed, or forked, under a read.
+
+        Once all snapshots have been let go of, so for milliseconds; and at most for `READS_WAIT_S`.
+        """
+        pause = threading.Event()
+        for _ in range(int(READS_WAIT_S / _READS_LOOK_S)):
+            if self._env is None or not _reads_of(os.getpid(), self._env.readers()):
+                return
+            pause.wait(_READS_LOOK_S)
+
     def has_given_up(self) -> bool:
         """Whether LMDB refuses this environment since it failed to write its root."""
         try:
@@ -299,6 +313,12 @@ class LmdbFiles:
 
     def _raise_unavailable(self, error: Exception) -> NoReturn:
         raise self.unavailable(error) from error
+
+
+def _reads_of(pid: int, readers: str) -> int:
+    """Return how many transactions a process has open, by LMDB's table: lines of process, thread, and number or `-`."""
+    rows = [line.split() for line in readers.splitlines()]
+    return sum(row[0] == str(pid) and row[-1] != "-" for row in rows if len(row) == 3)
 
 
 def _make_directory(path: Path) -> list[Path]:

@@ -70,11 +70,13 @@ class LmdbSnapshot:
             raise self._reason(error) from None
 
     def close(self) -> None:
-        """End the LMDB transaction."""
-        txn, self._txn = self._txn, _ENDED
-        self.get = _ENDED.get
-        if txn is not _ENDED:
-            txn.abort()
+        """Let go of the LMDB transaction: it ends now, or with the read that another thread is in the middle of.
+
+        Not by `abort`, which ends it under that read: LMDB then reads freed memory. The last reference ends it too.
+        """
+        if self._txn is not _ENDED:
+            self._txn = _ENDED
+            self.get = _ENDED.get
             self._ended()
 
     def _scan_back(self, begin: bytes, end: bytes) -> Iterator[Pair]:
