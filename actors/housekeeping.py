@@ -35,6 +35,7 @@ class Identity:
 
 BEAT_S = 1.0
 WATCH_US = 3_000_000  # Three beats of anybody else.
+STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
 
 
@@ -67,6 +68,7 @@ class Housekeeping:
 
     def run(self) -> None:
         """Beat once a second until `stop`, then take the consumer off the list."""
+        looked_us = self._host.clock.now_us()
         while True:
             for name, shard in self._shards.items():
                 self._beat(name, shard)
@@ -74,6 +76,8 @@ class Housekeeping:
             with self._lock:
                 if self._stopping or self._stopped.wait(BEAT_S):
                     break
+            last_us, looked_us = looked_us, self._host.clock.now_us()
+            self._tell_of_step(looked_us - last_us - int(BEAT_S * 1e6))
         for name, shard in self._shards.items():
             try:
                 shard.transact(lambda attempt: presence.leave(attempt.tr, self._identity.consumer_id))
@@ -85,6 +89,16 @@ class Housekeeping:
         with self._lock:
             self._stopping = True
             self._stopped.notify_all()
+
+    def _tell_of_step(self, stepped_us: int) -> None:
+        """Say that the clock went on by something else than a beat, if that is worth saying."""
+        if abs(stepped_us) > STEP_US_MAX:
+            log.warning(
+                "this machine's clock has stepped by %+.1f s%s; leases that ended by it run again, and what was"
+                " to vest vests by the new time",
+                stepped_us / 1e6,
+                ", or this process stood still or waited for a store" if stepped_us > 0 else "",
+            )
 
     def _sign_of_life(self, now_us: int) -> Presence:
         identity = self._identity

@@ -95,6 +95,20 @@ def test_a_good_clock_may_take_leases_from_the_first_beat_on(stage: Stage) -> No
     assert Keeping(stage).fit == {"main": True}
 
 
+def test_one_that_steps_is_told_of_once_and_goes_on(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping = Keeping(stage)
+    now_us = stage.host.clock.now_us
+    for hours, step in ((1, "+3600.0 s, or this process stood still or waited for a store;"), (0, "-3600.0 s;")):
+        caplog.clear()
+        monkeypatch.setattr(stage.host.clock, "now_us", lambda hours=hours: now_us() + hours * 3_600 * SECOND)
+        stage.pass_ms(5_000)
+        (said,) = [message for message in caplog.messages if "this machine's clock has stepped" in message]
+        assert step in said
+    assert keeping.fit == {"main": True}
+
+
 def test_one_that_others_prove_wrong_may_not_and_says_so_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     set_time(stage, 3_600 * SECOND)
     show_another(stage)
