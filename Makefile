@@ -25,7 +25,7 @@ test-all: .venv-test/ready ## run the long ones too: a campaign per planted bug,
 	.venv-test/bin/python -m pytest -m 'long or not long'
 	.venv-test/bin/python -m fairlead simulate --seeds 1000 --first "$$(date +%s)"
 
-soak: .venv-test/ready ## run the stories of many kills, which take minutes
+soak: .venv-test/ready ## run the long stories: kills, pauses, and ten minutes of both (FAIRLEAD_SOAK_S)
 	.venv-test/bin/python -m pytest -m long tests/acceptance
 
 check: .venv-check/ready ## check format, lint, types and the direction of imports

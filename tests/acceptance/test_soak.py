@@ -115,3 +115,44 @@ def test_a_long_soak_loses_doubles_and_leaks_nothing(
 ) -> None:
     with capsys.disabled():
         soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=SOAK_S, seed=time.time_ns() % 10_000)
+
+
+# --- That a soak would notice ---
+
+
+@pytest.fixture
+def ledger() -> Iterator[tuple[App, Ledger]]:
+    app = App("memory:")
+    yield app, Ledger(app)
+    app.close()
+
+
+def take_effect(app: App, number: int) -> None:
+    app.tenant("shop", "user 0").transact(lambda tr: tr.add(("done", number), 1))
+
+
+def test_an_effect_that_happens_twice_before_it_is_settled_is_found(ledger: tuple[App, Ledger]) -> None:
+    app, accounts = ledger
+    for number in (7, 8, 8):
+        take_effect(app, number)
+    accounts.settle()
+    assert (accounts.settled, accounts.doubled) == ({7, 8}, [8])
+
+
+def test_an_effect_that_happens_again_after_it_was_settled_is_found(ledger: tuple[App, Ledger]) -> None:
+    app, accounts = ledger
+    for _ in range(2):
+        take_effect(app, 7)
+        accounts.settle()
+    assert (accounts.settled, accounts.doubled) == ({7}, [7])
+
+
+def test_memory_that_grows_is_found_and_a_process_that_started_anew_is_not_compared_with_another() -> None:
+    memory = Memory()
+    hog = bytearray()
+    for _ in range(20):
+        hog += os.urandom(1_000_000)
+        memory.sample({"worker": [os.getpid(), 2**22 + 1], "scanner": []})
+    grown = memory.growth_bytes()
+    assert set(grown) == {"worker"}
+    assert grown["worker"] > GROWTH_BYTES_MAX
