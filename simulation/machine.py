@@ -22,6 +22,8 @@ APPLICATION = "application"  # Who commits, where an application does it of its 
 class Machine:
     """The machine of whose turn it is. Between turns there are no stores, and its clock is right.
 
+    Time stands still within a turn: whoever looks at the clock until it is later, without waiting, is told so.
+
     Attributes:
       seed: of whatever dice there are besides.
       random: for bytes that nobody should guess.
@@ -43,10 +45,15 @@ class Machine:
     def now_us(self) -> int:
         """Return what the machine takes for the time, microseconds since the epoch."""
         host = self._host()
-        return self._world.now_us() if host is None else host.clock.now_us()
+        if host is None:
+            return self._world.now_us()
+        self._world.count_step()
+        return host.clock.now_us()
 
     def elapsed_us(self) -> int:
         """Return a time that never steps back, in microseconds."""
+        if self._host() is not None:
+            self._world.count_step()
         return self._world.elapsed_us
 
     def sleep_us(self, duration_us: int) -> None:

@@ -159,7 +159,7 @@ class World:
             self._push(self._now_us + delay_us, task)
 
     def count_step(self) -> None:
-        """Called for every lock that is taken: a turn that takes very many is one that never ends."""
+        """Called for every lock that is taken, and look at the clock: a turn with very many is one that never ends."""
         self._steps += 1
         if self._steps > STEPS_IN_A_TURN_MAX:
             self.fail("every turn ends", "a task goes round and round without waiting")

@@ -6,14 +6,17 @@ the world could not be replayed. So for the time of a run, and in its thread onl
 machine. The product does not need this: it takes its clock and dice as arguments.
 
 What is imported by name (`from time import sleep`) is replaced as well, if the module that does so is imported within
-`replaced`. Not replaced: `datetime.now()`, an unseeded `random.Random()`, sockets, files.
+`replaced`. Not replaced: `datetime.now()`, an unseeded `random.Random()`, sockets, files, locks. A lock that is held by
+whoever waits for its next turn stops the one thread there is: where that happens is printed.
 """
 
 import asyncio
+import faulthandler
 import logging
 import os
 import random
 import re
+import sys
 import threading
 import time
 from asyncio import events
@@ -25,6 +28,8 @@ from typing import Any, Protocol
 
 from zones.errors import QueueError
 from zones.shard import Shard
+
+STUCK_S = 60.0  # Real seconds. A run takes a few.
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
@@ -76,7 +81,10 @@ _thread: int | None = None
 
 @contextmanager
 def on(machine: Machine) -> Iterator[None]:
-    """Let this thread find its clock, dice, event loops and output on `machine` meanwhile."""
+    """Let this thread find its clock, dice, event loops and output on `machine` meanwhile.
+
+    If that takes longer than `STUCK_S`, what the thread is doing is printed to standard error.
+    """
     global _machine, _thread  # noqa: PLW0603 - a name such as `time.sleep` is the process's as well
     dice = random.getstate()
     logged = logging.root.handlers
@@ -84,9 +92,11 @@ def on(machine: Machine) -> Iterator[None]:
     try:
         random.seed(machine.seed)
         logging.root.handlers = [_Logged(machine)]
+        faulthandler.dump_traceback_later(STUCK_S, file=sys.__stderr__ or sys.stderr)
         with replaced(), redirect_stdout(_Printed(machine)):
             yield
     finally:
+        faulthandler.cancel_dump_traceback_later()
         _machine = _thread = None
         logging.root.handlers = logged
         random.setstate(dice)

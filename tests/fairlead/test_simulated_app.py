@@ -157,6 +157,17 @@ def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) 
             """
             @app.simulation.request
             def order(random):
+                until = time.monotonic() + 1
+                while time.monotonic() < until:
+                    pass
+            """,
+            "every turn ends",
+            "a task goes round and round without waiting",
+        ),
+        (
+            """
+            @app.simulation.request
+            def order(random):
                 alice.enqueue("charge")
 
             @app.simulation.check
@@ -451,6 +462,28 @@ def test_after_a_run_the_machine_is_as_it_was(write: Write) -> None:
     began_s = time.monotonic()
     module.sleep(0.01)
     assert time.monotonic() - began_s >= 0.01
+
+
+def test_a_world_that_stands_still_says_where(write: Write, empty_directory: Path) -> None:
+    """A lock that somebody holds while it sleeps stops the one thread there is."""
+    text = """
+    from fairlead.simulated import machine
+
+    machine.STUCK_S = 0.2
+    lock = threading.Lock()
+
+    @app.simulation.request
+    def wait_for_each_other(random):
+        with lock:
+            time.sleep(5)
+    """
+    command = [sys.executable, "-m", "fairlead", "simulate", write(text), "--processes", "1", "--faults", "none"]
+    env = {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        told = next(line for line in process.stderr if "wait_for_each_other" in line)
+        process.kill()
+    assert "fl_app" in told
 
 
 def test_what_an_application_prints_and_logs_stands_in_the_event_log(write: Write) -> None:
