@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from actors.handlers import Registry
+from actors.handlers import Registry, plain_function
 from actors.holdings import Held
 from actors.job import Job
 from actors.messages import ItemRef
@@ -200,7 +200,7 @@ class _SameThread:
 
     def run_remote(self, function: Any, held: Held) -> None:
         """See `Runners`."""
-        function._function(held.job)
+        plain_function(function)(held.job)
 
 
 def _error_of(held: Held, shard: Shard) -> Exception | None:

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import ray
 
 from fairlead import App, BadArgument, Job, PermanentError, Retry, TenantTransaction, new_item
 from fairlead.testing import ManualClock, NotDrained, drain
@@ -219,3 +220,18 @@ def test_a_submitted_handler_is_run_and_the_application_keeps_its_own(app: App) 
 
 def _divide(job: Job) -> None:
     assert 1 / job.payload
+
+
+def test_a_ray_function_runs_as_the_function_that_it_was_made_of(app: App) -> None:
+    seen = []
+
+    def mail(job: Job) -> None:
+        seen.append(job.kind)
+
+    remote: Any = ray.remote(mail)
+    app.handler("plain")(remote)
+    app.handler("with options")(remote.options(num_cpus=2))
+    for kind in ("plain", "with options"):
+        app.tenant("shop", "alice").enqueue(kind)
+    drain(app)
+    assert sorted(seen) == ["plain", "with options"]
