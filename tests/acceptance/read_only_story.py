@@ -17,7 +17,7 @@ from fairlead import Config
 from tests.acceptance.fleets import SHOP, Machine, config, eventually, machine, opened, written
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left
 
-READ_ONLY_S = 4.0  # Two leases, and some attempts of each actor to come back.
+READ_ONLY_S = 2.5  # More than a lease, and time for each actor to try to come back.
 EXIT_STORE_UNUSABLE = 3
 
 

@@ -93,7 +93,7 @@ def test_work_goes_on_and_happens_once_when_the_clock_steps(chosen: Config, capl
         assert_nothing_left(app)
 
 
-@pytest.mark.parametrize("ahead_us", [HOUR_US, -HOUR_US])
+@pytest.mark.parametrize("ahead_us", [HOUR_US, pytest.param(-HOUR_US, marks=pytest.mark.long)])
 def test_a_machine_whose_clock_is_wrong_says_so_and_takes_no_lease_that_another_holds(
     chosen: Config, caplog: pytest.LogCaptureFixture, ahead_us: int
 ) -> None:

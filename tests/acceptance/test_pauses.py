@@ -102,7 +102,7 @@ def test_a_paused_worker_that_goes_on_cannot_complete_what_another_took_over(
     assert effects(app)[0] == {7: 1}
 
 
-@pytest.mark.parametrize("ends", [signal.SIGCONT, signal.SIGKILL])
+@pytest.mark.parametrize("ends", [signal.SIGCONT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_a_worker_that_is_stopped_while_it_holds_the_write_lock_holds_up_all_until_it_goes_on_or_dies(
     app: App, chosen: Config, tmp_path: Path, ends: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:

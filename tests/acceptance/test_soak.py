@@ -27,14 +27,15 @@ pytestmark = pytest.mark.usefixtures("cluster")
 SOAK_S = float(os.environ.get("FAIRLEAD_SOAK_S", "600"))
 PER_S = 100
 LEASE_MS = 1_000
-CALM_S = (0.5, 3.0)  # Between two faults.
+CALM_S = (0.5, 3.0)  # Between two faults; in the short form a third of that.
 PAUSE_S = (0.1, 2.5 * LEASE_MS / 1_000)
 
 # A leak of 100 bytes per item would be 6 MB in ten minutes. Memory of an actor that leaks nothing moves by less than
 # half of that.
 GROWTH_BYTES_MAX = 6_000_000
-# A writer that is stopped while others read pins pages, and what it pinned is used again later.
+# A process that is stopped pins pages; once it goes on, they are used again before the file grows.
 STORE_GROWTH_MAX = 2.0
+STORE_SLACK_BYTES = 2_000_000  # A store of one megabyte doubles with one stop.
 
 
 @pytest.fixture
@@ -66,8 +67,9 @@ def disturb(victim: Any, spared: Any, random: Random, *, may_kill_coordinator: b
     return f"{role} stopped"
 
 
-def soak(app: App, chosen: Config, store: Path, *, duration_s: float, seed: int) -> None:
+def soak(app: App, chosen: Config, store: Path, *, duration_s: float, calm_frac: float = 1.0) -> None:
     """Run two consumers, one of which is spared from kills so that its memory can be followed; check and report."""
+    seed = time.time_ns() % 10_000
     random = Random(seed)
     ledger, memory = Ledger(app), Memory()
     faults: Counter[str] = Counter()
@@ -76,7 +78,7 @@ def soak(app: App, chosen: Config, store: Path, *, duration_s: float, seed: int)
     with consumer(chosen) as victim, consumer(chosen) as spared:
         with Load(app, per_s=PER_S, kinds=("transactional", "fenced"), takes_ms=1) as load:
             while (elapsed_s := time.monotonic() - begun) < duration_s:
-                time.sleep(random.uniform(*CALM_S))
+                time.sleep(random.uniform(*CALM_S) * calm_frac)
                 ledger.settle()
                 memory.sample(spared.pids())
                 sizes.append(store.stat().st_size)
@@ -98,14 +100,14 @@ def soak(app: App, chosen: Config, store: Path, *, duration_s: float, seed: int)
     assert ledger.settled == set(load.enqueued), "effects of items that nobody enqueued"
     assert set(grown) == set(ROLES)
     assert max(grown.values()) < GROWTH_BYTES_MAX, grown
-    assert store.stat().st_size <= STORE_GROWTH_MAX * warm_size
+    assert store.stat().st_size <= STORE_GROWTH_MAX * warm_size + STORE_SLACK_BYTES
 
 
 def test_a_short_soak_loses_doubles_and_leaks_nothing(
     app: App, chosen: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
-        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=20, seed=time.time_ns() % 10_000)
+        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=15, calm_frac=1 / 3)
 
 
 @pytest.mark.long
@@ -114,7 +116,7 @@ def test_a_long_soak_loses_doubles_and_leaks_nothing(
     app: App, chosen: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
-        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=SOAK_S, seed=time.time_ns() % 10_000)
+        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=SOAK_S)
 
 
 # --- That a soak would notice ---

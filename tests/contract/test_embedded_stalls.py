@@ -16,10 +16,18 @@ import pytest
 
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour, say, stopped_holder
-from zones.engines import Database, transact, write_stall
+from zones.engines import Database, stall_watch, transact, write_lock, write_stall
 from zones.engines import open as open_database
+from zones.engines.write_lock import STALL_US
 
 PATIENCE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait a fifth of a second where a second is meant; `tests/acceptance/test_pauses.py` waits for the whole one."""
+    monkeypatch.setattr(stall_watch, "_LOOK_S", STALL_US / 5e6)
+    monkeypatch.setattr(write_lock, "STALL_US", STALL_US // 5)
 
 
 @pytest.fixture
@@ -103,7 +111,7 @@ def test_a_holder_that_is_killed_frees_the_write_lock_and_leaves_nothing(url: st
 
 def keep_writing(db: Database) -> None:
     say("begun")
-    until = time.monotonic() + 2.5
+    until = time.monotonic() + 1.0
     while time.monotonic() < until:
         put(db, b"busy")
 
