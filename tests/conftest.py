@@ -1,4 +1,4 @@
-"""What every test runs under: examples that repeat, and FoundationDB only where a cluster is named."""
+"""What every test runs under: repeated examples; FoundationDB where a cluster is named; long forms on demand."""
 
 import os
 
@@ -10,10 +10,15 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, print_b
 settings.load_profile("repeatable")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a FoundationDB cluster unless FDB_CLUSTER_FILE names one."""
-    if os.environ.get("FDB_CLUSTER_FILE"):
-        return
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs a FoundationDB cluster unless one is named, and the long forms unless their mark is chosen."""
+    if not os.environ.get("FDB_CLUSTER_FILE"):
+        _skip(items, "foundationdb", "set FDB_CLUSTER_FILE to run this on a FoundationDB cluster")
+    if "long" not in config.option.markexpr:
+        _skip(items, "long", "takes minutes: make test-all")
+
+
+def _skip(items: list[pytest.Item], mark: str, reason: str) -> None:
     for item in items:
-        if item.get_closest_marker("foundationdb"):
-            item.add_marker(pytest.mark.skip(reason="set FDB_CLUSTER_FILE to run this on a FoundationDB cluster"))
+        if item.get_closest_marker(mark):
+            item.add_marker(pytest.mark.skip(reason=reason))

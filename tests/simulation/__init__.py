@@ -4,7 +4,7 @@ Read in this order:
     test_world        time, turns, locks, killing
     test_replay       the same seed gives the same run, wherever it runs
     test_seeds        fresh seeds and kept ones find no violation
-    test_oracles      a planted bug is found
+    test_mutations    bugs planted in the product are found (mutations/)
     test_history      the search for an order of a history, alone
     test_clients      the histories of clients have one; with a planted bug they do not
     test_shrink       a failing run is made smaller

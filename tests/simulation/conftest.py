@@ -42,5 +42,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the fresh seeds, so that a run can be repeated whatever became of it."""
+    """Print the fresh seeds, so that a run can be repeated whatever became of it, and what tests have noted."""
     terminalreporter.write_line(f"simulated fresh seeds: FAIRLEAD_SEEDS={','.join(map(str, _FRESH_SEEDS))}")
+    for report in terminalreporter.stats.get("passed", []):
+        for name, note in report.user_properties:
+            terminalreporter.write_line(f"{name}: {note}")

@@ -1,0 +1,70 @@
+"""Write down, for each mutation, a seed that finds it: python -m tests.simulation.find_seeds.
+
+A seed that still does stays; where it does not, the first that does takes its place, which may take minutes. Ends with
+1 if a mutation survives: then an oracle or a fault is missing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import click
+
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations.mutation import SEEDS, Mutation
+
+_TABLE = Path(__file__).with_name("mutations") / "seeds.txt"
+_HEAD = "# A seed that finds each mutation. Written by: python -m tests.simulation.find_seeds\n"
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+def known_seeds() -> dict[str, int]:
+    """Return the seed that found each mutation when the table was written, by what the mutation says."""
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    rows = (line.split(maxsplit=1) for line in lines if not line.startswith("#"))
+    return {says: int(seed) for seed, says in rows}
+
+
+def seeds_to_try(mutation: Mutation) -> list[int]:
+    """Return the campaign's seeds, the one that is known to find the mutation first."""
+    known = known_seeds().get(mutation.says)
+    return sorted(SEEDS, key=lambda seed: seed != known)
+
+
+def main() -> int:
+    """Find a seed for each mutation, and write the table, row by row as they are found."""
+    seeds = known_seeds()
+    survived = 0
+    with ProcessPoolExecutor(os.cpu_count(), _SPAWN) as pool:
+        searches = {pool.submit(_catch, number): mutation.says for number, mutation in enumerate(MUTATIONS)}
+        for search in as_completed(searches):
+            says, catch = searches[search], search.result()
+            if catch is None:
+                survived += 1
+                seeds.pop(says, None)
+                click.echo(f"{says}: survives {len(SEEDS)} seeds")
+            else:
+                seeds[says], oracle = catch
+                click.echo(f"{says}: seed {seeds[says]}: {oracle}")
+            _write(seeds)
+    return 1 if survived else 0
+
+
+def _write(seeds: dict[str, int]) -> None:
+    rows = [f"{seeds[each.says]:<4} {each.says}\n" for each in MUTATIONS if each.says in seeds]
+    _TABLE.write_text(_HEAD + "".join(rows), encoding="utf-8")
+
+
+def _catch(number: int) -> tuple[int, str] | None:
+    """Return a seed that finds a mutation, and the oracle that spoke; None if it survives."""
+    mutation = MUTATIONS[number]
+    catch = mutation.first_catch(seeds_to_try(mutation))
+    return None if catch is None else (catch.seed, catch.violation.oracle)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

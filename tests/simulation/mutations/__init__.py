@@ -1,0 +1,15 @@
+"""Deliberate bugs, planted in the product in memory, one at a time, and which oracles must find each.
+
+mutation      how a bug is planted, and looked for
+items         in what is stored of an item
+leases        in leases and lapses
+pointers      in pointers
+consumers     in the actors
+"""
+
+from tests.simulation.mutations.consumers import CONSUMERS
+from tests.simulation.mutations.items import ITEMS
+from tests.simulation.mutations.leases import LEASES
+from tests.simulation.mutations.pointers import POINTERS
+
+MUTATIONS = (*ITEMS, *LEASES, *POINTERS, *CONSUMERS)

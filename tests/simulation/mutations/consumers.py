@@ -1,0 +1,78 @@
+"""Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
+
+from actors import keeping, selection
+from actors.custody import Custody
+from actors.holdings import Holdings
+from actors.job import Job
+from actors.manager import Manager
+from actors.scanner import Scanner
+from simulation.oracles.calls import NobodyAsksAgainAndAgain
+from simulation.oracles.leases import LeasesAreRespected
+from simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
+from tests.simulation.mutations.mutation import mutation
+from zones import visit
+
+HELD_BY_ONE = LeasesAreRespected.promise
+NO_LAPSE = NothingLapsesWithoutCause.promise
+DRAINS = "everything drains after the faults"
+
+CONSUMERS = (
+    mutation(
+        "a dequeue of unknown result is forgotten",
+        (Manager._visit, "if record is not None and record.lease_id == lease_id:", "if False:"),
+        found_by=[NO_LAPSE],
+    ),
+    mutation(
+        "a scanner never lets go of pointers whose manager died",
+        (
+            Scanner._served,
+            "self._held.difference_update(ref.id for ref in refs)",
+            "self._held.difference_update(ref.id for ref in refs if error is None)",
+        ),
+        found_by=[DRAINS],
+    ),
+    mutation(
+        "a scanner asks a manager that has just died again at once",
+        (Scanner._died_lately, "return 0 <= ", "return False and 0 <= "),
+        found_by=[NobodyAsksAgainAndAgain.promise],
+    ),
+    mutation(
+        "a scan passes over the last part of the top-level queue",
+        (selection._peek, "for part in range(layout.part_count)", "for part in range(max(1, layout.part_count - 1))"),
+        found_by=[DRAINS],
+    ),
+    mutation(
+        "every fiftieth visit fails by a bug of its own",
+        (
+            visit.visit_steps,
+            "part = layout.parts[ref.part]",
+            "part = layout.parts[ref.part] if ref.vesting_us % 50 else None",
+        ),
+        found_by=["no call fails by a bug"],
+    ),
+    mutation(
+        "what finishes while a commit is under way is forgotten",
+        (
+            Custody._run_settling,
+            "batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]",
+            "batch = list(self._finished)",
+        ),
+        (Custody._run_settling, "table.note_left()", "table.note_left(); self._finished = []"),
+        found_by=[NO_LAPSE],
+    ),
+    mutation(
+        "leases are extended in their last hundredth",
+        (keeping.chores, "<= lease_us * 2 // 3", "<= lease_us // 100"),
+        found_by=[NO_LAPSE],
+    ),
+    mutation(
+        "a handler's own completion is taken for committed when nobody knows",
+        (Job.transact, "completes and zone.is_gone(tr, self.id)", "completes"),
+        found_by=[NO_LAPSE],
+    ),
+    mutation(
+        "an item that must run alone starts beside others",
+        (Holdings.next_to_run, "if self.waiting[0].ref.alone and len(self.waiting) < len(self._held):", "if False:"),
+        found_by=[OnlyTheTriedAreBuried.promise],
+    ),
+)

@@ -1,0 +1,81 @@
+"""Bugs in what is stored of an item: records, index entries, counts, payloads, and ids that are taken."""
+
+from actors import running
+from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
+from simulation.oracles.lives import ItemsAreEnqueuedOnce
+from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept
+from tests.simulation.mutations.mutation import mutation
+from zones import attempt, buried, stored_item
+from zones.queue_zone import QueueZone
+
+INDEX, COUNTS = IndexNamesEveryItem.promise, CountsEqualItems.promise
+ONCE = (ItemsAreEnqueuedOnce.promise, OrdersAreKept.promise)
+
+ITEMS = (
+    mutation(
+        "an item that goes leaves its index entry behind",
+        (
+            stored_item.remove,
+            "tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
+            "pass",
+        ),
+        found_by=[INDEX],
+    ),
+    mutation(
+        "an item that moves leaves its old index entry behind if its lease has ended",
+        (
+            stored_item.move,
+            "tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
+            "if not record.lapse_count: tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
+        ),
+        found_by=[INDEX],
+    ),
+    mutation(
+        "an enqueue that finds its item there, because its commit was applied after all, counts it again",
+        (
+            QueueZone.enqueue_steps,
+            "            if status is not EnqueueStatus.ENQUEUED:\n                continue",
+            "            if status is not EnqueueStatus.ENQUEUED:\n"
+            "                added[item.kind] = added.get(item.kind, 0) + 1\n                continue",
+        ),
+        found_by=[COUNTS],
+    ),
+    mutation(
+        "an enqueue does not look whether its id is there",
+        (QueueZone.enqueue_steps, "status = _status(found.value, ", "status = _status(None, "),
+        found_by=[COUNTS, INDEX],
+    ),
+    mutation(
+        "an enqueue looks by snapshot whether its id is there",
+        (
+            QueueZone.enqueue_steps,
+            "present = [tr.get(keys.item(item_id))",
+            "present = [tr.snapshot.get(keys.item(item_id))",
+        ),
+        found_by=[COUNTS, INDEX],
+    ),
+    mutation(
+        "a buried item stays counted",
+        (buried.bury, "stored_item.change_count(tr, place, record.kind, -1)", "pass"),
+        found_by=[COUNTS],
+    ),
+    mutation(
+        "an enqueue leaves no receipt",
+        (attempt.run, 'tr.set(receipt, len(results).to_bytes(RECEIPT_BYTES, "big"))', "pass"),
+        found_by=ONCE,
+    ),
+    mutation(
+        "a commit of unknown result is taken for one that failed",
+        (attempt.run, "value = tr.get(receipt).value if results else None", "value = None"),
+        found_by=ONCE,
+    ),
+    mutation(
+        "a transactional handler's effect commits without its item's completion",
+        (
+            running._run_transactional,
+            "zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)",
+            "pass",
+        ),
+        found_by=[EffectsHappenOnce.promise],
+    ),
+)

@@ -1,0 +1,79 @@
+"""Bugs in leases and lapses: who may take, change, finish or bury an item."""
+
+from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
+from simulation.oracles.leases import LeasesAreRespected
+from simulation.oracles.lives import ItemsRunBeforeTheyGo, NothingLapsesWithoutCause, OnlyTheTriedAreBuried
+from tests.simulation.mutations.mutation import mutation
+from zones import dequeue
+from zones.queue_zone import QueueZone
+
+HELD_BY_ONE = LeasesAreRespected.promise
+RUN_BEFORE = ItemsRunBeforeTheyGo.promise
+TRIED = OnlyTheTriedAreBuried.promise
+NO_LAPSE = NothingLapsesWithoutCause.promise
+
+LEASES = (
+    mutation(
+        "an item is completed by whoever once held it",
+        (
+            QueueZone.complete_steps,
+            "yield from self._held_steps(tr, held)",
+            "yield from self._held_steps(tr, [(item_id, None) for item_id, _ in held])",
+        ),
+        found_by=[HELD_BY_ONE, RUN_BEFORE],
+    ),
+    mutation(
+        "a lease is extended although another took the item over",
+        (
+            QueueZone.extend_steps,
+            "yield from self._held_steps(tr, held)",
+            "yield from self._held_steps(tr, [(item_id, None) for item_id, _ in held])",
+        ),
+        found_by=[HELD_BY_ONE],
+    ),
+    mutation(
+        "an item is requeued by whoever once held it",
+        (
+            QueueZone.requeue_steps,
+            "yield from self._held_steps(tr, [(item_id, lease_id)])",
+            "yield from self._held_steps(tr, [(item_id, None)])",
+        ),
+        found_by=[HELD_BY_ONE],
+    ),
+    mutation(
+        "an item is leased by what a snapshot showed of it",
+        (
+            dequeue.choose_steps,
+            "reads = [tr.get(place.keys.item(entry.id))",
+            "reads = [tr.snapshot.get(place.keys.item(entry.id))",
+        ),
+        found_by=[HELD_BY_ONE, CountsEqualItems.promise, IndexNamesEveryItem.promise],
+    ),
+    mutation(
+        "a dequeue takes over leases two seconds before they end",
+        (
+            dequeue.choose_steps,
+            "_Search(place, room, now_us=now_us,",
+            "_Search(place, room, now_us=now_us + 2_000_000,",
+        ),
+        found_by=[HELD_BY_ONE],
+    ),
+    mutation(
+        "a requeued item keeps its lease id",
+        (
+            QueueZone.requeue_steps,
+            'record.lease_id, record.lapse_count, record.ran_alone = b"", 0, False',
+            "record.lapse_count, record.ran_alone = 0, False",
+        ),
+        found_by=[NO_LAPSE],
+    ),
+    mutation(
+        "an item that lapsed often is buried without having run alone",
+        (
+            dequeue.choose_steps,
+            "elif record.lease_id and record.ran_alone:",
+            "elif record.lease_id and _is_suspect(place, record):",
+        ),
+        found_by=[TRIED],
+    ),
+)

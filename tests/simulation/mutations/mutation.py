@@ -1,0 +1,101 @@
+"""A deliberate bug: an exact fragment of a product function replaced by another, in memory, for a while.
+
+The function's source is taken as it stands, changed, compiled among the names of its own module, and put in the place
+of the function's code, so whoever holds the function meets the bug. The fragment must occur exactly once: a change of
+the product that moves it away breaks the mutation loudly, and whoever made the change says anew what the bug would be.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, NamedTuple
+
+from simulation.run import run
+from simulation.world import Violation
+
+SEEDS = range(200)  # The campaign within which every bug must be found.
+
+
+class Edit(NamedTuple):
+    """One fragment of a function's source, and what the bug makes of it."""
+
+    function: Callable[..., Any]
+    fragment: str
+    bug: str
+
+
+class Catch(NamedTuple):
+    """The first seed at which an oracle that was expected to speak did."""
+
+    seed: int
+    violation: Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One bug, applied while `planted()` lasts.
+
+    Attributes:
+      says: what is wrong, as a sentence.
+      promises: of the oracles that may find it; what others say is luck, and counts for nothing.
+    """
+
+    says: str
+    edits: tuple[Edit, ...]
+    promises: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.says
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Plant the bug in this process."""
+        by_function: dict[Any, list[Edit]] = {}
+        for edit in self.edits:
+            by_function.setdefault(edit.function, []).append(edit)
+        originals = {function: function.__code__ for function in by_function}
+        for function, edits in by_function.items():
+            function.__code__ = _with_bug(function, edits)
+        try:
+            yield
+        finally:
+            for function, code in originals.items():
+                function.__code__ = code
+
+    def first_catch(self, seeds: Iterable[int]) -> Catch | None:
+        """Run the standard workload, seed after seed, until the bug is found."""
+        with self.planted():
+            for seed in seeds:
+                for violation in run(seed).violations:
+                    if violation.oracle in self.promises:
+                        return Catch(seed, violation)
+        return None
+
+
+def mutation(says: str, *edits: tuple[Callable[..., Any], str, str], found_by: Iterable[str]) -> Mutation:
+    """Return a mutation that makes `edits`."""
+    return Mutation(says, tuple(Edit(*edit) for edit in edits), tuple(found_by))
+
+
+def _with_bug(function: Callable[..., Any], edits: Sequence[Edit]) -> CodeType:
+    source = inspect.getsource(function)
+    where = f"{function.__module__}.{function.__qualname__}"
+    for edit in edits:
+        times = source.count(edit.fragment)
+        assert times == 1, f"{where} holds this {times} times instead of once: {edit.fragment!r}"
+        source = source.replace(edit.fragment, edit.bug)
+    tree = ast.parse(textwrap.dedent(source))
+    (definition,) = tree.body
+    assert isinstance(definition, ast.FunctionDef)
+    definition.decorator_list.clear()  # They are around the function already.
+    made: dict[str, Any] = {}
+    exec(compile(tree, f"<{where}, with a bug>", "exec"), function.__globals__, made)
+    code = made[definition.name].__code__
+    assert isinstance(code, CodeType)
+    return code

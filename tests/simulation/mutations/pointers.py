@@ -1,0 +1,87 @@
+"""Bugs in pointers: a zone with work that nobody is led to, and what guards against it."""
+
+from simulation.oracles.contents import IndexNamesEveryItem
+from simulation.oracles.leftovers import NothingIsLeftBehind
+from simulation.oracles.pointers import PointersLeadToWork
+from tests.simulation.mutations.mutation import mutation
+from zones import pointers, vesting, visit
+from zones.queue_zone import QueueZone
+
+IN_TIME = PointersLeadToWork.promise
+
+POINTERS = (
+    mutation(
+        "a sleep declares no write conflict on the pointer index",
+        (visit._requeue_steps, "tr.add_write_conflict_key(place.keys.pointer)", "pass"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "a sleep lasts until what was first vests, whoever came first meanwhile",
+        (visit._requeue_steps, "conflict_before_first(tr, place.keys, choice.first)", "pass"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "a sleep looks at its first priority only",
+        (vesting.conflict_before_first, "for entry in first:", "for entry in first[:1]:"),
+        (
+            vesting.conflict_before_first,
+            "tr.add_read_conflict_range(begin, keys.vest_end())",
+            "if not first: tr.add_read_conflict_range(begin, keys.vest_end())",
+        ),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "a pointer is deleted because a snapshot showed its zone empty",
+        (
+            visit._requeue_steps,
+            "rows = tr.get_range(begin, end, limit=1)",
+            "rows = tr.snapshot.get_range(begin, end, limit=1)",
+        ),
+        (visit._requeue_steps, "    if choice.left is None:\n", "    if choice.left is None and choice.first:\n"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "a visit leaves its zone's pointer as if it were still leased",
+        (
+            visit._requeue_steps,
+            '    pointer.lease_id, pointer.lease_us = b"", 0\n    pointer.resume',
+            "    pointer.resume",
+        ),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "a zone at the limits of its kinds sleeps as if nothing had vested",
+        (visit.delay_after, "if choice.left is Fit.FULL:", "if False:"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "a pointer sleeps as long as it may, not until the first item vests",
+        (visit.delay_after, "return min(next_us, sleep_us_max)", "return max(next_us, sleep_us_max)"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "an enqueue takes the slack of a pointer for seconds",
+        (pointers.must_wake, "settings.wake_slack_ms * 1000", "settings.wake_slack_ms * 1_000_000"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "an item that is given back wakes nobody",
+        (QueueZone.requeue_steps, "if earlier:", "if False:"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "a pointer is woken by what a snapshot showed of it",
+        (pointers.wake, "tr.add_read_conflict_key(place.part.item(place.pointer_id))", "pass"),
+        found_by=[IN_TIME, IndexNamesEveryItem.promise],
+    ),
+    mutation(
+        "the pointer of an empty zone sleeps again and again",
+        (visit.delay_after, "return None", "return sleep_us_max"),
+        found_by=[NothingIsLeftBehind.promise],
+    ),
+    mutation(
+        "an index is read no further than what has vested of one priority",
+        (vesting.read_vested, "if whole and bound == end:", "if whole:"),
+        found_by=[IN_TIME],
+    ),
+)
