@@ -22,6 +22,7 @@ from actors.running import JobTimeout
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.engines.errors import TRANSACTION_TOO_LARGE
+from zones.errors import ItemGone, LeaseLost
 from zones.items import Outcome
 from zones.layout import Tenant
 from zones.probes import probe
@@ -309,9 +310,15 @@ class Custody:
         now_us, random = self._host.clock.now_us(), self._host.random
         verdicts = [settlement.judge(held, error, now_us=now_us, random=random) for held, error in failed]
         with self._table.lock:
-            for verdict in verdicts:
-                self._table.failures.note(verdict)
+            for (held, error), verdict in zip(failed, verdicts, strict=True):
+                if not _tells_of_loss(held, error):
+                    self._table.failures.note(verdict)
         return verdicts
+
+
+def _tells_of_loss(held: Held, error: BaseException) -> bool:
+    """Say whether a handler did not fail, but was refused its item's completion: somebody took the item over."""
+    return isinstance(error, (LeaseLost, ItemGone)) and error.fields.get("item") == held.ref.item_id.hex()
 
 
 def _timeout_of(held: Held) -> JobTimeout:

@@ -96,6 +96,26 @@ def test_an_item_that_was_taken_over_is_cancelled_and_its_end_does_not_count(sta
     assert cancelled_ms < LEASE_MS / 2, "it was noticed at the next extension"
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_transactional_handler_whose_item_is_taken_over_has_not_failed(
+    stage: Stage, caplog: pytest.LogCaptureFixture, gone: bool
+) -> None:
+    """A worker that was stopped, and goes on, meets this with every item that it held."""
+
+    def work(job: Job, tr: TenantTransaction) -> None:
+        thief = stage.steal(job.id)
+        if gone:
+            stage.shard.transact(
+                lambda attempt: stage.shard.zone(ALICE).complete(
+                    attempt.tr, job.id, now_us=stage.now_us, lease_id=thief
+                )
+            )
+
+    worker, _ = begin(stage, work, options={"transactional": True})
+    assert stage.settled(worker) == {"lost": 1}
+    assert "failed" not in caplog.text
+
+
 def test_a_handler_is_told_to_stop_when_its_lease_could_not_be_kept(stage: Stage) -> None:
     """A worker that cannot reach the store must assume that others run what it held."""
     noting = Noting(stage, takes_ms=60_000)
