@@ -73,6 +73,8 @@ def run_application(seed: int, code: Code, kept: Kept = ALL) -> Report:
 class Visited:
     """The application, its visitors, and what is checked of it. See `simulation.run.Workload`."""
 
+    punctual = False  # A transactional handler may take longer than its transaction, and its lease with it.
+
     def __init__(self, code: Code, world: World) -> None:
         self._code = code
         self._world = world

@@ -51,6 +51,11 @@ class Workload(Application, Protocol):
         ...
 
     @property
+    def punctual(self) -> bool:
+        """Whether no handler of it outlasts its lease: then only a fault explains a lease that runs out."""
+        ...
+
+    @property
     def finished(self) -> bool:
         """Whether all work has been enqueued."""
         ...
@@ -175,6 +180,6 @@ class Simulation(Trial):
             NobodyAsksAgainAndAgain(world),
             NothingIsLeftBehind(world),
         ]
-        if not plan.leases_may_run_out:
+        if self.workload.punctual and not plan.leases_may_run_out:
             oracles.append(NothingLapsesWithoutCause(world, self.cluster.life_of))
         return oracles

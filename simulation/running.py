@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from actors.handlers import Form, Handler, Registry, plain_function
@@ -55,11 +56,13 @@ def watched(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Regist
 def _watched(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Callable[..., Any]:
     called = plain_function(handler.function) if handler.form is Form.REMOTE else handler.function
 
+    @wraps(called)  # Errors name the handler.
     async def coroutine(job: Job) -> None:
         with _watching(handler, job, host, cluster) as run:
             await called(job)
             run.returned = True
 
+    @wraps(called)
     def function(job: Job, *rest: Any) -> Any:
         with _watching(handler, job, host, cluster) as run:
             result = called(job, *rest)

@@ -113,7 +113,9 @@ class ShardShadow:
             if key in self._strewn:
                 self.strays.discard(key) if after is None else self.strays.add(key)
                 continue
-            path = unpacked(key) if key.startswith(ROOT) else []
+            if not key.startswith(ROOT):
+                continue  # An application wrote it through `tr.raw`.
+            path = unpacked(key)
             if path[:1] == [keyspace.DB] and len(path) > 5 and path[3] == keyspace.ZONE:
                 zone = self._touch(meaning, ZoneName(Tenant(path[1], path[2]), path[4]))
                 if path[5] == keyspace.ITEM:
@@ -203,7 +205,10 @@ def place_of(zone: ZoneShadow, layout: Layout) -> Place:
 
 
 def unpacked(key: bytes) -> list[Any]:
-    """Return the elements of a key of ours after the root: whole numbers, texts and byte strings."""
+    """Return the elements of a key of ours after the root: whole numbers, texts and byte strings.
+
+    Of a key of a tenant's data, what follows the first element that is none of these comes last, as it stands.
+    """
     path: list[Any] = []
     at = len(ROOT)
     while at < len(key):
@@ -217,7 +222,9 @@ def unpacked(key: bytes) -> list[Any]:
             at = end + 1
         else:
             size = code - 0x14
-            assert 0 <= size <= 8, f"no tuple of ours: {key!r}"
+            if not 0 <= size <= 8:
+                assert (path[:1], path[3:4]) == ([keyspace.DB], [keyspace.DATA]), f"no tuple of ours: {key!r}"
+                return [*path, key[at:]]
             path.append(int.from_bytes(key[at + 1 : at + 1 + size], "big"))
             at += 1 + size
     return path

@@ -32,6 +32,7 @@ class Shop:
     """The application. `finished` once every producer has had its say."""
 
     kinds = KNOWN_TO_ALL
+    punctual = True
 
     def __init__(self, cluster_world: World) -> None:
         self._world = cluster_world

@@ -261,6 +261,20 @@ FORMS = {
                 pass
             job.transact(lambda tr: note(tr, job))
     """,
+    "too long for a transaction": """
+        @app.handler("charge", retry=fairlead.Retry(attempts=2, backoff_ms=10), transactional=True)
+        def charge(job, tr):
+            note(tr, job)
+            if job.attempt < 2:
+                sleep(6)
+    """,
+    "with keys of all sorts": """
+        @app.handler("charge", transactional=True)
+        def charge(job, tr):
+            tr.set((-1, 0.5, None, (1, b"2"), uuid.uuid4(), "last"), b"")
+            tr.raw.set(b"a key beside all tenants", b"")
+            note(tr, job)
+    """,
     "Ray": """
         import ray
 
