@@ -24,7 +24,7 @@ from simulation.oracles.oracle import Oracle
 from simulation.run import Simulation
 from simulation.shadow import Meaning, ShardShadow, unpacked
 from simulation.trial import STEP_US, Report
-from simulation.world import START_US, World
+from simulation.world import START_US, Killed, World
 from zones import keyspace
 from zones.engines.errors import StoreError
 from zones.layout import Tenant
@@ -187,9 +187,11 @@ def blame(world: World, promise: str, function: Callable[..., object], *args: An
     """Call a function of the application's; what it raises is a broken promise, unless the store is to blame."""
     try:
         function(*args)
+    except (Killed, KeyboardInterrupt):
+        raise
     except StoreError as error:
         world.note(f"{name_of(function)} meets {error}")
-    except Exception as error:  # noqa: BLE001 - whatever it raises is what it has to say
+    except BaseException as error:  # noqa: BLE001 - whatever it raises is what it has to say, exit() too
         *_, frame = extract_tb(error.__traceback__)
         said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
         place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"

@@ -125,8 +125,8 @@ def simulate(
     it: --first SEED --seeds 1.
 
     The table shows how often the code's rare points were reached. From 1,000 seeds of the fleet's own workload on, each
-    must be. Exits with 1 if a promise was broken or a rare point was never reached; Ctrl-C ends early with what was
-    found so far.
+    must be. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early with what was
+    found so far; if that is nothing, with 130.
     """
     from simulation.kept import Kept
 
@@ -192,12 +192,10 @@ def _check_replay(seed: int, subject: Subject, events: str) -> None:
 
 
 def _smallest(seed: int, subject: Subject) -> "Report":
-    """Run the world of a failing seed that fails again, with less and less."""
-    from simulation.campaign import worlds_of
+    """Run a failing seed again, with less and less."""
     from simulation.shrink import runs_for, shrink
 
-    reports = subject.run(seed)
-    report, world = reports[-1], worlds_of(subject.code)[len(reports) - 1]
+    report = subject.run(seed)[-1]
     if not report.violations:
         raise NotDeterministic(seed=seed)
     with progress(f"making seed {seed} smaller") as advance:
@@ -207,7 +205,7 @@ def _smallest(seed: int, subject: Subject) -> "Report":
             nonlocal runs
             runs += 1
             advance(runs, runs_max)
-            return world(seed, less)
+            return subject._replace(kept=less).run(seed)[-1]
 
         return shrink(report, again, runs_max=runs_max)
 

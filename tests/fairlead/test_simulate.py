@@ -15,6 +15,7 @@ from zones import stored_item
 from zones.layout import Place
 
 FEW = ("simulate", "--seeds", 3, "--first", 7)
+SMALL = ("--size", "items=40,trouble_ms=1000")
 SAME = ("seeds", "violations", "probes", "virtual_s")
 
 
@@ -23,22 +24,22 @@ def forget_the_index_entry(tr: Any, place: Place, item_id: bytes, record: Any, *
 
 
 def test_a_campaign_says_how_many_worlds_held() -> None:
-    answer = run(*FEW, "--processes", 1, "--json")
+    answer = run(*FEW, *SMALL, "--processes", 1, "--json")
     assert (answer.code, answer.json["seeds"], answer.json["violations"]) == (0, 3, [])
     assert answer.json["virtual_s"] > 0
     assert answer.json["probes"]["a sleeping pointer is woken"] > 0
-    assert "3 seeds" in run(*FEW, "--processes", 1).out
+    assert "3 seeds" in run(*FEW, *SMALL, "--processes", 1).out
 
 
 def test_side_by_side_the_worlds_are_the_same() -> None:
-    alone, beside = (run(*FEW, "--processes", count, "--json").json for count in (1, 2))
+    alone, beside = (run(*FEW, *SMALL, "--processes", count, "--json").json for count in (1, 2))
     assert [alone[name] for name in SAME] == [beside[name] for name in SAME]
 
 
 def test_a_seed_replays_event_by_event() -> None:
-    first, second = (run("simulate", "--seed", 7, "--json") for _ in range(2))
+    first, second = (run("simulate", "--seed", 7, *SMALL, "--json") for _ in range(2))
     assert (first.code, first.json) == (0, second.json)
-    shown = run("simulate", "--seed", 7)
+    shown = run("simulate", "--seed", 7, *SMALL)
     assert first.json["events"] in shown.out
     assert "peace" in shown.out
 

@@ -148,6 +148,15 @@ def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) 
             """
             @app.simulation.request
             def order(random):
+                raise SystemExit(3)
+            """,
+            "a request does not raise",
+            "SystemExit: 3 (fl_app",
+        ),
+        (
+            """
+            @app.simulation.request
+            def order(random):
                 threading.Thread(target=print).start()
             """,
             "a request does not raise",

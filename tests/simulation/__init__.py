@@ -7,6 +7,7 @@ Read in this order:
     test_mutations    bugs planted in the product are found (mutations/)
     test_history      the search for an order of a history, alone
     test_clients      the histories of clients have one; with a planted bug they do not
+    test_event_loop   coroutines in virtual time
     test_shrink       a failing run is made smaller
     test_plan         what a run is drawn from
     test_faults       each fault strikes, and is got over
