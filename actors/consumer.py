@@ -120,6 +120,9 @@ class Consumer:
             total.update(counts)
         return dict(total)
 
+    def check(self) -> None:
+        """Do nothing: threads end with their process."""
+
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
 

@@ -39,11 +39,29 @@ class MemoryNeedsThreads(QueueError):
     message = "a memory: shard cannot be shared by processes"
 
 
+class FleetLost(QueueError):
+    """Ray takes this node for dead, and with it the fleet: Ray's daemon here ended, or was out of reach for too long.
+
+    Do: start the fleet again, and before it Ray on this node if that was started apart. What the fleet held runs again
+    when its leases have lapsed.
+    """
+
+    message = "the fleet is gone: this node of the Ray cluster is dead"
+
+
 class Fleet(Protocol):
     """A running consumer."""
 
     def counts(self) -> dict[str, int]:
         """Return what it has done since it started, summed over its actors."""
+        ...
+
+    def check(self) -> None:
+        """Look whether it still runs.
+
+        Raises:
+          FleetLost: it is gone without having been stopped.
+        """
         ...
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
@@ -82,6 +100,11 @@ class RayFleet:
     def counts(self) -> dict[str, int]:
         """See `Fleet`."""
         return self._consumer.counts()
+
+    def check(self) -> None:
+        """See `Fleet`."""
+        if not self._consumer.lives():
+            raise FleetLost
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """See `Fleet`. Leaves the cluster; one that was started here ends."""

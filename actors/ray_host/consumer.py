@@ -1,12 +1,13 @@
 """A consumer of Ray actors on this node: started, counted, drained."""
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.consumer import Opening, deal_workers
@@ -20,6 +21,7 @@ log = logging.getLogger("fairlead.ray")
 CALLS_AT_ONCE = 6  # Two batches, two long questions, and room for counts and a drain.
 STOP_GRACE_S = 10.0
 START_S_MAX = 120.0
+NODE_LOOK_S = 2.0  # Ray itself takes some fifteen seconds to find a node dead.
 PRESENT = ("held", "pointers_held")  # Counts of what is there now, and not of what was done.
 
 
@@ -67,7 +69,8 @@ class RayConsumer:
         self._tally = Tally()
         self._settings = opened.settings
         settings = opened.settings
-        node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._node_id = ray.get_runtime_context().get_node_id()
+        node = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
         stem = identity.consumer_id.hex()
 
         def start(kind: type, name: str, *args: Any) -> Any:
@@ -94,6 +97,10 @@ class RayConsumer:
         names = [f"{stem}-manager-{index}" for index in managers]
         self._scanner = start(ScannerActor, "scanner", opening, names, identity)
         _await_start([self._scanner])
+        self._lives = True
+        self._stopping = threading.Event()
+        self._node_watch = threading.Thread(target=self._watch_node, name="node watch", daemon=True)
+        self._node_watch.start()
 
     def pids(self) -> dict[str, list[int]]:
         """Return the process ids of the actors by role. An actor that is being restarted has none."""
@@ -112,6 +119,10 @@ class RayConsumer:
             self._tally.note(number, counts)
         return self._tally.total()
 
+    def lives(self) -> bool:
+        """Say whether Ray takes this node for alive, as last heard; if not, none of the actors is. Never waits."""
+        return self._lives
+
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
 
@@ -119,6 +130,8 @@ class RayConsumer:
         meanwhile, and give back what still comes.
         """
         wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
+        self._stopping.set()
+        self._node_watch.join(STOP_GRACE_S)
         _answers([self._scanner.stop.remote()], STOP_GRACE_S)
         stops = [manager.stop.remote() for manager in self._managers]
         drains = [worker.drain.remote(wait_ms) for worker in self._workers]
@@ -127,6 +140,16 @@ class RayConsumer:
         for actor in (self._scanner, *self._managers, *self._workers):
             ray.kill(actor, no_restart=True)
         return counts
+
+    def _watch_node(self) -> None:
+        """Ask Ray now and then; while its head does not answer, this waits, and what is known stays."""
+        while not self._stopping.wait(NODE_LOOK_S):
+            try:
+                nodes = ray.nodes()
+            except RayError as error:
+                log.info("the cluster does not say which nodes live: %s", error)
+            else:
+                self._lives = any(node["NodeID"] == self._node_id and node["Alive"] for node in nodes)
 
 
 def _start(kind: type, options: dict[str, Any], *args: Any) -> Any:

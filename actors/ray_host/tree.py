@@ -30,6 +30,7 @@ log = logging.getLogger("fairlead.ray")
 COORDINATOR = "coordinator-1"  # The number changes with what it answers; old and new fleets then have one each.
 RECYCLE_DRAIN_MS = 2_000
 OPEN_RETRY_S = 1.0
+RAYLET_LOOK_S = 2.0
 COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes.
 
 
@@ -166,6 +167,7 @@ class CoordinatorActor:
     """The `Coordinator` of the cluster with a process of its own."""
 
     def __init__(self, clock: Clock) -> None:
+        _end_with_raylet()
         self._coordinator = ClockedCoordinator(clock)
 
     @called_with(str, str, bool, bool, int)
@@ -182,6 +184,7 @@ def _open(opening: Opening) -> Opened:
     An actor whose constructor raises is never started again, whatever `max_restarts` says: a store that is away while
     a worker restarts would cost the fleet that worker for good.
     """
+    _end_with_raylet()
     try:
         opened = opening()
     except Exception:
@@ -193,6 +196,22 @@ def _open(opening: Opening) -> Opened:
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     return opened
+
+
+def _end_with_raylet() -> None:
+    """End this process soon after its parent, the raylet of its node, has died.
+
+    Ray then takes its actors for dead, and nobody can call them; left alone, they would go on showing signs of life.
+    """
+    raylet = os.getppid()
+
+    def watch() -> None:
+        pause = threading.Event()
+        while os.getppid() == raylet:
+            pause.wait(RAYLET_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="raylet watch", daemon=True).start()
 
 
 def _drain_on_sigterm(drain: Callable[[], object]) -> None:

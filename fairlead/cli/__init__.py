@@ -23,7 +23,8 @@ from fairlead.cli.failures import Commands
 EPILOG = """\b
 Exit codes:
   0  done
-  1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise
+  1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise,
+     `run` has lost its fleet
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
   4  what the command names is not there

@@ -13,6 +13,7 @@ import click
 
 from fairlead.app import App
 from fairlead.cli.output import JSON, plain, ready
+from fairlead.fleet import FleetLost
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotBuried
 from zones.engines import StoreError, StoreUnavailable
@@ -24,6 +25,7 @@ STORE_UNUSABLE = 3
 NOT_THERE = 4
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
+    (FleetLost, FOUND_FAULTS),
     (ItemGone, NOT_THERE),
     (NotBuried, NOT_THERE),
     (ShardRefused, STORE_UNUSABLE),

@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -22,7 +22,7 @@ from fairlead.cli.target import Target, config_option, settings_option, target_o
 from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
 
-LINE_S = 0.5  # How often the live line is drawn, and a signal looked for.
+LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of the fleet, looked for.
 COUNTED = ("completed", "retried", "buried", "dropped", "lost", "held")  # Always shown, zeros too.
 
 
@@ -101,14 +101,13 @@ def stop_signal() -> Iterator[Stopped]:
 
 
 def _watch(running: Fleet, stopped: Stopped) -> None:
-    """Show a live line on standard error, if a person looks, until it is to stop."""
-    if not sys.stderr.isatty():
+    """Show a live line on standard error, if a person looks, until it is to stop; raise if the fleet is gone."""
+    person = sys.stderr.isatty()
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) if person else nullcontext() as live:
         while not stopped():
-            pass
-        return
-    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-        while not stopped():
-            live.update(Text(_line(running.counts())), refresh=True)
+            running.check()
+            if live is not None:
+                live.update(Text(_line(running.counts())), refresh=True)
 
 
 def _kinds(app: App) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from fairlead import App, Config
 from tests.acceptance.fleets import (
+    PATIENCE_S,
     ROLES,
     SHOP,
     Machine,
@@ -172,3 +173,25 @@ def test_nothing_is_lost_or_doubled_when_the_whole_machine_dies_again_and_again(
 def test_a_consumer_is_whole_to_begin_with(chosen: Config) -> None:
     with consumer(chosen) as running:
         assert is_whole(running, chosen)
+
+
+@pytest.mark.long
+def test_a_fleet_whose_raylet_dies_says_so_and_ends_and_the_next_does_its_work(
+    app: App, chosen: Config, tmp_path: Path
+) -> None:
+    """Before, it stayed and did nothing: Ray took its actors for dead, and nobody was told."""
+    written(chosen, tmp_path)
+    with machine(tmp_path) as on:
+        with Load(app, per_s=100) as load:
+            fleet = start_fleet(on, tmp_path)
+            eventually(lambda: has_completed(app, load, 100), otherwise=(tmp_path / "fleet.log").read_text)
+            (raylet,) = [pid for pid in on.pids() if Path(f"/proc/{pid}/exe").readlink().name == "raylet"]
+            os.kill(raylet, signal.SIGKILL)
+            assert fleet.wait(PATIENCE_S) == 1
+            assert "Error: the fleet is gone" in (tmp_path / "fleet.log").read_text()
+            eventually(lambda: on.working() == [], otherwise=lambda: f"left behind: {on.working()}")
+            start_fleet(on, tmp_path)
+            wanted = completed(app, load) + 100
+            eventually(partial(has_completed, app, load, wanted), otherwise=(tmp_path / "fleet.log").read_text)
+        assert_all_done(app, load.enqueued)
+        assert_nothing_left(app)

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from fairlead import App
+from fairlead import App, fleet
 from fairlead.cli.fleet import stop_signal
+from fairlead.fleet import FleetLost
 from tests.fairlead.shell import ROOT, run
 
 SHOP = """
@@ -169,3 +170,17 @@ def test_a_fleet_that_did_nothing_counts_everything_and_finds_zero(running: subp
     counts = stop(running)
     names = ("completed", "retried", "buried", "dropped", "lost", "held")
     assert {name: counts.get(name) for name in names} == dict.fromkeys(names, 0)
+
+
+def test_a_fleet_that_is_gone_ends_the_command_with_what_to_do(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs it as a service has it started again."""
+
+    class Gone:
+        def check(self) -> None:
+            raise FleetLost
+
+    monkeypatch.setattr(fleet, "start", lambda *arguments, **options: Gone())
+    answer = run("run", "fl_shop:app")
+    assert answer.code == 1
+    assert "Error: the fleet is gone" in answer.err
+    assert "Do: start the fleet again" in answer.err
