@@ -8,9 +8,12 @@ from simulation.trial import Report
 
 
 class Difference(NamedTuple):
-    """Where two runs of one seed went two ways: the number of the event, and what it was in either; None: no more."""
+    """Where two runs of one seed went two ways: the number of the event, and what it was in either; None: no more.
 
-    event: int
+    Without an event, they differ from one process to another, and not within one.
+    """
+
+    event: int | None
     first: str | None
     second: str | None
 
@@ -29,4 +32,4 @@ def difference(events: str, again: Callable[[], Report]) -> Difference | None:
     for number, (one, other) in lines:
         if one != other:
             return Difference(number, one, other)
-    return Difference(0, None, None)  # It differs between processes, and not within this one.
+    return Difference(None, None, None)

@@ -37,7 +37,9 @@ class NoWorldYet(QueueError):
 
 
 class NotDeterministic(QueueError):
-    """A seed run twice went two ways, so that what it finds cannot be found again. `first`, `second`: where they part.
+    """A seed run twice went two ways, so that what it finds cannot be found again.
+
+    `first`, `second`: the event with which they part; without them, they part only in another process.
 
     Do: look for what the application takes from outside of its world: `datetime.now()` (`time.time()` is virtual), a
     `random.Random()` without a seed, the order of a set of texts, files and sockets; or what a world leaves in the

@@ -405,6 +405,19 @@ def test_an_application_that_is_not_deterministic_is_told_so_and_why(write: Writ
     assert "a `random.Random()` without a seed" in answer.error["do"]
 
 
+def test_an_application_that_differs_from_process_to_process_is_told_so(write: Write) -> None:
+    """As the order of a set of texts does."""
+    text = """
+    @app.handler("charge")
+    def charge(job):
+        time.sleep(os.getpid() / 1_000)
+    """
+    answer = run("simulate", write(text + CHARGE), "--processes", 2, *seeds(1, faults="none", items=3), "--json")
+    assert answer.code == 2
+    assert answer.error["fields"] == {"seed": 0}
+    assert "the order of a set of texts" in answer.error["do"]
+
+
 def test_an_application_without_requests_is_told_what_to_write(write: Write) -> None:
     answer = simulate(write(ONCE))
     assert answer.code == 2
