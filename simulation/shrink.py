@@ -30,8 +30,8 @@ def runs_for(report: Report) -> int:
     return max(RUNS_MIN, min(RUNS_MAX, VIRTUAL_US_MAX // report.virtual_us))
 
 
-def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int) -> Report:
-    """Return the smallest run found that breaks the promise that `report` breaks first; `report` itself if none does.
+def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int) -> Iterator[Report]:
+    """Yield ever smaller runs that break the promise that `report` breaks first, beginning with `report`.
 
     Args:
       report: of a run with a violation.
@@ -39,22 +39,19 @@ def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int) ->
       runs_max: how often, at most.
     """
     oracle = report.violations[0].oracle
-    smallest = report
+    tried = report
 
     def fails(kept: Kept) -> bool:
-        nonlocal smallest
+        nonlocal tried
         tried = again(replace(report.kept, **less_than(report.plan, kept).chosen()))
-        failed = any(violation.oracle == oracle for violation in tried.violations)
-        if failed:
-            smallest = tried
-        return failed
+        return any(violation.oracle == oracle for violation in tried.violations)
 
-    least(all_of(report.plan), fails, runs_max=runs_max)
-    return smallest
+    for _ in ever_less(all_of(report.plan), fails, runs_max=runs_max):
+        yield tried
 
 
-def least(kept: Kept, fails: Fails, *, runs_max: int) -> Kept:
-    """Return the smallest that still `fails`, as far as a greedy search comes in `runs_max` tries.
+def ever_less(kept: Kept, fails: Fails, *, runs_max: int) -> Iterator[Kept]:
+    """Yield `kept`, and then what is ever less and still `fails`, as far as a greedy search comes in `runs_max` tries.
 
     Args:
       kept: what is known to fail, every attribute chosen. It is not tried again.
@@ -62,17 +59,17 @@ def least(kept: Kept, fails: Fails, *, runs_max: int) -> Kept:
     tried = {kept}
     found: Kept | None = kept
     while found is not None:
+        yield found
         kept, found = found, None
         for smaller in _smaller(kept):
             if smaller in tried:
                 continue
             if len(tried) > runs_max:
-                return kept
+                return
             tried.add(smaller)
             if fails(smaller):
                 found = smaller
                 break
-    return kept
 
 
 def _smaller(kept: Kept) -> Iterator[Kept]:

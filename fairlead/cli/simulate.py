@@ -151,7 +151,8 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
     from simulation.kept import ALL
 
     started_s = time.monotonic()
-    tally, smallest, interrupted = Tally(), None, False
+    tally, interrupted = Tally(), False
+    smallest: Report | None = None
     try:
         with progress("simulating") as advance:
             some = range(first, first + seeds)
@@ -161,7 +162,8 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
                 tally.add(outcome)
                 advance(tally.seeds, seeds)
         if tally.broken:
-            smallest = _smallest(tally.broken[0].seed, subject)
+            for smaller in _ever_smaller(tally.broken[0].seed, subject):
+                smallest = smaller
     except KeyboardInterrupt:
         interrupted = True
     standard = subject == Subject(None, ALL) and tally.seeds >= STANDARD_SEEDS
@@ -191,8 +193,8 @@ def _check_replay(seed: int, subject: Subject, events: str) -> None:
         raise NotDeterministic(seed=seed, **found._asdict())
 
 
-def _smallest(seed: int, subject: Subject) -> "Report":
-    """Run a failing seed again, with less and less."""
+def _ever_smaller(seed: int, subject: Subject) -> "Iterator[Report]":
+    """Run a failing seed again, with less and less, and yield each run that still fails."""
     from simulation.shrink import runs_for, shrink
 
     report = subject.run(seed)[-1]
@@ -207,7 +209,7 @@ def _smallest(seed: int, subject: Subject) -> "Report":
             advance(runs, runs_max)
             return subject._replace(kept=less).run(seed)[-1]
 
-        return shrink(report, again, runs_max=runs_max)
+        yield from shrink(report, again, runs_max=runs_max)
 
 
 def _replay(seed: int, subject: Subject) -> None:

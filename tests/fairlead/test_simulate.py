@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from simulation import campaign
+from simulation import campaign, shrink
 from simulation.campaign import Outcome, run_seed
 from simulation.probes import probe_names
 from tests.fairlead.shell import run
@@ -133,6 +134,20 @@ def test_ctrl_c_after_a_violation_fails(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
     answer = run("simulate", "--first", 7, "--json")
     assert (answer.code, answer.json["interrupted"], answer.json["seeds"]) == (1, True, 1)
+
+
+def test_ctrl_c_while_a_failing_seed_is_made_smaller_shows_the_smallest_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
+    search = shrink.shrink
+
+    def two_steps(*args: Any, **named: Any) -> Iterator[Any]:
+        yield from itertools.islice(search(*args, **named), 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shrink, "shrink", two_steps)
+    answer = run("simulate", "--seeds", 1, "--first", 7, "--processes", 1, *SMALL, "--json")
+    assert (answer.code, answer.json["interrupted"]) == (1, True)
+    assert answer.json["smallest"]["size"]["items"] < 40
 
 
 # --- What is typed ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from simulation.kept import ALL, Kept, all_of, less_than
 from simulation.run import run
-from simulation.shrink import RUNS_MAX, RUNS_MIN, least, runs_for, shrink
+from simulation.shrink import RUNS_MAX, RUNS_MIN, ever_less, runs_for, shrink
 from simulation.trial import Report
 from simulation.world import Violation, World
 from tests.fairlead.shell import run as command
@@ -55,6 +56,14 @@ def was_killed(world: World) -> bool:
 
 
 # --- The search ---
+
+
+def least(kept: Kept, fails: Callable[[Kept], bool], *, runs_max: int) -> Kept:
+    return list(ever_less(kept, fails, runs_max=runs_max))[-1]
+
+
+def smallest(report: Report, again: Callable[[Kept], Report], *, runs_max: int) -> Report:
+    return list(shrink(report, again, runs_max=runs_max))[-1]
 
 
 def test_what_does_not_matter_goes_and_what_matters_stays() -> None:
@@ -114,7 +123,7 @@ def test_what_is_not_kept_is_not_there() -> None:
 
 def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
     report = failing_run()
-    small = shrink(report, lambda kept: run(report.seed, kept), runs_max=20)
+    small = smallest(report, lambda kept: run(report.seed, kept), runs_max=20)
     assert small.violations[0].oracle == report.violations[0].oracle
     assert small.plan.faults == ("kills",)
     assert small.plan.items < 20
@@ -124,7 +133,7 @@ def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
 def test_the_same_failure_shrinks_to_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
     report = run(7)
-    first, second = (shrink(report, lambda kept: run(7, kept), runs_max=30) for _ in range(2))
+    first, second = (smallest(report, lambda kept: run(7, kept), runs_max=30) for _ in range(2))
     assert (first.kept, first.events) == (second.kept, second.events)
     assert (first.plan.faults, first.plan.items) == ((), 1)
 
@@ -136,7 +145,7 @@ def test_a_smaller_run_that_breaks_another_promise_does_not_count(forgetful: Non
     def fails_otherwise(kept: Kept) -> Report:
         return replace(report, kept=kept, violations=[Violation("another promise", "it is broken")])
 
-    assert shrink(report, fails_otherwise, runs_max=5) is report
+    assert smallest(report, fails_otherwise, runs_max=5) is report
 
 
 def test_runs_that_last_long_are_tried_less_often() -> None:
@@ -163,13 +172,13 @@ def test_a_campaign_shows_the_smallest_run_of_its_first_failure_and_the_command_
     shown = command("simulate", "--first", seed, "--seeds", 2, "--processes", 1, *chosen)
     assert shown.code == 1
     printed = [line.partition("replay: ")[2] for line in shown.out.splitlines() if "replay: " in line]
-    smallest = printed[-1]
-    assert smallest not in printed[:-1]
-    typed = shlex.split(smallest)
+    shortest = printed[-1]
+    assert shortest not in printed[:-1]
+    typed = shlex.split(shortest)
     assert typed[:6] == ["fairlead", "simulate", "--seed", str(seed), "--faults", "kills"]
     replayed = command(*typed[1:], "--json")
     assert replayed.code == 1
     assert f"digest of the events: {replayed.json['events']}" in shown.out
-    assert replayed.json["violations"][0]["replay"] == smallest
+    assert replayed.json["violations"][0]["replay"] == shortest
     last = next(line.strip() for line in shown.out.splitlines() if "VIOLATION" in line)
     assert last in command(*typed[1:]).out.splitlines()
