@@ -31,7 +31,7 @@ def enqueue_until_full(app: App, enqueued: dict[int, str], *, until: float | Non
         try:
             app.tenant("shop", f"user {first // BATCH % TENANTS}").enqueue_many(items)
         except StoreUnavailable as error:
-            if error.reason != "the disk is full":
+            if error.reason != "the disk is full" or "Free some space" not in error.remedy:
                 raise
             refused += 1
             if until is None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,8 +27,17 @@ pytestmark = pytest.mark.usefixtures("cluster")
 SOAK_S = float(os.environ.get("FAIRLEAD_SOAK_S", "600"))
 PER_S = 100
 LEASE_MS = 1_000
-CALM_S = (0.5, 3.0)  # Between two faults; in the short form a third of that.
-PAUSE_S = (0.1, 2.5 * LEASE_MS / 1_000)
+
+
+class Pace(NamedTuple):
+    """How long it is calm between two faults, and how long a process is stopped: from, to, in seconds."""
+
+    calm_s: tuple[float, float]
+    pause_s: tuple[float, float]
+
+
+SHORT = Pace(calm_s=(0.1, 1.0), pause_s=(0.1, 2.5))
+LONG = Pace(calm_s=(0.5, 3.0), pause_s=(0.1, 7.5))  # Longer than a snapshot is kept for a process that runs.
 
 # A leak of 100 bytes per item would be 6 MB in ten minutes. Memory of an actor that leaks nothing moves by less than
 # half of that.
@@ -49,7 +58,7 @@ def app(chosen: Config) -> Iterator[App]:
         yield app
 
 
-def disturb(victim: Any, spared: Any, random: Random, *, may_kill_coordinator: bool) -> str:
+def disturb(victim: Any, spared: Any, random: Random, pace: Pace, *, may_kill_coordinator: bool) -> str:
     """Kill a random process of `victim`, or stop one of either consumer for a while; return what was done."""
     kill = random.random() < 0.5
     role = random.choice(ROLES)
@@ -63,11 +72,11 @@ def disturb(victim: Any, spared: Any, random: Random, *, may_kill_coordinator: b
         os.kill(pid, signal.SIGKILL)
         return f"{role} killed"
     with paused(pid):
-        time.sleep(random.uniform(*PAUSE_S))
+        time.sleep(random.uniform(*pace.pause_s))
     return f"{role} stopped"
 
 
-def soak(app: App, chosen: Config, store: Path, *, duration_s: float, calm_frac: float = 1.0) -> None:
+def soak(app: App, chosen: Config, store: Path, *, duration_s: float, pace: Pace) -> None:
     """Run two consumers, one of which is spared from kills so that its memory can be followed; check and report."""
     seed = time.time_ns() % 10_000
     random = Random(seed)
@@ -78,11 +87,11 @@ def soak(app: App, chosen: Config, store: Path, *, duration_s: float, calm_frac:
     with consumer(chosen) as victim, consumer(chosen) as spared:
         with Load(app, per_s=PER_S, kinds=("transactional", "fenced"), takes_ms=1) as load:
             while (elapsed_s := time.monotonic() - begun) < duration_s:
-                time.sleep(random.uniform(*CALM_S) * calm_frac)
+                time.sleep(random.uniform(*pace.calm_s))
                 ledger.settle()
                 memory.sample(spared.pids())
                 sizes.append(store.stat().st_size)
-                faults[disturb(victim, spared, random, may_kill_coordinator=elapsed_s < duration_s / 2)] += 1
+                faults[disturb(victim, spared, random, pace, may_kill_coordinator=elapsed_s < duration_s / 2)] += 1
         eventually(lambda: depth(app) == 0, otherwise=lambda: f"{depth(app)} items are left")
         ledger.settle()
         memory.sample(spared.pids())
@@ -107,7 +116,7 @@ def test_a_short_soak_loses_doubles_and_leaks_nothing(
     app: App, chosen: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
-        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=15, calm_frac=1 / 3)
+        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=15, pace=SHORT)
 
 
 @pytest.mark.long
@@ -116,7 +125,7 @@ def test_a_long_soak_loses_doubles_and_leaks_nothing(
     app: App, chosen: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
-        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=SOAK_S)
+        soak(app, chosen, tmp_path / "main" / "data.mdb", duration_s=SOAK_S, pace=LONG)
 
 
 # --- That a soak would notice ---
