@@ -209,7 +209,7 @@ class LmdbFiles:
         self._usable().reader_check()
 
     def await_reads(self) -> None:
-        """Wait until no thread of this process reads: LMDB must not be closed, or forked, under a read.
+        """Wait until no thread of this process reads: a fork's child would end what its parent is in the middle of.
 
         Once all snapshots have been let go of, so for milliseconds; and at most for `READS_WAIT_S`.
         """
