@@ -70,7 +70,8 @@ class Cluster:
 
     def add_node(self, name: str) -> Node:
         """Add a machine with a clock that is off by at most `skew_us_max`."""
-        skew_us = self._skews.randint(-self.plan.skew_us_max, self.plan.skew_us_max)
+        most_us = self.plan.skew_us_max
+        skew_us = self._skews.choice([-most_us, most_us, self._skews.randint(-most_us, most_us)])
         node = Node(self.world, name, skew_us=skew_us)
         self.nodes.append(node)
         self._clocks[name] = node.clock
@@ -108,7 +109,7 @@ class Cluster:
             store.away_until_us = 0
         for actor in self.actors.values():
             if actor.host is not None:
-                actor.host.paused_until_us = 0
+                actor.host.go_on()
 
     def close(self) -> None:
         """End every life, so that nothing of this world is left in the process."""

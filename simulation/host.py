@@ -53,6 +53,7 @@ class SimulatedHost:
         self.random = random
         self.dead = False
         self.paused_until_us = 0
+        self.put_off: list[tuple[Task, int]] = []  # tasks, and which turns of theirs came while it was paused
         self.yield_frac = 0.0
         self._switches_left = 0
         self._at_switch: Callable[[], None] | None = None
@@ -88,6 +89,13 @@ class SimulatedHost:
         self.dead = True
         for task in list(self._tasks):
             self.world.throw(task)
+
+    def go_on(self) -> None:
+        """End a pause: every turn that was put off comes now. Called between turns."""
+        self.paused_until_us = 0
+        put_off, self.put_off = self.put_off, []
+        for task, turn in put_off:
+            self.world.hurry(task, turn)
 
     def at_switch(self, switches: int, happen: Callable[[], None]) -> None:
         """Let something happen, between turns, once tasks of this life have begun to wait `switches` times from now."""

@@ -85,7 +85,7 @@ def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster)
         yield run
         returned, run.returned = run.returned, False
         for fault in cluster.handler_faults:
-            fault.after(handler, job)
+            fault.after(host, handler, job)
         run.returned = returned
     finally:
         if not host.dead:  # Else what it had sent off may still happen, so it is not over.

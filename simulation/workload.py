@@ -80,7 +80,7 @@ class Shop:
         add("long", draws.long)
         add("flaky", draws.flaky, retry=_SOON)
         add("effect", draws.effect, transactional=True, retry=_SOON)
-        add("chain", draws.chain, transactional=True, retry=_SOON)
+        add("chain", draws.chain, transactional=True, retry=_SOON, timeout=0.4)
         add("fenced", draws.fenced, retry=_SOON)
         add("limited", draws.plain, max_running=2)
         add("slow", draws.slow, timeout=0.4, retry=_SOON)
@@ -119,6 +119,7 @@ class _Draws:
             raise RuntimeError("drawn")
 
     def chain(self, job: Job, tr: TenantTransaction) -> None:
+        tr.get(("effect", job.id))  # A transaction that reads can conflict with what happens while it hangs.
         tr.add(("effect", job.id), 1)
         tr.enqueue("effect", delay_ms=self._host.random.choice([0, 200]))
 

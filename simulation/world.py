@@ -152,6 +152,10 @@ class World:
             self._switch_out_of(loop)
         return task.woken
 
+    def hurry(self, task: Task, turn: int) -> None:
+        """Give a task a turn now that was put off; nothing happens if it has had it."""
+        heappush(self._heap, (self._now_us, self._draw_order(), next(self._numbers), task, turn))
+
     def wake(self, task: Task, delay_us: int = 0) -> None:
         """Give a parked task a turn, now or after a delay; nothing happens if it was woken before."""
         if task.parked and not task.woken:
@@ -219,6 +223,7 @@ class World:
         if paused_until_us <= time_us:
             return False
         self._push(paused_until_us, task)
+        task.host.put_off.append((task, task.turn))
         return True
 
     def _push(self, time_us: int, task: Task) -> None:

@@ -42,8 +42,8 @@ class HandlerFault(Fault):
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """A handler is about to run on `host`. May raise, and may wait."""
 
-    def after(self, handler: Handler, job: Job) -> None:
-        """A handler has returned. May raise."""
+    def after(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
+        """A handler has returned. May raise, and may wait."""
 
 
 class FailingHandlers(HandlerFault):
@@ -56,7 +56,7 @@ class FailingHandlers(HandlerFault):
         """See `HandlerFault`."""
         self._fail(handler, job, "before its work")
 
-    def after(self, handler: Handler, job: Job) -> None:
+    def after(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """See `HandlerFault`."""
         self._fail(handler, job, "after its work")
 
@@ -70,5 +70,12 @@ class HangingHandlers(HandlerFault):
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """See `HandlerFault`."""
+        self._hang(host, handler, job)
+
+    def after(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
+        """See `HandlerFault`."""
+        self._hang(host, handler, job)
+
+    def _hang(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         if may_fail(handler, job) and self.strikes(self._frac):
             host.clock.sleep_us(self.random.choice([100_000, 1_500_000, 6_000_000]))

@@ -246,6 +246,27 @@ def test_a_paused_actor_goes_on_later_as_if_nothing_had_happened() -> None:
     assert woke == [7 * SECOND]
 
 
+def test_a_pause_that_is_ended_early_lets_go_on_at_once_what_it_put_off() -> None:
+    """Else a loop whose turn came during the pause stands still long after peace has begun."""
+    stage = Stage()
+    woke: list[int] = []
+    begun_us = stage.now_us
+
+    def nap() -> None:
+        for _ in range(2):
+            stage.host.clock.sleep_us(SECOND)
+            woke.append(stage.now_us - begun_us)
+
+    stage.host.spawn("napping", nap)
+    stage.pass_us(MS)
+    stage.host.paused_until_us = begun_us + 60 * SECOND
+    stage.pass_us(3 * SECOND)
+    stage.host.go_on()
+    ended_us = stage.now_us - begun_us
+    stage.pass_us(2 * SECOND)
+    assert woke == [ended_us, ended_us + SECOND]
+
+
 @pytest.mark.parametrize("lost, carried_out", [({"request_lost": True}, 0), ({"reply_lost": True}, 1)])
 def test_a_lost_call_ends_as_a_death_and_may_have_been_carried_out(lost: dict[str, bool], carried_out: int) -> None:
     pair = Pair()
