@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from fairlead import Config
@@ -29,6 +30,11 @@ def actors_of(on: Machine) -> list[int]:
 
 def mount(*arguments: str | Path) -> None:
     subprocess.run(["mount", *map(str, arguments)], check=True)
+
+
+def unmounted(disk: Path) -> bool:
+    """Take the read-only mount away; not while an actor is just trying to open its store there."""
+    return not subprocess.run(["umount", str(disk)], capture_output=True, check=False).returncode
 
 
 def tell(place: Path, chosen: Config, host: str) -> None:
@@ -57,7 +63,7 @@ def tell(place: Path, chosen: Config, host: str) -> None:
             assert "the path is read-only" in refused, refused
             assert "Do: Make it writable" in refused, refused
             time.sleep(READ_ONLY_S)
-            subprocess.run(["umount", str(disk)], check=True)
+            eventually(partial(unmounted, disk))
         assert_all_done(app, load.enqueued)
         assert_nothing_left(app)
         assert process.poll() is None, "the fleet lived through it"
