@@ -21,6 +21,7 @@ from simulation.host import SimulatedHost
 from simulation.kept import ALL, Kept
 from simulation.machine import Machine
 from simulation.oracles.oracle import Oracle
+from simulation.plan import Plan
 from simulation.run import Simulation
 from simulation.shadow import Meaning, ShardShadow, unpacked
 from simulation.trial import STEP_US, Report
@@ -96,7 +97,7 @@ class Visited:
         """See `Application`. The ticks end with the trouble: a queue that is filled for ever is never empty."""
         return self._periods
 
-    def oracles(self) -> list[Oracle]:
+    def oracles(self, plan: Plan) -> list[Oracle]:
         """Return the checks that only this application can make."""
         return [KindsHaveHandlers(self._world, self.kinds), self._checks]
 

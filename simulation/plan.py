@@ -42,6 +42,11 @@ class Plan:
         return 2 * self.skew_us_max + beat_us_max <= self.zones.max_skew_ms * 1000
 
     @property
+    def is_calm(self) -> bool:
+        """Whether all consumers do their work from the start, with nothing that stops or delays them."""
+        return self.clocks_agree and set(self.faults) <= HARMLESS_TO_LEASES - {"restarts"}
+
+    @property
     def leases_may_run_out(self) -> bool:
         """Whether something in this run explains that a lease is not kept: a fault, or clocks too far apart for it."""
         lease_us = self.consumer.lease_ms * 1000

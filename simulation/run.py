@@ -11,17 +11,20 @@ from simulation.cluster import Application, Cluster
 from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
-from simulation.oracles.leases import LeasesAreRespected
+from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
+from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from simulation.oracles.leftovers import NothingIsLeftBehind
+from simulation.oracles.limits import VisitsTakeTheirShare
 from simulation.oracles.lives import (
     ItemsAreEnqueuedOnce,
     ItemsRunBeforeTheyGo,
     NothingLapsesWithoutCause,
     OnlyTheTriedAreBuried,
 )
+from simulation.oracles.names import NamesStayTaken
 from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
-from simulation.plan import draw_plan
+from simulation.plan import Plan, draw_plan
 from simulation.trial import STEP_US, Report, Trial
 from simulation.workload import Shop
 from simulation.world import Violation, World
@@ -60,8 +63,8 @@ class Workload(Application, Protocol):
         """Whether all work has been enqueued."""
         ...
 
-    def oracles(self) -> list[Oracle]:
-        """Return the checks that only this workload can make."""
+    def oracles(self, plan: Plan) -> list[Oracle]:
+        """Return the checks that only this workload can make, in a run of this plan."""
         ...
 
     def start(self, cluster: Cluster) -> None:
@@ -81,7 +84,7 @@ class Simulation(Trial):
         self.workload = workload(world)
         cluster = Cluster(world, plan, self.bench, self.workload)
         super().__init__(seed, kept, chosen, world=world, plan=plan, cluster=cluster)
-        self.bench.oracles += [*self._oracles(), *self.workload.oracles()]
+        self.bench.oracles += [*self._oracles(), *self.workload.oracles(plan)]
         self._drained_us: int | None = None
 
     def run(self) -> Report:
@@ -177,6 +180,11 @@ class Simulation(Trial):
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),
             OnlyTheTriedAreBuried(world),
+            LapsesAreCounted(world, plan.zones.lapses_before_alone),
+            FailuresAreCounted(world),
+            LeasesRunOnce(world),
+            NamesStayTaken(world, plan.skew_us_max),
+            VisitsTakeTheirShare(world, plan.consumer.dequeue_max),
             NobodyAsksAgainAndAgain(world),
             NothingIsLeftBehind(world),
         ]

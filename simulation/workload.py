@@ -15,8 +15,10 @@ from actors.retry import Retry
 from simulation.actor import Actor
 from simulation.cluster import Cluster
 from simulation.host import SimulatedHost
+from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.oracle import Oracle
 from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, TicksComeOnce
+from simulation.plan import Plan
 from simulation.producer import KINDS, Producer, is_whole
 from simulation.shadow import ItemName
 from simulation.world import START_US, World
@@ -24,6 +26,7 @@ from zones.periodic import Period, period
 from zones.tenant_transaction import TenantTransaction
 
 KNOWN_TO_ALL = frozenset(KINDS) - {"new"} | {"tick"}  # "new" came with a version that only the first consumer runs.
+LIMITS = {"limited": 2}  # How many of a kind may run at once in a consumer.
 TICK_MS = 2_000  # When the one tick comes that falls into a run.
 _SOON = Retry(attempts=None, backoff_ms=50, backoff_max_ms=1_000)
 
@@ -44,13 +47,17 @@ class Shop:
         """Whether all work has been enqueued."""
         return all(producer.done for producer in self._producers)
 
-    def oracles(self) -> list[Oracle]:
+    def oracles(self, plan: Plan) -> list[Oracle]:
         """Return the checks that only this application can make."""
-        return [
-            EffectsHappenOnce(self._world),
-            OrdersAreKept(self._world, self.acknowledged),
-            TicksComeOnce(self._world),
+        world = self._world
+        oracles: list[Oracle] = [
+            EffectsHappenOnce(world),
+            OrdersAreKept(world, self.acknowledged),
+            TicksComeOnce(world),
         ]
+        if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
+            oracles.append(NoTenantWaitsTooLong(world, plan, kinds=KNOWN_TO_ALL - set(LIMITS)))
+        return oracles
 
     def periods(self) -> Sequence[Period]:
         """See `Application`."""
@@ -82,7 +89,7 @@ class Shop:
         add("effect", draws.effect, transactional=True, retry=_SOON)
         add("chain", draws.chain, transactional=True, retry=_SOON, timeout=0.4)
         add("fenced", draws.fenced, retry=_SOON)
-        add("limited", draws.plain, max_running=2)
+        add("limited", draws.limited, max_running=LIMITS["limited"])
         add("slow", draws.slow, timeout=0.4, retry=_SOON)
         add("broken", draws.broken)
         add("dropped", draws.broken, drop=True)
@@ -102,6 +109,9 @@ class _Draws:
         if not is_whole(job.payload):
             self._host.world.fail("a payload arrives as it was enqueued", f"{job} has {len(job.payload)} characters")
         self._work()
+
+    def limited(self, job: Job) -> None:
+        self._host.clock.sleep_us(int(self._host.random.expovariate(1 / 100_000)))
 
     def long(self, job: Job) -> None:
         self._host.clock.sleep_us(self._host.random.choice([1_000_000, 3_000_000]))

@@ -3,7 +3,11 @@
     oracle        what an oracle is shown, and the bench that shows it to all of them
     contents      records, index and counts agree; an item stays what it was enqueued as
     pointers      the pointer invariant
-    leases        nobody takes, changes or starts what another holds
+    leases        nobody takes, changes or starts what another holds; a lease runs once at a time
+    lapses        lapses and failures are counted
+    limits        how much a visit takes
+    names         ids stay taken for their time
+    fairness      no tenant waits for the others too long
     lives         every item is enqueued once, runs, and ends as it may
     calls         nobody asks again and again
     leftovers     nothing is left behind at the end

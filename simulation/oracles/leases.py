@@ -1,4 +1,4 @@
-"""Leases: nobody takes over, changes, removes or starts an item that another holds under a live lease."""
+"""Leases: nobody takes over, changes, removes or starts an item that another holds, or starts its own twice."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -62,3 +62,20 @@ class LeasesAreRespected(Oracle):
         if left_us > 0:
             done = "removes" if after is None else "changes"
             self.broken(f"{meaning.by} {done} {change.item}, held by another for {left_us} us more")
+
+
+class LeasesRunOnce(Oracle):
+    """A handler is not started under a lease under which the same worker still runs it: a call may come twice."""
+
+    promise = "an item does not run twice at once under one lease"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._running: dict[tuple[ItemName, bytes], Run] = {}
+
+    def on_start(self, run: Run) -> None:
+        """See `Oracle`."""
+        other = self._running.get((run.item, run.lease_id))
+        if other is not None and not other.over and other.host == run.host:
+            self.broken(f"{run.host} runs {run.item} beside itself")
+        self._running[run.item, run.lease_id] = run

@@ -1,0 +1,87 @@
+"""Fairness: no tenant waits for the others longer than a bound that follows from the settings (QuiCK section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from actors.scanner import RESCAN_US, SCAN_STRETCH_MAX
+from simulation.oracles.oracle import Oracle, Run
+from simulation.shadow import Meaning, ShardShadow, ZoneName
+from simulation.world import START_US, World
+
+if TYPE_CHECKING:
+    from simulation.plan import Plan
+
+LOOK_US = 100_000  # How often the oracle looks who waits.
+ITEM_US = 300_000  # For how long an item occupies a slot: twice the mean of the standard workload.
+RECOVERY_US = 10_000_000  # Machines come back within four seconds, and show that they live once a second.
+LONGEST_US = 6_000_000  # A handler that sleeps for this long, and does not hear that its time is up.
+ZONES_OF_TENANT = 2
+
+
+def fairness_bound_us(plan: Plan) -> int:
+    """Return how long a tenant may wait at most, by the true time, while all consumers do their work.
+
+    Its pointer is seen late: clocks differ, an enqueue leaves a pointer alone that vests a little later, an idle
+    scanner polls seldom; another consumer may have leased the pointer, or put it off for what cannot run there.
+
+    Then it has its turn, since a pointer that was served goes behind all others that have vested: each of them is
+    served once before it, and takes `dequeue_max` items to the slots, but all of them no more than there are.
+
+    Last, each slot may just have begun the longest handler; and again, for those that scan at random do not hold to
+    the order that the one in order keeps.
+    """
+    consumer = plan.consumer
+    seen_late_ms = (
+        plan.zones.wake_slack_ms
+        + SCAN_STRETCH_MAX * consumer.poll_interval_ms
+        + consumer.pointer_lease_ms
+        + consumer.throttle_delay_ms
+        + consumer.pause_recheck_ms
+    )
+    turns = ZONES_OF_TENANT * (plan.tenants + 1)
+    items_before = min(turns * consumer.dequeue_max, plan.items)
+    slots = plan.consumers * consumer.workers * consumer.slots
+    return 2 * plan.skew_us_max + 1000 * seen_late_ms + RESCAN_US + items_before * ITEM_US // slots + 2 * LONGEST_US
+
+
+class NoTenantWaitsTooLong(Oracle):
+    """A zone that holds vested work has some of it started within `bound_us`: of its vesting, or of the last start.
+
+    It is watched where nothing but the others' work holds a tenant up: from the start in a calm run, else once all that
+    faults did has passed.
+
+    Args:
+      kinds: those that any consumer may run at any time; an item of another may wait for what its kind waits for.
+    """
+
+    promise = "no tenant waits longer than the fairness bound"
+
+    def __init__(self, world: World, plan: Plan, *, kinds: Collection[str]) -> None:
+        super().__init__(world)
+        self._bound_us = fairness_bound_us(plan)
+        self._calm_from_us = START_US if plan.is_calm else START_US + plan.trouble_us + RECOVERY_US
+        self._kinds = kinds
+        self._look_again_us: dict[str, int] = {}  # by shard
+        self._started_us: dict[tuple[str, ZoneName], int] = {}
+
+    def on_start(self, run: Run) -> None:
+        """See `Oracle`."""
+        self._started_us[run.item.shard, ZoneName(run.item.tenant, run.item.zone)] = self.world.now_us()
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`. Consumers commit every second, so somebody always looks."""
+        now_us, shard = self.world.now_us(), meaning.shard
+        if now_us >= self._look_again_us.get(shard.name, self._calm_from_us):
+            self._look_again_us[shard.name] = now_us + LOOK_US
+            self._look(shard, now_us)
+
+    def _look(self, shard: ShardShadow, now_us: int) -> None:
+        for zone in shard.zones.values():
+            free = [record.vesting_us for record in zone.items.values() if record.kind in self._kinds]
+            since_us = max(
+                min(free, default=now_us), self._calm_from_us, self._started_us.get((shard.name, zone.name), 0)
+            )
+            if now_us - since_us > self._bound_us:
+                self.broken(f"{zone} of {shard.name} holds vested work, and has waited for {now_us - since_us} us")

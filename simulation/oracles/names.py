@@ -1,0 +1,56 @@
+"""Names: the id of a completed item stays taken for as long as its enqueuer asked."""
+
+from simulation.oracles.oracle import Oracle
+from simulation.shadow import ItemName, Meaning, unpacked
+from simulation.world import World
+from zones import keyspace
+from zones.keyspace import TenantKeys, ZoneKeys
+
+
+class NamesStayTaken(Oracle):
+    """Who completes such an item says until when; till then no item of that id is enqueued, by the enqueuer's clock.
+
+    What says so is not cleared before either, by any clock of the cluster.
+    """
+
+    promise = "the id of a completed item stays taken for its time"
+
+    def __init__(self, world: World, ahead_us_max: int) -> None:
+        super().__init__(world)
+        self._ahead_us_max = ahead_us_max
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for change in meaning.items:
+            before, after = change.before, change.after
+            if before is None and after is not None and after.given_id is not None and not change.revived:
+                until_us = _time(meaning.shard.others.get(_key(change.item)))
+                if until_us > after.enqueued_us:
+                    self.broken(
+                        f"{meaning.by} enqueues {change.item}, taken for {until_us - after.enqueued_us} us more"
+                    )
+            elif before is not None and after is None and change.buried is None and before.unique_us:
+                until_us = _time(meaning.shard.others.get(_key(change.item)))
+                if until_us < before.enqueued_us + before.unique_us - 2 * self._ahead_us_max:
+                    self.broken(f"{meaning.by} completes {change.item}, and leaves it taken until {until_us}")
+        if not meaning.items:
+            self._check_cleared(meaning)
+
+    def _check_cleared(self, meaning: Meaning) -> None:
+        latest_us = self.world.now_us() + self._ahead_us_max
+        for key, before, after in meaning.commit.changes:
+            if after is None and key.startswith(_DB) and unpacked(key)[5:6] == [keyspace.DONE]:
+                early_us = _time(before) - latest_us
+                if early_us > 0:
+                    self.broken(f"{meaning.by} forgets {unpacked(key)} {early_us} us too early")
+
+
+_DB = keyspace.ROOT + keyspace.pack_int(keyspace.DB)
+
+
+def _key(item: ItemName) -> bytes:
+    return ZoneKeys(TenantKeys(item.tenant.app, item.tenant.user), item.zone).done(item.item_id)
+
+
+def _time(value: bytes | None) -> int:
+    return 0 if value is None else int.from_bytes(value, "big")
