@@ -5,6 +5,7 @@ Read in this order:
     test_replay       the same seed gives the same run, wherever it runs
     test_seeds        fresh seeds and kept ones find no violation
     test_mutations    bugs planted in the product are found (mutations/)
+    test_oracles      one that needs a chosen plan to be found
     test_history      the search for an order of a history, alone
     test_clients      the histories of clients have one; with a planted bug they do not
     test_event_loop   coroutines in virtual time

@@ -6,8 +6,9 @@ from actors.holdings import Holdings
 from actors.job import Job
 from actors.manager import Manager
 from actors.scanner import Scanner
-from simulation.oracles.calls import NobodyAsksAgainAndAgain
+from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.leases import LeasesAreRespected
+from simulation.oracles.limits import VisitsTakeTheirShare
 from simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
 from tests.simulation.mutations.mutation import mutation
 from zones import visit
@@ -29,17 +30,12 @@ CONSUMERS = (
             "self._held.difference_update(ref.id for ref in refs)",
             "self._held.difference_update(ref.id for ref in refs if error is None)",
         ),
-        found_by=[DRAINS],
-    ),
-    mutation(
-        "a scanner asks a manager that has just died again at once",
-        (Scanner._died_lately, "return 0 <= ", "return False and 0 <= "),
-        found_by=[NobodyAsksAgainAndAgain.promise],
+        found_by=[DRAINS, NoTenantWaitsTooLong.promise, "the system gets over a fault that has stopped"],
     ),
     mutation(
         "a scan passes over the last part of the top-level queue",
         (selection._peek, "for part in range(layout.part_count)", "for part in range(max(1, layout.part_count - 1))"),
-        found_by=[DRAINS],
+        found_by=[NoTenantWaitsTooLong.promise],
     ),
     mutation(
         "every fiftieth visit fails by a bug of its own",
@@ -49,6 +45,11 @@ CONSUMERS = (
             "part = layout.parts[ref.part] if ref.vesting_us % 50 else None",
         ),
         found_by=["no call fails by a bug"],
+    ),
+    mutation(
+        "a visit takes as much of a zone as the workers have room for",
+        (Manager.serve, "min(self._settings.dequeue_max, room.items // max(1, len(chosen)))", "room.items"),
+        found_by=[VisitsTakeTheirShare.promise],
     ),
     mutation(
         "what finishes while a commit is under way is forgotten",

@@ -2,10 +2,12 @@
 
 from actors import running
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
+from simulation.oracles.leftovers import NothingIsLeftBehind
 from simulation.oracles.lives import ItemsAreEnqueuedOnce
-from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept
+from simulation.oracles.names import NamesStayTaken
+from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, TicksComeOnce
 from tests.simulation.mutations.mutation import mutation
-from zones import attempt, buried, stored_item
+from zones import attempt, buried, periodic, queue_zone, stored_item
 from zones.queue_zone import QueueZone
 
 INDEX, COUNTS = IndexNamesEveryItem.promise, CountsEqualItems.promise
@@ -58,6 +60,35 @@ ITEMS = (
         "a buried item stays counted",
         (buried.bury, "stored_item.change_count(tr, place, record.kind, -1)", "pass"),
         found_by=[COUNTS],
+    ),
+    mutation(
+        "an item that was dug up is not counted",
+        (buried.revive, "stored_item.change_count(tr, place, record.kind, 1)", "pass"),
+        found_by=[COUNTS],
+    ),
+    mutation(
+        "a completed item leaves the pieces of its payload behind",
+        (stored_item.remove, "if record.payload_bytes and not keep_payload:", "if False:"),
+        found_by=[NothingIsLeftBehind.promise],
+    ),
+    mutation(
+        "an id is free again at once, whatever its enqueuer asked",
+        (QueueZone.complete_steps, "if record.unique_us:", "if False:"),
+        found_by=[NamesStayTaken.promise],
+    ),
+    mutation(
+        "an enqueue does not ask for how long its id stays taken",
+        (queue_zone._status, 'int.from_bytes(done.value, "big") > now_us', "False"),
+        found_by=[NamesStayTaken.promise],
+    ),
+    mutation(
+        "a tick that was enqueued is due again at once",
+        (
+            periodic.tick_steps,
+            "PeriodicRecord(period.every_us, due_us + period.every_us)))\n    probe",
+            "record))\n    probe",
+        ),
+        found_by=[TicksComeOnce.promise, *ONCE],
     ),
     mutation(
         "an enqueue leaves no receipt",

@@ -1,7 +1,9 @@
 """Bugs in leases and lapses: who may take, change, finish or bury an item."""
 
+from actors.holdings import Holdings
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
-from simulation.oracles.leases import LeasesAreRespected
+from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
+from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from simulation.oracles.lives import ItemsRunBeforeTheyGo, NothingLapsesWithoutCause, OnlyTheTriedAreBuried
 from tests.simulation.mutations.mutation import mutation
 from zones import dequeue
@@ -9,6 +11,7 @@ from zones.queue_zone import QueueZone
 
 HELD_BY_ONE = LeasesAreRespected.promise
 RUN_BEFORE = ItemsRunBeforeTheyGo.promise
+LAPSES = LapsesAreCounted.promise
 TRIED = OnlyTheTriedAreBuried.promise
 NO_LAPSE = NothingLapsesWithoutCause.promise
 
@@ -66,6 +69,30 @@ LEASES = (
             "record.lapse_count, record.ran_alone = 0, False",
         ),
         found_by=[NO_LAPSE],
+    ),
+    mutation(
+        "a lapse is not counted, and so a poisonous item never runs alone",
+        (dequeue.lease, "record.lapse_count += 1", "pass"),
+        found_by=[LAPSES],
+    ),
+    mutation(
+        "an item runs alone one lapse too late",
+        (dequeue._is_suspect, ">= place.layout", "> place.layout"),
+        found_by=[LAPSES],
+    ),
+    mutation(
+        "an item that is given back starts its errors anew",
+        (
+            QueueZone.requeue_steps,
+            "        if error_count is not None:\n            record.error_count, record.last_error = error_count, ",
+            "        if True:\n            record.error_count, record.last_error = error_count or 0, ",
+        ),
+        found_by=[FailuresAreCounted.promise],
+    ),
+    mutation(
+        "a worker runs an item twice that it is sent twice",
+        (Holdings.accept, "if held.ref in self._held:", "if False:"),
+        found_by=[LeasesRunOnce.promise],
     ),
     mutation(
         "an item that lapsed often is buried without having run alone",

@@ -68,11 +68,11 @@ class Mutation:
             for function, code in originals.items():
                 function.__code__ = code
 
-    def first_catch(self, seeds: Iterable[int]) -> Catch | None:
-        """Run the standard workload, seed after seed, until the bug is found."""
+    def first_catch(self, seeds: Iterable[int], **chosen: Any) -> Catch | None:
+        """Run the standard workload, seed after seed, until the bug is found; `chosen`: see `run`."""
         with self.planted():
             for seed in seeds:
-                for violation in run(seed).violations:
+                for violation in run(seed, **chosen).violations:
                     if violation.oracle in self.promises:
                         return Catch(seed, violation)
         return None
