@@ -78,6 +78,7 @@ class Manager:
         self._members = [Member() for _ in workers]
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
+        self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
         self._counts: Counter[str] = Counter()
         self._stopping = False
         self._store_down: set[str] = set()
@@ -88,7 +89,9 @@ class Manager:
         Waits up to a second for room. Pointers beyond the room are left as they are; the scanner will find them again.
         While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
         """
-        room = self._await_room()
+        with self._lock:
+            self._await_room()
+            room, limited = self._take_room()
         served = _Serving()
         if room.items and not self._stopping:
             shard = self._shards[shard_name]
@@ -101,13 +104,16 @@ class Manager:
             else:
                 self._store_down.discard(shard_name)
         with self._lock:
+            self._granted.subtract(limited)
             self._counts.update(served.counts)
             items_left = self._room_left()
         return served.answer(room=items_left)
 
     def await_room(self) -> int:
         """Answer with how many items the workers can take, once it is more than none, or after a second."""
-        return self._await_room().items
+        with self._lock:
+            self._await_room()
+            return self._room_left()
 
     def counts(self) -> dict[str, int]:
         """Return what was served since the start."""
@@ -268,22 +274,31 @@ class Manager:
             self._members[number].arrive(refs, report)
             self._changed.notify_all()
 
-    def _await_room(self) -> Room:
-        """Return the room of the crew, waiting up to a second for some."""
+    def _await_room(self) -> None:
+        """Wait up to a second until the crew has room. The lock is held."""
+        limited = any(handler.max_running is not None for handler in self._registry)
+        if limited or not self._room_left():
+            self._ask_for_progress()
+        until_us = self._host.clock.now_us() + ROOM_WAIT_US
+        while not self._room_left():
+            left_us = until_us - self._host.clock.now_us()
+            if left_us <= 0:
+                break
+            self._ask_for_progress(known_only=True)
+            self._changed.wait(left_us / 1e6)
+
+    def _take_room(self) -> tuple[Room, dict[str, int]]:
+        """Return the room of the crew, and how much of it is of kinds with limits. The lock is held.
+
+        That much is granted to one call alone, until it has ended: two that run side by side would each use it all. Of
+        other kinds too many cost a wait in the worker; of these, too many would run.
+        """
         index, count = self._share
         limits = {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in self._registry}
-        limited = any(limit is not None for limit in limits.values())
-        with self._lock:
-            if limited or not self._room_left():
-                self._ask_for_progress()
-            until_us = self._host.clock.now_us() + ROOM_WAIT_US
-            while not self._room_left():
-                left_us = until_us - self._host.clock.now_us()
-                if left_us <= 0:
-                    break
-                self._ask_for_progress(known_only=True)
-                self._changed.wait(left_us / 1e6)
-            return Room(self._room_left(), room_for_kinds(self._members, limits, UNLIMITED))
+        kinds = room_for_kinds(self._members, limits, UNLIMITED)
+        limited = {kind: max(0, kinds[kind] - self._granted[kind]) for kind in kinds if limits[kind] is not None}
+        self._granted.update(limited)
+        return Room(self._room_left(), {**kinds, **limited}), limited
 
     def _room_left(self) -> int:
         """Return how many items the workers can take; none once the manager is stopped. The lock is held."""

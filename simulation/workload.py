@@ -16,6 +16,7 @@ from simulation.actor import Actor
 from simulation.cluster import Cluster
 from simulation.host import SimulatedHost
 from simulation.oracles.fairness import NoTenantWaitsTooLong
+from simulation.oracles.limits import KindsKeepToTheirLimits
 from simulation.oracles.oracle import Oracle
 from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, TicksComeOnce
 from simulation.plan import Plan
@@ -55,6 +56,8 @@ class Shop:
             OrdersAreKept(world, self.acknowledged),
             TicksComeOnce(world),
         ]
+        if plan.is_calm:
+            oracles.append(KindsKeepToTheirLimits(world, LIMITS))
         if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
             oracles.append(NoTenantWaitsTooLong(world, plan, kinds=KNOWN_TO_ALL - set(LIMITS)))
         return oracles

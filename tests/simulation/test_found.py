@@ -1,6 +1,7 @@
 """What seeds have found in the product, each told as the shortest story that shows it."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -23,8 +24,10 @@ from zones.attempt import Attempt
 from zones.dequeue import Room
 from zones.items import new_item, pack_payload
 from zones.layout import Tenant, item_id_of
+from zones.pointers import PointerRef
 from zones.queue_zone import QueueZone
 from zones.records import ItemRecord
+from zones.steps import alone
 
 
 class FullWorker:
@@ -227,3 +230,46 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
     stage.play(lease_run_and_stop)
     stage.pass_us(10 * SECOND)  # A loop that never waits ends the run by a violation.
     assert worker.counts()["given_back"] == 1
+
+
+class NotingWorker:
+    """A worker that notes what it is sent, and holds it for ever."""
+
+    def __init__(self, world: World) -> None:
+        self.refs: list[ItemRef] = []
+        self._world = world
+
+    def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
+        assert self._world.current is not None
+        host = self._world.current.host
+        if method == "place":
+            self.refs += args[0]
+        report = Report(b"life", 100, len(self.refs), 0, {"scarce": len(self.refs)})
+        self._world.after(100, lambda: host.spawn("answer", lambda: done(report, None)))
+
+
+def test_two_batches_that_a_manager_serves_side_by_side_share_the_limit_of_a_kind() -> None:
+    """Before, each took as many as the limit allows: a consumer ran three of a kind of which two may run."""
+    stage = Stage()
+    zones = [stage.shard.zone(Tenant("shop", f"t{number}")) for number in range(2)]
+
+    def enqueue_all(attempt: Attempt) -> None:
+        for zone in zones:
+            items = [(bytes([number]) * 16, new_item("scarce")) for number in range(5)]
+            alone(zone.enqueue_steps(attempt.tr, items, now_us=attempt.now_us))
+
+    stage.play(lambda: stage.shard.transact(enqueue_all))
+    registry, worker = Registry(), NotingWorker(stage.world)
+    registry.add(handler_of("scarce", lambda job: None, max_running=2))
+    manager = Manager(stage.host, {"s0": stage.shard}, registry, ConsumerSettings(managers=1, workers=1), [worker])
+    stage.play(manager.await_room)
+    stage.pass_us(SECOND)
+    refs = [PointerRef(zone.place.part.part, zone.place.pointer_id, stage.now_us, 100) for zone in zones]
+
+    def serve(ref: PointerRef) -> None:
+        manager.serve("s0", [ref])
+
+    for ref in refs:
+        stage.host.spawn("serve", partial(serve, ref))
+    stage.pass_us(SECOND)
+    assert len(worker.refs) == 2

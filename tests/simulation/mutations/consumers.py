@@ -1,6 +1,6 @@
 """Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
 
-from actors import keeping, selection
+from actors import crew, keeping, selection
 from actors.custody import Custody
 from actors.holdings import Holdings
 from actors.job import Job
@@ -8,7 +8,7 @@ from actors.manager import Manager
 from actors.scanner import Scanner
 from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.leases import LeasesAreRespected
-from simulation.oracles.limits import VisitsTakeTheirShare
+from simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
 from simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
 from tests.simulation.mutations.mutation import mutation
 from zones import visit
@@ -50,6 +50,11 @@ CONSUMERS = (
         "a visit takes as much of a zone as the workers have room for",
         (Manager.serve, "min(self._settings.dequeue_max, room.items // max(1, len(chosen)))", "room.items"),
         found_by=[VisitsTakeTheirShare.promise],
+    ),
+    mutation(
+        "a kind that has a limit is leased as if it had none",
+        (crew.room_for_kinds, "if limit is None:", "if True:"),
+        found_by=[KindsKeepToTheirLimits.promise],
     ),
     mutation(
         "what finishes while a commit is under way is forgotten",
