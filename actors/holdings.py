@@ -18,6 +18,7 @@ from zones.records import ItemRecord
 # end of an item to the start of the one that takes its place: commit, report, scan, visit, commit, call.
 RESERVE_MS = 50
 RESERVE_MAX = 496  # Bounds what is lost, and must lapse, with a worker.
+NEVER_US = 1 << 62
 _WEIGHT = 0.05  # Of the newest handler time in the running mean.
 
 
@@ -46,9 +47,13 @@ class Held:
         self.phase = Phase.WAITING
         self.since_us = now_us  # of the phase
         self.lease_until_us = record.vesting_us
-        self.deadline_us = 0
+        self.deadline_us = NEVER_US  # until its handler begins
         self.cancelled_us = 0
         self.error: BaseException | None = None  # how its handler failed, once FINISHED
+
+    def begin(self, now_us: int) -> None:
+        """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""
+        self.deadline_us = now_us + self.handler.timeout_ms * 1000
 
     def cancel(self, now_us: int) -> None:
         """Tell the handler that its item is lost; interrupt it if its form has a way."""
@@ -105,7 +110,6 @@ class Holdings:
         held = self.waiting.popleft()
         held.phase = Phase.RUNNING
         held.since_us = now_us
-        held.deadline_us = now_us + held.handler.timeout_ms * 1000
         if held.ref.alone:
             self._alone = held
         return held

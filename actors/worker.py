@@ -227,6 +227,7 @@ class Worker:
             with self._lock:
                 held.cancel(now_us)
                 self._table.counts["lost"] += 1
+        held.begin(now_us)
         return not held.job.cancelled
 
     def _run_keeping(self) -> None:

@@ -1,6 +1,6 @@
 """What a worker holds, and what starts next."""
 
-from actors.holdings import RESERVE_MAX, Held, Holdings, Phase
+from actors.holdings import NEVER_US, RESERVE_MAX, Held, Holdings, Phase
 from tests.actors.stage import MS, SECOND, held_item
 
 
@@ -35,7 +35,9 @@ def test_an_item_that_starts_is_running_and_has_a_deadline() -> None:
     held = held_item(timeout=30)
     made = held_with(held)
     made.next_to_run(5)
-    assert (held.phase, held.since_us, held.deadline_us) == (Phase.RUNNING, 5, 5 + 30 * SECOND)
+    assert (held.phase, held.since_us, held.deadline_us) == (Phase.RUNNING, 5, NEVER_US)
+    held.begin(7)
+    assert held.deadline_us == 7 + 30 * SECOND
 
 
 def test_a_message_that_came_twice_is_one_item() -> None:

@@ -12,6 +12,7 @@ from actors.retry import Retry
 from actors.worker import Worker
 from fairlead import TenantTransaction
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, Stage
+from tests.zones.faults import Fault
 from zones.settings import ZoneSettings
 
 
@@ -181,6 +182,18 @@ def test_a_timeout_counts_as_an_attempt(stage: Stage) -> None:
     assert stage.settled(worker) == {"timed_out": 1, "buried": 1}
     (buried,) = stage.buried()
     assert "JobTimeout" in buried.record.error
+
+
+def test_the_time_that_the_store_takes_for_a_lease_is_not_the_handlers(stage: Stage) -> None:
+    """Before, an item whose handler never began could be buried because it ran past its timeout."""
+    handler = stage.handler("mail", lambda job, tr: None, transactional=True, timeout=1, retry=Retry(attempts=1))
+    worker = stage.worker([handler])
+    stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.pass_ms(LEASE_MS - 5_000)  # What is left is too short for a transaction: it is leased anew.
+    stage.store.faults.append(Fault(applied=False, then=lambda: stage.sleep_ms(1_500)))
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"completed": 1}
 
 
 def test_a_timeout_longer_than_the_lease_is_kept_too(stage: Stage) -> None:
