@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -337,6 +339,50 @@ def test_forks_in_the_middle_of_commits_lose_nothing(url: str, db: Database) -> 
         thread.join()
     found = {pair.key for pair in db.create_transaction().get_range(None, None)}
     assert found == {key(number) for number in [*committed, *range(900_000, 900_005)]}
+
+
+def fork_beside_readers(db: Database) -> int:
+    """Fork now and then while threads read without an end; return how many children came up and ended."""
+    put(db, 1)
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            transact(db, lambda tr: [tr.get(key(number)).wait() for number in range(10)])
+
+    readers = [threading.Thread(target=read) for _ in range(20)]
+    for reader in readers:
+        reader.start()
+    ended = 0
+    for _ in range(20):
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        if not has_ended(child, within_s=5):
+            break
+        ended += 1
+    over.set()
+    for reader in readers:
+        reader.join()
+    return ended
+
+
+def has_ended(child: int, within_s: float) -> bool:
+    """Wait for a child to end; kill it if it does not."""
+    until_s = time.monotonic() + within_s
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        if time.monotonic() > until_s:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def test_a_fork_beside_readers_leaves_no_child_that_waits_for_them(url: str) -> None:
+    """Closing its copy, a child waits for the calls of LMDB that threads were in at the fork; it has no such thread."""
+    with Neighbour(url) as other:
+        assert other.ask(fork_beside_readers) == 20
 
 
 def read_while_the_clock_steps(db: Database) -> int:

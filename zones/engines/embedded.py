@@ -106,6 +106,7 @@ class EmbeddedStore:
         self.log = StoredLog()
         self._stall_watch = StallWatch(self.files)
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
+        self._holds_reads = False  # while it stands still
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._serials = itertools.count()
 
@@ -161,7 +162,10 @@ class EmbeddedStore:
                 return  # They are in the order of their opening.
 
     def end_all(self) -> None:
-        """End all snapshots of this process, and wait for the reads that are under way on other threads."""
+        """End all snapshots of this process, and wait for the reads that are under way on other threads.
+
+        The caller holds back what would begin meanwhile: the wait would not end while it comes and goes.
+        """
         for reference in list(self._open.values()):
             snapshot = reference()
             if snapshot is not None:
@@ -305,20 +309,29 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Close the environment; commits still queued fail with 1025."""
-        self.group.pause()
+        self._stop()
         try:
-            self.end_all()
             self.files.close()
         finally:
-            self.group.resume()
+            self._go_on()
 
     def before_fork(self) -> None:
-        """Finish the commit under way, hold back the next, and end the snapshots: see `LmdbFiles.close_inherited`."""
-        self.group.pause()
-        self.end_all()
+        """Stand still, without a snapshot: see `LmdbFiles.close_inherited`."""
+        self._stop()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
+        self._go_on()
+
+    def _stop(self) -> None:
+        """Finish the commit and the reads under way, hold back the next, and end the snapshots."""
+        self.group.pause()
+        self._holds_reads = self.files.hold_reads()
+        self.end_all()
+
+    def _go_on(self) -> None:
+        if self._holds_reads:
+            self.files.resume_reads()
         self.group.resume()
 
     def after_fork_in_child(self) -> None:

@@ -165,8 +165,9 @@ class LmdbFiles:
     # --- Transactions ---
 
     def begin_read(self) -> lmdb.Transaction[bytes]:
-        """Begin a read transaction."""
-        return self._begin(lambda env: env.begin())
+        """Begin a read transaction; while reads are held back, once they go on."""
+        with self._lock:
+            return self._begin(lambda env: env.begin())
 
     def begin_write(self) -> lmdb.Transaction[bytes]:
         """Begin a write transaction, once no other process has one."""
@@ -208,10 +209,22 @@ class LmdbFiles:
         """Free the slots of processes that died, and with them the pages that they pin."""
         self._usable().reader_check()
 
+    def hold_reads(self) -> bool:
+        """Let no read begin until `resume_reads`; False if one does not get begun, and nothing is held back.
+
+        A fork in the middle of a call of LMDB leaves a child that waits for that call for ever when it closes its copy.
+        """
+        return self._lock.acquire(timeout=READS_WAIT_S)
+
+    def resume_reads(self) -> None:
+        """Let reads begin again, on the thread that held them back."""
+        self._lock.release()
+
     def await_reads(self) -> None:
         """Wait until no thread of this process reads: a fork's child would end what its parent is in the middle of.
 
-        Once all snapshots have been let go of, so for milliseconds; and at most for `READS_WAIT_S`.
+        Once reads are held back and all snapshots have been let go of, so for milliseconds; and at most for
+        `READS_WAIT_S`.
         """
         pause = threading.Event()
         for _ in range(int(READS_WAIT_S / _READS_LOOK_S)):
