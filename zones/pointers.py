@@ -84,7 +84,8 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
     """Say whether a pointer would let an item wait that vests at `earliest_us`.
 
     A leased pointer is left alone if its lease ends soon: its holder will requeue it, and must look at the index to
-    do so. A lease longer than anybody may take comes from a wrong clock and is not waited for.
+    do so. A lease longer than anybody may take comes from a wrong clock and is not waited for. A pointer that a
+    consumer has left to others lets an item wait that only that consumer can run.
     """
     if pointer.lease_id and pointer.vesting_us > now_us:
         if pointer.vesting_us <= now_us + (settings.max_pointer_lease_ms + settings.max_skew_ms) * 1000:
@@ -92,7 +93,7 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
             return False
         probe("an enqueue does not believe the lease of its zone's pointer")
         return True
-    return pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
+    return pointer.left or pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
 
 
 def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now_us: int) -> None:
@@ -106,7 +107,11 @@ def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now
     if pointer.lease_id:  # Its holder has not looked at the index yet, and will not put right what vests before this.
         earliest_us = now_us
     pointer.lease_id = b""
-    move(tr, place.part, place.pointer_id, pointer, max(earliest_us, now_us))
+    if pointer.left:  # It keeps its place among the vested, and by its new time all look again who passed it over.
+        pointer.left = False
+        move(tr, place.part, place.pointer_id, pointer, pointer.vesting_us + 1)
+    else:
+        move(tr, place.part, place.pointer_id, pointer, max(earliest_us, now_us))
 
 
 def place_of(pointer: PointerRecord, layout: Layout) -> Place:

@@ -63,6 +63,7 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     priority: int = 100
     weight: int | None = None
     session: bytes | None = None
+    left: bool = False  # some consumer has left it to others, see `LeftAlone`, and does not look at what comes
 
 
 class BuriedRecord(msgspec.Struct, array_like=True):

@@ -46,7 +46,7 @@ class LeftAlone(NamedTuple):
     """A pointer as a consumer left it to others: vested, and not to be looked at again by this one before `until_us`.
 
     Others can make something of it, and each look of this one would be in their way. Once it vests at another time,
-    somebody has, and what is left may be for this one.
+    somebody has, or has enqueued something (`pointers.wake`), and what is there may be for this one.
     """
 
     id: bytes
@@ -134,7 +134,7 @@ def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us
     if pointer is None or pointer.vesting_us > now_us:
         probe("a contended pointer is somebody else's by now")
         return False
-    pointer.lease_id, pointer.lease_us = lease_id, lease_us
+    pointer.lease_id, pointer.lease_us, pointer.left = lease_id, lease_us, False
     pointers.move(tr, part, ref.id, pointer, now_us + lease_us)
     return True
 
@@ -166,16 +166,7 @@ def _requeue_steps(
     """Requeue or delete a visited pointer; return which, and whether it was left to others."""
     settings = place.layout.settings
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
-    if delay_us is not None and (yield from _may_run_elsewhere_steps(tr, choice, terms.now_us)):
-        probe("a pointer is left to another consumer")
-        yield
-        pointer.last_active_us = terms.now_us
-        pointer.lease_id, pointer.lease_us = b"", 0
-        pointer.resume, pointer.passed = choice.resume, int(choice.passed)
-        # Where it was, unless this visit has taken something: then it is another's turn to look.
-        vesting_us = terms.now_us if choice.items else min(pointer.vesting_us, terms.now_us)
-        pointers.move(tr, place.part, place.pointer_id, pointer, vesting_us)
-        return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, terms.now_us + delay_us)
+    elsewhere = delay_us is not None and (yield from _may_run_elsewhere_steps(tr, choice, terms.now_us))
     if choice.left is None:
         conflict_before_first(tr, place.keys, choice.first)
     elif choice.left is Fit.UNKNOWN:
@@ -196,10 +187,16 @@ def _requeue_steps(
         pointer.last_active_us = terms.now_us
     pointer.lease_id, pointer.lease_us = b"", 0
     pointer.resume, pointer.passed = choice.resume, int(choice.passed)
-    pointers.move(tr, place.part, place.pointer_id, pointer, terms.now_us + delay_us)
+    pointer.left = elsewhere
+    until_us = vesting_us = terms.now_us + delay_us
+    if elsewhere:
+        probe("a pointer is left to another consumer")
+        # Where it was, unless this visit has taken something: then it is another's turn to look.
+        vesting_us = terms.now_us if choice.items else min(pointer.vesting_us, terms.now_us)
+    pointers.move(tr, place.part, place.pointer_id, pointer, vesting_us)
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer)
-    return Found.SERVED, None
+    return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, until_us) if elsewhere else None
 
 
 def _may_run_elsewhere_steps(tr: Any, choice: Choice, now_us: int) -> Steps[bool]:

@@ -300,6 +300,20 @@ def test_a_sleep_until_the_recheck_conflicts_with_anything_enqueued_behind_what_
     assert world.vested_ids() == [fax], "the second attempt found what was enqueued"
 
 
+@pytest.mark.parametrize("enqueued_first", [True, False])
+def test_leaving_a_pointer_to_others_conflicts_with_anything_enqueued_behind_what_they_can_run(
+    make_world: Make, enqueued_first: bool
+) -> None:
+    """Else whoever leaves it would pass it over until the recheck, though it could run what was enqueued."""
+    world = make_world()
+    world.present("faxer", "fax")
+    world.enqueue("fax")
+    world.pass_us(1)
+    leaves, arrives = visits(world), enqueues(world)
+    first, second = (arrives, leaves) if enqueued_first else (leaves, arrives)
+    assert collides(world.db, first, second)
+
+
 def test_the_race_of_a_sleep_and_an_enqueue_of_another_priority_never_leaves_an_item_behind(make_world: Make) -> None:
     """Whoever loses tries again, and then either the pointer is awake or the item was seen."""
     for sleeper_first in (True, False):

@@ -14,7 +14,7 @@ from zones.items import new_item
 from zones.keyspace import META_KEY, PartKeys
 from zones.layout import local_tenant
 from zones.pointers import PointerRef, earliest_vesting_us, scan
-from zones.presence import LIVE_US, Presence, beat
+from zones.presence import LIVE_US
 from zones.records import FORMAT, PointerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import alone, in_step
@@ -220,17 +220,10 @@ def test_a_zone_of_kinds_that_nobody_here_knows_waits_for_the_recheck(world: Wor
     assert world.pointer_delay_us() == PAUSE_US
 
 
-def present(world: World, name: str, *kinds: str) -> None:
-    """Let a consumer show that it lives, and which kinds it knows."""
-    now_us = world.now_us
-    sign = Presence("there", 1, sorted(kinds), now_us, now_us)
-    world.run(lambda tr: beat(tr, name.encode(), sign))
-
-
 def test_a_zone_of_kinds_that_another_consumer_knows_stays_vested_for_it(world: World) -> None:
     """A visitor whose clock is ahead would otherwise send it to sleep again before the other sees it vest."""
-    present(world, "old", "mail")
-    present(world, "new", "mail", "fax")
+    world.present("old", "mail")
+    world.present("new", "mail", "fax")
     world.enqueue("fax")
     before = world.pointer_delay_us()
     (visit,) = world.visit()
@@ -241,8 +234,8 @@ def test_a_zone_of_kinds_that_another_consumer_knows_stays_vested_for_it(world: 
 
 def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(world: World) -> None:
     """One that left it alone, with what it held then, sees by its vesting time that there is another look to take."""
-    present(world, "mailer", "mail")
-    present(world, "faxer", "fax")
+    world.present("mailer", "mail")
+    world.present("faxer", "fax")
     world.enqueue("fax")
     world.enqueue("mail")
     world.pass_us(SECOND)
@@ -253,20 +246,33 @@ def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(wor
 
 
 def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that_may_have_room(world: World) -> None:
-    present(world, "full", "mail")
+    world.present("full", "mail")
     world.enqueue()
     world.visit({"mail": 0})
     assert world.pointer_delay_us() == THROTTLE_US, "nobody else could run it"
     world.pass_us(THROTTLE_US)
-    present(world, "other", "mail")
+    world.present("other", "mail")
     (visit,) = world.visit({"mail": 0})
     assert world.pointer_delay_us() == 0
     assert visit.left_alone is not None
     assert visit.left_alone.until_us == world.now_us + THROTTLE_US
 
 
+def test_an_item_wakes_a_pointer_that_a_consumer_has_left_to_others(world: World) -> None:
+    """That consumer may be the one that can run it, and looks again only once the pointer vests at another time."""
+    world.present("mailer", "mail")
+    world.present("faxer", "fax")
+    world.enqueue("fax")
+    (visit,) = world.visit({"mail": 10})
+    assert visit.left_alone is not None
+    world.pass_us(MS)
+    world.enqueue("mail")
+    (ref,) = world.scan()
+    assert ref.vesting_us != visit.left_alone.vesting_us
+
+
 def test_a_consumer_that_is_dead_is_left_nothing(world: World) -> None:
-    present(world, "new", "fax")
+    world.present("new", "fax")
     world.pass_us(LIVE_US + 1)
     world.enqueue("fax")
     world.visit()

@@ -13,6 +13,7 @@ from zones.items import Enqueued, LeasedItem, NewItem, new_item
 from zones.keyspace import ROOT_RANGE
 from zones.layout import Tenant, item_id_of
 from zones.pointers import PointerRef, scan
+from zones.presence import Presence, beat
 from zones.queue_zone import QueueZone
 from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import ZoneSettings
@@ -162,6 +163,11 @@ class World:
         return self.run(lambda tr: self.zone.peek_ids(tr, items_max=1_000, now_us=self.now_us))
 
     # --- Pointers ---
+
+    def present(self, name: str, *kinds: str) -> None:
+        """Let a consumer show that it lives, and which kinds it knows."""
+        sign = Presence("there", 1, sorted(kinds), self.now_us, self.now_us)
+        self.run(lambda tr: beat(tr, name.encode(), sign))
 
     def pointer(self, zone: QueueZone | None = None) -> PointerRecord | None:
         """Return the zone's pointer."""
