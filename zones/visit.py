@@ -114,7 +114,7 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         resume=pointer.resume,
         passed=Fit(pointer.passed),
     )
-    found, left_alone = yield from _requeue_steps(tr, place, pointer, choice, terms)
+    found, left_alone = yield from _requeue_steps(tr, place, pointer, choice, room, terms)
     items = take(tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us)
     return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone)
 
@@ -161,12 +161,12 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
 
 
 def _requeue_steps(
-    tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms
+    tr: Any, place: Place, pointer: PointerRecord, choice: Choice, room: Room, terms: VisitTerms
 ) -> Steps[tuple[Found, LeftAlone | None]]:
     """Requeue or delete a visited pointer; return which, and whether it was left to others."""
     settings = place.layout.settings
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
-    elsewhere = delay_us is not None and (yield from _may_run_elsewhere_steps(tr, choice, terms.now_us))
+    elsewhere = delay_us is not None and (yield from _may_run_elsewhere_steps(tr, choice, room, terms.now_us))
     if choice.left is None:
         conflict_before_first(tr, place.keys, choice.first)
     elif choice.left is Fit.UNKNOWN:
@@ -199,13 +199,13 @@ def _requeue_steps(
     return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, until_us) if elsewhere else None
 
 
-def _may_run_elsewhere_steps(tr: Any, choice: Choice, now_us: int) -> Steps[bool]:
+def _may_run_elsewhere_steps(tr: Any, choice: Choice, room: Room, now_us: int) -> Steps[bool]:
     """Say whether what is left cannot run here, and a live consumer besides this one knows its kind. Snapshot reads."""
     if choice.left not in (Fit.UNKNOWN, Fit.FULL) or not choice.passed_kinds:
         return False
     present = yield from listing_steps(tr, now_us=now_us)
     knowing = sum(each.live and not choice.passed_kinds.isdisjoint(each.presence.kinds) for each in present)
-    return knowing > (choice.left is Fit.FULL)  # Whoever is full of a kind is one of those that know it.
+    return knowing > any(room.fit(kind) is not Fit.UNKNOWN for kind in choice.passed_kinds)  # This one knows it too.
 
 
 def _clear_dangling(tr: Any, layout: Layout, ref: PointerRef) -> Steps[Visit]:

@@ -16,7 +16,7 @@ from zones.layout import local_tenant
 from zones.pointers import PointerRef, earliest_vesting_us, scan
 from zones.presence import LIVE_US
 from zones.records import FORMAT, PointerRecord, encode
-from zones.settings import ZoneSettings
+from zones.settings import WINDOW_KEYS, ZoneSettings
 from zones.steps import alone, in_step
 from zones.visit import Found, LeftAlone, lease, visit_steps
 
@@ -256,6 +256,16 @@ def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that
     assert world.pointer_delay_us() == 0
     assert visit.left_alone is not None
     assert visit.left_alone.until_us == world.now_us + THROTTLE_US
+
+
+def test_a_zone_of_more_than_a_visit_looks_at_stays_vested_for_a_consumer_that_knows_it(world: World) -> None:
+    """A visitor that knows nothing of it is none of those that do."""
+    world.present("old", "mail")
+    world.present("new", "fax")
+    world.enqueue_all([new_item("fax") for _ in range(2 * WINDOW_KEYS + 1)])
+    (visit,) = world.visit({"mail": 10})
+    assert world.pointer_delay_us() == 0
+    assert visit.left_alone is not None
 
 
 def test_an_item_wakes_a_pointer_that_a_consumer_has_left_to_others(world: World) -> None:
