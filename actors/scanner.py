@@ -12,7 +12,7 @@ from functools import partial
 
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
-from actors.selection import Eligible, batches, select
+from actors.selection import batches, select
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.pointers import PointerRef, earliest_vesting_us
@@ -132,9 +132,15 @@ class Scanner:
             return []
         self._ask_for_order(name, now_us)
         in_order = now_us < self._in_order_until_us[name]
-        eligible = self._eligible(now_us)
+        held, left_alone = self._passed_over(now_us)
+        # What is left to others has vested, and is no reason to look again before its time.
+        after_us = 0 if held else now_us
+        again_us = min(left_alone.values(), default=now_us + RESCAN_US)
 
-        def body(attempt: Attempt) -> tuple[list[PointerRef], int | None]:
+        def eligible(ref: PointerRef) -> bool:
+            return ref.id not in held and (ref.id, ref.vesting_us) not in left_alone
+
+        def body(attempt: Attempt) -> tuple[list[PointerRef], int]:
             refs = select(
                 attempt.tr,
                 shard.layout,
@@ -145,9 +151,9 @@ class Scanner:
                 random=self._host.random,
             )
             if refs:
-                return refs, None
-            due = in_step([earliest_vesting_us(attempt.tr, part) for part in shard.layout.parts])
-            return refs, min((vesting_us for vesting_us in due if vesting_us is not None), default=None)
+                return refs, now_us
+            due = in_step([earliest_vesting_us(attempt.tr, part, after_us=after_us) for part in shard.layout.parts])
+            return refs, min([again_us, *(vesting_us for vesting_us in due if vesting_us is not None)])
 
         refs, due_us = shard.transact(body)
         self._store_down.discard(name)
@@ -160,24 +166,19 @@ class Scanner:
             self._next_due_us[name] = self._rescan_us(due_us, now_us)
         return refs
 
-    def _eligible(self, now_us: int) -> Eligible:
-        """Return what says whether a pointer may be chosen: not if managers hold it, or it was left to others."""
+    def _passed_over(self, now_us: int) -> tuple[frozenset[bytes], dict[tuple[bytes, int], int]]:
+        """Return which pointers may not be chosen: what managers hold, and what was left to others, until when."""
         with self._lock:
-            held = frozenset(self._held)
-            if not self._left_alone:
-                return lambda ref: ref.id not in held
-            self._left_alone = {each: until_us for each, until_us in self._left_alone.items() if until_us > now_us}
-            left_alone = frozenset(self._left_alone)
-        return lambda ref: ref.id not in held and (ref.id, ref.vesting_us) not in left_alone
+            if self._left_alone:
+                self._left_alone = {each: until_us for each, until_us in self._left_alone.items() if until_us > now_us}
+            return frozenset(self._held), self._left_alone.copy()
 
     def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
         """Whether a scan of a shard could find no more than the last one did, which found nothing."""
         return token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]
 
-    def _rescan_us(self, due_us: int | None, now_us: int) -> int:
+    def _rescan_us(self, due_us: int, now_us: int) -> int:
         """Return when to scan again, although nothing was committed, after a scan that found nothing."""
-        if due_us is None:
-            return now_us + RESCAN_US
         if due_us <= now_us:  # a pointer that a manager holds
             return now_us + self._settings.poll_interval_ms * 1000
         return min(due_us, now_us + RESCAN_US)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from zones.keyspace import PartKeys
 from zones.layout import Layout, Place, Tenant
 from zones.probes import probe
-from zones.records import PointerRecord, encode
+from zones.records import POINTER_PRIORITY, PointerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import Steps
 from zones.vesting import collect_vested
@@ -40,9 +40,9 @@ def scan(
     return list(reversed(refs.values())), stopped_at
 
 
-def earliest_vesting_us(tr: Any, part: PartKeys) -> Steps[int | None]:
-    """Read when the next pointer of the part vests, or None if it has no pointers. Snapshot reads."""
-    rows = tr.snapshot.get_range(part.vest_priority(0), part.vest_end(), limit=1)
+def earliest_vesting_us(tr: Any, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:
+    """Read when the next pointer of the part vests after `after_us`, or None if none does. Snapshot reads."""
+    rows = tr.snapshot.get_range(part.vest_after(POINTER_PRIORITY, after_us), part.vest_end(), limit=1)
     yield
     row = next(iter(rows), None)
     return None if row is None else part.entry(row.key).vesting_us

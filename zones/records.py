@@ -47,6 +47,9 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     intent: bytes | None = None
 
 
+POINTER_PRIORITY = 100  # Of all of them: they stand in line by time alone.
+
+
 class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     """The entry of the top-level queue that says: this queue zone may have work (QuiCK section 6)."""
 
@@ -60,7 +63,7 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     error_count: int = 0
     resume: bytes = b""  # where in the zone's vesting index the last visit stopped short, see `QueueZone.dequeue`
     passed: int = 0  # the best `Fit` among the entries that `resume` passes over
-    priority: int = 100
+    priority: int = POINTER_PRIORITY
     weight: int | None = None
     session: bytes | None = None
     left: bool = False  # some consumer has left it to others, see `LeftAlone`, and does not look at what comes

@@ -224,6 +224,22 @@ def test_a_pointer_that_is_left_to_another_consumer_is_passed_over_until_then(st
     assert scanning.calls()
 
 
+def test_what_is_left_to_other_consumers_does_not_keep_an_idle_scanner_busy(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage, poll_interval_ms=10)
+    (call,) = scanning.calls()
+    (ref,) = call.args[1]
+    call.answer(served()._replace(left_alone=(LeftAlone(ref.id, ref.vesting_us, stage.now_us + 5_000 * MS),)))
+    stage.pass_ms(50)
+    before = scanning.scanner.counts()["scans"]
+    stage.pass_ms(4_900)
+    assert scanning.scanner.counts()["scans"] - before <= 6
+    assert not scanning.calls()
+    stage.enqueue("mail", tenant=BOB, delay_ms=500)
+    stage.pass_ms(550)
+    assert {ref.id for call in scanning.calls() for ref in call.args[1]} == pointer_ids(stage, ALICE, BOB)
+
+
 def test_a_pointer_that_vests_at_another_time_since_it_was_left_to_another_consumer_is_not_passed_over(
     stage: Stage,
 ) -> None:
