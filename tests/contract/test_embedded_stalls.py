@@ -157,6 +157,25 @@ def test_looking_at_the_lock_takes_none_of_lmdbs_own_locks_away(url: str, db: Da
     assert locks() == before
 
 
+def test_a_process_that_may_have_no_more_threads_waits_unwatched_and_then_writes(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a limit on processes is reached, or the interpreter ends, a commit must not fail for want of a watcher."""
+    caplog.set_level(logging.INFO, "fairlead.store")
+    start = threading.Thread.start
+
+    def start_no_watch(thread: threading.Thread) -> None:
+        if thread.name == "stall watch":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_no_watch)
+    with stopped_holder(url) as pid, writers(db, 1):
+        eventually(lambda: said(caplog, "can't start new thread"))
+        os.kill(pid, signal.SIGCONT)
+    assert b"0" in keys_of(db)
+
+
 def test_a_forked_child_watches_for_itself(url: str, db: Database, caplog: pytest.LogCaptureFixture) -> None:
     put(db, b"parent's")
     with stopped_holder(url) as pid, writers(db, 1):

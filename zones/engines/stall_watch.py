@@ -47,9 +47,14 @@ class StallWatch:
 
     def _wake(self) -> None:
         with self._lock:
-            if not self._awake:
-                self._awake = True
+            if self._awake:
+                return
+            try:
                 threading.Thread(target=self._run, name="stall watch", daemon=True).start()
+            except RuntimeError as error:  # Too many of them, or the interpreter ends. The commit must not fail of it.
+                log.info("nobody watches how long writers of %s wait: %s", self._files.path, error)
+                return
+            self._awake = True
 
     def _run(self) -> None:
         pause = threading.Event()
