@@ -98,18 +98,7 @@ class App:
         Raises:
           NoShards: neither the application nor the configuration names one.
         """
-        with self._lock:
-            if self._shards is None:
-                if not self.config.shards:
-                    raise NoShards
-                self._shards = Shards(
-                    self.config.shards,
-                    clock=self.clock,
-                    random=self.random,
-                    settings=self.config.zones,
-                    part_count=self.config.part_count,
-                )
-            return self._shards
+        return self._shards_now()
 
     def configure(self, config: Config) -> None:
         """Run with `config` from now on: a worker is told so what the fleet was started with. Closes open stores."""
@@ -315,9 +304,26 @@ class App:
         return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in pairs), zone=zone)
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
-        if not self.shards:  # which may be others by the time that it is used
-            raise NoShards
-        return TenantDatabase(lambda: self.shards, tenant, shard_name=shard)
+        self._shards_now()  # That there are none is said here; there may be others by the time that it is used.
+        return TenantDatabase(self._shards_now, tenant, shard_name=shard)
+
+    def _shards_now(self) -> Shards:
+        shards = self._shards
+        return self._named_shards() if shards is None else shards
+
+    def _named_shards(self) -> Shards:
+        with self._lock:
+            if self._shards is None:
+                if not self.config.shards:
+                    raise NoShards
+                self._shards = Shards(
+                    self.config.shards,
+                    clock=self.clock,
+                    random=self.random,
+                    settings=self.config.zones,
+                    part_count=self.config.part_count,
+                )
+            return self._shards
 
 
 def _refuse_bare(argument: str, value: Any, written: str) -> None:

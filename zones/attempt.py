@@ -68,13 +68,13 @@ def run(
     def has_landed(tr: Any) -> bool:
         """Look whether an attempt that enqueued was applied after all, perhaps later than anybody asked; and which."""
         nonlocal landed
-        value = tr.get(receipt).value if results else None
+        value = tr.get(receipt).value
         landed = None if value is None else int.from_bytes(value, "big")
         return landed is not None
 
     def attempt_once(tr: Any) -> T:
         nonlocal enqueued
-        if has_landed(tr):
+        if results and has_landed(tr):
             probe("an enqueue of unknown result is found applied by its own retry")
             return results[-1]
         attempt = Attempt(tr, seed, clock.now_us())
