@@ -86,7 +86,7 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
     to the first entry of every priority, or all of it if there is something in it that nobody here can run; before a
     deletion: the pointer index and the whole item range. Writes: the pointer and its index entry, the items and
     theirs; before a sleep: a declared write conflict on the pointer index key, so that a concurrent enqueue of another
-    priority sees the sleep.
+    priority sees the sleep. A pointer that is left to others is a sleep to whoever leaves it.
     """
     part = layout.parts[ref.part]
     stored = tr.get(part.item(ref.id))
