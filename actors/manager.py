@@ -6,7 +6,7 @@ transaction of its own first. A manager never takes more than its workers have r
 """
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +33,8 @@ log = logging.getLogger("fairlead.manager")
 
 STORE_RETRY_S = 0.5
 CAN_BE_HALVED = (NOT_COMMITTED, TRANSACTION_TOO_OLD, TRANSACTION_TOO_LARGE)
+# Of pointers that cannot run here so many are left to others, and passed over in every scan. More are sent to sleep.
+LEFT_ALONE_MAX = 2_000
 ROOM_WAIT_US = 1_000_000  # The longest that a call waits for a worker to have room.
 
 
@@ -79,6 +81,7 @@ class Manager:
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
+        self._left_until_us: deque[int] = deque()  # of the pointers that it has left alone, oldest first
         self._counts: Counter[str] = Counter()
         self._stopping = False
         self._store_down: set[str] = set()
@@ -92,6 +95,8 @@ class Manager:
         with self._lock:
             self._await_room()
             room, limited = self._take_room()
+            while self._left_until_us and self._left_until_us[0] <= self._host.clock.now_us():
+                self._left_until_us.popleft()
         served = _Serving()
         if room.items and not self._stopping:
             shard = self._shards[shard_name]
@@ -192,6 +197,7 @@ class Manager:
                 items_max=items_max,
                 throttle_delay_us=settings.throttle_delay_ms * 1000,
                 pause_recheck_us=settings.pause_recheck_ms * 1000,
+                may_leave=len(self._left_until_us) < LEFT_ALONE_MAX,
             )
             this_room = Room(room.items, room.kinds)
             visits = in_step([visit_steps(attempt.tr, shard.layout, ref, this_room, terms) for ref in refs])
@@ -241,6 +247,7 @@ class Manager:
             served.counts["unreadable"] += visit.unreadable
             if visit.left_alone is not None:
                 served.left_alone.append(visit.left_alone)
+                self._left_until_us.append(visit.left_alone.until_us)
             place = visit.place
             for item in visit.items:
                 assert place is not None

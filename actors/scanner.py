@@ -25,7 +25,6 @@ log = logging.getLogger("fairlead.scanner")
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
 RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
 SLEEP_US_MIN = 500
-LEFT_ALONE_MAX = 20_000  # As many as a scan looks at by default; what is beyond is visited in vain.
 _COUNTED = ("items", "missed_at_read", "missed_at_commit", "unreadable")
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # How far an idle scanner stretches its polls. Where the engine tells whether anything changed, after a hundred of them:
@@ -237,8 +236,7 @@ class Scanner:
             self._held.difference_update(ref.id for ref in refs)
             if served is not None:
                 self._counts.update({name: getattr(served, name) for name in _COUNTED})
-                if len(self._left_alone) < LEFT_ALONE_MAX:
-                    self._left_alone.update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
+                self._left_alone.update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
         self._room_heard(number, served.room if served is not None else None, error)
 
     def _room_heard(self, number: int, room: int | None, error: Exception | None) -> None:

@@ -69,7 +69,11 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class VisitTerms:
-    """What all visits of a transaction have in common. `lease_id`: 16 random bytes, new for every transaction."""
+    """What all visits of a transaction have in common.
+
+    `lease_id`: 16 random bytes, new for every transaction. `may_leave`: whether what cannot run here may be left to
+    other consumers, vested; else it sleeps.
+    """
 
     now_us: int
     lease_id: bytes
@@ -77,6 +81,7 @@ class VisitTerms:
     items_max: int
     throttle_delay_us: int
     pause_recheck_us: int
+    may_leave: bool = True
 
 
 def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: VisitTerms) -> Steps[Visit]:
@@ -166,7 +171,8 @@ def _requeue_steps(
     """Requeue or delete a visited pointer; return which, and whether it was left to others."""
     settings = place.layout.settings
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
-    elsewhere = delay_us is not None and (yield from _may_run_elsewhere_steps(tr, choice, room, terms.now_us))
+    may_leave = terms.may_leave and delay_us is not None
+    elsewhere = may_leave and (yield from _may_run_elsewhere_steps(tr, choice, room, terms.now_us))
     if choice.left is None:
         conflict_before_first(tr, place.keys, choice.first)
     elif choice.left is Fit.UNKNOWN:

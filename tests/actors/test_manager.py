@@ -16,6 +16,7 @@ from tests.zones.faults import Fault
 from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
 from zones.layout import Tenant
 from zones.pointers import PointerRef
+from zones.presence import Presence, beat
 from zones.records import OwnerRecord, encode
 
 
@@ -297,6 +298,24 @@ def test_a_manager_that_was_just_started_asks_its_workers_first(stage: Stage) ->
     serve(stage, manager)
     methods = [call.method for call in crew.remotes[0].calls]
     assert (methods[0], methods[-1]) == ("await_progress", "place")
+
+
+def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, what was beyond was visited in vain, thousands of times a second."""
+    monkeypatch.setattr("actors.manager.LEFT_ALONE_MAX", 1)
+    sign = Presence("there", 1, ["fax"], stage.now_us, stage.now_us)
+    stage.shard.transact(lambda attempt: beat(attempt.tr, b"another", sign))
+    manager, _ = managed(stage, [10], pause_recheck_ms=2_000)
+    left = []
+    for number in range(3):
+        tenant = Tenant("shop", f"user {number}")
+        stage.enqueue("fax", tenant=tenant)
+        (ref,) = [ref for ref in stage.pointers() if ref.id == stage.shard.zone(tenant).place.pointer_id]
+        left.append(len(serve(stage, manager, [ref]).left_alone))
+        stage.pass_ms(1_200)
+    assert left == [1, 0, 1]
 
 
 def test_without_room_it_waits_for_some_and_takes_nothing(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -279,6 +280,15 @@ def test_an_item_wakes_a_pointer_that_a_consumer_has_left_to_others(world: World
     world.enqueue("mail")
     (ref,) = world.scan()
     assert ref.vesting_us != visit.left_alone.vesting_us
+
+
+def test_a_visitor_that_has_left_enough_to_others_sends_the_next_to_sleep(world: World) -> None:
+    world.present("new", "fax")
+    world.enqueue("fax")
+    terms = replace(world.terms(), may_leave=False)
+    visit = world.run(lambda tr: alone(visit_steps(tr, world.layout, world.ref(), Room(100, {"mail": 100}), terms)))
+    assert visit.left_alone is None
+    assert world.pointer_delay_us() == PAUSE_US
 
 
 def test_a_consumer_that_is_dead_is_left_nothing(world: World) -> None:
