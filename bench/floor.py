@@ -9,7 +9,7 @@ queue's own have, built by concatenation and written one after the other. Per it
 
 and per zone two pointer keys, which say that the zone has work:
 
-    pointer   28-byte key, 55 bytes
+    pointer   28-byte key, 56 bytes
     index     38-byte key, empty           when somebody should look at it
 
 `write` adds items one by one or a hundred to a transaction. `lease_and_complete` takes what was written in batches of
@@ -29,7 +29,7 @@ MAP_BYTES = 16 << 30
 
 ITEM = bytes(300)
 KIND = b"noop"
-POINTER = bytes(55)
+POINTER = bytes(56)
 
 Stamp = bytes  # a vesting time, 8 bytes
 Written = tuple[Stamp, list[tuple[bytes, Stamp]]]  # when a zone's pointer vests; its items: id, and when each vests

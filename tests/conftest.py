@@ -1,6 +1,7 @@
 """What every test runs under: repeated examples; FoundationDB where a cluster is named; long forms on demand."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -8,6 +9,12 @@ from hypothesis import settings
 # The same examples on every run: a test that fails once fails again. A slow machine is not a failure.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Listen to Ctrl-C: a shell that starts tests in the background makes them, and all that they start, ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
