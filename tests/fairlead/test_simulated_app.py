@@ -405,6 +405,16 @@ def test_an_application_that_is_not_deterministic_is_told_so_and_why(write: Writ
     assert "a `random.Random()` without a seed" in answer.error["do"]
 
 
+def test_an_error_that_names_an_object_by_its_address_is_the_same_in_every_run(write: Write) -> None:
+    text = """
+    @app.handler("charge", retry=fairlead.Retry(attempts=2))
+    def charge(job):
+        raise ValueError(f"cannot charge {object()}")
+    """
+    answer = simulate(write(text + CHARGE), *seeds(1, faults="none", items=3))
+    assert (answer.code, answer.err) == (0, "")
+
+
 def test_an_application_that_differs_from_process_to_process_is_told_so(write: Write) -> None:
     """As the order of a set of texts does."""
     text = """
