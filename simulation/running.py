@@ -87,6 +87,9 @@ def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster)
         for fault in cluster.handler_faults:
             fault.after(host, handler, job)
         run.returned = returned
+    except BaseException as error:
+        run.error = type(error).__name__
+        raise
     finally:
         if not host.dead:  # Else what it had sent off may still happen, so it is not over.
             cluster.bench.on_end(run)

@@ -22,6 +22,7 @@ class Run:
     clock_us: int  # what the node's clock showed at its start
     may_drop: bool  # whether an item of this kind that failed for good is deleted
     returned: bool = False
+    error: str | None = None  # the class of what it raised, while its machine lived
     over: bool = False
 
     @property
@@ -74,6 +75,9 @@ class Bench:
     def on_commit(self, commit: Commit) -> None:
         """Show a commit to all."""
         meaning = self.shards[commit.shard].read(commit, self._world.now_us())
+        for change in meaning.items:
+            if change.buried is not None:
+                self._world.note(f"buries {change.item}: {change.buried.reason}")
         for oracle in self.oracles:
             oracle.on_commit(meaning)
 
@@ -90,7 +94,8 @@ class Bench:
 
     def on_end(self, run: Run) -> None:
         """Show the end of a handler to all."""
-        self._world.note(f"ends {run.job.kind} {run.item}: {'returned' if run.returned else 'raised'}")
+        raised = f"raised {run.error}" if run.error else "returned in vain"
+        self._world.note(f"ends {run.job.kind} {run.item}: {'returned' if run.returned else raised}")
         run.over = True
         for oracle in self.oracles:
             oracle.on_end(run)

@@ -223,6 +223,21 @@ def test_a_handler_that_always_fails_is_named_with_its_error(write: Write, monke
     assert "KeyError: 'price'" in violation["what"]
 
 
+def test_how_an_item_failed_and_that_it_was_buried_stands_in_the_event_log(write: Write) -> None:
+    """The product tells of failed handlers now and then; in a world each failure can be the one that matters."""
+    text = """
+    @app.handler("charge", retry=fairlead.Retry(attempts=2))
+    def charge(job):
+        raise KeyError("price")
+    """
+    reference = write(text + CHARGE)
+    answer = run("simulate", reference, "--seed", 0, "--faults", "none", "--size", "items=3")
+    assert answer.code == 0
+    events = [line.split(" ", 2)[2] for line in answer.out.splitlines()[:-2]]
+    assert len([event for event in events if event.endswith(": raised KeyError")]) == 3 * 2
+    assert len([event for event in events if event.startswith("buries s") and event.endswith(": error")]) == 3
+
+
 # --- Handlers of every form, unmodified ---
 
 FORMS = {

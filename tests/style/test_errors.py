@@ -18,6 +18,7 @@ ALLOWED: dict[str, str] = {
     "actors/worker.py:Worker._run_slot": "a slot survives whatever a handler raises; the item is settled by it",
     "simulation/actor.py:Actor._serve": "as ThreadRemote._run: the error goes to the caller",
     "simulation/application.py:blame": "whatever a user's request or check raises is what it has to say",
+    "simulation/running.py:_watching": "only its name is noted; it goes on to the worker",
     "simulation/world.py:Task._run": "an error in a task ends the run, and is raised where the world was started",
     "fairlead/testing.py:_error_of": "a handler may raise anything, and a drain settles its item first",
 }
