@@ -193,6 +193,19 @@ def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) 
                 alice.enqueue("charge")
 
             @app.simulation.check
+            def answers(tenants):
+                return len(tenants) == 0
+            """,
+            "check answers",
+            "it returns False, which nobody looks at",
+        ),
+        (
+            """
+            @app.simulation.request
+            def order(random):
+                alice.enqueue("charge")
+
+            @app.simulation.check
             def never_ends(tenants):
                 time.sleep(3600)
             """,
