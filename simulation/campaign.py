@@ -10,6 +10,7 @@ import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,7 @@ from simulation.linearizability.clients import check_clients
 from simulation.probes import probe_names
 from simulation.run import run
 from simulation.trial import Report
+from zones.errors import QueueError
 
 World = Callable[[int, Kept], Report]
 WORLDS: Final[Sequence[World]] = (
@@ -32,6 +34,15 @@ STANDARD_SEEDS = 1_000  # So many seeds of the standard workload reach every pro
 _SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
 _AHEAD = 4  # Times as much is asked for as there are processes: enough for all, and an end is not far.
 _SEEDS_AT_A_TIME = 4  # Of one process: few enough that no core waits for another at the end.
+
+
+class ProcessDied(QueueError):
+    """A process that ran seeds has ended: for want of memory, or because a handler ended it.
+
+    Do: run the seeds from `first` on in one process, `--first <first> --processes 1`: it ends where the other did.
+    """
+
+    message = "a process ended in the midst of a run; --processes 1 from this seed on shows where"
 
 
 class Broken(NamedTuple):
@@ -128,12 +139,27 @@ def campaign(
       seeds: any whole numbers.
       processes: how many at once, 1 or more; with 1 they run in this process.
       kept, code: see `run_worlds`; `code` goes to other processes, so it is a module's function, or a `partial` of one.
+
+    Raises:
+      ProcessDied: one of the processes ended in the midst of a run.
     """
     run_some = partial(_outcomes, kept=kept, code=code)
     if processes == 1:
         for seed in seeds:
             yield from run_some([seed])
         return
+    done = 0
+    try:
+        for outcome in _side_by_side(seeds, processes, run_some):
+            yield outcome
+            done += 1
+    except BrokenProcessPool as error:
+        raise ProcessDied(first=seeds[done]) from error
+
+
+def _side_by_side(
+    seeds: Sequence[int], processes: int, run_some: Callable[[Sequence[int]], list[Outcome]]
+) -> Iterator[Outcome]:
     with ProcessPoolExecutor(processes, _SPAWN) as pool:
         waiting: deque[Future[list[Outcome]]] = deque()
         try:

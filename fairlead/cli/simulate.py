@@ -247,7 +247,8 @@ def _campaign_lines(
         yield from _smallest_lines(smallest, subject)
     if answer["missed"]:
         yield f"never reached in {tally.seeds:,} seeds: {', '.join(answer['missed'])}"
-    found = f"violations: {len(tally.broken)}" if tally.broken else "no violation"
+    nothing = "no violation" if tally.seeds else "nothing was found out"
+    found = f"violations: {len(tally.broken)}" if tally.broken else nothing
     early = ", interrupted" if answer["interrupted"] else ""
     yield f"{tally.seeds:,} seeds, {answer['virtual_s']:,} virtual seconds in {answer['wall_s']} s{early}: {found}"
 

@@ -576,6 +576,24 @@ def test_what_an_application_prints_and_logs_stands_in_the_event_log(write: Writ
     assert "logs WARNING charged alice" in events
 
 
+def test_a_handler_that_ends_its_process_is_told_with_the_seeds_to_look_at(write: Write) -> None:
+    """Before, a campaign on several processes ended by a traceback of its pool."""
+    reference = write("""
+        @app.simulation.request
+        def order(random):
+            alice.enqueue("leave")
+
+        @app.handler("leave")
+        def leave(job):
+            os._exit(3)
+    """)
+    answer = run("simulate", reference, "--processes", 2, *seeds(8), "--first", 7)
+    assert answer.code == 2
+    assert "ended in the midst of a run" in answer.err
+    assert "first: 7" in answer.err
+    assert "Traceback" not in answer.err
+
+
 def test_ctrl_c_ends_all_processes_and_shows_what_was_found_so_far(write: Write, empty_directory: Path) -> None:
     text = """
     @app.simulation.request
