@@ -6,7 +6,7 @@ transaction of its own first. A manager never takes more than its workers have r
 """
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,7 +81,7 @@ class Manager:
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
-        self._left_until_us: deque[int] = deque()  # of the pointers that it has left alone, oldest first
+        self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
         self._stopping = False
         self._store_down: set[str] = set()
@@ -95,24 +95,16 @@ class Manager:
         with self._lock:
             self._await_room()
             room, limited = self._take_room()
-            while self._left_until_us and self._left_until_us[0] <= self._host.clock.now_us():
-                self._left_until_us.popleft()
         served = _Serving()
-        if room.items and not self._stopping:
-            shard = self._shards[shard_name]
-            try:
-                chosen = list(refs[: room.items])
-                items_max = min(self._settings.dequeue_max, room.items // max(1, len(chosen)))
-                self._serve_batch(shard, chosen, room, items_max, served)
-            except shard.db.errors as error:
-                self._wait_for_store(shard, error)
-            else:
-                self._store_down.discard(shard_name)
+        try:
+            if room.items and not self._stopping:
+                self._serve(self._shards[shard_name], list(refs[: room.items]), room, served)
+        finally:
+            with self._lock:
+                self._granted.subtract(limited)
+                self._counts.update(served.counts)
         with self._lock:
-            self._granted.subtract(limited)
-            self._counts.update(served.counts)
-            items_left = self._room_left()
-        return served.answer(room=items_left)
+            return served.answer(room=self._room_left())
 
     def await_room(self) -> int:
         """Answer with how many items the workers can take, once it is more than none, or after a second."""
@@ -129,6 +121,15 @@ class Manager:
         """Serve nothing any more. Further calls are answered after their second, so nobody asks again and again."""
         with self._lock:
             self._stopping = True
+
+    def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: _Serving) -> None:
+        items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
+        try:
+            self._serve_batch(shard, refs, room, items_max, served)
+        except shard.db.errors as error:
+            self._wait_for_store(shard, error)
+        else:
+            self._store_down.discard(shard.name)
 
     def _wait_for_store(self, shard: Shard, error: Exception) -> None:
         if shard.name not in self._store_down:
@@ -197,7 +198,7 @@ class Manager:
                 items_max=items_max,
                 throttle_delay_us=settings.throttle_delay_ms * 1000,
                 pause_recheck_us=settings.pause_recheck_ms * 1000,
-                may_leave=len(self._left_until_us) < LEFT_ALONE_MAX,
+                may_leave=self._may_leave(attempt.now_us),
             )
             this_room = Room(room.items, room.kinds)
             visits = in_step([visit_steps(attempt.tr, shard.layout, ref, this_room, terms) for ref in refs])
@@ -215,6 +216,13 @@ class Manager:
             return False
 
         return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
+
+    def _may_leave(self, now_us: int) -> bool:
+        """Say whether it may leave more pointers to others."""
+        if len(self._left_until_us) >= LEFT_ALONE_MAX:
+            with self._lock:
+                self._left_until_us = {each: us for each, us in self._left_until_us.items() if us > now_us}
+        return len(self._left_until_us) < LEFT_ALONE_MAX
 
     def _lease(self, shard: Shard, ref: PointerRef) -> bytes | None:
         """Take a lease on a pointer, and return its id; None if somebody else has it."""
@@ -247,7 +255,6 @@ class Manager:
             served.counts["unreadable"] += visit.unreadable
             if visit.left_alone is not None:
                 served.left_alone.append(visit.left_alone)
-                self._left_until_us.append(visit.left_alone.until_us)
             place = visit.place
             for item in visit.items:
                 assert place is not None
@@ -267,6 +274,7 @@ class Manager:
         served.counts["items"] += len(refs)
         served.counts["missed_at_read"] += sum(visit.found is Found.LEASED for visit in visits)
         with self._lock:
+            self._left_until_us.update((each.id, each.until_us) for each in served.left_alone)
             hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
             for member, hand in zip(self._members, hands, strict=True):
                 member.send(hand)

@@ -300,6 +300,24 @@ def test_a_manager_that_was_just_started_asks_its_workers_first(stage: Stage) ->
     assert (methods[0], methods[-1]) == ("await_progress", "place")
 
 
+def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, nothing of that kind was leased any more as long as the manager lived."""
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10], limits={"mail": 1})
+
+    def broken(*_: Any) -> Any:
+        raise TypeError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr("actors.manager.visit_steps", broken)
+        with pytest.raises(TypeError, match="planted"):
+            serve(stage, manager)
+    assert serve(stage, manager).items == 1
+    assert len(crew.all_sent) == 1
+
+
 def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

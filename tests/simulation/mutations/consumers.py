@@ -48,7 +48,7 @@ CONSUMERS = (
     ),
     mutation(
         "a visit takes as much of a zone as the workers have room for",
-        (Manager.serve, "min(self._settings.dequeue_max, room.items // max(1, len(chosen)))", "room.items"),
+        (Manager._serve, "min(self._settings.dequeue_max, room.items // max(1, len(refs)))", "room.items"),
         found_by=[VisitsTakeTheirShare.promise],
     ),
     mutation(
