@@ -1,10 +1,14 @@
-"""One Ray cluster for all tests of the session."""
+"""One Ray cluster for all tests of the session, and the application of the stories that choose how it is configured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+
+from fairlead import App
+from fairlead.config import Config
+from tests.acceptance.fleets import opened
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +21,10 @@ def cluster() -> Iterator[None]:
         yield
     finally:
         ray_host.disconnect()
+
+
+@pytest.fixture
+def app(chosen: Config) -> Iterator[App]:
+    """The shop, on the stores and with the settings that a test file has `chosen`."""
+    with opened(chosen) as app:
+        yield app

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -26,7 +25,6 @@ from tests.acceptance.fleets import (
     is_whole,
     kill_one,
     machine,
-    opened,
     written,
 )
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, most_at_once, runs_of
@@ -38,12 +36,6 @@ pytestmark = pytest.mark.usefixtures("cluster")
 @pytest.fixture
 def chosen(tmp_path: Path) -> Config:
     return config(tmp_path)
-
-
-@pytest.fixture
-def app(chosen: Config) -> Iterator[App]:
-    with opened(chosen) as app:
-        yield app
 
 
 def kill_under_load(app: App, running: Any, chosen: Config, roles: list[str], *, per_s: int, seed: int = 1) -> Load:

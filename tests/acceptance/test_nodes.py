@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -14,7 +13,7 @@ import pytest
 
 from fairlead import App, Config
 from fairlead.status import look
-from tests.acceptance.fleets import PATIENCE_S, SHOP, Machine, config, eventually, machine, opened, written
+from tests.acceptance.fleets import PATIENCE_S, SHOP, Machine, config, eventually, machine, written
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left
 
 RAY = str(Path(sys.executable).with_name("ray"))
@@ -24,12 +23,6 @@ HEAD_IP, OTHER_IP = "127.0.0.1", "127.0.0.2"
 @pytest.fixture
 def chosen(tmp_path: Path) -> Config:
     return config(tmp_path)
-
-
-@pytest.fixture
-def app(chosen: Config) -> Iterator[App]:
-    with opened(chosen) as app:
-        yield app
 
 
 class Cluster:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from fairlead import App, Config
 from fairlead.status import look
-from tests.acceptance.fleets import ROLES, config, consumer, eventually, is_whole, opened, paused
+from tests.acceptance.fleets import ROLES, config, consumer, eventually, is_whole, paused
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, effects
 from tests.acceptance.shop import payload
 from zones.engines import write_stall
@@ -28,12 +28,6 @@ PAUSE_S = 2 * LEASE_MS / 1_000
 @pytest.fixture
 def chosen(tmp_path: Path) -> Config:
     return config(tmp_path, lease_ms=LEASE_MS)
-
-
-@pytest.fixture
-def app(chosen: Config) -> Iterator[App]:
-    with opened(chosen) as app:
-        yield app
 
 
 def pause_under_load(app: App, running: Any, chosen: Config, roles: Sequence[str], random: Random) -> Load:

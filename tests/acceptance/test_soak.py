@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fairlead import App, Config
-from tests.acceptance.fleets import ROLES, config, consumer, eventually, opened, paused
+from tests.acceptance.fleets import ROLES, config, consumer, eventually, paused
 from tests.acceptance.loads import Load, assert_nothing_left, depth
 from tests.acceptance.soaking import Ledger, Memory
 
@@ -51,12 +51,6 @@ STORE_BYTES_MAX = 4_000_000  # Of a store in which nobody was stopped.
 @pytest.fixture
 def chosen(tmp_path: Path) -> Config:
     return config(tmp_path, lease_ms=LEASE_MS)
-
-
-@pytest.fixture
-def app(chosen: Config) -> Iterator[App]:
-    with opened(chosen) as app:
-        yield app
 
 
 def disturb(victim: Any, spared: Any, random: Random, pace: Pace, *, may_kill_coordinator: bool) -> str:
