@@ -136,6 +136,19 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "data.mdb").read_bytes() == before
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list a process's open files")
+@pytest.mark.parametrize("content", [b"no lmdb" * 1_000, b""], ids=["not LMDB's", "another program's"])
+def test_a_store_that_is_refused_is_not_kept_open_by_whoever_keeps_the_error(tmp_path: Path, content: bytes) -> None:
+    """An actor that waits for its disk to be writable again keeps nobody from mounting it anew."""
+    with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as txn:
+        txn.put(b"theirs", b"1")
+    if content:
+        (tmp_path / "data.mdb").write_bytes(content)
+    error = refused(tmp_path)
+    links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert not [link for link in links if link.startswith(str(tmp_path))], error
+
+
 def test_commits_are_synced_to_disk(tmp_path: Path) -> None:
     db = opened(tmp_path)
     flags = db._store.files._env.flags()  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import os
 import resource
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -71,24 +71,21 @@ class LmdbFiles:
 
     def _open(self) -> None:
         self._check_place()
-        try:
-            made_in = _make_directory(self.path)
-            _make_lock_file(self.path / "lock.mdb")
-            self.write_lock = WriteLock(self.path)
-            env = lmdb.open(str(self.path), map_size=self._map_bytes, max_readers=READERS_MAX)
-        except (OSError, lmdb.Error) as error:
-            self._raise_unavailable(error)
-        try:
-            env.reader_check()
-            if not self._is_of_this_format(env):
-                _sync_names(self.path, self.path.parent, *made_in)
-                self._create(env)
-        except (OSError, lmdb.Error) as error:
-            env.close()
-            self._raise_unavailable(error)
-        except StoreUnavailable:
-            env.close()
-            raise
+        with ExitStack() as refused:  # Whoever keeps the error does not keep the files open.
+            try:
+                made_in = _make_directory(self.path)
+                _make_lock_file(self.path / "lock.mdb")
+                self.write_lock = WriteLock(self.path)
+                refused.callback(self.write_lock.close)
+                env = lmdb.open(str(self.path), map_size=self._map_bytes, max_readers=READERS_MAX)
+                refused.callback(env.close)
+                env.reader_check()
+                if not self._is_of_this_format(env):
+                    _sync_names(self.path, self.path.parent, *made_in)
+                    self._create(env)
+            except (OSError, lmdb.Error) as error:
+                self._raise_unavailable(error)
+            refused.pop_all()
         self._env = env
         self._identity = self._file_identity()
 
