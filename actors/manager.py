@@ -35,6 +35,7 @@ STORE_RETRY_S = 0.5
 CAN_BE_HALVED = (NOT_COMMITTED, TRANSACTION_TOO_OLD, TRANSACTION_TOO_LARGE)
 # Of pointers that cannot run here so many are left to others, and passed over in every scan. More are sent to sleep.
 LEFT_ALONE_MAX = 2_000
+LEASED_HERE = (Found.SERVED, Found.DELETED)  # What a visit finds that had the pointer to itself.
 ROOM_WAIT_US = 1_000_000  # The longest that a call waits for a worker to have room.
 
 
@@ -44,6 +45,7 @@ class _Serving:
 
     counts: Counter[str] = field(default_factory=Counter)
     left_alone: list[LeftAlone] = field(default_factory=list)
+    waited_us: list[int] = field(default_factory=list)
 
     def answer(self, *, room: int) -> Served:
         counts = self.counts
@@ -54,6 +56,7 @@ class _Serving:
             unreadable=counts["unreadable"],
             room=room,
             left_alone=tuple(self.left_alone),
+            waited_us=tuple(self.waited_us),
         )
 
 
@@ -249,6 +252,8 @@ class Manager:
 
     def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: _Serving) -> None:
         refs: list[ItemRef] = []
+        now_us = self._host.clock.now_us()
+        served.waited_us += [now_us - visit.ref.vesting_us for visit in visits if visit.found in LEASED_HERE]
         for visit in visits:
             served.counts[visit.found.value] += 1
             served.counts["buried"] += visit.buried

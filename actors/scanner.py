@@ -14,6 +14,7 @@ from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
 from actors.selection import batches, select
 from actors.settings import ConsumerSettings
+from actors.waits import counts_of, within_us
 from zones.attempt import Attempt
 from zones.pointers import PointerRef, earliest_vesting_us
 from zones.probes import probe
@@ -70,6 +71,7 @@ class Scanner:
         self._idle_polls = 0
         self._store_down: set[str] = set()
         self._counts: Counter[str] = Counter()
+        self._waits: Counter[int] = Counter()  # see `actors.waits`
         self._stopping = False
 
     def run(self) -> None:
@@ -98,9 +100,12 @@ class Scanner:
             self._changed.notify_all()
 
     def counts(self) -> dict[str, int]:
-        """Return what was scanned and served since the start, and the pointers in managers' hands now."""
+        """Return what was scanned and served since the start, and the pointers in managers' hands now.
+
+        How long pointers had waited when they were leased is among it; see `actors.waits`.
+        """
         with self._lock:
-            return {**self._counts, "pointers_held": len(self._held)}
+            return {**self._counts, **counts_of(self._waits), "pointers_held": len(self._held)}
 
     def _visit_shard(self, name: str) -> int:
         """Algorithm 1, lines 3 to 11: scan and hand over until nothing is found or `processing_bound` is reached."""
@@ -236,6 +241,7 @@ class Scanner:
             self._held.difference_update(ref.id for ref in refs)
             if served is not None:
                 self._counts.update({name: getattr(served, name) for name in _COUNTED})
+                self._waits.update(map(within_us, served.waited_us))
                 self._left_alone.update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
         self._room_heard(number, served.room if served is not None else None, error)
 

@@ -107,6 +107,17 @@ def test_items_are_leased_and_sent_and_their_pointers_requeued(stage: Stage) -> 
     assert pointer.vesting_us > stage.now_us, "there is nothing more to do until a lease ends"
 
 
+def test_it_says_how_long_each_pointer_that_it_leased_had_been_vested(stage: Stage) -> None:
+    """One that another consumer leased in between was not picked up here."""
+    stage.enqueue("mail")
+    stage.pass_ms(30)
+    manager, _ = managed(stage, [10])
+    refs = stage.pointers()
+    (waited_us,) = serve(stage, manager, refs).waited_us
+    assert 30_000 <= waited_us <= 60_000
+    assert serve(stage, manager, refs).waited_us == ()
+
+
 def test_a_visit_takes_no_more_than_its_turn(stage: Stage) -> None:
     """A tenant with a million items delays a tenant with one by one visit."""
     for number in range(50):

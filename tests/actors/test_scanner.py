@@ -10,6 +10,7 @@ from actors.host import ActorDied
 from actors.messages import Served
 from actors.scanner import STRETCH_MAX, Scanner
 from actors.settings import ConsumerSettings
+from actors.waits import waits_in, within_us
 from tests.actors.stage import ALICE, BOB, MS, Call, Played, Stage
 from zones.engines import StoreUnavailable
 from zones.layout import Tenant
@@ -110,6 +111,15 @@ def test_batches_are_dealt_to_the_managers_that_have_least_to_do(stage: Stage) -
         stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
     scanning = Scanning(stage, managers=2, selection_frac=1, batch_pointers=1)
     assert [len(manager.named("serve")) for manager in scanning.managers] == [2, 2]
+
+
+def test_what_managers_say_of_waits_is_counted_by_bucket(stage: Stage) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    call.answer(served()._replace(waited_us=(105_000, 105_000, 7)))
+    stage.pass_ms(1)
+    assert waits_in(scanning.scanner.counts()) == {within_us(105_000): 2, within_us(7): 1}
 
 
 def test_a_manager_has_one_batch_at_work_and_one_waiting(stage: Stage) -> None:
