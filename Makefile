@@ -37,7 +37,7 @@ check: .venv-check/ready ## check format, lint, types and the direction of impor
 lock: python ## write constraints.txt anew from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock
 	@$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python $(PIP_INSTALL) '.[test,check]'
+	.venv-lock/bin/python $(PIP_INSTALL) '.[bench,test,check]'
 	@{ echo "# Every version that make installs, transitive ones included. Written by: make lock"; \
 	   .venv-lock/bin/python -m pip freeze --exclude fairlead; } > constraints.txt.new
 	@mv constraints.txt.new constraints.txt
@@ -48,8 +48,8 @@ clean: ## remove environments, caches and build results
 	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/ready:       extras :=
-.venv-test/ready:  extras := [test]
-.venv-check/ready: extras := [test,check]
+.venv-test/ready:  extras := [bench,test]
+.venv-check/ready: extras := [bench,test,check]
 
 .venv/ready .venv-test/ready .venv-check/ready: pyproject.toml constraints.txt | python
 	@echo "Installing into $(@D), versions from constraints.txt (a minute or so the first time)"
