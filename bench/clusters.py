@@ -15,9 +15,9 @@ if multiprocessing.parent_process() is None:
 
 
 @contextmanager
-def cluster() -> Iterator[str]:
-    """Start a Ray cluster, as `fairlead run` would; yield its address; end it."""
-    ray_host.connect("local")
+def cluster(address: str = "local") -> Iterator[str]:
+    """Start a Ray cluster, as `fairlead run` would, or join one; yield its address; end it, or leave it."""
+    ray_host.connect(address)
     try:
         yield ray.get_runtime_context().gcs_address
     finally:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import fairlead
+from bench.load.tally import Tally, place_of
 
 APP = "bench.handlers:app"  # How an actor's process finds it.
 NAP_S = 0.005
 
 app = fairlead.App()
+tally = Tally(lambda: place_of(app))
 
 
 class Start(NamedTuple):
@@ -52,6 +54,19 @@ def nap(job: fairlead.Job) -> None:
     started_ns = time.monotonic_ns()
     time.sleep(NAP_S)
     _note(job, started_ns, time.monotonic_ns())
+
+
+@app.handler("work")
+def work(job: fairlead.Job) -> None:
+    """Tell how late it starts, and take the time that its payload says, asleep. See `bench.load`."""
+    order = job.payload
+    tally.note(order["run"], time.time_ns() // 1000 - order["due_us"])
+    time.sleep(order["work_ms"] / 1000)
+
+
+def work_payload(run: int, *, due_us: int, work_ms: int) -> dict[str, int | bytes]:
+    """Return the payload of an item that was due to be sent then, some 200 bytes packed."""
+    return {"run": run, "due_us": due_us, "work_ms": work_ms, "pad": bytes(165)}
 
 
 def payload(tag: int = 0) -> dict[str, int | bytes]:

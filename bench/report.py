@@ -83,12 +83,17 @@ class Options:
     quick: bool
 
 
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return what parses the options that every command takes; `description` is the module's docstring."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    made.add_argument("--quick", action="store_true", help="the same shapes with smaller sizes, within 45 seconds")
+    return made
+
+
 def options(description: str | None, arguments: Sequence[str] | None = None) -> Options:
-    """Parse the command line; `description` is the module's docstring."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--quick", action="store_true", help="the same shapes with smaller sizes, within 45 seconds")
-    parsed = parser.parse_args(arguments)
+    """Parse the command line of a command that takes no others; `description` is the module's docstring."""
+    parsed = parser(description).parse_args(arguments)
     return Options(as_json=parsed.json, quick=parsed.quick)
 
 

@@ -1,0 +1,59 @@
+"""Waits as HDR histograms: any range at one precision, and those of many processes merge without loss."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hdrh.histogram import HdrHistogram
+
+WAIT_US_MAX = 24 * 3_600 * 1_000_000  # A day; what waited longer counts as this.
+DIGITS = 3  # A value is off by a thousandth at most.
+
+
+def histogram(waits_us: Iterable[int] = ()) -> HdrHistogram:
+    """Return a histogram of waits in microseconds; one below zero, by clocks apart, counts as none."""
+    made = HdrHistogram(1, WAIT_US_MAX, DIGITS)
+    for waited_us in waits_us:
+        record(made, waited_us)
+    return made
+
+
+def record(into: HdrHistogram, waited_us: int, count: int = 1) -> None:
+    """Add a wait, or several alike."""
+    into.record_value(min(max(waited_us, 0), WAIT_US_MAX), count)
+
+
+def merged(packed: Iterable[bytes]) -> HdrHistogram:
+    """Return one histogram of what several, packed by `encode`, hold."""
+    whole = histogram()
+    for each in packed:
+        whole.add(HdrHistogram.decode(each))
+    return whole
+
+
+def of_buckets(waits: Mapping[int, int]) -> HdrHistogram:
+    """Return a histogram of waits that were counted by bucket; see `actors.waits`."""
+    made = histogram()
+    for bound_us, count in waits.items():
+        if count:
+            record(made, bound_us, count)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What a histogram says, in milliseconds. All zero if it is empty."""
+
+    count: int
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    p99_9_ms: float
+    max_ms: float
+
+
+def waits(of: HdrHistogram) -> Waits:
+    """Return the figures of a histogram of microseconds."""
+    if not of.total_count:
+        return Waits(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    p50, p90, p99, p99_9 = (round(of.get_value_at_percentile(p) / 1000, 2) for p in (50, 90, 99, 99.9))
+    return Waits(of.total_count, p50, p90, p99, p99_9, round(of.get_max_value() / 1000, 2))

@@ -1,0 +1,63 @@
+"""What came of a load, in the paper's terms (QuiCK section 8); the same whether it was run or simulated.
+
+pointer latency   from a pointer's vesting until a manager has leased it
+item latency      from when an enqueue was due until the item's handler starts
+failed lease      an attempt at a pointer that finds it leased by another consumer, when it reads it
+                  (`missed_at_read`) or when it commits (`missed_at_commit`)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hdrh.histogram import HdrHistogram
+
+from actors.waits import waits_in
+from bench.load.histograms import Waits, of_buckets, waits
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """How attempts to lease pointers went."""
+
+    leased: int
+    missed_at_read: int
+    missed_at_commit: int
+
+    @property
+    def failed_percent(self) -> float:
+        """Failed attempts, of all."""
+        failed = self.missed_at_read + self.missed_at_commit
+        return 100 * failed / max(1, self.leased + failed)
+
+    @property
+    def at_commit_percent(self) -> float:
+        """Attempts that failed at their commit, of those that failed."""
+        return 100 * self.missed_at_commit / max(1, self.missed_at_read + self.missed_at_commit)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was measured during a load, or while a backlog was worked off. `items_per_s`: completed ones."""
+
+    items_per_s: float
+    item: Waits
+    pointer: Waits
+    leases: Leases
+    scans: int
+
+
+def outcome(*, seconds: float, before: Mapping[str, int], after: Mapping[str, int], items: HdrHistogram) -> Outcome:
+    """Return what consumers did between two times at which their counts, summed, were `before` and `after`."""
+
+    def gained(name: str) -> int:
+        return after.get(name, 0) - before.get(name, 0)
+
+    earlier = waits_in(before)
+    pointers = {bound_us: count - earlier.get(bound_us, 0) for bound_us, count in waits_in(after).items()}
+    return Outcome(
+        items_per_s=round(gained("completed") / seconds, 1),
+        item=waits(items),
+        pointer=waits(of_buckets(pointers)),
+        leases=Leases(sum(pointers.values()), gained("missed_at_read"), gained("missed_at_commit")),
+        scans=gained("scans"),
+    )

@@ -1,0 +1,72 @@
+"""What the handlers of all processes of a fleet tell of their starts: a histogram per process and run.
+
+It is kept in the store under test, as data of a tenant of its own: so it comes back from every machine, with every
+engine, and through nothing that the items do not depend on as well. One small commit per process and half a second.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+
+from hdrh.histogram import HdrHistogram
+
+from bench.load.histograms import histogram, merged, record
+from fairlead import App, TenantTransaction
+from fairlead.tenant_database import TenantDatabase
+
+TELL_EVERY_S = 0.5
+UNMEASURED = 0  # The run of items whose waits nobody asks for.
+
+
+class Tally:
+    """One process's share. Told to the store by a thread of its own, from the first start on.
+
+    Each process writes its own keys, and the whole each time, so that nothing is counted twice.
+    """
+
+    def __init__(self, database: Callable[[], TenantDatabase]) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._histograms: dict[int, HdrHistogram] = {}
+        self._name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}"
+
+    def note(self, run: int, waited_us: int) -> None:
+        """Count the start of an item that waited so long. Run 0 is not counted."""
+        if run == UNMEASURED:
+            return
+        with self._lock:
+            if not self._histograms:
+                threading.Thread(target=self._tell_for_ever, name="tally", daemon=True).start()
+            if run not in self._histograms:
+                self._histograms[run] = histogram()
+            record(self._histograms[run], waited_us)
+        self._changed.set()
+
+    def tell(self) -> None:
+        """Store what was counted so far."""
+        with self._lock:
+            packed = {run: each.encode() for run, each in self._histograms.items()}
+
+        def body(tr: TenantTransaction) -> None:
+            for run, each in packed.items():
+                tr.set(("starts", run, self._name), each)
+
+        self._database().transact(body)
+
+    def _tell_for_ever(self) -> None:
+        pause = threading.Event()
+        while self._changed.wait():
+            pause.wait(TELL_EVERY_S)
+            self._changed.clear()
+            self.tell()
+
+
+def place_of(app: App) -> TenantDatabase:
+    """Return where the tallies of an application are kept."""
+    return app.tenant("bench", "tally")
+
+
+def started(app: App, run: int) -> HdrHistogram:
+    """Return the waits of all items of a run that have started, as far as their processes have told."""
+    return place_of(app).transact(lambda tr: merged(value for _, value in tr.get_range(("starts", run))))
