@@ -4,7 +4,8 @@ After 1021 (and 1031 or 1025 at a commit) a transaction may have been applied, o
 attempt draws are a seed of the call plus an ordinal that starts anew with every attempt, so a repeated body picks the
 same ids and finds its own items. That is not enough for an enqueue: its item may have been run and completed in
 between, and must not come again. So a transaction that enqueued also writes a receipt, which outlives the item. It
-says which attempt was applied: what that one returned is the result, not what a later one would have done.
+says which attempt was applied: what that one returned is the result, not what a later one would have done. From the
+first attempt that enqueued on, each reads the receipt with conflict and writes it, so that one of them is applied.
 """
 
 from collections.abc import Callable
@@ -61,12 +62,12 @@ def run(
     """
     seed = random.randbytes(SEED_BYTES)
     receipt = _RECEIPT + pack_int(clock.now_us() + RECEIPT_LIFE_US) + pack_bytes(seed)
-    results: list[T] = []  # of the attempts that enqueued; each receipt holds the number of its attempt here
+    results: list[T] = []  # of the attempts that write a receipt; it holds the number of its attempt here
     enqueued = False  # whether the last attempt did
     landed: int | None = None
 
     def has_landed(tr: Any) -> bool:
-        """Look whether an attempt that enqueued was applied after all, perhaps later than anybody asked; and which."""
+        """Look whether an attempt with a receipt was applied after all, perhaps later than anybody asked; and which."""
         nonlocal landed
         value = tr.get(receipt).value
         landed = None if value is None else int.from_bytes(value, "big")
@@ -80,7 +81,8 @@ def run(
         attempt = Attempt(tr, seed, clock.now_us())
         result = body(attempt)
         enqueued = attempt.enqueued and db.results_can_be_unknown
-        if enqueued:
+        if enqueued or results:
+            tr.add_read_conflict_key(receipt)
             tr.set(receipt, len(results).to_bytes(RECEIPT_BYTES, "big"))
             results.append(result)
         return result

@@ -144,6 +144,29 @@ def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_
     assert scene.has(lambda alice: alice.transact(lambda tr: tr.get(("given up",)))) is None
 
 
+@pytest.mark.parametrize("enqueues_again", [True, False])
+def test_a_transaction_that_lands_later_than_its_repetition_is_refused_though_nothing_was_left_to_enqueue(
+    enqueues_again: bool,
+) -> None:
+    """Before, neither had read what the other wrote: the name was taken by then, and the money was paid twice."""
+    scene = Scene()
+    scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
+    tries = iter(range(10))
+
+    def pay(tr: TenantTransaction) -> None:
+        tr.add(("paid",), 1)
+        if next(tries) == 0 or enqueues_again:
+            tr.enqueue("mail", item_id="order 7")
+
+    user = scene.user("user", lambda alice: alice.transact(pay))
+    first = user.runs_until_commit()
+    first.is_answered(COMMIT_UNKNOWN_RESULT)
+    user.runs()
+    first.arrives()
+    assert first.refusal == NOT_COMMITTED
+    assert scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",)))) == (1).to_bytes(8, "little")
+
+
 def enqueued_by_name_and_again(scene: Scene) -> SentCommit:
     """The application is told that its enqueue took too long, and calls again with the same name."""
     scene.has(lambda alice: alice.enqueue("mail"))  # The pointer is there: nothing else can refuse what lands late.
