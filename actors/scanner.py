@@ -191,11 +191,16 @@ class Scanner:
         """Wait until a manager takes a call; False if the scanner is to stop.
 
         A manager whose workers were full when last heard of is asked for room, not sent pointers, and that whether or
-        not others have room. One that is dead answers at once, so it is asked again only after a while.
+        not others have room. One that is dead answers at once, so it is asked again only after a while. After a third
+        of an in-order lease without room, however often that was said meanwhile, the order is given up.
         """
-        patience_s = self._settings.in_order_lease_ms / 3000
+        patience_us = self._settings.in_order_lease_ms * 1000 // 3
+        patient_until_us = self._host.clock.now_us() + patience_us
         while not self._stopping:
-            full = False
+            now_us = self._host.clock.now_us()
+            if now_us >= patient_until_us:
+                self._give_up_order()
+                patient_until_us = now_us + patience_us
             with self._lock:
                 idle = [number for number, calls in enumerate(self._calls) if not calls and not self._room[number]]
                 ask = [number for number in idle if not self._died_lately(number)]
@@ -203,13 +208,11 @@ class Scanner:
                     self._calls[number] += 1
                 opened = any(self._open(number) for number in range(len(self._managers)))
                 if not ask and not opened:
-                    full = not self._changed.wait(DEAD_WAIT_US / 1e6 if idle else patience_s) and not idle
+                    self._changed.wait(min(DEAD_WAIT_US if idle else patience_us, patient_until_us - now_us) / 1e6)
             for number in ask:
                 self._managers[number].call("await_room", done=partial(self._room_heard, number))
             if opened:
                 return True
-            if full:
-                self._give_up_order()
         return False
 
     def _open(self, number: int) -> bool:

@@ -392,6 +392,19 @@ def test_a_full_consumer_gives_the_order_up(stage: Stage) -> None:
     assert (False, False) in requests(scanning)
 
 
+def test_it_gives_the_order_up_however_often_its_managers_say_that_they_are_full(stage: Stage) -> None:
+    for tenant in (ALICE, BOB):
+        stage.enqueue("mail", tenant=tenant)
+    scanning = Scanning(stage, order=True, in_order_lease_ms=900, managers=2, batch_pointers=1)
+    stage.pass_ms(50)
+    for _ in range(7):
+        for manager in scanning.managers:
+            for call in manager.taken():
+                call.answer(served(room=0) if call.method == "serve" else 0)
+            stage.pass_ms(50)
+    assert (False, False) in requests(scanning)
+
+
 def test_a_dead_coordinator_costs_the_order_and_nothing_else(stage: Stage) -> None:
     scanning = Scanning(stage)
     scanning.coordinator._reply = lambda method, args: ActorDied(method=method)
