@@ -14,9 +14,8 @@ from zones.buried import grave_range
 from zones.engines import Stall, write_stall
 from zones.keyspace import range_begin, range_end
 from zones.layout import Layout
-from zones.pointers import PointerRef, place_of, scan
+from zones.pointers import place_of, scan
 from zones.presence import Present
-from zones.records import PointerRecord, decode
 from zones.shard import Shard
 from zones.steps import alone, in_step
 from zones.vesting import WANT_ALL, read_first_of_each_priority
@@ -122,13 +121,7 @@ def _count_vested(tr: Any, layout: Layout, now_us: int) -> int:
 def _oldest_us(tr: Any, layout: Layout, now_us: int) -> int | None:
     scans = in_step([scan(tr, part, now_us=now_us, ids_max=OLDEST_OF) for part in layout.parts])
     refs = sorted((ref for refs, _ in scans for ref in refs), key=lambda ref: ref.vesting_us)[:OLDEST_OF]
-    pointers = [decode(PointerRecord, value) for value in _records(tr, layout, refs) if value is not None]
-    places = [place_of(pointer, layout) for pointer in pointers if pointer is not None]
-    firsts = in_step([read_first_of_each_priority(tr, place.keys) for place in places])
+    places = [place_of(ref, layout) for ref in refs]
+    firsts = in_step([read_first_of_each_priority(tr, place.keys) for place in places if place is not None])
     waiting = (entry.vesting_us for first in firsts for entry in first)
     return min((vesting_us for vesting_us in waiting if vesting_us <= now_us), default=None)
-
-
-def _records(tr: Any, layout: Layout, refs: list[PointerRef]) -> list[bytes | None]:
-    reads = [tr.snapshot.get(layout.parts[ref.part].item(ref.id)) for ref in refs]
-    return [read.value for read in reads]

@@ -36,9 +36,9 @@ class ZoneShadow:
     entries: set[Entry] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
     buried: dict[bytes, BuriedRecord] = field(default_factory=dict)
-    indexed: bytes | None = None  # the pointer that the pointer index names
     pointer: PointerRecord | None = None
     pointer_written_us: int = 0
+    pointer_entries: set[tuple[int, int]] = field(default_factory=set)  # priority and vesting time
 
     def __str__(self) -> str:
         return f"{self.name.tenant.app}/{self.name.tenant.user}/{self.name.zone}"
@@ -94,11 +94,9 @@ class ShardShadow:
         self.name = name
         self.zones: dict[ZoneName, ZoneShadow] = {}
         self.depths: dict[tuple[int, str], int] = {}
-        self.pointer_entries: dict[bytes, set[tuple[int, int]]] = {}  # by pointer id: priority and vesting time
-        self.others: dict[bytes, bytes] = {}  # what belongs to no zone and no pointer
+        self.others: dict[bytes, bytes] = {}  # what belongs to no zone
         self.strays: set[bytes] = set()  # index entries that lead nowhere, and are meant to
         self._strewn: set[bytes] = set()
-        self._pointers: dict[bytes, ZoneName] = {}
 
     def expect_stray(self, key: bytes) -> None:
         """Learn that the entry `key`, should it ever be there, was put there to lead nowhere; oracles ignore it."""
@@ -120,12 +118,14 @@ class ShardShadow:
                 zone = self._touch(meaning, ZoneName(Tenant(path[1], path[2]), path[4]))
                 if path[5] == keyspace.ITEM:
                     changed.append((zone, path[6], before, after))
+                elif path[5] == keyspace.POINTER:
+                    zone.pointer = None if after is None else decode(PointerRecord, after)
+                    zone.pointer_written_us = now_us
                 else:
                     self._read_zone_key(zone, path[5:], key, after, graves)
-            elif path[:1] == [keyspace.POINTER]:
-                self._touch(meaning, ZoneName(Tenant(path[1], path[2]), path[3])).indexed = after
             elif path[:1] == [keyspace.TOP]:
-                self._read_pointer(meaning, path, before, after, now_us)
+                zone = self._touch(meaning, ZoneName(Tenant(path[5], path[6]), path[7]))
+                _put_in(zone.pointer_entries, (path[3], path[4]), after)
             elif path[:1] == [keyspace.DEPTH]:
                 self.depths[path[1], path[2]] = _signed(after)
             else:
@@ -165,11 +165,7 @@ class ShardShadow:
     ) -> None:
         number = path[0]
         if number == keyspace.VEST:
-            entry = (path[1], path[2], path[3])
-            if after is None:
-                zone.entries.discard(entry)
-            else:
-                zone.entries.add(entry)
+            _put_in(zone.entries, (path[1], path[2], path[3]), after)
         elif number == keyspace.COUNT:
             _put(zone.counts, path[1], None if after is None else _signed(after))
         elif number == keyspace.BURIED:
@@ -177,26 +173,6 @@ class ShardShadow:
             _put(zone.buried, path[1], graves[zone.name, path[1]])
         else:
             _put(self.others, key, after)
-
-    def _read_pointer(
-        self, meaning: Meaning, path: list[Any], before: bytes | None, after: bytes | None, now_us: int
-    ) -> None:
-        if path[2] == keyspace.VEST:
-            entries = self.pointer_entries.setdefault(path[5], set())
-            if after is None:
-                entries.discard((path[3], path[4]))
-            else:
-                entries.add((path[3], path[4]))
-            if path[5] in self._pointers:
-                self._touch(meaning, self._pointers[path[5]])
-            return
-        value = after if after is not None else before
-        record = None if value is None else decode(PointerRecord, value)
-        if record is not None:
-            zone = self._touch(meaning, ZoneName(Tenant(record.app, record.user), record.zone))
-            self._pointers[path[3]] = zone.name
-            zone.pointer = record if after is not None else None
-            zone.pointer_written_us = now_us
 
 
 def place_of(zone: ZoneShadow, layout: Layout) -> Place:
@@ -235,6 +211,13 @@ def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
         table.pop(key, None)
     else:
         table[key] = value
+
+
+def _put_in(entries: set[Any], entry: Any, value: bytes | None) -> None:
+    if value is None:
+        entries.discard(entry)
+    else:
+        entries.add(entry)
 
 
 def _signed(value: bytes | None) -> int:

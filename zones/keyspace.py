@@ -3,6 +3,11 @@
 All keys are FoundationDB tuples below one root, so standard tools can read them. A subspace number is
 never reused: a number that is given up stays here as a comment.
 
+A pointer's record lies beside the zone that it points to: it is read and written together with the zone's items, and
+then its page is one of theirs. The top-level queue is keys only, and they name the zones: whoever scans it knows where
+to look without reading a record. What QuiCK calls the pointer index, which leads from a zone to its pointer, is the
+record's own key.
+
     (ROOT, META)                                     -> shard record: format, number of parts, shard id
     (ROOT, DB, app, user, DATA, ...)                 -> the tenant's own data
     (ROOT, DB, app, user, OWNER)                     -> ownership record; absent while the tenant never moved
@@ -12,10 +17,10 @@ never reused: a number that is given up stays here as a comment.
     (ROOT, DB, app, user, ZONE, zone, BURIED, id)    -> buried record
     (ROOT, DB, app, user, ZONE, zone, PAYLOAD, id, n)-> piece n of a payload too long for its record
     (ROOT, DB, app, user, ZONE, zone, DONE, id)      -> until when a completed id stays taken (`unique_for`)
+    (ROOT, DB, app, user, ZONE, zone, POINTER)       -> pointer record
+    (ROOT, DB, app, user, ZONE, zone, GUARD)         -> never a value: only conflicts are declared on it, see `pointers`
     (ROOT, RECEIPT, expires, transaction id)         -> which attempt; proof that its commit happened
-    (ROOT, TOP, part, ITEM, pointer id)              -> pointer record
-    (ROOT, TOP, part, VEST, p, t, pointer id)        -> empty; the vesting index of the top-level queue
-    (ROOT, POINTER, app, user, zone)                 -> pointer id; changes only when a pointer is made or deleted
+    (ROOT, TOP, part, VEST, p, t, app, user, zone)   -> empty; the top-level queue, its pointers in vesting order
     (ROOT, DEPTH, part, kind)                        -> items present in all zones of the part; atomic add
     (ROOT, GRAVE, t, app, user, zone, id)            -> kind; buried items of the shard, oldest first
     (ROOT, FORGET, t, key)                           -> empty; `key` (a DONE key) may be cleared from t on
@@ -33,14 +38,18 @@ from typing import NamedTuple
 
 ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and repeat their prefix.
 
-META, DB, RECEIPT, TOP, POINTER, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(1, 13)
+META, DB, RECEIPT, TOP = range(1, 5)
+# 5 was an index of pointers by zone: a pointer's record is found by its own key.
+DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
 # Reserved for later steps: placement 13, settings 14, pauses 15, limits 16, history 17, intents 18,
 # global indexes 19.
 DATA, OWNER, ZONE = range(1, 4)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
-COUNT, BURIED, PAYLOAD, DONE = range(4, 8)
+COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD = range(4, 10)
+# Within a part of the top-level queue there is VEST alone: (TOP, part, ITEM, hash of the zone) held pointer records.
 
+KEY_FORMAT = 2  # Changes when keys come to lie elsewhere. 1 had pointers in the top-level queue; it was never released.
 PRIORITY_MAX = 255
 NAME_BYTES_MAX = 96  # App, user and zone names; three of them and the longest index key stay below 511 bytes.
 PART_COUNT_MAX = 1024
@@ -83,7 +92,7 @@ _ITEM_HEAD = _ITEM + b"\x01"
 _VEST_HEADS = [_VEST + priority for priority in _SMALL]
 _DB = ROOT + _SMALL[DB]
 _ZONE, _OWNER = _SMALL[ZONE], _SMALL[OWNER]
-_POINTER = ROOT + _SMALL[POINTER]
+_POINTER, _GUARD = _SMALL[POINTER], _SMALL[GUARD]
 
 META_KEY = ROOT + _SMALL[META]
 TIME_KEY = ROOT + _SMALL[TIME]
@@ -100,7 +109,7 @@ def tenant_prefix(key: bytes) -> bytes:
 
 
 class IndexEntry(NamedTuple):
-    """One key of a vesting index, taken apart."""
+    """One key of a vesting index, taken apart. `id`: an item's, or a pointer's, which is its zone's packed name."""
 
     priority: int
     vesting_us: int
@@ -116,7 +125,7 @@ _new = tuple.__new__  # `IndexEntry(...)`, without the call around it: a scan ma
 
 
 class QueueKeys:
-    """The keys that a queue zone and a part of the top-level queue have in common: items in vesting order.
+    """The keys that a queue zone and a part of the top-level queue have in common: a vesting index.
 
     It keeps one prefix and packs each key when it is asked for: a batch visits many zones, each for a few keys.
     """
@@ -127,23 +136,13 @@ class QueueKeys:
         self.prefix = prefix
 
     @property
-    def item_prefix(self) -> bytes:
-        """The prefix of all records."""
-        return self.prefix + _ITEM
-
-    @property
     def vest_prefix(self) -> bytes:
         """The prefix of the vesting index."""
         return self.prefix + _VEST
 
-    # The next two stand in every item's way five times, so they pack in place what `pack_int` and `pack_bytes` would.
-
-    def item(self, item_id: bytes) -> bytes:
-        """Return the key of the record of an item (in a top-level queue: of a pointer)."""
-        return self.prefix + _ITEM_HEAD + item_id.replace(b"\x00", b"\x00\xff") + b"\x00"
-
     def vest(self, priority: int, vesting_us: int, item_id: bytes) -> bytes:
-        """Return the key of the vesting index entry."""
+        """Return the key of the vesting index entry of an item."""
+        # In every item's way five times, so it packs in place what `pack_int` and `pack_bytes` would.
         size = (vesting_us.bit_length() + 7) >> 3
         time = _INT_CODES[size] + vesting_us.to_bytes(size, "big")
         packed_id = b"\x01" + item_id.replace(b"\x00", b"\x00\xff") + b"\x00"
@@ -161,10 +160,6 @@ class QueueKeys:
         """Return the end of the vesting index."""
         return range_end(self.vest_prefix)
 
-    def item_range(self) -> tuple[bytes, bytes]:
-        """Return begin and end of all records."""
-        return range_begin(self.item_prefix), range_end(self.item_prefix)
-
     def entry(self, key: bytes) -> IndexEntry:
         """Take a key of the vesting index apart."""
         at = len(self.prefix) + 2
@@ -175,9 +170,10 @@ class QueueKeys:
             priority = 0
             at += 1
         end = at + key[at] - _NO_BYTES + 1
-        packed_id = key[end + 1 : -1]
-        item_id = packed_id.replace(b"\x00\xff", b"\x00") if b"\x00" in packed_id else packed_id
-        return _new(IndexEntry, (priority, int.from_bytes(key[at + 1 : end], "big"), item_id))
+        return _new(IndexEntry, (priority, int.from_bytes(key[at + 1 : end], "big"), self._id_of(key[end:])))
+
+    def _id_of(self, packed_id: bytes) -> bytes:
+        return packed_id[1:-1].replace(b"\x00\xff", b"\x00")
 
 
 class TenantKeys:
@@ -207,17 +203,36 @@ class TenantKeys:
 class ZoneKeys(QueueKeys):
     """The keys of one queue zone."""
 
-    __slots__ = ("_name", "tenant")
+    __slots__ = ("packed", "tenant")
 
     def __init__(self, tenant: TenantKeys, zone: str) -> None:
+        name = b"\x02%b\x00" % zone.encode()
+        super().__init__(_DB + tenant.packed + _ZONE + name)
         self.tenant = tenant
-        self._name = name = b"\x02%b\x00" % zone.encode()
-        self.prefix = _DB + tenant.packed + _ZONE + name
+        self.packed = tenant.packed + name
 
     @property
     def pointer(self) -> bytes:
-        """The key of the pointer index."""
-        return _POINTER + self.tenant.packed + self._name
+        """The key of the pointer's record."""
+        return self.prefix + _POINTER
+
+    @property
+    def pointer_guard(self) -> bytes:
+        """The key that stands for where the pointer is; it holds nothing, and conflicts are declared on it."""
+        return self.prefix + _GUARD
+
+    @property
+    def item_prefix(self) -> bytes:
+        """The prefix of all items' records."""
+        return self.prefix + _ITEM
+
+    def item_range(self) -> tuple[bytes, bytes]:
+        """Return begin and end of all items' records."""
+        return range_begin(self.item_prefix), range_end(self.item_prefix)
+
+    def item(self, item_id: bytes) -> bytes:
+        """Return the key of an item's record."""
+        return self.prefix + _ITEM_HEAD + item_id.replace(b"\x00", b"\x00\xff") + b"\x00"
 
     def count(self, kind: str) -> bytes:
         """Return the key that counts the items of `kind`."""
@@ -257,6 +272,13 @@ class PartKeys(QueueKeys):
         super().__init__(ROOT + _SMALL[TOP] + pack_int(part))
         self.part = part
         self.depth_prefix = ROOT + _SMALL[DEPTH] + pack_int(part)
+
+    def vest(self, priority: int, vesting_us: int, pointer_id: bytes) -> bytes:
+        """Return the key of the vesting index entry of a pointer, whose id is packed as it is."""
+        return self.prefix + _VEST_HEADS[priority] + pack_int(vesting_us) + pointer_id
+
+    def _id_of(self, packed_id: bytes) -> bytes:
+        return packed_id
 
     def depth(self, kind: str) -> bytes:
         """Return the key that counts the items of `kind` in all zones of the part."""

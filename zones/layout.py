@@ -1,7 +1,7 @@
 """A shard's layout and its names: how many parts, which tenant is where, what a queue zone is called.
 
-Pure: names in, keys out. The part of a pointer and the id of a pointer come from BLAKE2b of the packed names, never
-from Python's `hash()`, which differs from process to process.
+Pure: names in, keys out. A pointer's id is the packed name of its zone. The part that holds it comes from BLAKE2b of
+that name, never from Python's `hash()`, which differs from process to process.
 """
 
 from hashlib import blake2b
@@ -14,6 +14,7 @@ from zones.settings import ZoneSettings
 DEFAULT_ZONE = "queue"
 ID_BYTES = 16
 PLACES_MAX = 4_096  # Remembered at a time; about 1 kB each.
+_POINTER_ID_BYTES_MAX = 3 * (NAME_BYTES_MAX + 2)  # Three names, each with a byte before and one behind it.
 
 
 class Tenant(NamedTuple):
@@ -92,6 +93,19 @@ class Layout:
             place = self._places[tenant, zone] = Place(self, tenant, zone)
         return place
 
+    def place_of(self, pointer_id: bytes) -> "Place | None":
+        """Return where the zone is stored whose pointer has this id; None if it is no id of a pointer."""
+        try:
+            names = pointer_id.decode().split("\0")  # No name holds a NUL, and each ends with one.
+        except UnicodeDecodeError:
+            return None
+        if len(names) != 4 or names.pop() or any(name[:1] != "\x02" for name in names):
+            return None
+        if len(pointer_id) > _POINTER_ID_BYTES_MAX:
+            return None
+        app, user, zone = names
+        return self.place(Tenant(app[1:], user[1:]), zone[1:])
+
 
 class Place:
     """Where one queue zone is stored: its keys, its pointer's id, and the part that holds the pointer."""
@@ -103,5 +117,6 @@ class Place:
         self.tenant = tenant
         self.name = zone
         self.keys = ZoneKeys(TenantKeys(tenant.app, tenant.user), zone)
-        self.pointer_id = blake2b(self.keys.pointer, digest_size=ID_BYTES).digest()
-        self.part = layout.parts[int.from_bytes(self.pointer_id[:8], "big") % layout.part_count]
+        self.pointer_id = self.keys.packed
+        digest = blake2b(self.pointer_id, digest_size=8).digest()
+        self.part = layout.parts[int.from_bytes(digest, "big") % layout.part_count]

@@ -1,15 +1,29 @@
 """Pointers: the entries of the top-level queue, one per active queue zone (QuiCK section 6).
 
-A pointer's id is the hash of its zone's name, so an enqueue reads the pointer and the pointer index in one round,
-and a pointer is found without a search. The pointer index, which says whether there is one, is a key of its own
-because every enqueue reads it with conflict: it changes only when a pointer is made or deleted, never when it is
-leased or moved, so enqueues and consumers do not collide.
+A pointer's id is its zone's packed name. Its record lies beside the zone's items, so an enqueue finds it without a
+search; its entry in the top-level queue says whose it is, so a scan finds the zone without the record.
+
+Consumers move a pointer with every visit, and an enqueue looks at it each time: by snapshot, or they would collide all
+the time. What an enqueue must not miss is that the pointer was made, deleted or put to sleep meanwhile. So whoever does
+that declares a write conflict on the pointer's *guard*, a key that never holds a value, and whoever looks at the
+pointer by snapshot declares a read conflict on the guard.
+
+                                   reads with conflict                           writes
+    enqueue, pointer awake         guard
+    enqueue that makes it          guard                                         record, entry, guard
+    enqueue that wakes it          guard, record                                 record, entry
+    lease; visit, work is left     record                                        record, entry
+    visit that sends it to sleep   record, whole vesting index of the zone       record, entry, guard
+    visit that deletes it          record, whole item range of the zone          record, entry, guard
+
+Whatever inserts an index entry that vests earlier than the one it replaces (a give-back, a revival, a shorter lease)
+is an enqueue here.
 """
 
 from typing import Any, NamedTuple
 
 from zones.keyspace import PartKeys
-from zones.layout import Layout, Place, Tenant
+from zones.layout import Layout, Place
 from zones.probes import probe
 from zones.records import POINTER_PRIORITY, PointerRecord, encode
 from zones.settings import ZoneSettings
@@ -18,7 +32,10 @@ from zones.vesting import collect_vested
 
 
 class PointerRef(NamedTuple):
-    """What a scan knows of a pointer: where it is and when it vested. The record is the manager's to read."""
+    """What a scan knows of a pointer: where it is and when it vested. The record is the manager's to read.
+
+    `id`: what its entry ends with, which is the packed name of its zone unless the entry leads nowhere; see `place_of`.
+    """
 
     part: int
     id: bytes
@@ -48,36 +65,54 @@ def earliest_vesting_us(tr: Any, part: PartKeys, *, after_us: int = 0) -> Steps[
     return None if row is None else part.entry(row.key).vesting_us
 
 
-def create(tr: Any, place: Place, *, vesting_us: int, now_us: int) -> None:
-    """Make the zone's pointer. Writes record, index entry and pointer index.
+def place_of(ref: PointerRef, layout: Layout) -> Place | None:
+    """Return the zone that a pointer points to; None if an entry of that id does not belong into that part."""
+    place = layout.place_of(ref.id)
+    return place if place is not None and place.part.part == ref.part else None
 
-    The caller has read the pointer index with conflict, so two that create the same pointer collide.
+
+def look(tr: Any, place: Place) -> Any:
+    """Read the record of the zone's pointer for somebody who inserts something, and return the future.
+
+    Reads by snapshot, and with conflict the guard: so whoever inserts conflicts with who makes, deletes or puts to
+    sleep the pointer, and not with visits that leave it awake. Made, woken or deleted by this very transaction, the
+    pointer is seen as it will be.
     """
-    record = PointerRecord(place.tenant.app, place.tenant.user, place.name, vesting_us, last_active_us=now_us)
-    tr.set(place.keys.pointer, place.pointer_id)
-    tr.set(place.part.item(place.pointer_id), encode(record))
+    stored = tr.snapshot.get(place.keys.pointer)  # Conflicts count from the first read on: it must be one.
+    tr.add_read_conflict_key(place.keys.pointer_guard)
+    return stored
+
+
+def create(tr: Any, place: Place, *, vesting_us: int, now_us: int) -> None:
+    """Make the zone's pointer. Writes the record and its index entry; a declared write conflict on the guard.
+
+    The caller has looked, see `look`, so two that create the same pointer collide.
+    """
+    record = PointerRecord(vesting_us, last_active_us=now_us)
+    tr.set(place.keys.pointer, encode(record))
     tr.set(place.part.vest(record.priority, vesting_us, place.pointer_id), b"")
+    tr.add_write_conflict_key(place.keys.pointer_guard)
 
 
-def move(tr: Any, part: PartKeys, pointer_id: bytes, pointer: PointerRecord, vesting_us: int) -> None:
+def move(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int) -> None:
     """Store `pointer`, changed by the caller, under a new vesting time. Writes the record and its index entry.
 
     The caller has read the record with conflict.
     """
-    tr.clear(part.vest(pointer.priority, pointer.vesting_us, pointer_id))
+    tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
     pointer.vesting_us = vesting_us
-    tr.set(part.item(pointer_id), encode(pointer))
-    tr.set(part.vest(pointer.priority, vesting_us, pointer_id), b"")
+    tr.set(place.keys.pointer, encode(pointer))
+    tr.set(place.part.vest(pointer.priority, vesting_us, place.pointer_id), b"")
 
 
 def delete(tr: Any, place: Place, pointer: PointerRecord) -> None:
-    """Clear the pointer, its index entry, and the pointer index.
+    """Clear the pointer and its index entry; a declared write conflict on the guard.
 
-    The caller has read with conflict: the record, the pointer index, and the zone's whole item range.
+    The caller has read with conflict: the record, and the zone's whole item range.
     """
     tr.clear(place.keys.pointer)
-    tr.clear(place.part.item(place.pointer_id))
     tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
+    tr.add_write_conflict_key(place.keys.pointer_guard)
 
 
 def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings: ZoneSettings) -> bool:
@@ -103,17 +138,12 @@ def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now
     does this in a second transaction; a crash in between would leave a fresh item behind a sleeping pointer.
     """
     probe("a sleeping pointer is woken")
-    tr.add_read_conflict_key(place.part.item(place.pointer_id))
+    tr.add_read_conflict_key(place.keys.pointer)
     if pointer.lease_id:  # Its holder has not looked at the index yet, and will not put right what vests before this.
         earliest_us = now_us
     pointer.lease_id = b""
     if pointer.left:  # It keeps its place among the vested, and by its new time all look again who passed it over.
         pointer.left = False
-        move(tr, place.part, place.pointer_id, pointer, pointer.vesting_us + 1)
+        move(tr, place, pointer, pointer.vesting_us + 1)
     else:
-        move(tr, place.part, place.pointer_id, pointer, max(earliest_us, now_us))
-
-
-def place_of(pointer: PointerRecord, layout: Layout) -> Place:
-    """Return the zone that a pointer points to."""
-    return layout.place(Tenant(pointer.app, pointer.user), pointer.zone)
+        move(tr, place, pointer, max(earliest_us, now_us))

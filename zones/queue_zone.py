@@ -53,17 +53,17 @@ class QueueZone:
         so; so does an id that comes a second time in one call. An id whose item names no `given_id` must be one that
         nobody used before.
 
-        Reads with conflict: ownership, pointer index, and per item its key (given ids: also its buried and its done
-        key); by snapshot: the pointer. Writes per item: record, index entry, counts; once: the pointer, if it must be
-        made or woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an
-        awake pointer never conflict, nor does an enqueue with a dequeue.
+        Reads with conflict: ownership, and per item its key (given ids: also its buried and its done key); the pointer
+        as `pointers.look` says. Writes per item: record, index entry, counts; once: the pointer, if it must be made or
+        woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an awake
+        pointer never conflict, nor does an enqueue with a dequeue. The second enqueue of one transaction finds the
+        pointer as the first has left it: there is nothing to make then, and to wake only for what vests earlier still.
         """
         keys, place = self.place.keys, self.place
         for item_id, _ in items:
             _check_id(item_id)
         owner = tr.get(keys.tenant.owner)
-        indexed = tr.get(keys.pointer)
-        stored = tr.snapshot.get(place.part.item(place.pointer_id))
+        stored = pointers.look(tr, place)
         present = [tr.get(keys.item(item_id)) for item_id, _ in items]
         kept = {item_id: (tr.get(keys.buried(item_id)), tr.get(keys.done(item_id)))
                 for item_id, item in items if item.given_id is not None}  # fmt: skip
@@ -89,7 +89,7 @@ class QueueZone:
         for kind, count in added.items():
             stored_item.change_count(tr, place, kind, count)
         if earliest_us is not None:
-            self._see_to_pointer(tr, indexed.value, stored.value, earliest_us, now_us)
+            self._see_to_pointer(tr, stored.value, earliest_us, now_us)
         return results
 
     def peek(
@@ -259,8 +259,8 @@ class QueueZone:
     ) -> Steps[Outcome]:
         """Let go of one held item (QuiCK section 5, requeue); with `error_count` because it failed.
 
-        Reads with conflict: ownership, record; and to wake the pointer, when the item now vests earlier than its
-        lease would have ended, the pointer index. Writes: record, index entry, perhaps the pointer.
+        Reads with conflict: ownership, record; and when the item now vests earlier than its lease would have ended,
+        the pointer as `pointers.look` says. Writes: record, index entry, perhaps the pointer.
         """
         (record,) = yield from self._held_steps(tr, [(item_id, lease_id)])
         if isinstance(record, Outcome):
@@ -277,13 +277,12 @@ class QueueZone:
     def wake_steps(self, tr: Any, *, earliest_us: int, now_us: int) -> Steps[None]:
         """See to it that the pointer vests no later than `earliest_us`; make it if there is none.
 
-        For every transaction that inserts an index entry earlier than the one it replaces. Reads with conflict: the
-        pointer index (which "sleep" declares a write on), and the pointer's record if it must move.
+        For every transaction that inserts an index entry earlier than the one it replaces. Reads the pointer as
+        `pointers.look` says, and its record with conflict if it must move.
         """
-        indexed = tr.get(self.place.keys.pointer)
-        stored = tr.snapshot.get(self.place.part.item(self.place.pointer_id))
+        stored = pointers.look(tr, self.place)
         yield
-        self._see_to_pointer(tr, indexed.value, stored.value, earliest_us, now_us)
+        self._see_to_pointer(tr, stored.value, earliest_us, now_us)
 
     def count(self, tr: Any) -> dict[str, int]:
         """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
@@ -313,10 +312,8 @@ class QueueZone:
         first = alone(read_first_of_each_priority(tr, self.place.keys))
         return min((entry.vesting_us for entry in first), default=None)
 
-    def _see_to_pointer(
-        self, tr: Any, indexed: bytes | None, stored: bytes | None, earliest_us: int, now_us: int
-    ) -> None:
-        if indexed is None or stored is None:
+    def _see_to_pointer(self, tr: Any, stored: bytes | None, earliest_us: int, now_us: int) -> None:
+        if stored is None:
             pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us)
             return
         pointer = decode(PointerRecord, stored)

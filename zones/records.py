@@ -51,11 +51,11 @@ POINTER_PRIORITY = 100  # Of all of them: they stand in line by time alone.
 
 
 class PointerRecord(msgspec.Struct, array_like=True, gc=False):
-    """The entry of the top-level queue that says: this queue zone may have work (QuiCK section 6)."""
+    """The entry of the top-level queue that says: this queue zone may have work (QuiCK section 6).
 
-    app: str
-    user: str
-    zone: str
+    Its key says which zone.
+    """
+
     vesting_us: int
     last_active_us: int
     lease_id: bytes = b""
@@ -92,6 +92,7 @@ class ShardRecord(msgspec.Struct, array_like=True):
     shard_id: bytes
     part_count: int
     created_us: int
+    key_format: int = 1  # where its keys lie: `keyspace.KEY_FORMAT` of the program that made it
 
 
 class HandlerRecord(msgspec.Struct, array_like=True):

@@ -12,7 +12,7 @@ from zones import attempt
 from zones.attempt import Attempt
 from zones.engines import RETRIES_MAX, Clock, Database
 from zones.errors import BadArgument, ShardRefused
-from zones.keyspace import META_KEY, PART_COUNT_MAX
+from zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
 from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
 from zones.queue_zone import QueueZone
 from zones.records import ShardRecord, decode, encode
@@ -21,6 +21,7 @@ from zones.settings import ZoneSettings
 T = TypeVar("T")
 
 RESTORING = b"\x00restoring"  # What stands for the shard's record while a backup is restored.
+OLD_KEYS = "its keys lie where an older version looks for them: back it up with that, and restore the backup with this"
 DEFAULT_PART_COUNT = 16  # Enough for sixteen consumers to scan apart; a peek of an empty part costs 10 µs.
 
 
@@ -81,7 +82,8 @@ def open_shard(
 
     Raises:
       BadArgument: `part_count` is out of range.
-      ShardRefused: a newer version of Fairlead made it, or a backup is being restored into it.
+      ShardRefused: a newer version of Fairlead made it, or one older than the first release, or a backup is being
+        restored into it.
     """
     if not 1 <= part_count <= PART_COUNT_MAX:
         raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
@@ -106,7 +108,7 @@ def find_or_make(tr: Any, name: str, *, random: Random, part_count: int, now_us:
     """
     value = tr.get(META_KEY).value
     if value is None:
-        made = ShardRecord(random.randbytes(ID_BYTES), part_count, now_us)
+        made = ShardRecord(random.randbytes(ID_BYTES), part_count, now_us, KEY_FORMAT)
         tr.set(META_KEY, encode(made))
         return made
     if value == RESTORING:
@@ -114,6 +116,8 @@ def find_or_make(tr: Any, name: str, *, random: Random, part_count: int, now_us:
             shard=name, remedy="a backup is being restored into it; if that broke off, use an empty store"
         )
     record = decode(ShardRecord, value)
-    if record is None:
+    if record is None or record.key_format > KEY_FORMAT:
         raise ShardRefused(shard=name, remedy="it was made by a newer version of fairlead: upgrade this program")
+    if record.key_format < KEY_FORMAT:
+        raise ShardRefused(shard=name, remedy=OLD_KEYS)
     return record

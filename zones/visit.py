@@ -89,12 +89,15 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
 
     Reads with conflict: the pointer, ownership, the records of the items taken; before a sleep: the vesting index up
     to the first entry of every priority, or all of it if there is something in it that nobody here can run; before a
-    deletion: the pointer index and the whole item range. Writes: the pointer and its index entry, the items and
-    theirs; before a sleep: a declared write conflict on the pointer index key, so that a concurrent enqueue of another
-    priority sees the sleep. A pointer that is left to others is a sleep to whoever leaves it.
+    deletion: the whole item range. Writes: the pointer and its index entry, the items and theirs; before a sleep: a
+    declared write conflict on the pointer's guard, so that a concurrent enqueue of another priority sees the sleep. A
+    pointer that is left to others is a sleep to whoever leaves it.
     """
-    part = layout.parts[ref.part]
-    stored = tr.get(part.item(ref.id))
+    place = pointers.place_of(ref, layout)
+    if place is None:
+        probe("an index entry of a pointer names no zone of its part")
+        return (yield from _clear_dangling(tr, layout, ref))
+    stored = tr.get(place.keys.pointer)
     yield
     if stored.value is None:
         probe("a pointer was deleted between the scan and the visit")
@@ -108,7 +111,6 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
             probe("a pointer was moved between the scan and the visit")
             yield from _clear_dangling(tr, layout, ref)
         return Visit(ref, Found.LEASED)
-    place = pointers.place_of(pointer, layout)
     choice = yield from choose_steps(
         tr,
         place,
@@ -130,8 +132,10 @@ def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us
     Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues. May run twice: one
     that carries `lease_id` was leased by an attempt before this one, whose commit was of unknown result.
     """
-    part = layout.parts[ref.part]
-    value = tr.get(part.item(ref.id)).value
+    place = pointers.place_of(ref, layout)
+    if place is None:
+        return False
+    value = tr.get(place.keys.pointer).value
     pointer = None if value is None else decode(PointerRecord, value)
     if pointer is not None and pointer.lease_id == lease_id:
         probe("a lease of a pointer of unknown result is found applied")
@@ -140,7 +144,7 @@ def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us
         probe("a contended pointer is somebody else's by now")
         return False
     pointer.lease_id, pointer.lease_us, pointer.left = lease_id, lease_us, False
-    pointers.move(tr, part, ref.id, pointer, now_us + lease_us)
+    pointers.move(tr, place, pointer, now_us + lease_us)
     return True
 
 
@@ -179,11 +183,10 @@ def _requeue_steps(
         # What can run may be enqueued behind what cannot, at this moment, by one who still finds the pointer awake.
         tr.add_read_conflict_range(place.keys.vest_priority(0), place.keys.vest_end())
     if delay_us is None:
-        indexed = tr.get(place.keys.pointer)
         begin, end = place.keys.item_range()
         rows = tr.get_range(begin, end, limit=1)
         yield
-        if next(iter(rows), None) is None and indexed.value == place.pointer_id:
+        if next(iter(rows), None) is None:
             probe("a pointer is deleted")
             pointers.delete(tr, place, pointer)
             return Found.DELETED, None
@@ -199,9 +202,9 @@ def _requeue_steps(
         probe("a pointer is left to another consumer")
         # Where it was, unless this visit has taken something: then it is another's turn to look.
         vesting_us = terms.now_us if choice.items else min(pointer.vesting_us, terms.now_us)
-    pointers.move(tr, place.part, place.pointer_id, pointer, vesting_us)
+    pointers.move(tr, place, pointer, vesting_us)
     if delay_us > settings.wake_slack_ms * 1000:
-        tr.add_write_conflict_key(place.keys.pointer)
+        tr.add_write_conflict_key(place.keys.pointer_guard)
     return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, until_us) if elsewhere else None
 
 
@@ -215,7 +218,7 @@ def _may_run_elsewhere_steps(tr: Any, choice: Choice, room: Room, now_us: int) -
 
 
 def _clear_dangling(tr: Any, layout: Layout, ref: PointerRef) -> Steps[Visit]:
-    """Clear an index entry whose record is gone or vests at another time; the record was read with conflict."""
+    """Clear an index entry that leads nowhere, or to another vesting time; the record was read with conflict."""
     key = layout.parts[ref.part].vest(ref.priority, ref.vesting_us, ref.id)
     entry = tr.get(key)
     yield

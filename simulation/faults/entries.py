@@ -1,6 +1,8 @@
 """Index entries that lead nowhere, as a program with a bug, or a careless restore, would leave them in a shard.
 
-Consumers must not stumble over them, and they clear them: managers those of pointers, dequeues those of items.
+Entries of items and of zones that do not exist, what names no zone at all, and second entries of pointers, in their own
+part or in another. Consumers must not stumble over them, and they clear them: managers those of pointers, dequeues
+those of items.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from functools import partial
 from simulation.faults.fault import Fault
 from simulation.shadow import ShardShadow, ZoneName
 from zones.attempt import Attempt
-from zones.layout import ID_BYTES, Place
+from zones.layout import ID_BYTES, Place, Tenant
 from zones.shard import Shard
 
 EARLY_US = 1_000_000  # By how much they have vested: every clock in the cluster agrees that they have.
@@ -40,7 +42,7 @@ class StrayEntries(Fault):
         if zones:
             self.happened += 1
             zone = self.random.choice(zones)
-            draw = self.random.choice([self._entry_of_item, self._entry_of_pointer, self._second_entry])
+            draw = self.random.choice([self._entry_of_item, self._entry_of_nobody, self._no_entry, self._second_entry])
             self.cluster.operator.do("strew", partial(self._write, shadow, zone.name, min(zone.counts), draw))
 
     def _write(self, shadow: ShardShadow, zone: ZoneName, kind: str, draw: Callable[[Place, int], bytes]) -> None:
@@ -61,11 +63,15 @@ class StrayEntries(Fault):
     def _entry_of_item(self, place: Place, vesting_us: int) -> bytes:
         return place.keys.vest(self.random.choice([0, 100, 255]), vesting_us, self.random.randbytes(ID_BYTES))
 
-    def _entry_of_pointer(self, place: Place, vesting_us: int) -> bytes:
+    def _entry_of_nobody(self, place: Place, vesting_us: int) -> bytes:
+        nobody = place.layout.place(Tenant("nobody", str(self.random.randrange(1_000))), place.name)
+        return nobody.part.vest(100, vesting_us, nobody.pointer_id)
+
+    def _no_entry(self, place: Place, vesting_us: int) -> bytes:
         return place.part.vest(100, vesting_us, self.random.randbytes(ID_BYTES))
 
     def _second_entry(self, place: Place, vesting_us: int) -> bytes:
-        return place.part.vest(100, vesting_us, place.pointer_id)
+        return self.random.choice(place.layout.parts).vest(100, vesting_us, place.pointer_id)
 
     def _open(self, name: str) -> Shard:
         if not self._shards:

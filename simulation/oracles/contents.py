@@ -3,7 +3,7 @@
 from collections import Counter
 
 from simulation.oracles.oracle import Oracle
-from simulation.shadow import Meaning, ShardShadow, ZoneShadow
+from simulation.shadow import Meaning, ZoneShadow
 from simulation.world import World
 from zones.layout import Layout
 
@@ -19,16 +19,13 @@ class IndexNamesEveryItem(Oracle):
             wanted = {(record.priority, record.vesting_us, item_id) for item_id, record in zone.items.items()}
             if wanted != zone.entries:
                 self.broken(f"{zone} has {sorted(wanted)}, its index {sorted(zone.entries)}")
-            self._check_pointer(meaning.shard, zone)
+            self._check_pointer(zone)
 
-    def _check_pointer(self, shard: ShardShadow, zone: ZoneShadow) -> None:
-        if (zone.indexed is None) != (zone.pointer is None):
-            self.broken(f"the pointer index of {zone} says {zone.indexed!r}, the pointer is {zone.pointer}")
-        elif zone.pointer is not None and zone.indexed is not None:
-            entries = shard.pointer_entries.get(zone.indexed, set())
-            vesting_us = zone.pointer.vesting_us
-            if entries != {(zone.pointer.priority, vesting_us)}:
-                self.broken(f"the pointer of {zone} vests at {vesting_us}, its index has {sorted(entries)}")
+    def _check_pointer(self, zone: ZoneShadow) -> None:
+        pointer = zone.pointer
+        wanted = set() if pointer is None else {(pointer.priority, pointer.vesting_us)}
+        if zone.pointer_entries != wanted:
+            self.broken(f"the pointer of {zone} is {pointer}, the top-level queue has {sorted(zone.pointer_entries)}")
 
 
 class CountsEqualItems(Oracle):

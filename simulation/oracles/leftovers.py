@@ -19,12 +19,10 @@ class NothingIsLeftBehind(Oracle):
         """See `Oracle`."""
         for shard in shards:
             for zone in shard.zones.values():
-                if zone.entries or zone.counts or zone.pointer is not None or zone.indexed is not None:
-                    left = {"entries": sorted(zone.entries), "counts": zone.counts, "pointer": zone.pointer}
+                if zone.entries or zone.counts or zone.pointer is not None or zone.pointer_entries:
+                    left = {"entries": sorted(zone.entries), "counts": zone.counts, "pointer": zone.pointer,
+                            "its entries": sorted(zone.pointer_entries)}  # fmt: skip
                     self.broken(f"{zone} of {shard.name} is left with {left}")
-            for pointer_id, entries in shard.pointer_entries.items():
-                if entries:
-                    self.broken(f"{shard.name} has an index entry of pointer {pointer_id.hex()}, which is gone")
             for (part, kind), depth in shard.depths.items():
                 if depth:
                     self.broken(f"part {part} of {shard.name} counts {depth} of {kind}, and is empty")

@@ -14,7 +14,7 @@ from tests.acceptance.fleets import eventually
 from tests.acceptance.shop import payload
 from zones.audit import audit
 from zones.engines import transact
-from zones.keyspace import DB, DEPTH, GRAVE, POINTER, ROOT, ROOT_RANGE, TOP, ZONE
+from zones.keyspace import DB, DEPTH, GRAVE, ROOT, ROOT_RANGE, TOP, ZONE
 from zones.tuples import unpack
 
 TENANTS = 20
@@ -113,7 +113,7 @@ def left_over(app: App) -> list[tuple[object, ...]]:
             path = unpack(row.key, len(ROOT))
             queued = path[0] == DB and path[3] == ZONE
             counted = path[0] == DEPTH and any(row.value)
-            if queued or counted or path[0] in (TOP, POINTER, GRAVE):
+            if queued or counted or path[0] in (TOP, GRAVE):
                 left.append(tuple(path))
     return left
 

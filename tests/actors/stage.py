@@ -271,7 +271,7 @@ class Stage:
     def pointer(self, tenant: Tenant = ALICE) -> PointerRecord | None:
         """Return a tenant's pointer."""
         place = self.shard.zone(tenant).place
-        value = self.shard.transact(lambda attempt: attempt.tr.get(place.part.item(place.pointer_id)).value)
+        value = self.shard.transact(lambda attempt: attempt.tr.get(place.keys.pointer).value)
         return None if value is None else decode(PointerRecord, value)
 
     # --- Workers ---

@@ -20,7 +20,7 @@ from zones.keyspace import HANDLER, ROOT, pack_int, pack_text
 from zones.layout import Place, Tenant, local_tenant
 from zones.pointers import delete, move
 from zones.queue_zone import QueueZone
-from zones.records import FORMAT, OwnerRecord, PointerRecord, encode
+from zones.records import FORMAT, OwnerRecord, encode
 from zones.settings import ZoneSettings
 from zones.stored_item import change_count, insert
 from zones.tenant_transaction import TenantTransaction
@@ -285,7 +285,7 @@ def put_a_pointer_to_sleep_for_a_year(world: World) -> None:
     place, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
-    world.run(lambda tr: move(tr, place.part, place.pointer_id, pointer, world.now_us + 10**13))
+    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13))
 
 
 @breaks(tops.LATE_POINTER)
@@ -294,51 +294,13 @@ def lease_a_pointer_by_a_clock_that_is_far_ahead(world: World) -> None:
     pointer = world.pointer()
     assert pointer is not None
     pointer.lease_id, pointer.lease_us = b"l" * 16, SECOND
-    world.run(lambda tr: move(tr, place.part, place.pointer_id, pointer, world.now_us + 10**13))
-
-
-@breaks(tops.EMPTY_INDEX)
-def lose_a_pointer_but_not_its_index_key(world: World) -> None:
-    place, _, record = some_item(world)
-    world.clear(place.part.item(place.pointer_id))
-    world.clear(place.part.vest(100, record.vesting_us, place.pointer_id))
-
-
-@breaks(tops.EMPTY_INDEX)
-def leave_an_index_key_of_an_empty_zone_behind(world: World) -> None:
-    world.set(world.zone.place.keys.pointer, world.zone.place.pointer_id)
-
-
-@breaks(tops.WRONG_INDEX)
-def let_the_index_name_another_pointer(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.set(place.keys.pointer, b"another pointer.")
-
-
-@breaks(tops.DAMAGED_NAME)
-def put_a_strange_key_into_the_pointer_index(world: World) -> None:
-    world.set(world.zone.place.keys.pointer + b"\x15\x01", b"")
+    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13))
 
 
 @breaks(tops.DAMAGED_POINTER)
 def damage_a_pointer(world: World) -> None:
     place, _, _ = some_item(world)
-    world.set(place.part.item(place.pointer_id), DAMAGED)
-
-
-@breaks(tops.NOT_INDEXED)
-def lose_the_index_key_of_a_pointer(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.clear(place.keys.pointer)
-
-
-@breaks(tops.MISPLACED)
-def put_a_pointer_into_another_part(world: World) -> None:
-    place, _, record = some_item(world)
-    (other,) = [part for part in world.layout.parts if part is not place.part]
-    stray = PointerRecord("shop", "alice", "queue", record.vesting_us, record.vesting_us)
-    world.set(other.item(place.pointer_id), encode(stray))
-    world.set(other.vest(100, record.vesting_us, place.pointer_id), b"")
+    world.set(place.keys.pointer, DAMAGED)
 
 
 @breaks(tops.NO_ENTRY)
@@ -349,7 +311,20 @@ def lose_the_entry_of_a_pointer(world: World) -> None:
 
 @breaks(tops.DANGLING_ENTRY)
 def leave_an_entry_of_the_top_level_queue_behind(world: World) -> None:
-    world.set(world.layout.parts[0].vest(100, world.now_us, b"p" * 16), b"")
+    place = world.zone.place
+    world.set(place.part.vest(100, world.now_us, place.pointer_id), b"")
+
+
+@breaks(tops.DANGLING_ENTRY)
+def put_an_entry_that_names_no_zone_into_the_top_level_queue(world: World) -> None:
+    world.set(world.layout.parts[0].vest(100, world.now_us, pack_text("p")), b"")
+
+
+@breaks(tops.DANGLING_ENTRY)
+def put_the_entry_of_a_pointer_into_another_part(world: World) -> None:
+    place, _, record = some_item(world)
+    (other,) = [part for part in world.layout.parts if part is not place.part]
+    world.set(other.vest(100, record.vesting_us, place.pointer_id), b"")
 
 
 @breaks(tops.DANGLING_ENTRY)
@@ -468,7 +443,7 @@ def test_newer_records_are_counted_and_left_alone(world: World) -> None:
         place.keys.item(item_id),
         place.keys.buried(other),
         place.keys.tenant.owner,
-        place.part.item(place.pointer_id),
+        place.keys.pointer,
         ROOT + pack_int(HANDLER) + pack_text("mail") + pack_int(1),
     ]
     for key in keys:
@@ -513,7 +488,7 @@ def test_how_long_a_pointer_may_rest_is_for_the_caller_to_say(world: World) -> N
     pointer = world.pointer()
     assert pointer is not None
     allowed_us = (1_000 + settings.wake_slack_ms + settings.max_skew_ms) * MS
-    world.run(lambda tr: move(tr, place.part, place.pointer_id, pointer, world.now_us + allowed_us))
+    world.run(lambda tr: move(tr, place, pointer, world.now_us + allowed_us))
     assert look(world, rest_ms=1_000).findings == []
     world.pass_us(-1)
     assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER]

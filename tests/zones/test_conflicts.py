@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.zones.colliding import Body, collides
+from tests.zones.colliding import Body, collides, commits
 from tests.zones.world import ANY, BOB, LEASE_US, MS, NOBODYS, SECOND, World
 from zones.buried import bury, discard, read
 from zones.dequeue import Room
@@ -19,7 +19,7 @@ from zones.history import forget
 from zones.items import EnqueueStatus, NewItem, new_item
 from zones.keyspace import ROOT_RANGE
 from zones.layout import item_id_of
-from zones.pointers import PointerRef, scan
+from zones.pointers import PointerRef, look, scan
 from zones.queue_zone import QueueZone
 from zones.records import OwnerRecord, encode
 from zones.settings import ZoneSettings
@@ -142,6 +142,16 @@ def test_enqueues_that_create_the_same_pointer_conflict(make_world: Make) -> Non
     assert either_way(lambda world: (enqueues(world), enqueues(world)), make_world) == BOTH
 
 
+def test_enqueues_that_create_the_same_pointer_conflict_however_many_items_each_has(make_world: Make) -> None:
+    """The second of a transaction sees the pointer that the first has made, and conflicts no less for that."""
+
+    def twice(world: World) -> Body:
+        bodies = [enqueues(world), enqueues(world)]
+        return lambda tr: [body(tr) for body in bodies]
+
+    assert either_way(lambda world: (twice(world), enqueues(world)), make_world) == BOTH
+
+
 def test_enqueues_that_wake_the_same_pointer_conflict(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         world.enqueue(delay_ms=60_000)
@@ -243,6 +253,17 @@ def test_an_enqueue_that_saw_the_pointer_awake_conflicts_with_its_falling_asleep
         world = make_world()
         world.enqueue()
         assert collides(world.db, visits(world), enqueues(world, new_item("mail", priority=priority)))
+
+
+def test_the_conflict_that_an_enqueue_only_declares_counts_from_its_first_read_on(make_world: Make) -> None:
+    """A declared conflict alone has no "since": the pointer's record is read at the same time, by snapshot."""
+    world = make_world()
+    world.enqueue()
+    inserter = world.db.create_transaction()
+    look(inserter, world.zone.place)
+    inserter.set(NOBODYS, b"")
+    world.run(visits(world))
+    assert not commits(world.db, inserter)
 
 
 @pytest.mark.parametrize("priority", [0, 99, 100, 101, 255])

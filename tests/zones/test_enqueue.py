@@ -175,14 +175,13 @@ def test_a_completed_id_stays_taken_for_as_long_as_its_enqueuer_asked(world: Wor
 def test_taken_ids_are_forgotten_once_their_time_has_passed_and_leave_nothing_behind(world: World) -> None:
     for number in range(3):
         complete(world, world.enqueue(given_id=f"invoice-{number}", unique_ms=1_000))
-    prefix = world.zone.place.keys.prefix
     forget_all = lambda tr: forget(tr, now_us=world.now_us, keys_max=2)  # noqa: E731 - said three times
     world.pass_us(SECOND)
     assert world.run(forget_all) == 0
     world.pass_us(1)
-    assert len(world.stored(prefix, prefix + b"\xff")) == 3
+    assert len(world.of_items()) == 3
     assert [world.run(forget_all) for _ in range(3)] == [2, 1, 0]
-    assert world.stored(prefix, prefix + b"\xff") == []
+    assert world.of_items() == []
 
 
 def test_an_id_that_was_completed_again_is_not_forgotten_early(world: World) -> None:
@@ -251,8 +250,7 @@ def test_a_long_payload_is_kept_in_pieces_and_read_back_whole(world: World, leng
     packed = world.run(lambda tr: read_payload(tr, world.zone.place, item_id, leased.record))
     assert unpack_payload(packed) == payload
     complete(world, item_id)
-    prefix = world.zone.place.keys.prefix
-    assert world.stored(prefix, prefix + b"\xff") == []
+    assert world.of_items() == []
 
 
 def test_a_lease_does_not_rewrite_a_long_payload(world: World) -> None:

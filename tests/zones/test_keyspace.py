@@ -18,6 +18,7 @@ from zones.keyspace import (
     DONE,
     FORGET,
     GRAVE,
+    GUARD,
     ITEM,
     META,
     META_KEY,
@@ -93,9 +94,11 @@ def test_the_keys_of_a_queue_zone_are_tuples(app: str, user: str, zone: str, ite
     keys = ZoneKeys(tenant, zone)
     assert tenant.owner == pack(DB, app, user, OWNER)
     assert tenant.data == pack(DB, app, user, DATA)
-    assert keys.pointer == pack(POINTER, app, user, zone)
     below = (DB, app, user, ZONE, zone)
     assert keys.prefix == pack(*below)
+    assert keys.packed == fdb.tuple.pack((app, user, zone))
+    assert keys.pointer == pack(*below, POINTER)
+    assert keys.pointer_guard == pack(*below, GUARD)
     assert keys.item(item_id) == pack(*below, ITEM, item_id)
     assert keys.count(kind) == pack(*below, COUNT, kind)
     assert keys.buried(item_id) == pack(*below, BURIED, item_id)
@@ -109,14 +112,16 @@ def test_the_keys_of_a_queue_zone_are_tuples(app: str, user: str, zone: str, ite
     assert forget_key(keys.done(item_id), 7) == pack(FORGET, 7, keys.done(item_id))
 
 
-@given(st.integers(0, 1023), IDS, NAMES, PRIORITIES, TIMES)
-def test_the_keys_of_a_part_of_the_top_level_queue_are_tuples(
-    part: int, pointer_id: bytes, kind: str, priority: int, vesting_us: int
+@given(st.integers(0, 1023), PRIORITIES, TIMES, NAMES, NAMES, NAMES)
+@example(0, 0, 0, "", "mail", "queue")
+def test_the_keys_of_a_part_of_the_top_level_queue_are_tuples_that_name_the_zones(
+    part: int, priority: int, vesting_us: int, app: str, user: str, zone: str
 ) -> None:
-    keys = PartKeys(part)
-    assert keys.item(pointer_id) == pack(TOP, part, ITEM, pointer_id)
-    assert keys.vest(priority, vesting_us, pointer_id) == pack(TOP, part, VEST, priority, vesting_us, pointer_id)
-    assert keys.depth(kind) == pack(DEPTH, part, kind)
+    keys, pointer_id = PartKeys(part), ZoneKeys(TenantKeys(app, user), zone).packed
+    key = keys.vest(priority, vesting_us, pointer_id)
+    assert key == pack(TOP, part, VEST, priority, vesting_us, app, user, zone)
+    assert keys.entry(key) == IndexEntry(priority, vesting_us, pointer_id)
+    assert keys.depth(user) == pack(DEPTH, part, user)
 
 
 def test_the_keys_that_a_shard_has_one_of_are_tuples() -> None:
@@ -128,10 +133,10 @@ def test_the_keys_that_a_shard_has_one_of_are_tuples() -> None:
 @example(0, 0, WORST_ID)
 @example(255, LATEST_US, b"\xff" * 16)
 def test_an_entry_of_a_vesting_index_is_read_back_from_its_key(priority: int, vesting_us: int, item_id: bytes) -> None:
-    for keys in (ZoneKeys(TenantKeys("a", "u"), "z"), PartKeys(9)):
-        key = keys.vest(priority, vesting_us, item_id)
-        assert key == keys.prefix + fdb.tuple.pack((VEST, priority, vesting_us, item_id))
-        assert keys.entry(key) == IndexEntry(priority, vesting_us, item_id)
+    keys = ZoneKeys(TenantKeys("a", "u"), "z")
+    key = keys.vest(priority, vesting_us, item_id)
+    assert key == keys.prefix + fdb.tuple.pack((VEST, priority, vesting_us, item_id))
+    assert keys.entry(key) == IndexEntry(priority, vesting_us, item_id)
 
 
 @given(st.lists(st.tuples(PRIORITIES, TIMES, IDS)))
@@ -150,13 +155,14 @@ def test_seeking_past_a_priority_skips_all_of_it_and_nothing_else(
 
 
 def test_no_subspace_number_is_used_twice() -> None:
-    shard_wide = [META, DB, keyspace.RECEIPT, TOP, POINTER, DEPTH, GRAVE, FORGET, TIME]
+    shard_wide = [META, DB, keyspace.RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME]
     shard_wide += [keyspace.HANDLER, keyspace.PERIODIC, keyspace.SESSION]
     of_tenant = [DATA, OWNER, ZONE]
-    of_zone = [ITEM, VEST, COUNT, BURIED, PAYLOAD, DONE]
+    of_zone = [ITEM, VEST, COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD]
     for numbers in (shard_wide, of_tenant, of_zone):
         assert len(set(numbers)) == len(numbers)
     assert not set(range(13, 20)) & set(shard_wide), "reserved for later steps"
+    assert 5 not in shard_wide, "was given up, and is never reused"
     assert 3 not in of_zone, "was given up, and is never reused"
 
 
@@ -176,7 +182,8 @@ def test_the_longest_key_that_names_allow_fits_the_embedded_engine() -> None:
         "done": keys.done(WORST_ID),
         "forget": forget_key(keys.done(WORST_ID), LATEST_US),
         "grave": grave_key(place, WORST_ID, LATEST_US),
-        "pointer": keys.pointer,
+        "pointer": keys.pointer_guard,
+        "end of the top-level queue": PartKeys(1023).vest(255, LATEST_US, keys.packed) + b"\x00",
         "depth": PartKeys(1023).depth(LONGEST_NAME),
     }
     assert max(map(len, longest.values())) < LMDB_KEY_BYTES_MAX, {name: len(key) for name, key in longest.items()}

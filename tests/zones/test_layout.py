@@ -12,6 +12,7 @@ from zones.errors import BadArgument
 from zones.layout import Layout, Tenant, check_name, local_tenant, named_tenant
 from zones.placement import home
 from zones.settings import ZoneSettings
+from zones.tuples import pack
 
 SHARDS = ["blue", "green", "red"]
 TENANTS = [Tenant("shop", f"user{number}") for number in range(2_000)]
@@ -45,6 +46,26 @@ def test_two_zones_of_one_tenant_have_two_pointers() -> None:
     assert places[0].pointer_id != places[1].pointer_id
 
 
+@pytest.mark.parametrize("tenant", [Tenant("shop", "zo\u00eb"), local_tenant("x" * 96), Tenant("x" * 96, "x" * 96)])
+def test_the_id_of_a_pointer_says_which_zone_it_points_to(tenant: Tenant) -> None:
+    layout = Layout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
+    for zone in ("queue", "x" * 96):
+        place = layout.place(tenant, zone)
+        assert layout.place_of(place.pointer_id) is place
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [("shop", "alice"), ("shop", "alice", "queue", "more"), ("shop", "alice", b"queue"), ("shop", "alice", 7),
+     ("shop", "alice", "nul\0"), ("shop", "alice", "z" * 300), (b"\xff" * 16,)],
+)  # fmt: skip
+def test_no_other_tuple_is_the_id_of_a_pointer(elements: tuple[Any, ...]) -> None:
+    layout = Layout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
+    packed = pack(elements)
+    assert layout.place_of(packed) is None
+    assert layout.place_of(packed[:-1]) is None
+
+
 def test_adding_a_shard_moves_only_the_tenants_that_it_wins() -> None:
     before = {tenant: home(tenant, SHARDS) for tenant in TENANTS}
     after = {tenant: home(tenant, [*SHARDS, "new"]) for tenant in TENANTS}
@@ -70,7 +91,7 @@ def test_every_process_agrees_where_a_tenant_lives_and_which_part_holds_its_poin
         "layout = Layout(shard_id=b'', part_count=16, settings=ZoneSettings())\n"
         "for user in ('alice', 'bob', 'zo\\u00eb'):\n"
         "    place = layout.place(Tenant('shop', user), 'queue')\n"
-        "    print(home(place.tenant, ['blue', 'green', 'red']), place.part.part, place.pointer_id.hex())\n"
+        "    print(home(place.tenant, ['blue', 'green', 'red']), place.part.part, place.pointer_id)\n"
     )
     said = {
         subprocess.run(
@@ -80,7 +101,7 @@ def test_every_process_agrees_where_a_tenant_lives_and_which_part_holds_its_poin
     }
     # What is stored depends on these: they must never change.
     assert said == {
-        "red 13 f813f25a80de65ed4feaffbcc154542d\n"
-        "blue 2 d3ffa3d327c45cb266282fd83dc09496\n"
-        "green 5 1284fd33c97b1c75dd6296b1240333f4\n"
+        "red 6 b'\\x02shop\\x00\\x02alice\\x00\\x02queue\\x00'\n"
+        "blue 2 b'\\x02shop\\x00\\x02bob\\x00\\x02queue\\x00'\n"
+        "green 5 b'\\x02shop\\x00\\x02zo\\xc3\\xab\\x00\\x02queue\\x00'\n"
     }

@@ -87,8 +87,7 @@ def test_a_completed_item_is_gone_and_leaves_nothing_behind(world: World) -> Non
     complete(world, item_id, world.lease(item_id))
     world.pass_us(LEASE_US)
     assert world.vested_ids() == []
-    prefix = world.zone.place.keys.prefix
-    assert world.stored(prefix, prefix + b"\xff") == []
+    assert world.of_items() == []
 
 
 @pytest.mark.parametrize("delay_ms", [0, 60_000])

@@ -26,10 +26,10 @@ from zones.records import (
 ITEM = ItemRecord("mail", b"\x91\x01", 100, 1_700, 1_600, lease_id=b"l" * 16, trace={"traceparent": "00-1-2-01"})
 RECORDS: list[Record] = [
     ITEM,
-    PointerRecord("shop", "alice", "queue", 1_700, 1_600),
+    PointerRecord(1_700, 1_600),
     BuriedRecord(ITEM, "error", "ValueError: no", "Traceback ...", 1_800),
     OwnerRecord(3, b"s" * 16),
-    ShardRecord(b"s" * 16, 16, 1_500),
+    ShardRecord(b"s" * 16, 16, 1_500, 2),
     HandlerRecord("mail", 2, b"code", b"", 1_500),
     PeriodicRecord(60_000_000, 1_900),
 ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
+import msgspec
 import pytest
 
 from tests.clocks import ManualClock
@@ -14,8 +15,8 @@ from tests.zones.faults import FaultyDatabase
 from tests.zones.world import ALICE, SECOND, World
 from zones.engines import Database
 from zones.errors import BadArgument, ShardRefused
-from zones.keyspace import META_KEY
-from zones.records import FORMAT
+from zones.keyspace import KEY_FORMAT, META_KEY
+from zones.records import FORMAT, ShardRecord, encode
 from zones.settings import ZoneSettings
 from zones.shard import find_or_make, open_shard
 
@@ -67,6 +68,30 @@ def test_a_shard_that_a_newer_version_made_is_refused_and_left_as_it_is(db: Data
     assert refused.value.fields["shard"] == "blue"
     assert "upgrade" in str(refused.value.fields["remedy"])
     assert world.run(lambda tr: tr.get(META_KEY).value) == newer
+
+
+@pytest.mark.parametrize(
+    "key_format, remedy", [(KEY_FORMAT - 1, "back it up with that"), (KEY_FORMAT + 1, "upgrade this program")]
+)
+def test_a_shard_whose_keys_lie_elsewhere_is_refused_and_left_as_it_is(
+    db: Database, clock: ManualClock, key_format: int, remedy: str
+) -> None:
+    """Its pointers would not be found, and its work neither."""
+    world = World(db, clock)
+    world.set(META_KEY, encode(ShardRecord(b"s" * 16, 4, clock.now_us(), key_format)))
+    before = world.everything()
+    with pytest.raises(ShardRefused, match=remedy):
+        open_shard("blue", db, clock=clock, random=Random(1))
+    assert world.everything() == before
+
+
+def test_a_shard_made_before_there_was_a_number_for_where_its_keys_lie_is_refused(
+    db: Database, clock: ManualClock
+) -> None:
+    world = World(db, clock)
+    world.set(META_KEY, bytes([FORMAT]) + msgspec.msgpack.encode([b"s" * 16, 4, clock.now_us()]))
+    with pytest.raises(ShardRefused, match="back it up with that"):
+        open_shard("blue", db, clock=clock, random=Random(1))
 
 
 def test_two_programs_that_open_one_shard_see_each_others_items(db: Database, clock: ManualClock) -> None:

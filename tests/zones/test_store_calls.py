@@ -48,8 +48,9 @@ ITEM_WRITTEN = {
     "add": 2,  # the zone's count of the kind, the part's depth of the kind
 }
 ENQUEUE_READS = {
-    "get": 3,  # ownership, pointer index, the item's own key
+    "get": 2,  # ownership, the item's own key
     "snapshot_get": 1,  # the pointer's record
+    "conflict": 1,  # read conflict on the pointer's guard
 }
 
 
@@ -68,7 +69,7 @@ def test_enqueue_of_a_given_id_looks_in_the_grave_and_in_the_history_too(world: 
     assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id_of("a"), now_us=world.now_us)) == {
         **ENQUEUE_READS,
         **ITEM_WRITTEN,
-        "get": 5,
+        "get": 4,
     }
 
 
@@ -76,8 +77,9 @@ def test_enqueue_that_makes_the_pointer(world: World) -> None:
     item_id = world.new_id()
     assert calls(world, lambda tr: world.zone.enqueue(tr, new_item("mail"), item_id=item_id, now_us=world.now_us)) == {
         **ENQUEUE_READS,
-        "set": 5,  # the item's 2; pointer index, pointer record, its index entry
+        "set": 4,  # the item's 2; pointer record, its index entry
         "add": 2,
+        "conflict": 2,  # read and write conflict on the pointer's guard
     }
 
 
@@ -89,7 +91,7 @@ def test_enqueue_that_wakes_the_pointer(world: World) -> None:
         "set": 4,  # the item's 2; pointer record, its index entry
         "clear": 1,  # its old index entry
         "add": 2,
-        "conflict": 1,  # read conflict on the pointer record
+        "conflict": 2,  # read conflicts on the pointer's guard, and on its record
     }
 
 
@@ -98,7 +100,7 @@ def test_enqueue_of_what_is_present_writes_nothing(world: World) -> None:
     item = new_item("mail", given_id="a")
     assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id_of("a"), now_us=world.now_us)) == {
         **ENQUEUE_READS,
-        "get": 5,
+        "get": 4,
     }
 
 
@@ -106,8 +108,9 @@ def test_a_batch_reads_the_zone_once_and_counts_once_per_kind(world: World) -> N
     world.enqueue()
     batch = [(world.new_id(), new_item(kind)) for kind in ["mail"] * 60 + ["index"] * 40]
     assert calls(world, lambda tr: alone(world.zone.enqueue_steps(tr, batch, now_us=world.now_us))) == {
-        "get": 102,  # ownership, pointer index; 100 item keys
+        "get": 101,  # ownership; 100 item keys
         "snapshot_get": 1,
+        "conflict": 1,
         "set": 200,
         "add": 4,  # zone and part, for two kinds
     }
@@ -149,7 +152,7 @@ def test_a_visit_that_takes_all_and_puts_the_pointer_to_sleep(world: World, item
         "snapshot_get_range": 1,
         "set": 2 * items + 2,  # per item record and index entry; the pointer's 2
         "clear": items + 1,  # the old index entries
-        "conflict": 3,  # the index before and behind its first entry; the declared write on the pointer index
+        "conflict": 3,  # the index before and behind its first entry; the declared write on the guard
     }
 
 
@@ -180,7 +183,7 @@ def test_a_visit_of_an_empty_zone_that_waits_for_its_deletion(world: World) -> N
     assert visit(world) == {
         **VISIT_READS,
         **POINTER_MOVED,
-        "conflict": 2,  # the whole index; the declared write on the pointer index
+        "conflict": 2,  # the whole index; the declared write on the guard
     }
 
 
@@ -189,11 +192,10 @@ def test_a_visit_that_deletes_the_pointer(world: World) -> None:
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
     world.pass_us(ZoneSettings().min_inactive_ms * MS)
     assert visit(world, found=Found.DELETED) == {
-        "get": 3,  # pointer record, ownership, pointer index
-        "snapshot_get_range": 1,
+        **VISIT_READS,
         "get_range": 1,  # the whole item range
-        "clear": 3,  # pointer index, record, index entry
-        "conflict": 1,
+        "clear": 2,  # record, index entry
+        "conflict": 2,  # the whole index; the declared write on the guard
     }
 
 
@@ -272,8 +274,9 @@ def test_extend(world: World) -> None:
 def test_requeue_that_finds_the_pointer_awake_enough(world: World) -> None:
     ((item_id, lease_id),) = held(world)
     assert calls(world, lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=SECOND, now_us=world.now_us)) == {
-        "get": 3,  # ownership, record; pointer index, for it vests earlier than the lease would have ended
-        "snapshot_get": 1,  # the pointer's record
+        "get": 2,  # ownership, record
+        "snapshot_get": 1,  # the pointer's record, for it vests earlier than the lease would have ended
+        "conflict": 1,  # read conflict on the pointer's guard
         "set": 2,
         "clear": 1,
     }

@@ -10,7 +10,7 @@ from tests.clocks import ManualClock
 from zones.dequeue import Fit, Room, choose_steps, take
 from zones.engines import Database, transact
 from zones.items import Enqueued, LeasedItem, NewItem, new_item
-from zones.keyspace import ROOT_RANGE
+from zones.keyspace import ROOT_RANGE, range_end
 from zones.layout import Tenant, item_id_of
 from zones.pointers import PointerRef, scan
 from zones.presence import Presence, beat
@@ -172,7 +172,7 @@ class World:
     def pointer(self, zone: QueueZone | None = None) -> PointerRecord | None:
         """Return the zone's pointer."""
         place = (zone or self.zone).place
-        value = self.run(lambda tr: tr.get(place.part.item(place.pointer_id)).value)
+        value = self.run(lambda tr: tr.get(place.keys.pointer).value)
         return None if value is None else decode(PointerRecord, value)
 
     def pointer_delay_us(self, zone: QueueZone | None = None) -> int:
@@ -216,6 +216,11 @@ class World:
     def stored(self, begin: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
         """Return all pairs of a range."""
         return self.run(lambda tr: [(pair.key, pair.value) for pair in tr.snapshot.get_range(begin, end)])
+
+    def of_items(self) -> list[tuple[bytes, bytes]]:
+        """Return all pairs of Alice's queue but its pointer."""
+        keys = self.zone.place.keys
+        return [pair for pair in self.stored(keys.prefix, range_end(keys.prefix)) if pair[0] != keys.pointer]
 
     def everything(self) -> list[tuple[bytes, bytes]]:
         """Return all pairs of the shard."""

@@ -6,7 +6,7 @@ Read in this order:
     places     keys taken apart: which check looks at which key
     items      records, index entries, payloads
     graves     buried items, and ids that stay taken
-    tops       pointers, their index and their queue; whether a zone's pointer vests in time
+    tops       pointers and their queue; whether a zone's pointer vests in time
     tallies    counts and depths, which no single transaction may be able to add up
     auditor    all of it in order
 

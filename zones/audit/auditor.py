@@ -38,6 +38,7 @@ from zones.keyspace import (
     range_end,
 )
 from zones.layout import Place
+from zones.pointers import PointerRef
 from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, decode, is_newer
 from zones.shard import Shard
 
@@ -107,12 +108,8 @@ class _Auditor:
             self._look_again(rows, suspects)
 
     def check_pointers(self) -> None:
-        """Check the pointer index, and then the top-level queue: mending an index may leave an old entry there."""
-        now_us = self._shard.clock.now_us()
-        self._check_rows(
-            POINTER, lambda row: partial(tops.check_index, layout=self._layout, key=row.key, now_us=now_us)
-        )
-        self._check_rows(TOP, self._top_check, self._note_pointer)
+        """Check the top-level queue. After the tenants: mending a pointer may leave an old entry there."""
+        self._check_rows(TOP, self._top_check)
 
     def check_lists(self) -> None:
         """Check what lies beside the tenants: lists that are ordered by time, and single records."""
@@ -148,12 +145,10 @@ class _Auditor:
 
     def _top_check(self, row: KeyValue) -> Check | None:
         match elements_of(row.key):
-            case (_, _, int(part), int(number), bytes(pointer_id)) if number == ITEM and part >= 0:
-                return partial(tops.check_pointer, layout=self._layout, part=PartKeys(part), pointer_id=pointer_id)
-            case (_, _, int(part), int(number), int(priority), int(vesting_us), bytes(pointer_id)) if number == VEST:
-                entry = IndexEntry(priority, vesting_us, pointer_id)
-                if part >= 0 and entry.is_possible:
-                    return partial(tops.check_top_entry, part=PartKeys(part), entry=entry)
+            case (_, _, int(part), int(number), int(priority), int(vesting_us), *_) if number == VEST and part >= 0:
+                if IndexEntry(priority, vesting_us, b"").is_possible:
+                    ref = PointerRef(part, PartKeys(part).entry(row.key).id, vesting_us, priority)
+                    return partial(tops.check_top_entry, layout=self._layout, key=row.key, ref=ref)
         return None
 
     def _settle_counts(self, place: Place) -> None:
@@ -167,7 +162,8 @@ class _Auditor:
         report.zones += zone.place is not None and not continued
         report.items += len(zone.of(ITEM))
         report.buried += len(zone.of(BURIED))
-        for row in zone.of(ITEM) + zone.of(BURIED):
+        report.pointers += len(zone.of(POINTER))
+        for row in zone.of(ITEM) + zone.of(BURIED) + zone.of(POINTER):
             self._note_record(row)
         for row, key in zone.rows:
             if not zone_rows.is_known(row, key):
@@ -176,11 +172,6 @@ class _Auditor:
                 self._note_record(row)
                 owner = decode(OwnerRecord, row.value)
                 report.foreign += owner is not None and owner.shard_id != self._layout.shard_id
-
-    def _note_pointer(self, row: KeyValue) -> None:
-        if elements_of(row.key)[3:4] == (ITEM,):
-            self.report.pointers += 1
-            self._note_record(row)
 
     def _note_record(self, row: KeyValue) -> None:
         self.report.newer += is_newer(row.value)

@@ -1,12 +1,11 @@
-"""Checks of pointers: their records, their queue, their index, and whether they vest in time for their zones."""
+"""Checks of pointers: their records, their queue, and whether they vest in time for their zones."""
 
 from typing import Any
 
 from zones import pointers
 from zones.audit.findings import Problem
-from zones.audit.places import elements_of
-from zones.keyspace import IndexEntry, PartKeys
-from zones.layout import Layout, Place, Tenant
+from zones.layout import Layout, Place
+from zones.pointers import PointerRef
 from zones.queue_zone import QueueZone
 from zones.records import ItemRecord, PointerRecord, decode, is_newer
 from zones.steps import Steps, alone
@@ -14,31 +13,25 @@ from zones.vesting import read_first_of_each_priority
 
 NO_POINTER = "a zone with items has no pointer"
 LATE_POINTER = "a pointer vests later than its zone needs"
-EMPTY_INDEX = "the pointer index names a pointer that is not there"
-WRONG_INDEX = "the pointer index names another pointer than its zone's"
 DAMAGED_POINTER = "a pointer's record is damaged"
-NOT_INDEXED = "a pointer is missing from the pointer index"
-MISPLACED = "a pointer lies where nobody looks for it"
 NO_ENTRY = "a pointer has no entry in the top-level queue"
 DANGLING_ENTRY = "an entry of the top-level queue leads to no pointer"
-DAMAGED_NAME = "the pointer index holds a key that names no zone"
 
 
 def check_zone(tr: Any, place: Place, *, now_us: int, rest_us: int) -> Steps[list[Problem]]:
     """Check that consumers will find a zone's items: it has a pointer, which vests in time.
 
     In time is not later than the earliest item, or `now_us + rest_us` if its work may be throttled or paused, or the
-    end of a lease. What is missing on one side only is found from the other.
+    end of a lease. One that cannot be read is found by `check_pointer`.
     """
     settings = place.layout.settings
     begin, end = place.keys.item_range()
-    indexed = tr.get(place.keys.pointer)
-    stored = tr.get(place.part.item(place.pointer_id))
+    stored = tr.get(place.keys.pointer)
     rows = tr.get_range(begin, end, limit=1)
     yield
     row = next(iter(rows), None)
     pointer = None if stored.value is None else decode(PointerRecord, stored.value)
-    if row is None or (pointer is None and (stored.value is not None or indexed.value is not None)):
+    if row is None or (pointer is None and stored.value is not None):
         return []
     earliest_us = yield from _earliest_steps(tr, place)
     needed_us = now_us if earliest_us is None else max(earliest_us, now_us)
@@ -53,81 +46,45 @@ def check_zone(tr: Any, place: Place, *, now_us: int, rest_us: int) -> Steps[lis
     def wake(tr: Any) -> None:
         pointers.wake(tr, place, pointer, earliest_us=needed_us, now_us=now_us)
 
-    return [Problem(LATE_POINTER, place.part.item(place.pointer_id), place, mend=wake)]
+    return [Problem(LATE_POINTER, place.keys.pointer, place, mend=wake)]
 
 
-def check_index(tr: Any, layout: Layout, key: bytes, *, now_us: int) -> Steps[list[Problem]]:
-    """Check a key of the pointer index: it names its zone's pointer, which is there and can be read."""
-    match elements_of(key):
-        case (_, _, str(app), str(user), str(zone)):
-            place = layout.place(Tenant(app, user), zone)
-        case _:
-            return [Problem(DAMAGED_NAME, key, mend=lambda tr: tr.clear(key))]
-    begin, end = place.keys.item_range()
-    indexed = tr.get(key)
-    stored = tr.get(place.part.item(place.pointer_id))
-    rows = tr.get_range(begin, end, limit=1)
+def check_pointer(tr: Any, place: Place, *, now_us: int) -> Steps[list[Problem]]:
+    """Check the record of a zone's pointer: it can be read, and it has an entry in the top-level queue."""
+    key = place.keys.pointer
+    stored = tr.get(key)
     yield
-    if indexed.value is None:
-        return []
     if stored.value is None:
-
-        def mend(tr: Any) -> None:
-            if next(iter(rows), None) is None:
-                tr.clear(key)
-            else:
-                pointers.create(tr, place, vesting_us=now_us, now_us=now_us)
-
-        return [Problem(EMPTY_INDEX, key, place, mend=mend)]
-    if indexed.value != place.pointer_id:
-        return [Problem(WRONG_INDEX, key, place, mend=lambda tr: tr.set(key, place.pointer_id))]
-    if decode(PointerRecord, stored.value) is None and not is_newer(stored.value):
+        return []
+    pointer = decode(PointerRecord, stored.value)
+    if pointer is None:
+        if is_newer(stored.value):
+            return []
 
         def make_anew(tr: Any) -> None:
             pointers.create(tr, place, vesting_us=now_us, now_us=now_us)
 
-        return [Problem(DAMAGED_POINTER, place.part.item(place.pointer_id), place, mend=make_anew)]
+        return [Problem(DAMAGED_POINTER, key, place, mend=make_anew)]
+    entry_key = place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id)
+    entry = tr.get(entry_key)
+    yield
+    if entry.value is None:
+        return [Problem(NO_ENTRY, key, place, mend=lambda tr: tr.set(entry_key, b""))]
     return []
 
 
-def check_pointer(tr: Any, layout: Layout, part: PartKeys, pointer_id: bytes) -> Steps[list[Problem]]:
-    """Check a pointer: it lies where its zone's name says, the pointer index knows it, and it has an entry."""
-    key = part.item(pointer_id)
-    stored = tr.get(key)
-    yield
-    pointer = None if stored.value is None else decode(PointerRecord, stored.value)
-    if pointer is None:
-        return []
-    place = pointers.place_of(pointer, layout)
-    entry_key = part.vest(pointer.priority, pointer.vesting_us, pointer_id)
-    if (place.part.part, place.pointer_id) != (part.part, pointer_id):
-
-        def clear(tr: Any) -> None:
-            tr.clear(key)
-            tr.clear(entry_key)
-
-        return [Problem(MISPLACED, key, place, mend=clear)]
-    entry, indexed = tr.get(entry_key), tr.get(place.keys.pointer)
-    yield
-    problems = []
-    if entry.value is None:
-        problems.append(Problem(NO_ENTRY, key, place, mend=lambda tr: tr.set(entry_key, b"")))
-    if indexed.value is None:
-        problems.append(Problem(NOT_INDEXED, key, place, mend=lambda tr: tr.set(place.keys.pointer, pointer_id)))
-    return problems
-
-
-def check_top_entry(tr: Any, part: PartKeys, entry: IndexEntry) -> Steps[list[Problem]]:
-    """Check an entry of the top-level queue: it leads to a pointer that says the same."""
-    key = part.vest(*entry)
-    present, stored = tr.get(key), tr.get(part.item(entry.id))
+def check_top_entry(tr: Any, layout: Layout, key: bytes, ref: PointerRef) -> Steps[list[Problem]]:
+    """Check an entry of the top-level queue: it leads to a pointer of that part, which says the same."""
+    place = pointers.place_of(ref, layout)
+    present = tr.get(key)
+    stored = None if place is None else tr.get(place.keys.pointer)
     yield
     if present.value is None:
         return []
-    pointer = None if stored.value is None else decode(PointerRecord, stored.value)
-    unreadable = pointer is None and stored.value is not None
-    if unreadable or (pointer is not None and (pointer.priority, pointer.vesting_us) == entry[:2]):
-        return []
+    if stored is not None and stored.value is not None:
+        pointer = decode(PointerRecord, stored.value)
+        if pointer is None or (pointer.vesting_us, pointer.priority) == (ref.vesting_us, ref.priority):
+            return []
     return [Problem(DANGLING_ENTRY, key, mend=lambda tr: tr.clear(key))]
 
 

@@ -30,7 +30,7 @@ from zones.buried import grave_key
 from zones.engines import Clock, Database, transact
 from zones.errors import BackupRefused
 from zones.history import forget_key
-from zones.keyspace import BURIED, DONE, ITEM, META_KEY, ROOT_RANGE
+from zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
 from zones.layout import Layout, Place
 from zones.records import FORMAT, BuriedRecord, ItemRecord, ShardRecord, decode, encode
 from zones.settings import ZoneSettings
@@ -103,7 +103,7 @@ def _claim(tr: Any) -> None:
 
 
 def _finish(tr: Any, *, header: Header) -> None:
-    tr.set(META_KEY, encode(ShardRecord(header.shard_id, header.part_count, header.began_us)))
+    tr.set(META_KEY, encode(ShardRecord(header.shard_id, header.part_count, header.began_us, KEY_FORMAT)))
 
 
 class _Write(NamedTuple):

@@ -20,6 +20,7 @@ from zones.keyspace import (
     HANDLER,
     ITEM,
     PERIODIC,
+    POINTER,
     ROOT,
     SESSION,
     VEST,
@@ -40,9 +41,9 @@ TOO_MUCH_BYTES = 64_000_000
 
 _DB = ROOT + pack_int(DB)
 _ZONE = pack_int(ZONE)
-_DERIVED = (pack_int(VEST), pack_int(COUNT))
+_DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
 _RECORDS = (pack_int(ITEM), pack_int(BURIED))
-# The rest is derived (pointers, depths, graves), or means nothing later (receipts, time, sessions).
+# The rest is derived (the top-level queue, depths, graves), or means nothing later (receipts, time, sessions).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),

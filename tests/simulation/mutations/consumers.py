@@ -41,8 +41,8 @@ CONSUMERS = (
         "every fiftieth visit fails by a bug of its own",
         (
             visit.visit_steps,
-            "part = layout.parts[ref.part]",
-            "part = layout.parts[ref.part] if ref.vesting_us % 50 else None",
+            "place = pointers.place_of(ref, layout)",
+            "place = pointers.place_of(ref if ref.vesting_us % 50 else None, layout)",
         ),
         found_by=["no call fails by a bug"],
     ),

@@ -11,8 +11,8 @@ IN_TIME = PointersLeadToWork.promise
 
 POINTERS = (
     mutation(
-        "a sleep declares no write conflict on the pointer index",
-        (visit._requeue_steps, "tr.add_write_conflict_key(place.keys.pointer)", "pass"),
+        "a sleep declares no write conflict on the guard",
+        (visit._requeue_steps, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -71,7 +71,7 @@ POINTERS = (
     ),
     mutation(
         "a pointer is woken by what a snapshot showed of it",
-        (pointers.wake, "tr.add_read_conflict_key(place.part.item(place.pointer_id))", "pass"),
+        (pointers.wake, "tr.add_read_conflict_key(place.keys.pointer)", "pass"),
         found_by=[IN_TIME, IndexNamesEveryItem.promise],
     ),
     mutation(

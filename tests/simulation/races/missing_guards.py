@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from simulation.database import LatentTransaction, LateValue
-from zones.keyspace import DB, POINTER, ROOT, TOP, pack_int
+from tests.simulation.stage import ALICE
+from zones.keyspace import DB, GUARD, ROOT, TOP, TenantKeys, ZoneKeys, pack_int
+from zones.layout import DEFAULT_ZONE
 from zones.shard import Shard
 
 Patch = pytest.MonkeyPatch
 
-TENANTS = ROOT + pack_int(DB)  # Ownership and items: whatever lies beside a tenant's data.
+TENANTS = ROOT + pack_int(DB)  # Ownership, items and pointers: whatever lies beside a tenant's data.
 TOP_LEVEL = ROOT + pack_int(TOP)
-POINTER_INDEX = ROOT + pack_int(POINTER)
+ALICES = ZoneKeys(TenantKeys(*ALICE), DEFAULT_ZONE)
 
 
 def read_by_snapshot(patch: Patch, *prefixes: bytes) -> None:
@@ -25,6 +27,17 @@ def read_by_snapshot(patch: Patch, *prefixes: bytes) -> None:
         return read_key(self, key, snapshot or key.startswith(prefixes))
 
     patch.setattr(LatentTransaction, "read_key", read)
+
+
+def ignore_the_guard(patch: Patch) -> None:
+    """Let whoever inserts something not conflict with who makes, deletes or puts to sleep the pointer."""
+    declare = LatentTransaction.add_read_conflict_key
+
+    def declare_others(self: LatentTransaction, key: bytes) -> None:
+        if not key.endswith(pack_int(GUARD)):
+            declare(self, key)
+
+    patch.setattr(LatentTransaction, "add_read_conflict_key", declare_others)
 
 
 def read_ranges_by_snapshot(patch: Patch) -> None:

@@ -149,7 +149,7 @@ class Scene(Stage):
     @property
     def pointer_entries(self) -> set[tuple[int, int]]:
         """Priority and vesting time of every entry that the top-level queue has for its pointer."""
-        return self.shadow.pointer_entries[self.place.pointer_id]
+        return self.zone.pointer_entries
 
     @property
     def ref(self) -> PointerRef:
@@ -172,7 +172,6 @@ class Scene(Stage):
         assert self.count == len(zone.items)
         entries = set() if zone.pointer is None else {(zone.pointer.priority, zone.pointer.vesting_us)}
         assert self.pointer_entries == entries
-        assert (zone.indexed is None) == (zone.pointer is None)
 
 
 class ManagerRole(Role[Served]):

@@ -4,7 +4,7 @@ from simulation.database import SimulatedDatabase
 from simulation.shadow import ZoneName, ZoneShadow
 from simulation.store import Latencies
 from tests.simulation.races.director import DirectedStore, Role
-from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, ignore_the_guard, read_by_snapshot
 from tests.simulation.races.scene import HousekeeperRole, Scene, pay, ref_of
 from tests.simulation.stage import SECOND
 from zones.engines.errors import NOT_COMMITTED
@@ -72,6 +72,7 @@ def test_of_two_consumers_that_see_one_tick_one_enqueues_its_item() -> None:
 def test_without_the_conflicts_on_period_and_item_the_item_of_one_tick_is_counted_twice(monkeypatch: Patch) -> None:
     """The pointer is made by both as well, and would make them conflict."""
     read_by_snapshot(monkeypatch, ROOT)
+    ignore_the_guard(monkeypatch)
     zone, second = two_see_one_tick(Scene())
     assert second.refused == []
     assert (len(zone.items), zone.counts) == (1, {"report": 2})

@@ -1,7 +1,7 @@
 """A pointer that is made, woken, visited, deleted or cleaned by two at the same moment.
 
-All of them write its record, its index entry or the pointer index key, and have read with conflict what they write:
-the second is refused, and finds what the first has left.
+All of them write its record or its index entry, or declare a write of its guard, and have read with conflict what they
+write: the second is refused, and finds what the first has left.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,12 @@ from fairlead.tenant_database import TenantDatabase
 from simulation.database import LatentTransaction
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import (
-    POINTER_INDEX,
+    ALICES,
     TENANTS,
     TOP_LEVEL,
     Patch,
     declare_nothing,
+    ignore_the_guard,
     read_by_snapshot,
     read_ranges_by_snapshot,
 )
@@ -54,8 +55,8 @@ def test_of_two_that_make_one_pointer_the_second_finds_that_of_the_first() -> No
     scene.check_stored()
 
 
-def test_without_the_conflict_on_the_pointer_index_the_second_overwrites_it(monkeypatch: Patch) -> None:
-    read_by_snapshot(monkeypatch, POINTER_INDEX)
+def test_without_the_conflict_on_the_guard_the_second_overwrites_it(monkeypatch: Patch) -> None:
+    ignore_the_guard(monkeypatch)
     scene = Scene()
     assert two_enqueue_into_a_new_zone(scene).refused == []
     assert scene.late_us > SECOND
@@ -140,8 +141,8 @@ def test_who_saw_a_pointer_that_is_deleted_at_that_moment_makes_it_anew() -> Non
     scene.check_stored()
 
 
-def test_without_the_conflict_on_the_pointer_index_an_item_has_no_pointer(monkeypatch: Patch) -> None:
-    read_by_snapshot(monkeypatch, POINTER_INDEX)
+def test_without_the_conflict_on_the_guard_an_item_has_no_pointer(monkeypatch: Patch) -> None:
+    ignore_the_guard(monkeypatch)
     scene = Scene(DELETES_AT_ONCE)
     assert deletion_comes_first(scene).refused == []
     assert (scene.count, scene.zone.pointer) == (1, None)
@@ -196,7 +197,7 @@ def test_of_two_managers_that_visit_one_pointer_the_second_takes_what_the_first_
 
 
 def test_without_the_conflicts_on_pointer_and_items_both_take_the_same(monkeypatch: Patch) -> None:
-    read_by_snapshot(monkeypatch, TOP_LEVEL, TENANTS)
+    read_by_snapshot(monkeypatch, TENANTS)
     scene = Scene()
     first, second = two_visit_one_pointer(scene)
     assert second.refused == []
@@ -220,7 +221,7 @@ def test_of_two_managers_that_send_one_pointer_to_sleep_one_lets_go() -> None:
 
 
 def test_without_the_conflict_on_the_pointer_it_has_two_entries(monkeypatch: Patch) -> None:
-    read_by_snapshot(monkeypatch, TOP_LEVEL)
+    read_by_snapshot(monkeypatch, ALICES.pointer)
     scene = Scene()
     assert two_can_run_nothing(scene).refused == []
     assert len(scene.pointer_entries) == 2
@@ -252,7 +253,7 @@ def test_of_two_managers_that_lease_a_contended_pointer_one_lets_go() -> None:
 def test_without_the_conflict_on_the_pointer_both_have_leased_it_and_its_first_holder_gets_nothing(
     monkeypatch: Patch,
 ) -> None:
-    read_by_snapshot(monkeypatch, TOP_LEVEL)
+    read_by_snapshot(monkeypatch, ALICES.pointer)
     first, second = two_lease_one_contended_pointer(Scene())
     assert second.refused == [NOT_COMMITTED]
     assert (first.handed, len(second.handed)) == ([], 2)
@@ -323,7 +324,7 @@ def test_an_entry_is_not_cleaned_away_from_a_pointer_that_is_made_at_that_moment
 
 
 def test_without_the_conflicts_of_the_cleaner_nobody_finds_the_pointer(monkeypatch: Patch) -> None:
-    read_by_snapshot(monkeypatch, TOP_LEVEL)
+    read_by_snapshot(monkeypatch, TOP_LEVEL, ALICES.pointer)
     scene = Scene()
     assert a_dangling_pointer_entry_becomes_valid(scene).refused == []
     assert scene.zone.pointer is not None
