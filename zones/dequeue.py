@@ -83,27 +83,17 @@ class Choice(NamedTuple):
     unreadable: int
 
 
-def choose_steps(
-    tr: Any,
-    place: Place,
-    *,
-    room: Room,
-    items_max: int,
-    lease_us: int,
-    now_us: int,
-    resume: bytes = b"",
-    passed: Fit = Fit.UNKNOWN,
-) -> Steps[Choice]:
-    """Choose up to `items_max` vested items that `room` admits, in (priority, vesting time) order, for `take` to lease.
+def choose_steps(tr: Any, search: "Search", *, items_max: int, lease_us: int) -> Steps[Choice]:
+    """Choose up to `items_max` vested items that a room admits, in (priority, vesting time) order, for `take` to lease.
 
     An item that lapsed `lapses_before_alone` times is taken alone, as the only item of its dequeue; one that lapsed
     again while it ran alone is buried instead: one poisonous item must not bury those that share its worker.
 
-    Reads with conflict: ownership, the records of the items it chooses; by snapshot: the vesting index. Writes only
-    what it buries, and clears index entries that lead nowhere.
+    Reads with conflict: ownership, the records of the items it chooses; by snapshot: the vesting index. The first round
+    is ownership and the front of the index. Writes only what it buries, and clears index entries that lead nowhere.
     """
+    place, now_us = search.place, search.now_us
     owner = tr.get(place.keys.tenant.owner)
-    search = _Search(place, room, now_us=now_us, resume=resume, passed=passed)
     items: list[tuple[bytes, ItemRecord]] = []
     buried = unreadable = 0
     suspected = postponed = False
@@ -133,7 +123,7 @@ def choose_steps(
                 items.append((entry.id, record))
                 search.unvested.append(IndexEntry(entry.priority, now_us + lease_us, entry.id))
                 continue
-            room.give_back(kind)
+            search.room.give_back(kind)
         if search.ended or unreadable == unreadable_before:
             break
     left = Fit.RUNS if postponed or search.stopped_short else search.left
@@ -173,32 +163,36 @@ def _is_suspect(place: Place, record: ItemRecord) -> bool:
     return record.lapse_count + bool(record.lease_id) >= place.layout.settings.lapses_before_alone
 
 
-class _Search:
-    """A search of the vesting index for what can run: through a window at its front, then one from `resume` on.
+class Search:
+    """A search of a zone's index for what `room` admits: through a window at its front, then one from `resume` on.
 
     `left`: the best fit among vested entries that it passed over. `unvested`: of every priority that it went through,
     the first entry that has not vested. `passed_kinds`: the kinds of what cannot run. `stopped_short`: it stopped in
     front of an entry because it had found enough. `ended`: there is nothing more to look at this time.
     """
 
-    __slots__ = ("_begin", "_gap", "_keys_left", "_now_us", "_place", "_room", "_second",
-                 "ended", "left", "passed", "passed_kinds", "resume", "stopped_short", "unvested")  # fmt: skip
+    __slots__ = ("_begin", "_gap", "_keys_left", "_second", "ended", "left", "now_us", "passed", "passed_kinds",
+                 "place", "resume", "room", "stopped_short", "unvested")  # fmt: skip
 
-    def __init__(self, place: Place, room: Room, *, now_us: int, resume: bytes, passed: Fit) -> None:
-        self._place = place
-        self._room = room
-        self._now_us = now_us
+    def __init__(self, place: Place, room: Room, *, now_us: int) -> None:
+        self.place = place
+        self.room = room
+        self.now_us = now_us
         self._begin = b""
         self._keys_left = WINDOW_KEYS
         self._second = False  # in the second window
         self._gap = False  # there are entries between the two windows that nobody looks at this time
-        self.resume = resume
-        self.passed = passed
+        self.resume = b""
+        self.passed = Fit.UNKNOWN
         self.left: Fit | None = None
         self.unvested: list[IndexEntry] = []
         self.passed_kinds: set[str] = set()
         self.stopped_short = False
         self.ended = False
+
+    def resume_at(self, resume: bytes, passed: Fit) -> None:
+        """Say where the last dequeue stopped, see `Choice`; in time until the first window has been read."""
+        self.resume, self.passed = resume, passed
 
     def pick_steps(self, tr: Any, count: int) -> Steps[list[tuple[IndexEntry, str]]]:
         """Choose up to `count` entries that can run, from where the search stands; take their room."""
@@ -209,9 +203,9 @@ class _Search:
                 return True
             self._keys_left -= 1
             kind = value.decode()
-            fit = self._room.fit(kind)
+            fit = self.room.fit(kind)
             if fit is Fit.RUNS:
-                self._room.take(kind)
+                self.room.take(kind)
                 picked.append((entry, kind))
             else:
                 self.passed_kinds.add(kind)
@@ -221,8 +215,8 @@ class _Search:
         while True:
             reading = yield from read_vested(
                 tr,
-                self._place.keys,
-                now_us=self._now_us,
+                self.place.keys,
+                now_us=self.now_us,
                 keys_max=self._keys_left,
                 first_read=min(count, WINDOW_KEYS) + 1,
                 then_read=WINDOW_KEYS,

@@ -14,7 +14,7 @@ from typing import Any
 
 from zones import pointers, stored_item
 from zones.buried import shortened
-from zones.dequeue import Room, choose_steps, lease, take
+from zones.dequeue import Room, Search, choose_steps, lease, take
 from zones.errors import BadArgument, NotVested
 from zones.held import error_of, held_record, raise_unless_done
 from zones.history import keep_taken
@@ -149,7 +149,8 @@ class QueueZone:
         QuiCK section 5: "a transactional combination of peek and obtain lease".
         """
         self._check_lease(lease_us)
-        operation = choose_steps(tr, self.place, room=room, items_max=room.items, lease_us=lease_us, now_us=now_us)
+        search = Search(self.place, room, now_us=now_us)
+        operation = choose_steps(tr, search, items_max=room.items, lease_us=lease_us)
         return take(tr, self.place, alone(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
     def complete(self, tr: Any, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:

@@ -8,8 +8,9 @@ generator that sends its reads, yields, and goes on once the others have sent th
         yield                   # the others send theirs
         return value.value      # waited for
 
-`in_step` moves a batch of them forward round by round; `alone` runs a single one. Between two yields an operation
-sees the transaction as the others of its batch left it, so a batch holds at most one operation per queue zone.
+`in_step` moves a batch of them forward round by round; `alone` runs a single one; `begun` sends what one asks first.
+Between two yields an operation sees the transaction as the others of its batch left it, so a batch holds at most one
+operation per queue zone.
 """
 
 from collections.abc import Generator, Iterable
@@ -17,6 +18,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
+
+
+def begun(operation: Steps[T]) -> Steps[T]:
+    """Send the first reads of an operation, and return it; `yield from` it waits for them.
+
+    For an operation that is part of another: so the other's own first reads travel in the same round.
+    """
+    next(operation)
+    return operation
 
 
 def alone(operation: Steps[T]) -> T:

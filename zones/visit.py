@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from zones import pointers
-from zones.dequeue import Choice, Fit, Room, choose_steps, take
+from zones.dequeue import Choice, Fit, Room, Search, choose_steps, take
 from zones.items import LeasedItem
 from zones.layout import Layout, Place
 from zones.pointers import PointerRef
@@ -28,7 +28,7 @@ from zones.presence import listing_steps
 from zones.probes import probe
 from zones.records import PointerRecord, decode
 from zones.settings import ZoneSettings
-from zones.steps import Steps
+from zones.steps import Steps, begun
 from zones.vesting import conflict_before_first
 
 
@@ -92,12 +92,16 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
     deletion: the whole item range. Writes: the pointer and its index entry, the items and theirs; before a sleep: a
     declared write conflict on the pointer's guard, so that a concurrent enqueue of another priority sees the sleep. A
     pointer that is left to others is a sleep to whoever leaves it.
+
+    The entry says which zone, so the first round reads the pointer, ownership and the front of the zone's index.
     """
     place = pointers.place_of(ref, layout)
     if place is None:
         probe("an index entry of a pointer names no zone of its part")
         return (yield from _clear_dangling(tr, layout, ref))
     stored = tr.get(place.keys.pointer)
+    search = Search(place, room, now_us=terms.now_us)
+    choosing = begun(choose_steps(tr, search, items_max=terms.items_max, lease_us=terms.lease_us))
     yield
     if stored.value is None:
         probe("a pointer was deleted between the scan and the visit")
@@ -111,16 +115,8 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
             probe("a pointer was moved between the scan and the visit")
             yield from _clear_dangling(tr, layout, ref)
         return Visit(ref, Found.LEASED)
-    choice = yield from choose_steps(
-        tr,
-        place,
-        room=room,
-        items_max=terms.items_max,
-        lease_us=terms.lease_us,
-        now_us=terms.now_us,
-        resume=pointer.resume,
-        passed=Fit(pointer.passed),
-    )
+    search.resume_at(pointer.resume, Fit(pointer.passed))
+    choice = yield from choosing
     found, left_alone = yield from _requeue_steps(tr, place, pointer, choice, room, terms)
     items = take(tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us)
     return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone)

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from tests.clocks import ManualClock
-from zones.dequeue import Fit, Room, choose_steps, take
+from zones.dequeue import Fit, Room, Search, choose_steps, take
 from zones.engines import Database, transact
 from zones.items import Enqueued, LeasedItem, NewItem, new_item
 from zones.keyspace import ROOT_RANGE, range_end
@@ -118,7 +118,8 @@ class World:
         *,
         zone: QueueZone | None = None,
         lease_us: int = LEASE_US,
-        **resume: Any,
+        resume: bytes = b"",
+        passed: Fit = Fit.UNKNOWN,
     ) -> Dequeued:
         """Lease what has vested, and return all that the dequeue says."""
         lease_id = self.new_id()
@@ -126,10 +127,9 @@ class World:
         place = (zone or self.zone).place
 
         def body(tr: Any) -> Dequeued:
-            room = Room(items_max, kinds)
-            choice = alone(
-                choose_steps(tr, place, room=room, items_max=items_max, lease_us=lease_us, now_us=self.now_us, **resume)
-            )
+            search = Search(place, Room(items_max, kinds), now_us=self.now_us)
+            search.resume_at(resume, passed)
+            choice = alone(choose_steps(tr, search, items_max=items_max, lease_us=lease_us))
             items = take(tr, place, choice, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
             return Dequeued(
                 items,

@@ -54,11 +54,7 @@ LEASES = (
     ),
     mutation(
         "a dequeue takes over leases two seconds before they end",
-        (
-            dequeue.choose_steps,
-            "_Search(place, room, now_us=now_us,",
-            "_Search(place, room, now_us=now_us + 2_000_000,",
-        ),
+        (dequeue.Search.pick_steps, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(

@@ -11,7 +11,9 @@ from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import Scene
 from tests.simulation.stage import SECOND
 from zones import dequeue, visit
-from zones.dequeue import choose_steps
+from zones.dequeue import Search
+from zones.keyspace import IndexEntry
+from zones.steps import Steps
 
 WINDOW_KEYS = 4
 FAXES = 5 * WINDOW_KEYS
@@ -49,7 +51,7 @@ def test_what_can_run_is_found_behind_a_window_full_of_what_cannot() -> None:
 
 
 def test_without_going_on_from_where_the_last_visit_stopped_it_is_never_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(visit, "choose_steps", lambda *args, **how: choose_steps(*args, **{**how, "resume": b""}))
+    monkeypatch.setattr(Search, "resume_at", lambda *_: None)
     scene = zone_full_of_faxes()
     scene.has(lambda alice: alice.enqueue("mail"))
     assert visits_until_a_mail(scene) == VISITS_MAX
@@ -73,10 +75,11 @@ def test_what_is_enqueued_in_front_of_a_search_that_has_gone_far_is_found_at_onc
 
 
 def test_without_a_look_at_the_front_it_waits_until_the_search_comes_round(monkeypatch: Patch) -> None:
-    class OnwardOnly(dequeue._Search):
-        def __init__(self, *args: Any, resume: bytes, **how: Any) -> None:
-            super().__init__(*args, resume=resume, **how)
-            self._begin, self._second = resume, True
+    class OnwardOnly(Search):
+        def pick_steps(self, tr: Any, count: int) -> Steps[list[tuple[IndexEntry, str]]]:
+            yield  # until it has been told
+            self._begin, self._second = self.resume, True
+            return (yield from super().pick_steps(tr, count))
 
-    monkeypatch.setattr(dequeue, "_Search", OnwardOnly)
+    monkeypatch.setattr(visit, "Search", OnwardOnly)
     assert a_mail_comes_in_front_of_a_search(zone_full_of_faxes()) > 1
