@@ -56,6 +56,7 @@ class _Serving:
             unreadable=counts["unreadable"],
             room=room,
             left_alone=tuple(self.left_alone),
+            conflicts=counts["conflicts"],
             waited_us=tuple(self.waited_us),
         )
 
@@ -152,6 +153,7 @@ class Manager:
             moved = True
         except shard.db.errors as error:
             code = error.code  # type: ignore[attr-defined]
+            served.counts["conflicts"] += code == NOT_COMMITTED
             if code == TRANSACTION_TOO_LARGE and len(refs) == 1 and items_max > 1:
                 self._serve_batch(shard, refs, room, items_max // 2, served)
                 return

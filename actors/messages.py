@@ -46,4 +46,5 @@ class Served(NamedTuple):
     unreadable: int  # records written by a newer version, left alone
     room: int  # items the workers could still take
     left_alone: tuple[LeftAlone, ...] = ()  # pointers that other consumers can make more of
+    conflicts: int = 0  # commits of visits, of one pointer or many, that another transaction came before
     waited_us: tuple[int, ...] = ()  # of each pointer that was leased: for how long it had been vested

@@ -26,7 +26,7 @@ log = logging.getLogger("fairlead.scanner")
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
 RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
 SLEEP_US_MIN = 500
-_COUNTED = ("items", "missed_at_read", "missed_at_commit", "unreadable")
+_COUNTED = ("items", "missed_at_read", "missed_at_commit", "conflicts", "unreadable")
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # How far an idle scanner stretches its polls. Where the engine tells whether anything changed, after a hundred of them:
 # to wake a sleeping processor costs ten times what the question does, and 1 % of a core is what idleness may cost.
