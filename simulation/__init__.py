@@ -30,6 +30,7 @@ Read in this order:
     shrink        a failing run with less, as long as it fails alike
     campaign      many seeds, side by side
     probes        the rare points that a campaign must reach
+    unwatched     a world that is run for its times, not for its faults: no log, no oracles
 
-May import: zones, actors. Imported by: tests, and the command line once it is asked to simulate.
+May import: zones, actors. Imported by: tests, bench, and the command line once it is asked to simulate.
 """

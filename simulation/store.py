@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from simulation.world import START_US, Task, World
+from zones.engines import sorted_map
 from zones.engines.clock import Clock
 from zones.engines.commit import CommitRequest, version_stamp
 from zones.engines.errors import (
@@ -102,6 +103,15 @@ class SimulatedStore(MemoryStore):
         self._latencies = latencies
         self._random = world.random(f"store {name}")
 
+    @property
+    def contents(self) -> sorted_map.Map:
+        """All keys and values. It never changes: what is committed later makes another."""
+        return self._newest[1]
+
+    def hold(self, contents: sorted_map.Map) -> None:
+        """Hold what another world's store held, as if it had been there from the start."""
+        self._newest = (self._newest[0], contents)
+
     def snapshot(self, clock: Clock) -> MemorySnapshot:
         """Return the newest version, newest at some time between call and return."""
         wait_us = self._wait_us(self._latencies.read_version_us)
@@ -167,10 +177,11 @@ class SimulatedStore(MemoryStore):
         before = MemoryStore.snapshot(self, self.world)
         super().submit(request)
         if request.error is None:
-            self._announce(request, before, by)
+            self.commits += 1
+            if self.on_commit:
+                self._announce(request, before, by)
 
     def _announce(self, request: CommitRequest, before: MemorySnapshot, by: str) -> None:
-        self.commits += 1
         version = request.committed_version
         done = request.writes.mutations(before.get, version_stamp(version))
         after = dict(done.values)

@@ -71,9 +71,9 @@ class Task:
 class World:
     """Virtual time and whose turn it is. As a clock it shows the true time, which no actor's clock need agree with."""
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: int | str, log: EventLog | None = None) -> None:
         self.seed = seed
-        self.log = EventLog()
+        self.log = EventLog() if log is None else log
         self.hub = greenlet.getcurrent()
         self.current: Task | None = None
         self.turns = 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from actors.job import Job
+from simulation.network import Network
 from simulation.shadow import ItemName, Meaning, ShardShadow
-from simulation.store import Commit
+from simulation.store import Commit, SimulatedStore
 from simulation.world import World
 
 
@@ -71,6 +72,12 @@ class Bench:
         self.shards = {name: ShardShadow(name) for name in shard_names}
         self.oracles: list[Oracle] = []
         self._world = world
+
+    def attach(self, stores: Iterable[SimulatedStore], network: Network) -> None:
+        """Be told from now on what happens there."""
+        for store in stores:
+            store.on_commit.append(self.on_commit)
+        network.on_call.append(self.on_call)
 
     def on_commit(self, commit: Commit) -> None:
         """Show a commit to all."""
