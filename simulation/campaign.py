@@ -6,7 +6,9 @@ Each seed draws worlds of its own, so a campaign is as deterministic as a run: t
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
 from simulation.application import Code, run_application
@@ -33,7 +36,6 @@ STANDARD_SEEDS = 1_000  # So many seeds of the standard workload reach every pro
 
 _SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
 _AHEAD = 4  # Times as much is asked for as there are processes: enough for all, and an end is not far.
-_SEEDS_AT_A_TIME = 4  # Of one process: few enough that no core waits for another at the end.
 
 
 class ProcessDied(QueueError):
@@ -135,6 +137,8 @@ def campaign(
 ) -> Iterator[Outcome]:
     """Run seeds side by side, and yield how each went, in their order.
 
+    Whoever closes the iterator ends the runs that are under way; so does the end of this process, however it ends.
+
     Args:
       seeds: any whole numbers.
       processes: how many at once, 1 or more; with 1 they run in this process.
@@ -143,46 +147,48 @@ def campaign(
     Raises:
       ProcessDied: one of the processes ended in the midst of a run.
     """
-    run_some = partial(_outcomes, kept=kept, code=code)
+    run_one = partial(run_seed, kept=kept, code=code)
     if processes == 1:
-        for seed in seeds:
-            yield from run_some([seed])
+        yield from map(run_one, seeds)
         return
     done = 0
     try:
-        for outcome in _side_by_side(seeds, processes, run_some):
+        for outcome in _side_by_side(seeds, processes, run_one):
             yield outcome
             done += 1
     except BrokenProcessPool as error:
         raise ProcessDied(first=seeds[done]) from error
 
 
-def _side_by_side(
-    seeds: Sequence[int], processes: int, run_some: Callable[[Sequence[int]], list[Outcome]]
-) -> Iterator[Outcome]:
-    with ProcessPoolExecutor(processes, _SPAWN) as pool:
-        waiting: deque[Future[list[Outcome]]] = deque()
-        try:
-            for at in range(0, len(seeds), _SEEDS_AT_A_TIME):
-                with _interrupts_held_back():
-                    waiting.append(pool.submit(run_some, seeds[at : at + _SEEDS_AT_A_TIME]))
-                if len(waiting) > _AHEAD * processes:
-                    yield from waiting.popleft().result()
-            while waiting:
-                yield from waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _side_by_side(seeds: Sequence[int], processes: int, run_one: Callable[[int], Outcome]) -> Iterator[Outcome]:
+    theirs, ours = _SPAWN.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(processes, _SPAWN, _end_with_the_campaign, (theirs,))
+    with pool, theirs, ours:
+        waiting: deque[Future[Outcome]] = deque()
+        for seed in seeds:
+            with _interrupts_held_back():
+                waiting.append(pool.submit(run_one, seed))
+            if len(waiting) > _AHEAD * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
-def _outcomes(seeds: Sequence[int], kept: Kept, code: Callable[[], Code] | None) -> list[Outcome]:
-    return [run_seed(seed, kept, code) for seed in seeds]
+def _end_with_the_campaign(pipe: Connection) -> None:
+    """Let this process end, whatever it is doing, once the campaign has closed its end of a pipe, or is gone."""
+
+    def watch() -> None:
+        pipe.poll(None)  # Nothing is ever sent.
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
     """Let processes that start meanwhile never be interrupted, and this one a moment later.
 
-    A Ctrl-C goes to every process of a terminal: this one asks for no more, and the others end what they do.
+    A Ctrl-C goes to every process of a terminal: it is for this one to end the others.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

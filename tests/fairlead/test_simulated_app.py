@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
@@ -614,3 +615,40 @@ def test_ctrl_c_ends_all_processes_and_shows_what_was_found_so_far(write: Write,
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "")
     assert '"interrupted": true' in out
+
+
+@pytest.mark.parametrize("end", ["Ctrl-C", "SIGKILL"])
+def test_however_a_campaign_ends_its_processes_end_in_the_midst_of_what_they_do(
+    write: Write, empty_directory: Path, end: str
+) -> None:
+    """Before, they ran on until their handlers were done; these never are."""
+    text = """
+    @app.simulation.request
+    def order(random):
+        alice.enqueue("hang")
+
+    @app.handler("hang")
+    def hang(job):
+        open(f"begun{os.getpid()}", "w").close()
+        while True:
+            pass
+    """
+    command = [sys.executable, "-m", "fairlead", "simulate", write(text), "--processes", "2", "--faults", "none"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            until_s = time.monotonic() + PATIENCE_S
+            while len(list(empty_directory.glob("begun*"))) < 2:
+                assert time.monotonic() < until_s
+                time.sleep(0.05)
+            if end == "SIGKILL":
+                process.kill()
+            else:
+                os.killpg(process.pid, signal.SIGINT)
+            process.communicate(timeout=2)  # Its output ends once the last process that could write there has ended.
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == (-signal.SIGKILL if end == "SIGKILL" else 130)
