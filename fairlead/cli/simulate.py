@@ -215,7 +215,10 @@ def _ever_smaller(seed: int, subject: Subject) -> "Iterator[Report]":
 def _replay(seed: int, subject: Subject) -> None:
     from simulation.campaign import broken_by, events_of
 
-    reports = subject.run(seed)
+    try:
+        reports = subject.run(seed)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
     broken = broken_by(reports[-1])
     if broken:
         reports = reports[-1:]

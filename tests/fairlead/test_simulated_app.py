@@ -652,3 +652,17 @@ def test_however_a_campaign_ends_its_processes_end_in_the_midst_of_what_they_do(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == (-signal.SIGKILL if end == "SIGKILL" else 130)
+
+
+@pytest.mark.parametrize("typed", [("--seeds", 1), ("--seed", 0)])
+def test_ctrl_c_in_a_handler_is_no_failure_of_it(write: Write, typed: tuple[object, ...]) -> None:
+    """A worker survives whatever its handlers raise, and would go on with the next try."""
+    text = """
+    import signal
+
+    @app.handler("charge")
+    def charge(job):
+        signal.raise_signal(signal.SIGINT)
+    """
+    answer = simulate(write(text + CHARGE), *typed, "--faults", "none", "--size", "items=1")
+    assert answer.code == 130
