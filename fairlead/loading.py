@@ -39,7 +39,7 @@ def load_app(reference: str) -> App:
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
         raise NotFound(
             reference=reference,
-            reason=f"it is a {type(found).__name__}, not a fairlead.App",
+            reason=f"it is of type {type(found).__name__}, not a fairlead.App",
             apps=apps,
             remedy=f"name {module.__name__}:{apps[0]}"
             if apps

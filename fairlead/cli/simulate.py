@@ -79,14 +79,18 @@ class Sizes(click.ParamType["dict[str, int]"]):
         from simulation.kept import SIZES
 
         pairs = [each.strip().partition("=") for each in value.split(",")]
-        for what, _, number in pairs:
+        sizes: dict[str, int] = {}
+        for what, equals, number in pairs:
             if what not in SIZES:
                 self.fail(
                     f"{what!r} has no size. What has: {', '.join(SIZES)}; write items=12,consumers=1.", param, ctx
                 )
+            if what in sizes:
+                self.fail(f"{what} is given twice: {sizes[what]} and {number}.", param, ctx)
             if not (number.isdecimal() and 1 <= int(number) <= SIZE_MAX):
-                self.fail(f"{what}={number}: it takes a whole number, 1 to {SIZE_MAX:,}.", param, ctx)
-        return {what: int(number) for what, _, number in pairs}
+                self.fail(f"{what}{equals}{number}: write {what}=NUMBER, from 1 to {SIZE_MAX:,}.", param, ctx)
+            sizes[what] = int(number)
+        return sizes
 
 
 @click.command(epilog=example("fairlead simulate --seeds 1000\n  fairlead simulate shop:app"))
@@ -136,7 +140,12 @@ def simulate(
         if subject.kept.tenants is not None:
             raise click.UsageError("An application's requests choose its tenants: leave tenants= out of --size.")
     if seed is None:
-        _campaign(0 if first is None else first, SEEDS if seeds is None else seeds, subject, processes)
+        first, seeds = 0 if first is None else first, SEEDS if seeds is None else seeds
+        if first + seeds - 1 > SEED_MAX:
+            raise click.UsageError(
+                f"The last seed would be {first + seeds - 1}, and the greatest there is, {SEED_MAX}."
+            )
+        _campaign(first, seeds, subject, processes)
     elif seeds is not None or first is not None:
         raise click.UsageError("--seed replays one world; --seeds and --first are for many.")
     else:

@@ -43,7 +43,7 @@ def test_a_missing_attribute_is_named_with_the_nearest_one() -> None:
 
 def test_something_that_is_no_application_is_named_with_the_applications_beside_it() -> None:
     fields = why("fl_shop:number")
-    assert (fields["reason"], fields["apps"]) == ("it is a int, not a fairlead.App", ["app"])
+    assert (fields["reason"], fields["apps"]) == ("it is of type int, not a fairlead.App", ["app"])
 
 
 @pytest.mark.parametrize("reference", ["fl_shop", "fl_shop:", ":app", ""])

@@ -479,7 +479,7 @@ def test_stores_that_are_used_before_a_world_begins_are_refused(write: Write) ->
     ("reference", "says"),
     [
         ("fl_missing:app", "no module fl_missing"),
-        ("fl_app:alice", "it is a TenantDatabase, not a fairlead.App"),
+        ("fl_app:alice", "it is of type TenantDatabase, not a fairlead.App"),
         ("fl_app:aap", "nearest: app"),
         ("fl_app.py", "the module is a path"),
     ],
