@@ -30,6 +30,7 @@ from simulation.workload import Shop
 from simulation.world import Violation, World
 from zones.layout import Layout
 
+DRAINS = "everything drains after the faults"
 RECOVERY_US = 10_000_000  # Restarts take two seconds, and signs of life come once a second.
 
 
@@ -143,10 +144,11 @@ class Simulation(Trial):
             for shard in self.bench.shards.values()
             for item, each in shard.items()
         ]
-        what = "; ".join([f"{len(left)} items are left", *left[:3]])
+        minutes = f"{self.plan.drain_us_max / 60_000_000:g} minutes of virtual time"
+        what = "; ".join([f"{len(left)} items are left {minutes} after the faults, the limit", *left[:3]])
         if not self.workload.finished:
             what += "; and a producer is not done"
-        raise Violation("everything drains after the faults", what)
+        raise Violation(DRAINS, what)
 
     def _forget_us(self) -> int:
         """How long an empty zone's pointer may stay.

@@ -224,7 +224,7 @@ def test_what_an_application_does_wrong_is_named(write: Write, text: str, oracle
 
 
 def test_a_handler_that_always_fails_is_named_with_its_error(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "DRAIN_US_MAX", 10_000_000)
+    monkeypatch.setattr(application, "DRAIN_US_MAX", 30_000_000)
     text = """
     @app.handler("charge")
     def charge(job):
@@ -233,7 +233,7 @@ def test_a_handler_that_always_fails_is_named_with_its_error(write: Write, monke
     answer = simulate(write(text + CHARGE), *seeds(1, faults="none", items=1), "--json")
     (violation,) = answer.json["violations"]
     assert violation["oracle"] == "everything drains after the faults"
-    assert "1 items are left" in violation["what"]
+    assert "1 items are left 0.5 minutes of virtual time after the faults, the limit; " in violation["what"]
     assert "KeyError: 'price'" in violation["what"]
 
 
