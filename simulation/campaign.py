@@ -33,6 +33,7 @@ WORLDS: Final[Sequence[World]] = (
     check_clients,
 )  # Every seed draws one of each: a shop with consumers, and a few clients' history.
 STANDARD_SEEDS = 1_000  # So many seeds of the standard workload reach every probe; fewer may miss a rare one.
+ENOUGH = 3  # So many seeds that break the same promise: further ones would tell the same again.
 
 _SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
 _AHEAD = 4  # Times as much is asked for as there are processes: enough for all, and an end is not far.
@@ -85,6 +86,12 @@ class Tally:
         self.broken += outcome.broken
         self.virtual_us += outcome.virtual_us
         self.probes.update(outcome.probes)
+
+    @property
+    def repeated(self) -> str | None:
+        """A promise that `ENOUGH` seeds broke; None: there is none."""
+        promises = Counter(each.oracle for each in self.broken)
+        return next((promise for promise, count in promises.items() if count >= ENOUGH), None)
 
     @property
     def missed(self) -> list[str]:

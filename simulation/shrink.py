@@ -1,8 +1,9 @@
 """Shrinking: from a run that breaks a promise to a small one that breaks the same.
 
 What is left explains: if the pauses had to stay and the kills could go, the bug is about pauses. The search is greedy:
-it leaves out faults, then lowers one number after the other, keeps every step after which the run still fails, and
-begins again until no step helps. It draws nothing, so the same failure shrinks to the same run.
+it tries the least of everything, then leaves out faults, lowers one number after the other, keeps every step after
+which the run still fails, and begins again until no step helps. It draws nothing, so the same failure shrinks to the
+same run.
 
 It counts as failing only if the *same* oracle speaks. A smaller run is another world: it may stumble over something
 else, such as a drain that one consumer alone cannot do in time; the search would follow that, and the report would
@@ -73,16 +74,25 @@ def ever_less(kept: Kept, fails: Fails, *, runs_max: int) -> Iterator[Kept]:
 
 
 def _smaller(kept: Kept) -> Iterator[Kept]:
-    """Yield what is smaller by one step: fewer faults first, then less of each number; of each, great steps first."""
+    """Yield what is smaller by one step: fewer faults first, then less of each number; of each, great steps first.
+
+    The greatest comes before all: where something always fails, the least of everything shows it.
+    """
     assert kept.faults is not None
+    least: dict[str, Any] = {name: min(getattr(kept, name), _lowest(name)) for name in SIZES}
+    yield replace(kept, faults=(), **least)
     for faults in _fewer(kept.faults):
         yield replace(kept, faults=faults)
     for name in SIZES:
-        now, lowest = getattr(kept, name), TROUBLE_MS_MIN if name == "trouble_ms" else 1
+        now, lowest = getattr(kept, name), _lowest(name)
         for lower in (lowest, now // 4, now // 2, now * 3 // 4):
             if lowest <= lower < now:
                 less: dict[str, Any] = {name: lower}
                 yield replace(kept, **less)
+
+
+def _lowest(name: str) -> int:
+    return TROUBLE_MS_MIN if name == "trouble_ms" else 1
 
 
 def _fewer(faults: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -4,6 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,6 +94,15 @@ class Sizes(click.ParamType["dict[str, int]"]):
         return sizes
 
 
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Exit as who was interrupted: with 1 one says that a promise was broken."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
 @click.command(epilog=example("fairlead simulate --seeds 1000\n  fairlead simulate shop:app"))
 @click.argument("reference", metavar="[APP]", required=False)
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), help=f"How many worlds.  [default: {SEEDS}]")
@@ -104,6 +114,7 @@ class Sizes(click.ParamType["dict[str, int]"]):
     "--processes", type=click.IntRange(1, 1_024), default=os.cpu_count() or 1, help="How many at once; one per core."
 )
 @json_option
+@_ended_by_ctrl_c()
 def simulate(
     reference: str | None,
     seeds: int | None,
@@ -123,6 +134,8 @@ def simulate(
     With APP, such as shop:app, it is that application's handlers that run, unmodified, for the requests that it
     describes (`@app.simulation.request`), and its own checks (`@app.simulation.check`) have the last word. Its
     configured stores are not touched.
+
+    A campaign ends early when three seeds broke the same promise: that one is to be understood first.
 
     The first seed that breaks a promise is run again with less, as long as it still breaks it: the smallest such run
     is shown, with the events before it fails and the command that replays it. To see that of another seed, begin with
@@ -170,6 +183,8 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
                     _check_replay(first, subject, outcome.events)
                 tally.add(outcome)
                 advance(tally.seeds, seeds)
+                if tally.repeated is not None:
+                    break
         if tally.broken:
             for smaller in _ever_smaller(tally.broken[0].seed, subject):
                 smallest = smaller
@@ -184,6 +199,7 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
         "wall_s": round(time.monotonic() - started_s, 1),
         "missed": tally.missed if standard else [],
         "interrupted": interrupted,
+        "stopped": _why_stopped(tally, seeds, subject),
         "smallest": None if smallest is None else _smallest_answer(smallest, subject),
     }
     show(answer, lambda: _campaign_lines(answer, tally, smallest, subject))
@@ -191,6 +207,19 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
         raise click.exceptions.Exit(FAILED)
     if interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
+
+
+def _why_stopped(tally: "Tally", seeds: int, subject: Subject) -> str | None:
+    """Return why a campaign ran fewer seeds than it was asked for, if it was not interrupted."""
+    from simulation.campaign import ENOUGH
+    from simulation.run import DRAINS
+
+    if tally.repeated is None or tally.seeds == seeds:
+        return None
+    why = f"after {tally.seeds:,} of {seeds:,} seeds, as {ENOUGH} broke the same promise: {tally.repeated}"
+    if tally.repeated == DRAINS and not subject.kept.sizes():
+        why += "; what always fails is tried again until the limit, and --size items=5,consumers=1 comes there sooner"
+    return why
 
 
 def _check_replay(seed: int, subject: Subject, events: str) -> None:
@@ -224,10 +253,7 @@ def _ever_smaller(seed: int, subject: Subject) -> "Iterator[Report]":
 def _replay(seed: int, subject: Subject) -> None:
     from simulation.campaign import broken_by, events_of
 
-    try:
-        reports = subject.run(seed)
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(INTERRUPTED) from None
+    reports = subject.run(seed)
     broken = broken_by(reports[-1])
     if broken:
         reports = reports[-1:]
@@ -259,6 +285,8 @@ def _campaign_lines(
         yield from _smallest_lines(smallest, subject)
     if answer["missed"]:
         yield f"never reached in {tally.seeds:,} seeds: {', '.join(answer['missed'])}"
+    if answer["stopped"]:
+        yield f"stopped early, {answer['stopped']}"
     nothing = "no violation" if tally.seeds else "nothing was found out"
     found = f"violations: {len(tally.broken)}" if tally.broken else nothing
     early = ", interrupted" if answer["interrupted"] else ""

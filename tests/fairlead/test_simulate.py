@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulation import campaign, shrink
-from simulation.campaign import Outcome, run_seed
+from simulation.campaign import Broken, Outcome, Tally, run_seed
 from simulation.probes import probe_names
 from tests.fairlead.shell import run
 from zones import stored_item
@@ -105,6 +105,29 @@ def test_a_campaign_that_reaches_every_rare_point_holds(monkeypatch: pytest.Monk
 def test_a_campaign_of_which_less_is_kept_need_not_reach_every_rare_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "campaign", lambda *_, **__: outcomes(1_000, {}))
     assert run("simulate", "--seeds", 1_000, "--faults", "none").code == 0
+
+
+# --- Enough ---
+
+
+def test_a_campaign_stops_once_three_seeds_broke_the_same_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What always fails fails in every seed, and each may take half a minute."""
+    monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
+    typed = ("simulate", "--seeds", 20, "--processes", 1, "--size", "items=5")
+    answer = run(*typed, "--json")
+    assert (answer.code, answer.json["seeds"], len(answer.json["violations"])) == (1, 3, 3)
+    why = "after 3 of 20 seeds, as 3 broke the same promise: the index names every record exactly once"
+    assert answer.json["stopped"] == why
+    assert f"stopped early, {why}\n3 seeds, " in run(*typed).out
+
+
+def test_seeds_that_break_different_promises_tell_different_things() -> None:
+    tally = Tally()
+    for promise in ("one", "another", "one", "another", "a third"):
+        tally.add(Outcome([Broken(tally.seeds, promise, "", ())], 0, {}, ""))
+    assert tally.repeated is None
+    tally.add(Outcome([Broken(tally.seeds, "another", "", ())], 0, {}, ""))
+    assert tally.repeated == "another"
 
 
 # --- Interruptions ---

@@ -84,6 +84,12 @@ def test_two_faults_that_only_fail_together_are_both_kept() -> None:
     assert small.faults == ("conflicts", "pauses")
 
 
+def test_what_always_fails_is_shown_at_once_by_the_least_of_everything() -> None:
+    """Such a run may take half a minute."""
+    least_of_all = Kept((), items=1, tenants=1, producers=1, consumers=1, workers=1, trouble_ms=100)
+    assert list(ever_less(WHOLE, lambda kept: True, runs_max=1)) == [WHOLE, least_of_all]
+
+
 def test_a_run_of_which_nothing_can_go_stays_as_it_is() -> None:
     assert least(WHOLE, lambda kept: False, runs_max=60) == WHOLE
 
