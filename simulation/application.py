@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from random import Random
 from traceback import extract_tb
@@ -20,7 +21,7 @@ from simulation.cluster import Cluster
 from simulation.host import SimulatedHost
 from simulation.kept import ALL, Kept
 from simulation.machine import Machine
-from simulation.oracles.oracle import Oracle
+from simulation.oracles.oracle import Oracle, Run
 from simulation.plan import Plan
 from simulation.run import Simulation
 from simulation.shadow import Meaning, ShardShadow, unpacked
@@ -66,9 +67,10 @@ def run_application(seed: int, code: Code, kept: Kept = ALL) -> Report:
 
     Which tenants there are is for its requests to choose; `kept.items` is how many requests there are.
     """
-    simulation = Simulation(seed, kept, partial(Visited, code), tenants=1, drain_us_max=DRAIN_US_MAX)
+    ran: set[str] = set()
+    simulation = Simulation(seed, kept, partial(Visited, code, ran), tenants=1, drain_us_max=DRAIN_US_MAX)
     with code.on(Machine(simulation.cluster)):
-        return simulation.run()
+        return replace(simulation.run(), ran=frozenset(ran))
 
 
 class Visited:
@@ -76,8 +78,9 @@ class Visited:
 
     punctual = False  # A transactional handler may take longer than its transaction, and its lease with it.
 
-    def __init__(self, code: Code, world: World) -> None:
+    def __init__(self, code: Code, ran: set[str], world: World) -> None:
         self._code = code
+        self._ran = ran
         self._world = world
         self._periods = list(code.periods)
         self._visitors: list[Visitor] = []
@@ -99,7 +102,7 @@ class Visited:
 
     def oracles(self, plan: Plan) -> list[Oracle]:
         """Return the checks that only this application can make."""
-        return [KindsHaveHandlers(self._world, self.kinds), self._checks]
+        return [KindsHaveHandlers(self._world, self.kinds), HandlersRun(self._world, self._ran), self._checks]
 
     def start(self, cluster: Cluster) -> None:
         """Let the visitors come, each from a machine of its own."""
@@ -154,6 +157,18 @@ class KindsHaveHandlers(Oracle):
         for change in meaning.items:
             if change.after is not None and change.after.kind not in self._kinds:
                 self.broken(f"{change.item} is of kind {change.after.kind!r}, and there are {sorted(self._kinds)}")
+
+
+class HandlersRun(Oracle):
+    """No promise: it notes which handlers run. What is not enqueued is not tested, and the user must know."""
+
+    def __init__(self, world: World, ran: set[str]) -> None:
+        super().__init__(world)
+        self._ran = ran
+
+    def on_start(self, run: Run) -> None:
+        """See `Oracle`."""
+        self._ran.add(run.job.kind)
 
 
 class UsersChecks(Oracle):

@@ -63,12 +63,14 @@ class Outcome(NamedTuple):
     Attributes:
       probes: how often each rare point was reached.
       events: the digests of their event logs.
+      ran: the kinds of an application whose handlers ran.
     """
 
     broken: list[Broken]
     virtual_us: int
     probes: dict[str, int]
     events: str
+    ran: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class Tally:
     broken: list[Broken] = field(default_factory=list)
     virtual_us: int = 0
     probes: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(probe_names(), 0)))
+    ran: set[str] = field(default_factory=set)
 
     def add(self, outcome: Outcome) -> None:
         """Count one more seed."""
@@ -86,6 +89,7 @@ class Tally:
         self.broken += outcome.broken
         self.virtual_us += outcome.virtual_us
         self.probes.update(outcome.probes)
+        self.ran |= outcome.ran
 
     @property
     def repeated(self) -> str | None:
@@ -131,7 +135,8 @@ def run_seed(seed: int, kept: Kept = ALL, code: Callable[[], Code] | None = None
     for report in reports:
         probes.update(report.probes)
     virtual_us = sum(report.virtual_us for report in reports)
-    return Outcome(broken_by(reports[-1]), virtual_us, dict(probes), events_of(reports))
+    ran = frozenset[str]().union(*(report.ran for report in reports))
+    return Outcome(broken_by(reports[-1]), virtual_us, dict(probes), events_of(reports), ran)
 
 
 def events_of(reports: Sequence[Report]) -> str:

@@ -37,6 +37,11 @@ class Subject(NamedTuple):
         """What loads the application, in whichever process."""
         return None if self.reference is None else partial(simulated_app, self.reference)
 
+    @property
+    def kinds(self) -> set[str]:
+        """What the application has handlers for."""
+        return set() if self.reference is None else set(simulated_app(self.reference).registry.handlers)
+
     def run(self, seed: int) -> "list[Report]":
         """Run the worlds of a seed. One that breaks a promise is the last."""
         from simulation.campaign import run_worlds
@@ -198,6 +203,7 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
         "virtual_s": round(tally.virtual_us / 1e6, 1),
         "wall_s": round(time.monotonic() - started_s, 1),
         "missed": tally.missed if standard else [],
+        "never_ran": sorted(subject.kinds - tally.ran),
         "interrupted": interrupted,
         "stopped": _why_stopped(tally, seeds, subject),
         "smallest": None if smallest is None else _smallest_answer(smallest, subject),
@@ -285,6 +291,8 @@ def _campaign_lines(
         yield from _smallest_lines(smallest, subject)
     if answer["missed"]:
         yield f"never reached in {tally.seeds:,} seeds: {', '.join(answer['missed'])}"
+    if answer["never_ran"] and tally.seeds:
+        yield f"handlers that never ran, and so were not tested: {', '.join(answer['never_ran'])}"
     if answer["stopped"]:
         yield f"stopped early, {answer['stopped']}"
     nothing = "no violation" if tally.seeds else "nothing was found out"

@@ -237,6 +237,23 @@ def test_a_handler_that_always_fails_is_named_with_its_error(write: Write, monke
     assert "KeyError: 'price'" in violation["what"]
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_handlers_that_never_ran_are_named(write: Write, processes: int) -> None:
+    """Before, a campaign that held said nothing of what no request enqueues."""
+    text = """
+    @app.handler("mail")
+    def mail(job):
+        pass
+
+    @app.every(3600)
+    def tidy(job):
+        pass
+    """
+    typed = ("simulate", write(ONCE + CHARGE + text), "--processes", processes, *seeds(2, faults="none", items=1))
+    assert "handlers that never ran, and so were not tested: mail, tidy\n2 seeds, " in run(*typed).out
+    assert run(*typed, "--json").json["never_ran"] == ["mail", "tidy"]
+
+
 def test_how_an_item_failed_and_that_it_was_buried_stands_in_the_event_log(write: Write) -> None:
     """The product tells of failed handlers now and then; in a world each failure can be the one that matters."""
     text = """
