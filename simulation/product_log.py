@@ -1,8 +1,10 @@
 """What the product logs becomes part of the event log, at virtual times."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from simulation.world import World
@@ -11,14 +13,22 @@ from zones.engines.errors import StoreError
 _PRODUCT = "fairlead"
 
 
+_BLANK = vars(logging.LogRecord("", 0, "", 0, "", (), None)) | {"process": 0, "thread": 0, "processName": "MainProcess"}
+
+
 class VirtualRecord(logging.LogRecord):
-    """A record that does not look at the real clock, nor at threads and processes."""
+    """A record of virtual time. It does not look at the real clock, nor at threads and processes."""
 
     def __init__(
-        self, name: str, level: int, path: str, line: int, msg: Any, args: Any, exc_info: Any, *_: Any, **__: Any
-    ) -> None:
-        self.name, self.levelno, self.levelname = name, level, logging.getLevelName(level)
-        self.msg, self.args, self.exc_info, self.exc_text = msg, args, exc_info, None
+        self, world: World, name: str, level: int, path: str, line: int, msg: Any, args: Any, exc_info: Any,
+        func: str | None = None, sinfo: str | None = None, **_: Any,
+    ) -> None:  # fmt: skip
+        by_name = bool(args) and len(args) == 1 and isinstance(args[0], Mapping)
+        vars(self).update(_BLANK, name=name, levelno=level, levelname=logging.getLevelName(level), exc_info=exc_info)
+        vars(self).update(msg=msg, args=args[0] if by_name else args, funcName=func, stack_info=sinfo)
+        vars(self).update(pathname=path, filename=Path(path).name, module=Path(path).stem, lineno=line)
+        now_ms, elapsed_ms = world.now_us() / 1000, world.elapsed_us / 1000
+        vars(self).update(created=now_ms / 1000, msecs=now_ms % 1000, relativeCreated=elapsed_ms)
 
 
 class IntoEventLog(logging.Handler):
@@ -42,7 +52,7 @@ def product_log_into(world: World) -> Iterator[None]:
     logger = logging.getLogger(_PRODUCT)
     handler = IntoEventLog(world)
     factory, level, propagate = logging.getLogRecordFactory(), logger.level, logger.propagate
-    logging.setLogRecordFactory(VirtualRecord)
+    logging.setLogRecordFactory(partial(VirtualRecord, world))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
