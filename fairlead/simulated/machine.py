@@ -3,11 +3,13 @@
 A user's handlers call `time.sleep` and `random.random` as any code does. In a simulated world `time.sleep(30)` must
 let others run for thirty virtual seconds and cost nothing, and a seed must choose what `random.random()` returns, or
 the world could not be replayed. So for the time of a run, and in its thread only, the names below lead to the world's
-machine. The product does not need this: it takes its clock and dice as arguments.
+machine. The product does not need this: it takes its clock and dice as arguments. Standard output and error lead to the
+event log in the same way: of a thousand worlds nobody wants to read what each printed.
 
-What is imported by name (`from time import sleep`) is replaced as well, if the module that does so is imported within
-`replaced`. Not replaced: `datetime.now()`, an unseeded `random.Random()`, sockets, files, locks. A lock that is held by
-whoever waits for its next turn stops the one thread there is: where that happens is printed.
+What is imported by name (`from time import sleep`), or kept by a logging handler, is replaced as well, if the module
+that does so is imported within `replaced`. Not replaced: `datetime.now()`, an unseeded `random.Random()`, sockets,
+files, locks. A lock that is held by whoever waits for its next turn stops the one thread there is: where that happens
+is printed.
 """
 
 import asyncio
@@ -18,11 +20,11 @@ import random
 import sys
 import threading
 import time
+import warnings
 from asyncio import events
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import wraps
-from io import TextIOBase
 from typing import Any, Protocol
 
 from zones.errors import QueueError
@@ -86,11 +88,12 @@ def on(machine: Machine) -> Iterator[None]:
     dice = random.getstate()
     logged = logging.root.handlers
     _machine, _thread = machine, threading.get_ident()
+    _OUTPUT.begun = ""
     try:
         random.seed(machine.seed)
         logging.root.handlers = [_Logged(machine)]
         faulthandler.dump_traceback_later(STUCK_S, file=sys.__stderr__ or sys.stderr)
-        with replaced(), redirect_stdout(_Printed(machine)):
+        with replaced(), warnings.catch_warnings():  # Each world warns anew.
             yield
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -129,6 +132,25 @@ def _refuse_thread(machine: Machine, thread: threading.Thread) -> None:
     raise OneThread
 
 
+class _Output:
+    """Standard output and error: while a world runs, lines of its event log; at any other time, standard error."""
+
+    begun = ""  # a line that has not ended
+
+    def write(self, text: str) -> int:
+        """Take some text."""
+        if _machine is None or threading.get_ident() != _thread:
+            return (sys.__stderr__ or sys.stderr).write(text)
+        *lines, self.begun = (self.begun + text).split("\n")
+        for line in lines:
+            _machine.note(f"prints {line}")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.__stderr__, name)
+
+
+_OUTPUT = _Output()
 _REPLACED = [
     _leading(time, "time", lambda machine: machine.now_us() / 1e6),
     _leading(time, "time_ns", lambda machine: machine.now_us() * 1000),
@@ -142,22 +164,9 @@ _REPLACED = [
     _leading(asyncio, "new_event_loop", lambda machine: machine.event_loop()),
     _leading(events, "new_event_loop", lambda machine: machine.event_loop()),  # asyncio.run calls this one
     _leading(threading.Thread, "start", _refuse_thread),
+    (sys, "stdout", _OUTPUT),
+    (sys, "stderr", _OUTPUT),
 ]  # `random.random()` and the like share one hidden generator, which `on` seeds.
-
-
-class _Printed(TextIOBase):
-    """What an application prints, as lines of the event log."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._begun = ""
-
-    def write(self, text: str) -> int:
-        """See `TextIOBase`."""
-        *lines, self._begun = (self._begun + text).split("\n")
-        for line in lines:
-            self._machine.note(f"prints {line}")
-        return len(text)
 
 
 class _Logged(logging.Handler):

@@ -21,7 +21,7 @@ import pytest
 
 from fairlead import App
 from simulation import application, shrink
-from tests.fairlead.shell import ROOT, Answer, run
+from tests.fairlead.shell import ROOT, Answer, run, run_process
 from zones.errors import BadArgument
 
 PATIENCE_S = 60.0
@@ -578,20 +578,40 @@ def test_a_world_that_stands_still_says_where(write: Write, empty_directory: Pat
     assert "fl_app" in told
 
 
-def test_what_an_application_prints_and_logs_stands_in_the_event_log(write: Write) -> None:
-    text = """
-    import logging
+WRITES = """
+    import logging, sys, warnings
+
+    print("at the import")
+    mails = logging.getLogger("mails")
+    mails.addHandler(logging.StreamHandler())
+    mails.propagate = False
 
     @app.handler("charge")
     def charge(job):
         print("charges", object())
+        print("in vain", file=sys.stderr)
+        warnings.warn("an old way")
+        mails.warning("mailed to %s", job.tenant.user)
         logging.getLogger("shop").warning("charged %s", job.tenant.user)
-    """
-    reference = write(text + CHARGE)
-    answer = run("simulate", reference, "--seed", 0, "--faults", "none", "--size", "items=1")
+"""
+
+
+def test_what_an_application_writes_and_logs_stands_in_the_event_log(write: Write) -> None:
+    answer = run_process("simulate", write(WRITES + CHARGE), "--seed", "0", "--faults", "none", "--size", "items=1")
+    assert (answer.code, answer.err) == (0, "at the import\n")
     events = [line.split(" ", 2)[2] for line in answer.out.splitlines() if "#1 " in line]
     assert "prints charges <object object at 0x...>" in events
+    assert "prints in vain" in events
+    assert any(event.startswith("prints ") and event.endswith("UserWarning: an old way") for event in events)
+    assert any(event.endswith(" mailed to alice") for event in events)
     assert "logs WARNING charged alice" in events
+
+
+def test_in_a_campaign_what_an_application_writes_is_not_in_the_way(write: Write) -> None:
+    """Its first seed is played twice in a process, and warns both times: else it would not be the same run."""
+    typed = ("--seeds", "2", "--processes", "1", "--faults", "none", "--size", "items=1", "--json")
+    answer = run_process("simulate", write(WRITES + CHARGE), *typed)
+    assert (answer.code, answer.json["seeds"], answer.err) == (0, 2, "at the import\n")
 
 
 def test_a_handler_that_ends_its_process_is_told_with_the_seeds_to_look_at(write: Write) -> None:
