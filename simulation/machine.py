@@ -42,6 +42,11 @@ class Machine:
         }
         self._open: dict[str, Mapping[str, Shard]] = {}
 
+    @property
+    def turns(self) -> int:
+        """How many turns there have been."""
+        return self._world.turns
+
     def now_us(self) -> int:
         """Return what the machine takes for the time, microseconds since the epoch."""
         host = self._host()

@@ -30,16 +30,17 @@ from typing import Any, Protocol
 from zones.errors import QueueError
 from zones.shard import Shard
 
-STUCK_S = 60.0  # Real seconds. A run takes a few.
+STUCK_S = 60.0  # Real seconds without a turn. A turn takes a moment.
 
 
 class OneThread(QueueError):
-    """A handler or a request started a thread in a simulated world, in which whose turn it is must follow from a seed.
+    """A handler or a request started a thread, or forked, in a simulated world: whose turn it is follows from a seed.
 
-    Do: let the application work without threads of its own where it is simulated. Handlers run side by side anyway.
+    Do: let the application work without threads and forks of its own where it is simulated. Handlers run side by side
+    anyway.
     """
 
-    message = "a simulated world has one thread"
+    message = "a simulated world has one thread, in one process"
 
 
 class Machine(Protocol):
@@ -48,6 +49,11 @@ class Machine(Protocol):
     seed: str
     random: random.Random
     shard_names: list[str]
+
+    @property
+    def turns(self) -> int:
+        """How many turns there have been."""
+        ...
 
     def now_us(self) -> int:
         """Return the time, microseconds since the epoch. It may step back."""
@@ -82,7 +88,7 @@ _thread: int | None = None
 def on(machine: Machine) -> Iterator[None]:
     """Let this thread find its clock, dice, event loops and output on `machine` meanwhile.
 
-    If that takes longer than `STUCK_S`, what the thread is doing is printed to standard error.
+    If no turn ends for `STUCK_S`, what the threads are doing is printed to standard error.
     """
     global _machine, _thread  # noqa: PLW0603 - a name such as `time.sleep` is the process's as well
     dice = random.getstate()
@@ -92,14 +98,34 @@ def on(machine: Machine) -> Iterator[None]:
     try:
         random.seed(machine.seed)
         logging.root.handlers = [_Logged(machine)]
-        faulthandler.dump_traceback_later(STUCK_S, file=sys.__stderr__ or sys.stderr)
-        with replaced(), warnings.catch_warnings():  # Each world warns anew.
+        with _watched(machine), replaced(), warnings.catch_warnings():  # Each world warns anew.
             yield
     finally:
-        faulthandler.cancel_dump_traceback_later()
         _machine = _thread = None
         logging.root.handlers = logged
         random.setstate(dice)
+
+
+@contextmanager
+def _watched(machine: Machine) -> Iterator[None]:
+    over = threading.Event()
+
+    def watch() -> None:
+        turns = None
+        while True:
+            if turns != (turns := machine.turns):
+                faulthandler.dump_traceback_later(STUCK_S, file=sys.__stderr__ or sys.stderr)
+            if over.wait(STUCK_S / 10):
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        faulthandler.cancel_dump_traceback_later()
 
 
 @contextmanager
@@ -128,7 +154,7 @@ def _leading(owner: Any, name: str, virtual: Callable[..., Any]) -> tuple[Any, s
     return owner, name, function
 
 
-def _refuse_thread(machine: Machine, thread: threading.Thread) -> None:
+def _refuse(machine: Machine, *args: object) -> None:
     raise OneThread
 
 
@@ -163,7 +189,8 @@ _REPLACED = [
     _leading(random, "_urandom", lambda machine, size: machine.random.randbytes(size)),  # so do secrets, SystemRandom
     _leading(asyncio, "new_event_loop", lambda machine: machine.event_loop()),
     _leading(events, "new_event_loop", lambda machine: machine.event_loop()),  # asyncio.run calls this one
-    _leading(threading.Thread, "start", _refuse_thread),
+    _leading(threading.Thread, "start", _refuse),
+    _leading(os, "fork", _refuse),
     (sys, "stdout", _OUTPUT),
     (sys, "stderr", _OUTPUT),
 ]  # `random.random()` and the like share one hidden generator, which `on` seeds.
