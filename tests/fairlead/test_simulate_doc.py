@@ -44,7 +44,7 @@ def test_the_handler_that_charges_twice_is_found_as_printed(monkeypatch: pytest.
     monkeypatch.setattr(shrink, "RUNS_MAX", 30)
     (command,) = COMMAND.splitlines()
     typed = shlex.split(command.replace("--seeds 20", "--seeds 5"))
-    answer = run(*typed[1:], "--processes", 1, "--size", "items=20")
+    answer = run(*typed[1:], "--processes", 1, "--size", "items=40")
     assert answer.code == 1
     shown = {alike(line) for line in answer.out.splitlines()}
     printed = [alike(line) for line in FOUND.splitlines() if line.strip() not in ("", "...")]
