@@ -3,17 +3,18 @@
 
 PYTHON ?= python3
 PACKAGES := fairlead actors zones simulation bench
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all soak check lock clean python
+.PHONY: help demo test test-all soak bench-peers check lock clean python servers
 
 # A checkout is tested as it stands, not with what the caller's shell would add to it.
 unexport PYTHONPATH PYTHONHOME
 
 help: ## list what make can do here
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/ready ## watch real work go through the real system
 	@.venv/bin/fairlead demo
@@ -28,6 +29,9 @@ test-all: .venv-test/ready ## run the long ones too: a campaign per planted bug,
 soak: .venv-test/ready ## run the long stories: kills, pauses, and ten minutes of both (FAIRLEAD_SOAK_S)
 	.venv-test/bin/python -m pytest -m long tests/acceptance
 
+bench-peers: .venv-peers/ready servers ## measure Fairlead beside Celery, Dramatiq, Procrastinate, DBOS (OPTIONS=--quick)
+	.venv-peers/bin/python -m bench.peers $(OPTIONS)
+
 check: .venv-check/ready ## check format, lint, types and the direction of imports
 	.venv-check/bin/ruff format --check
 	.venv-check/bin/ruff check
@@ -37,7 +41,7 @@ check: .venv-check/ready ## check format, lint, types and the direction of impor
 lock: python ## write constraints.txt anew from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock
 	@$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python $(PIP_INSTALL) '.[bench,test,check]'
+	.venv-lock/bin/python $(PIP_INSTALL) '.[bench,peers,test,check]'
 	@{ echo "# Every version that make installs, transitive ones included. Written by: make lock"; \
 	   .venv-lock/bin/python -m pip freeze --exclude fairlead; } > constraints.txt.new
 	@mv constraints.txt.new constraints.txt
@@ -50,12 +54,20 @@ clean: ## remove environments, caches and build results
 .venv/ready:       extras :=
 .venv-test/ready:  extras := [bench,test]
 .venv-check/ready: extras := [bench,test,check]
+.venv-peers/ready: extras := [bench,peers]
 
-.venv/ready .venv-test/ready .venv-check/ready: pyproject.toml constraints.txt | python
+.venv/ready .venv-test/ready .venv-check/ready .venv-peers/ready: pyproject.toml constraints.txt | python
 	@echo "Installing into $(@D), versions from constraints.txt (a minute or so the first time)"
 	@$(@D)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python $(PIP_INSTALL) --constraint constraints.txt --editable '.$(extras)'
 	@touch $@
+
+# The peers' servers, from the system's packages. Whoever lacks one is named in the results, and the others go on.
+servers:
+	@command -v redis-server >/dev/null && ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
+	  echo "Installing postgresql and redis-server with apt-get; the instances that they start are left alone"; \
+	  $(SUDO) apt-get install --yes --quiet --no-install-recommends postgresql redis-server; } || \
+	  echo "postgresql and redis-server cannot be installed here: systems that need them will be missing." >&2
 
 python:
 	@command -v $(PYTHON) >/dev/null || { \

@@ -7,6 +7,7 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     idle_fleet     what a fleet costs that has nothing to do, and how soon it wakes
     memory         what each actor holds in memory, and whether it grows
     load           an open-loop load of any size, from many generators
+    peers          the queues that people use today, side by side with this one
 
 Read in this order:
     report         a figure: medians and spreads, as a table or as JSON
@@ -19,5 +20,6 @@ Read in this order:
     actor_cost     CPU time and memory of a process
     enqueueing, drain, latency, light_tenants   what `core` measures, one each; sizes: how much of it
     load/          generators as Ray actors, open loop, and the waits of all processes
+    peers/         other queues in their best settings, and what is measured of all of them
 May import: everything of the product, and Ray. Imported by: tests.
 """

@@ -1,0 +1,66 @@
+"""What is measured, one module each, all with the same question to a stage: how much is it?
+
+    enqueue   jobs per second that are acknowledged: one by one, a hundred at a time, four processes
+    drain     jobs per second that are done, of a queue that was filled before
+    latency   from when a job should have been sent to its first line: at 100/s, and at half of what the system holds
+    flood     what tenants with one job each wait beside a tenant with thousands
+    rerun     how long a job lies there whose worker was killed
+    idle      CPU time of workers and server that have nothing to do
+
+`FIGURES` says what each figure is, by its key.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bench.peers.measures import drain, enqueue, flood, idle, latency, rerun
+from bench.peers.sizes import Sizes
+from bench.peers.stage import Stage
+
+Figures = Mapping[str, float | None]  # None: the system has no such thing, or it did not happen in the time given.
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure. `slots`: jobs at once, over all workers; None: as many as suit the system."""
+
+    take: Callable[[Stage, Sizes], Figures]
+    slots: int | None = None
+    mostly_waits: bool = False
+
+
+MEASURES: Mapping[str, Measure] = {
+    "enqueue": Measure(enqueue.take),
+    "drain": Measure(drain.take),
+    "latency": Measure(latency.take),
+    "flood": Measure(flood.take, slots=flood.SLOTS),
+    "rerun": Measure(rerun.take, mostly_waits=True),
+    "idle": Measure(idle.take),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a figure is: its words in a table, and its unit."""
+
+    title: str
+    unit: str
+    more_is_better: bool = False
+
+
+FIGURES: Mapping[str, Figure] = {
+    "enqueue_one": Figure("enqueue one by one", "jobs/s", more_is_better=True),
+    "enqueue_bulk": Figure("enqueue by 100", "jobs/s", more_is_better=True),
+    "enqueue_four": Figure("enqueue one by one, 4 processes", "jobs/s", more_is_better=True),
+    "drain": Figure("drain", "jobs/s", more_is_better=True),
+    "at_100_p50": Figure("latency at 100/s, p50", "ms"),
+    "at_100_p99": Figure("latency at 100/s, p99", "ms"),
+    "held": Figure("rate held", "jobs/s", more_is_better=True),
+    "at_half_p50": Figure("latency at half of it, p50", "ms"),
+    "at_half_p99": Figure("latency at half of it, p99", "ms"),
+    "quiet_p50": Figure("quiet tenants under a flood, p50", "ms"),
+    "quiet_p99": Figure("quiet tenants under a flood, p99", "ms"),
+    "heavy_done": Figure("heavy tenant done", "s"),
+    "rerun": Figure("run again after SIGKILL", "s"),
+    "idle": Figure("idle CPU per 20 s", "s"),
+}

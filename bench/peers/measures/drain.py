@@ -1,0 +1,28 @@
+"""Draining: jobs per second from the first start to when nothing is left, the last completion recorded.
+
+The workers are started beside the full queue; their own start does not count.
+"""
+
+from bench.peers.job import starts
+from bench.peers.producing import fill
+from bench.peers.sizes import Sizes
+from bench.peers.stage import MEASURED, Stage, TurnFailed
+
+JOBS_PER_TENANT = 2.5
+
+
+def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+    """Fill the queue, start the workers, and wait until all is done.
+
+    Raises:
+      TurnFailed: it was not within ten minutes, or a job never ran.
+    """
+    jobs = sizes.drain_jobs * stage.system.drain_factor
+    fill(jobs, tag=MEASURED, tenants=max(1, int(jobs / JOBS_PER_TENANT)))
+    stage.start_workers()
+    stage.await_count(jobs)
+    done_s = stage.await_done()
+    started = starts(MEASURED)
+    if len(started) < jobs:
+        raise TurnFailed(f"{jobs} jobs were enqueued, {len(started)} ran")
+    return {"drain": jobs / (done_s - started[0].started_ns / 1e9)}

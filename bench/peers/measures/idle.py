@@ -1,0 +1,22 @@
+"""What a system costs that has nothing to do: CPU seconds of all its processes, workers and server, per 20 seconds."""
+
+import os
+import time
+
+from bench.peers import processes
+from bench.peers.sizes import Sizes
+from bench.peers.stage import Stage
+
+PER_S = 20.0
+
+
+def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+    """Run some jobs, let it settle, and read the CPU time of every process below this one, twice."""
+    stage.start_warm_workers()
+    time.sleep(sizes.settle_s)
+    before = processes.spent_s(processes.below(os.getpid()))
+    from_s = time.monotonic()
+    time.sleep(sizes.idle_s)
+    after = processes.spent_s(processes.below(os.getpid()))
+    took_s = time.monotonic() - from_s
+    return {"idle": sum(spent - before.get(pid, 0.0) for pid, spent in after.items()) * PER_S / took_s}

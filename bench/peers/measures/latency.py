@@ -1,0 +1,56 @@
+"""Latency: from when a job should have been sent to its first line, at a low rate and at half of what the system holds.
+
+What a system holds is its own, and is looked for first: four processes send as fast as they are answered, and what
+starts per second meanwhile, once it goes, is the rate held. Half of it is then offered evenly, by senders that do not
+wait for the system: see `open_loop`.
+"""
+
+from bench.peers.job import Start, starts
+from bench.peers.producing import PROCESSES, closed_loop, open_loop
+from bench.peers.sizes import Sizes
+from bench.peers.stage import MEASURED, WARM, Stage
+from bench.report import percentile
+
+LOW_PER_S = 100
+HALF, FLOOD = 10, 11  # Tags.
+UNSETTLED = 0.3  # The part of the flood that is left out at its begin.
+
+
+def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+    """Measure at 100 jobs a second, then look for the rate held, then measure at half of it.
+
+    Raises:
+      TurnFailed: what was sent did not start.
+    """
+    stage.start_warm_workers()
+    _offer(stage, LOW_PER_S, sizes.warm_s, WARM)
+    low = _offer(stage, LOW_PER_S, sizes.latency_s, MEASURED)
+    held = _rate_held(stage, sizes)
+    half = _offer(stage, held / 2, sizes.latency_s, HALF)
+    return {
+        "at_100_p50": percentile(low, 50),
+        "at_100_p99": percentile(low, 99),
+        "held": held,
+        "at_half_p50": percentile(half, 50),
+        "at_half_p99": percentile(half, 99),
+    }
+
+
+def _offer(stage: Stage, per_s: float, seconds: float, tag: int) -> list[float]:
+    sent = open_loop(per_s, seconds, tag=tag)
+    stage.await_starts(tag, sent)
+    return latencies_ms(starts(tag))
+
+
+def latencies_ms(started: list[Start]) -> list[float]:
+    """Return the milliseconds from when each job was due to its start."""
+    return [(start.started_ns - start.due_ns) / 1e6 for start in started]
+
+
+def _rate_held(stage: Stage, sizes: Sizes) -> float:
+    sent = closed_loop(sizes.flood_s, tag=FLOOD, processes=PROCESSES)
+    from_s, until_s = max(each.from_s for each in sent), min(each.until_s for each in sent)
+    stage.await_done()
+    from_s += UNSETTLED * (until_s - from_s)
+    within = [start for start in starts(FLOOD) if from_s <= start.started_ns / 1e9 < until_s]
+    return len(within) / (until_s - from_s)

@@ -1,0 +1,118 @@
+"""The page that a run writes: what was measured how, and its tables. All but the text at its top is from the rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.peers.measures import FIGURES
+from bench.peers.results import Results, Row
+
+TABLES: Mapping[str, Sequence[str]] = {
+    "Enqueue and drain, jobs per second": ("enqueue_one", "enqueue_bulk", "enqueue_four", "drain"),
+    "Latency, ms": ("at_100_p50", "at_100_p99", "held", "at_half_p50", "at_half_p99"),
+    "Fairness, recovery, idleness": ("quiet_p50", "quiet_p99", "heavy_done", "rerun", "idle"),
+}
+
+HEADER = """# Fairlead and the queues that people use, side by side
+
+Written by `make bench-peers`; do not edit it. The data is in `results.json`, with every repetition.
+
+![the figures](peers.png)
+
+On one machine, in one run: {machine}.
+Systems take turns: each repetition of a measure goes round all of them, and each turn starts with a new server, a new
+store and new workers, on the same disk. Every system runs the same function for the same jobs of about 200 bytes; it
+notes when it starts, and does nothing else. Two workers each, on all cores. Cells are medians of the repetitions, in
+brackets the smallest and the largest. **Durable**: an acknowledged job survives a power cut.
+
+- *Enqueue*: jobs per second that are acknowledged, with no worker running. By 100: in one call or one transaction,
+  where the interface has such a thing.
+- *Drain*: jobs per second from the first start to the last recorded completion, of a queue filled before.
+- *Latency*: from when a job should have been sent to its first line. The senders do not wait for the system, and what a
+  late sender costs counts. *Rate held*: jobs per second that start while four processes enqueue as fast as they can.
+- *Quiet tenants*: one tenant enqueues thousands of jobs of 5 ms, then fifty others one each per second; eight slots in
+  all. Counted while the flood stands; and when the heavy tenant was done, from its first call.
+- *Run again*: the worker of a job is killed with SIGKILL three seconds into it, with all its processes, and started
+  again at once. A heartbeat or a lease that is extended lapses after 10 s of silence in every system that has one; a
+  system that has none must wait for as long as the longest job may take.
+- *Idle*: CPU seconds of workers and server together.
+
+*SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness, no retries, and spends no time on them.
+"""
+
+
+def page(results: Results, machine: Mapping[str, Any]) -> str:
+    """Return the whole page, as Markdown."""
+    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in machine.items())
+    parts = [HEADER.format(machine=told), *tables(results), _systems(results), *_gaps(results)]
+    return "\n".join(parts)
+
+
+def tables(results: Results) -> list[str]:
+    """Return the tables with the figures that were measured, as Markdown."""
+    found: list[str] = []
+    for title, keys in TABLES.items():
+        measured = [key for key in keys if any(row.figure == key for row in results.rows)]
+        rows = [
+            [_name(results, system), _durable(results, system), *(_cell(results.row(system, key)) for key in measured)]
+            for system in results.systems()
+            if any(results.row(system, key) for key in measured)
+        ]
+        if rows:
+            head = ["system", "durable", *(_head(key) for key in measured)]
+            found.append(f"## {title}\n\n{table(head, rows)}\n")
+    return found
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table whose columns after the second are numbers."""
+    rule = ["---", "---", *["--:" for _ in head[2:]]]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *rows])
+
+
+def _systems(results: Results) -> str:
+    rows = [next(row for row in results.rows if row.system == system) for system in results.systems()]
+    lines = [
+        [
+            row.title,
+            row.durability,
+            row.settings,
+            ", ".join(f"{name} {number}" for name, number in row.versions.items()),
+        ]
+        for row in rows
+    ]
+    head = ["system", "durability", "settings that are not the default", "versions"]
+    widths = "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines])
+    return f"## The systems\n\n{widths}\n\nWhy each setting: the docstrings in `bench/peers/systems/`.\n"
+
+
+def _gaps(results: Results) -> list[str]:
+    """Return what a reader would miss without being told."""
+    missing = [f"- `{system}` did not take part: {reason}" for system, reason in results.missing.items()]
+    failed = [f"- {line.splitlines()[0]}" for line in results.failed]
+    return [f"## What is missing\n\n{chr(10).join(missing + failed)}\n"] if missing or failed else []
+
+
+def _head(key: str) -> str:
+    figure = FIGURES[key]
+    return f"{figure.title}, {figure.unit}"
+
+
+def _name(results: Results, system: str) -> str:
+    return next(row.title for row in results.rows if row.system == system)
+
+
+def _durable(results: Results, system: str) -> str:
+    row = next(row for row in results.rows if row.system == system)
+    return f"{'yes' if row.durable else 'no'}: {row.durability}"
+
+
+def _cell(row: Row | None) -> str:
+    if row is None or row.median is None:
+        return "-" if row is None or row.figure != "rerun" else "never seen"
+    spread = f" ({_number(row.low)}–{_number(row.high)})" if len(row.values) > 1 else ""
+    return f"{_number(row.median)}{spread}"
+
+
+def _number(value: float | None) -> str:
+    assert value is not None
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"

@@ -1,0 +1,96 @@
+"""Sending jobs from fresh processes: as fast as they are acknowledged, or at the times when they are due.
+
+A measure's own process never sends, so that nothing but the sender's work is in the sender's way.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bench import loads
+from bench.peers.job import new_job
+from bench.peers.place import PLACE
+from bench.peers.systems import load
+
+BULK = 100
+PROCESSES = 4
+TENANTS = 1_000
+ALONE_PER_S_MAX = 150  # Above this rate, four processes send: a slow client library must not be what is measured.
+
+
+class Sent(NamedTuple):
+    """What one process sent, and when, in seconds of the monotonic clock."""
+
+    jobs: int
+    from_s: float
+    until_s: float
+
+
+def closed_loop(seconds: float, *, tag: int = 0, processes: int = 1, bulk: bool = False) -> list[Sent]:
+    """Send for so many seconds, each job as soon as the one before it was acknowledged; in bulk a hundred at once."""
+    return loads.together(_send_as_fast, [(seconds, tag, bulk, number) for number in range(processes)])
+
+
+def fill(jobs: int, *, tag: int, tenants: int, nap_ms: int = 0) -> list[Sent]:
+    """Send so many jobs from four processes, in bulk where the system can."""
+    shares = [range(number, jobs, PROCESSES) for number in range(PROCESSES)]
+    return loads.together(_send_share, [(share, tag, tenants, nap_ms) for share in shares])
+
+
+def open_loop(per_s: float, seconds: float, *, tag: int) -> int:
+    """Send jobs when they are due, whatever the system does; return how many.
+
+    A sender that falls behind sends at once what has become due, and the jobs say when they should have been sent: so
+    the time that they waited for their sender counts as well ("coordinated omission").
+    """
+    processes = 1 if per_s <= ALONE_PER_S_MAX else PROCESSES
+    return sum(loads.together(_send_when_due, [(per_s, seconds, tag, n, processes) for n in range(processes)]))
+
+
+def rate(sent: list[Sent]) -> float:
+    """Return jobs per second of all processes together."""
+    return sum(each.jobs for each in sent) / (max(each.until_s for each in sent) - min(each.from_s for each in sent))
+
+
+def due_times(from_ns: int, per_s: float, seconds: float, number: int, processes: int) -> Iterator[int]:
+    """Yield when the jobs of sender `number` of `processes` are due: together they are evenly spaced."""
+    step_ns = 1e9 / per_s
+    return (from_ns + int(job * step_ns) for job in range(number, int(per_s * seconds), processes))
+
+
+def _send_as_fast(seconds: float, tag: int, bulk: bool, number: int) -> Sent:
+    sent = 0
+    with load(PLACE.system).producer() as producer:
+        producer.send(new_job(tag=tag, tenant=number))  # Opens its connections.
+        loads.wait_for_all()
+        from_s = time.monotonic()
+        while time.monotonic() < from_s + seconds:
+            if bulk:
+                producer.send_many([new_job(tag=tag, tenant=(sent + job) % TENANTS) for job in range(BULK)])
+            else:
+                producer.send(new_job(tag=tag, tenant=(sent * PROCESSES + number) % TENANTS))
+            sent += BULK if bulk else 1
+        return Sent(sent, from_s, time.monotonic())
+
+
+def _send_share(share: range, tag: int, tenants: int, nap_ms: int) -> Sent:
+    with load(PLACE.system).producer() as producer:
+        loads.wait_for_all()
+        from_s = time.monotonic()
+        for begin in range(0, len(share), BULK):
+            numbers = share[begin : begin + BULK]
+            producer.send_many([new_job(tag=tag, tenant=number % tenants, nap_ms=nap_ms) for number in numbers])
+        return Sent(len(share), from_s, time.monotonic())
+
+
+def _send_when_due(per_s: float, seconds: float, tag: int, number: int, processes: int) -> int:
+    sent = 0
+    with load(PLACE.system).producer() as producer:
+        loads.wait_for_all()
+        for due_ns in due_times(time.monotonic_ns(), per_s, seconds, number, processes):
+            left_s = (due_ns - time.monotonic_ns()) / 1e9
+            if left_s > 0:
+                time.sleep(left_s)
+            producer.send(new_job(tag=tag, due_ns=due_ns, tenant=sent % TENANTS))
+            sent += 1
+    return sent

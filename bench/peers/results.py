@@ -1,0 +1,121 @@
+"""Rows: one per system and figure, with its median, spread, versions and durability; what `results.json` holds."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bench.peers.measures import FIGURES, MEASURES
+from bench.peers.turn import About, Outcome
+
+DIGITS = 3  # Significant ones: the rest is noise.
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn that was taken: whose, of what, and what came of it."""
+
+    system: str
+    measure: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of one system over the repetitions of a run.
+
+    Attributes:
+      figure: its key in `FIGURES`.
+      median, low, high: of `values`; None: the system has no such thing, or it never happened in the time given.
+      note: why there is no value, or how many of the repetitions have none.
+    """
+
+    system: str
+    title: str
+    figure: str
+    unit: str
+    median: float | None
+    low: float | None
+    high: float | None
+    values: Sequence[float]
+    durable: bool
+    durability: str
+    settings: str
+    versions: Mapping[str, str]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a run found. `missing`: systems that are not installed, and why; `failed`: turns that gave nothing."""
+
+    rows: Sequence[Row] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    failed: Sequence[str] = ()
+
+    def row(self, system: str, figure: str) -> Row | None:
+        """Return the row of a figure of a system, None if it was not measured."""
+        return next((row for row in self.rows if (row.system, row.figure) == (system, figure)), None)
+
+    def systems(self) -> list[str]:
+        """Return the systems that have rows, in the order in which they took their turns."""
+        return list(dict.fromkeys(row.system for row in self.rows))
+
+    def as_json(self, machine: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the object of `results.json`."""
+        return {
+            "machine": dict(machine),
+            "missing": dict(self.missing),
+            "failed": list(self.failed),
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def results(turns: Sequence[Turn]) -> Results:
+    """Put the turns of a run together."""
+    rows: list[Row] = []
+    missing: dict[str, str] = {}
+    failed: list[str] = []
+    for system in dict.fromkeys(turn.system for turn in turns):
+        outcomes = {
+            measure: [turn.outcome for turn in turns if (turn.system, turn.measure) == (system, measure)]
+            for measure in MEASURES
+        }
+        for measure, found in outcomes.items():
+            about = next((each.about for each in found if each.about), None)
+            if about is not None:
+                rows += _rows(system, about, [each.figures for each in found if not each.reason])
+            missing.update((system, each.reason) for each in found if each.missing)
+            failed += [f"{system}, {measure}: {each.reason}" for each in found if each.reason and not each.missing]
+    return Results(rows, missing, failed)
+
+
+def _rows(system: str, about: About, repetitions: Sequence[Mapping[str, float | None]]) -> list[Row]:
+    """Return the rows of one system in one measure."""
+    keys = [key for key in FIGURES if any(key in figures for figures in repetitions)]
+    return [_row(system, about, key, [figures[key] for figures in repetitions if key in figures]) for key in keys]
+
+
+def _row(system: str, about: About, key: str, found: Sequence[float | None]) -> Row:
+    values = [significant(value) for value in found if value is not None]
+    without = len(found) - len(values)
+    return Row(
+        system=system,
+        title=about.title,
+        figure=key,
+        unit=FIGURES[key].unit,
+        median=significant(statistics.median(values)) if values else None,
+        low=min(values, default=None),
+        high=max(values, default=None),
+        values=values,
+        durable=about.durable,
+        durability=about.durability,
+        settings=about.settings,
+        versions=about.versions,
+        note=f"{without} of {len(found)} without a value" if without else "",
+    )
+
+
+def significant(value: float) -> float:
+    """Return a number with three significant digits, larger ones whole."""
+    return float(f"{value:.{DIGITS}g}") if abs(value) < 10**DIGITS else float(round(value))

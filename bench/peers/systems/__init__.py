@@ -1,0 +1,34 @@
+"""The systems by name. Each lives in one module, whose libraries are imported in the processes of its turns only.
+
+A system that a process does not need is not imported there, and one that is not installed stops nobody else.
+"""
+
+import importlib
+
+from bench.peers.system import System
+
+SYSTEMS = {
+    "fairlead-ray": "fairlead_embedded:OnRay",
+    "fairlead-threads": "fairlead_embedded:OnThreads",
+    "dramatiq-always": "dramatiq_redis:Always",
+    "dramatiq-everysec": "dramatiq_redis:EverySecond",
+    "celery-always": "celery_redis:Always",
+    "celery-everysec": "celery_redis:EverySecond",
+    "procrastinate": "procrastinate_postgres:Procrastinate",
+    "dbos": "dbos_postgres:Dbos",
+    "dbos-partitions": "dbos_postgres:Partitions",
+    "skip-locked": "skip_locked_postgres:SkipLocked",
+}
+
+ONLY_IN = {"dbos-partitions": ("flood",)}  # A variant takes part in the measures in which it differs.
+
+
+def load(name: str) -> System:
+    """Return a system, for a process of one of its turns.
+
+    Raises:
+      ModuleNotFoundError: a library that it needs is not installed.
+    """
+    module, _, attribute = SYSTEMS[name].partition(":")
+    made: System = getattr(importlib.import_module(f"bench.peers.systems.{module}"), attribute)()
+    return made

@@ -1,0 +1,99 @@
+"""Fairlead on its embedded store, with its default settings but for the number of slots, on both of its hosts.
+
+Each job goes into the queue of its tenant. Run as its users run it: `fairlead run APP`. On Ray one consumer has two
+worker actors, which Ray restarts; on threads there are two consumers, each a process, and each does everything.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+import fairlead
+from bench.drain import depth
+from bench.peers import processes
+from bench.peers.job import Job, run
+from bench.peers.place import PLACE
+from bench.peers.system import WORKERS, Producer, System
+
+TENANT_APP = "peers"
+
+app = fairlead.App(f"embedded:{PLACE.directory.resolve() / 'store'}")
+
+
+@app.handler("work")
+def work(job: fairlead.Job) -> None:
+    """Run a job."""
+    run(job.payload)
+
+
+class _Sending:
+    def send(self, job: Job) -> None:
+        app.tenant(TENANT_APP, job["tenant"]).enqueue("work", job)
+
+    def send_many(self, jobs: Sequence[Job]) -> None:
+        app.enqueue_many((app.tenant(TENANT_APP, job["tenant"]), fairlead.new_item("work", job)) for job in jobs)
+
+
+class _Fairlead(System):
+    """What both hosts share."""
+
+    packages = ("lmdb", "ray")
+    best_slots = 16
+    drain_factor = 3
+    server = None
+    durable = True
+    durability = "LMDB, fsync of every commit"
+
+    def versions(self) -> Mapping[str, str]:
+        """See `System`. A checkout that nobody installed is called so."""
+        try:
+            own = version("fairlead")
+        except PackageNotFoundError:
+            own = "checkout"
+        return {"fairlead": own, **super().versions()}
+
+    @contextmanager
+    def producer(self) -> Iterator[Producer]:
+        """See `System`."""
+        yield _Sending()
+
+    def left(self) -> int:
+        """See `System`."""
+        return depth(app.shards["main"])
+
+
+class OnRay(_Fairlead):
+    """One consumer of Ray actors, two of them workers."""
+
+    title = "Fairlead, Ray"
+    settings = "defaults"
+    worker_count = 1
+
+    def worker_command(self, number: int) -> Sequence[str]:
+        """See `System`."""
+        slots = self.best_slots if PLACE.slots is None else PLACE.slots // WORKERS
+        return _run("ray", workers=WORKERS, slots=slots)
+
+    def doomed(self, worker: int, ran: int) -> list[int]:
+        """See `System`. The consumer's actors, all at once; Ray's own daemons are its supervisor."""
+        actors = {pid: processes.name(pid) for pid in processes.below(worker)}
+        roles = ("ray::Scanner", "ray::Manager", "ray::Worker")
+        return [pid for pid, name in actors.items() if name.startswith(roles)]
+
+
+class OnThreads(_Fairlead):
+    """Two consumers, each in one process."""
+
+    title = "Fairlead, threads"
+    settings = "two processes of one worker each"
+
+    def worker_command(self, number: int) -> Sequence[str]:
+        """See `System`."""
+        return _run("threads", workers=1, slots=self.slots_per_worker)
+
+
+def _run(host: str, *, workers: int, slots: int) -> list[str]:
+    settings = [f"consumer.workers={workers}", f"consumer.slots={slots}"]
+    options = [text for each in settings for text in ("--set", each)]
+    return [sys.executable, "-m", "fairlead", "run", f"{__name__}:app", "--host", host, *options]

@@ -1,0 +1,99 @@
+"""Rows say what the turns found; tables say it to a reader, with what makes two figures comparable."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bench.peers.page import page, tables
+from bench.peers.results import Results, Turn, results, significant
+from bench.peers.turn import About, Outcome
+
+OURS = About("Fairlead, Ray", True, "LMDB, fsync of every commit", "defaults", {"fairlead": "0.1"})
+THEIRS = About("Celery", False, "Redis, appendfsync everysec", "acks_late", {"celery": "5.7.0", "Redis": "7.0.15"})
+MACHINE = {"cores": 2, "fsync_ms": 0.17}
+
+
+def turn(system: str, measure: str, about: About | None, reason: str = "", **figures: float | None) -> Turn:
+    return Turn(system, measure, Outcome(about, figures, reason))
+
+
+def absent(system: str, measure: str, reason: str) -> Turn:
+    return Turn(system, measure, Outcome(reason=reason, missing=True))
+
+
+def run(*turns: Turn) -> Results:
+    return results(turns)
+
+
+def test_a_row_is_the_median_of_the_repetitions_with_the_smallest_and_the_largest() -> None:
+    found = run(*(turn("fairlead-ray", "drain", OURS, drain=per_s) for per_s in (900.0, 100.0, 500.0)))
+    (row,) = found.rows
+    assert (row.median, row.low, row.high, row.values) == (500.0, 100.0, 900.0, [900.0, 100.0, 500.0])
+    assert row.unit == "jobs/s"
+
+
+def test_every_row_states_durability_settings_and_versions() -> None:
+    found = run(
+        turn("fairlead-ray", "drain", OURS, drain=9.0), turn("celery-everysec", "idle", THEIRS, idle=0.1)
+    ).as_json(MACHINE)
+    rows: list[dict[str, Any]] = json.loads(json.dumps(found))["rows"]
+    assert [(row["system"], row["figure"]) for row in rows] == [("fairlead-ray", "drain"), ("celery-everysec", "idle")]
+    assert [row["durable"] for row in rows] == [True, False]
+    assert all(row["durability"] and row["settings"] and row["versions"] for row in rows)
+
+
+def test_what_a_system_does_not_have_is_a_row_without_a_value() -> None:
+    found = run(turn("celery-everysec", "enqueue", THEIRS, enqueue_one=1300.0, enqueue_bulk=None))
+    bulk = found.row("celery-everysec", "enqueue_bulk")
+    assert bulk is not None
+    assert (bulk.median, bulk.note) == (None, "1 of 1 without a value")
+    assert "| 1,300 | - |" in tables(found)[0]
+
+
+def test_a_job_that_was_never_seen_again_is_said_to_be() -> None:
+    found = run(turn("celery-everysec", "rerun", THEIRS, rerun=None), turn("fairlead-ray", "rerun", OURS, rerun=7.0))
+    (only,) = tables(found)
+    assert "| Celery | no: Redis, appendfsync everysec | never seen |" in only
+    assert "| Fairlead, Ray | yes: LMDB, fsync of every commit | 7 |" in only
+
+
+def test_a_repetition_without_a_value_does_not_pass_for_one_with_a_good_value() -> None:
+    found = run(*(turn("celery-everysec", "rerun", THEIRS, rerun=seconds) for seconds in (60.0, None)))
+    (row,) = found.rows
+    assert (row.values, row.note) == ([60.0], "1 of 2 without a value")
+
+
+def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_stand() -> None:
+    found = run(
+        absent("celery-everysec", "drain", "redis-server is not installed"),
+        turn("fairlead-ray", "drain", OURS, drain=9.0),
+    )
+    assert found.systems() == ["fairlead-ray"]
+    assert "`celery-everysec` did not take part: redis-server is not installed" in page(found, MACHINE)
+
+
+def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_others() -> None:
+    found = run(
+        turn("fairlead-ray", "drain", OURS, drain=9.0),
+        turn("fairlead-ray", "drain", OURS, "a worker ended with 1"),
+    )
+    assert found.failed == ["fairlead-ray, drain: a worker ended with 1"]
+    assert [row.values for row in found.rows] == [[9.0]]
+    assert "a worker ended with 1" in page(found, MACHINE)
+
+
+def test_a_turn_that_broke_off_without_saying_who_it_was_is_failed_and_not_missing() -> None:
+    found = run(turn("dbos", "drain", OURS, drain=9.0), turn("dbos", "drain", None, "the turn broke off: Traceback"))
+    assert (found.missing, found.failed) == ({}, ["dbos, drain: the turn broke off: Traceback"])
+
+
+def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_system_had() -> None:
+    written = page(run(turn("celery-everysec", "drain", THEIRS, drain=718.0)), MACHINE)
+    assert "cores 2, fsync ms 0.17" in written
+    assert "| Celery | Redis, appendfsync everysec | acks_late | celery 5.7.0, Redis 7.0.15 |" in written
+
+
+@pytest.mark.parametrize(("value", "kept"), [(12345.6, 12346.0), (0.123456, 0.123), (17.27, 17.3), (0.0, 0.0)])
+def test_three_digits_are_kept_since_the_rest_is_noise(value: float, kept: float) -> None:
+    assert significant(value) == kept
