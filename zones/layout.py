@@ -96,14 +96,11 @@ class Layout:
     def place_of(self, pointer_id: bytes) -> "Place | None":
         """Return where the zone is stored whose pointer has this id; None if it is no id of a pointer."""
         try:
-            names = pointer_id.decode().split("\0")  # No name holds a NUL, and each ends with one.
-        except UnicodeDecodeError:
+            app, user, zone, rest = pointer_id.decode().split("\0")  # No name holds a NUL, and each ends with one.
+        except ValueError:  # It has fewer or more parts, or is no text.
             return None
-        if len(names) != 4 or names.pop() or any(name[:1] != "\x02" for name in names):
+        if rest or not app[:1] == user[:1] == zone[:1] == "\x02" or len(pointer_id) > _POINTER_ID_BYTES_MAX:
             return None
-        if len(pointer_id) > _POINTER_ID_BYTES_MAX:
-            return None
-        app, user, zone = names
         return self.place(Tenant(app[1:], user[1:]), zone[1:])
 
 
