@@ -2,9 +2,13 @@
 
 Soft state: each consumer overwrites its own record every second or so, and whoever reads takes one that is older than
 `LIVE_US` for dead. Nothing that must be true hangs on it: leases alone keep two consumers apart. It tells people who
-serves a shard, and which kinds wait because nobody knows them.
+serves a shard, and which kinds wait because nobody knows them; and consumers, who there is to divide the work with.
+
+The record is the consumer's session (the CockroachDB recipe's word): it lasts as long as the consumer beats. A glance
+has to compare two clocks; `Sessions`, which looks again and again, sees whether a beat goes on.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,6 +45,26 @@ class Present(NamedTuple):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Presence)
+
+
+class Sessions:
+    """Which sessions are live, as one consumer sees them that reads the list at every beat. Plain decisions."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, tuple[int, int]] = {}  # the last beat of each, and when it was new, by this clock
+
+    def live(self, present: Sequence[Present], *, now_us: int) -> list[Present]:
+        """Return those of `present`, as just read, whose beat was new within `LIVE_US`.
+
+        How old a beat was when it was first seen only the clocks can tell; from then on, whether it changes.
+        """
+        seen = {}
+        for each in present:
+            beat_us = each.presence.beat_us
+            last_us, new_us = self._seen.get(each.consumer_id, (beat_us, beat_us))
+            seen[each.consumer_id] = beat_us, min(new_us if beat_us == last_us else now_us, now_us)
+        self._seen = seen
+        return [each for each in present if now_us - seen[each.consumer_id][1] <= LIVE_US]
 
 
 def beat(tr: Any, consumer_id: bytes, presence: Presence) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.zones.world import SECOND, World
 from zones import presence
 from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int
-from zones.presence import FORGET_US, LIVE_US, Presence
+from zones.presence import FORGET_US, LIVE_US, Presence, Present, Sessions
 
 ANNA, BERT = b"anna\x00id", b"bert"
 
@@ -87,3 +87,70 @@ def test_a_record_of_a_newer_format_or_of_nonsense_is_left_out_and_left_alone(wo
     clear_dead(world)
     assert listed(world) == {}
     assert len(world.stored(prefix, prefix + b"\xff")) == len(strange)
+
+
+# --- Sessions ---
+
+
+class Watching:
+    """One who looks at the list once a second, by a clock that is `off_us` ahead of Anna's."""
+
+    def __init__(self, *, off_us: int = 0) -> None:
+        self.anna_us = 100 * SECOND
+        self._off_us = off_us
+        self._sessions = Sessions()
+
+    def sees(self, beat_us: int) -> bool:
+        """Whether Anna's session is live, whose last beat was at `beat_us`."""
+        anna = Present(ANNA, Presence("host", 7, [], 1, beat_us), live=False)
+        return bool(self._sessions.live([anna], now_us=self.anna_us + self._off_us))
+
+
+def test_a_session_is_over_once_its_beat_has_stood_still_for_a_while() -> None:
+    watching = Watching()
+    last_us = watching.anna_us
+    for _ in range(6):
+        assert watching.sees(last_us)
+        watching.anna_us += SECOND
+    assert not watching.sees(last_us)
+
+
+def test_a_beat_that_goes_on_is_a_live_session_however_far_off_its_clock() -> None:
+    for off_us in (-60 * SECOND, 60 * SECOND):
+        watching = Watching(off_us=off_us)
+        watching.sees(watching.anna_us)
+        for _ in range(10):
+            watching.anna_us += SECOND
+            assert watching.sees(watching.anna_us)
+
+
+def test_one_whose_clock_was_ahead_is_over_as_soon_as_any_other() -> None:
+    watching = Watching(off_us=-60 * SECOND)
+    last_us = watching.anna_us
+    for _ in range(6):
+        assert watching.sees(last_us)
+        watching.anna_us += SECOND
+    assert not watching.sees(last_us)
+
+
+def test_one_that_was_silent_before_it_was_first_seen_is_over_at_once() -> None:
+    watching = Watching()
+    assert not watching.sees(watching.anna_us - LIVE_US - 1)
+
+
+def test_one_that_beats_again_is_live_again() -> None:
+    watching = Watching()
+    watching.sees(watching.anna_us)
+    watching.anna_us += 10 * SECOND
+    assert not watching.sees(watching.anna_us - 10 * SECOND)
+    assert watching.sees(watching.anna_us)
+
+
+def test_a_watch_whose_own_clock_steps_back_counts_from_there() -> None:
+    watching = Watching()
+    last_us = watching.anna_us
+    assert watching.sees(last_us)
+    watching.anna_us -= 60 * SECOND
+    assert watching.sees(last_us)
+    watching.anna_us += LIVE_US + 1
+    assert not watching.sees(last_us)
