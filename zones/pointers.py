@@ -28,7 +28,7 @@ from zones.probes import probe
 from zones.records import POINTER_PRIORITY, PointerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import Steps
-from zones.vesting import collect_vested
+from zones.vesting import WANT_ALL, collect_vested
 
 
 class PointerRef(NamedTuple):
@@ -55,6 +55,22 @@ def scan(
     entries, stopped_at = yield from collect_vested(tr, part, now_us=now_us, keys_max=ids_max, begin=begin)
     refs = {entry.id: PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in reversed(entries)}
     return list(reversed(refs.values())), stopped_at
+
+
+def scan_back(
+    tr: Any, part: PartKeys, *, before_us: int, ids_max: int, end: bytes = b""
+) -> Steps[tuple[list[PointerRef], bytes | None]]:
+    """Read up to `ids_max` pointers of a part that vested before `before_us`, the youngest first, and where to go on.
+
+    As `scan`, but from the other end: two that go through a part from either end meet late. `end`: as it was returned.
+    """
+    begin, end = part.vest_priority(POINTER_PRIORITY), end or part.vest_after(POINTER_PRIORITY, before_us - 1)
+    sent = tr.snapshot.get_range(begin, end, limit=ids_max, reverse=True, streaming_mode=WANT_ALL)
+    yield
+    rows = list(sent)
+    entries = [part.entry(row.key) for row in rows]
+    refs = {entry.id: PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in reversed(entries)}
+    return list(reversed(refs.values())), rows[-1].key if len(rows) == ids_max else None
 
 
 def earliest_vesting_us(tr: Any, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:

@@ -15,7 +15,7 @@ from zones.dequeue import Fit, Room
 from zones.items import new_item
 from zones.keyspace import META_KEY, PartKeys, TenantKeys, ZoneKeys, pack_text
 from zones.layout import Place, local_tenant
-from zones.pointers import PointerRef, earliest_vesting_us, place_of, scan
+from zones.pointers import PointerRef, earliest_vesting_us, place_of, scan, scan_back
 from zones.presence import LIVE_US
 from zones.records import FORMAT, PointerRecord, encode
 from zones.settings import WINDOW_KEYS, ZoneSettings
@@ -561,6 +561,29 @@ def test_a_scan_shows_vested_pointers_in_order_and_goes_on_where_it_stopped(worl
         begin: bytes | None = b""
         while begin is not None:
             shown, begin = page(2, begin)
+            paged += shown
+        assert paged == refs
+
+
+def test_a_scan_back_shows_what_vested_before_a_time_youngest_first_and_goes_on_where_it_stopped(world: World) -> None:
+    begun_us = world.now_us
+    for number in range(20):
+        world.enqueue(zone=world.zone_of(ALICE, f"zone {number}"))
+        world.pass_us(1)
+    before_us = begun_us + 15
+    for part in world.layout.parts:
+
+        def page(ids_max: int, end: bytes = b"", part: PartKeys = part) -> tuple[list[PointerRef], bytes | None]:
+            return world.run(lambda tr: alone(scan_back(tr, part, before_us=before_us, ids_max=ids_max, end=end)))
+
+        refs, stopped_at = page(100)
+        assert stopped_at is None
+        all_refs, _ = world.run(lambda tr: alone(scan(tr, part, now_us=world.now_us, ids_max=100)))  # noqa: B023
+        assert refs == [ref for ref in reversed(all_refs) if ref.vesting_us < before_us]
+        paged: list[PointerRef] = []
+        end: bytes | None = b""
+        while end is not None:
+            shown, end = page(2, end)
             paged += shown
         assert paged == refs
 
