@@ -1,8 +1,8 @@
 """What a consumer does once a second on each shard, besides finding work.
 
-It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, enqueues the
-periodic items that are due, loads handlers that were submitted, and clears what has expired. One small transaction
-per shard and second.
+It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
+is and what part of the queue is its own, enqueues the periodic items that are due, loads handlers that were submitted,
+and clears what has expired. One small transaction per shard and second.
 """
 
 import logging
@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.host import Host
+from actors.selection.stretch import Session, stretch_of
 from actors.submitted import SubmittedHandlers, load_submitted
 from zones import presence
 from zones.attempt import Attempt, clear_receipts
 from zones.history import forget
 from zones.periodic import Period, periods_of, tick_steps
-from zones.presence import Presence
+from zones.presence import LIVE_US, Presence, Present, Sessions
+from zones.probes import probe
 from zones.shard import Shard
 from zones.shard_time import ShardClock, Standing, beat
 from zones.steps import in_step
@@ -40,7 +42,10 @@ CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms:
 
 
 class Housekeeping:
-    """The once-a-second work of one consumer. `set_fit(shard, fit)`: told whether leases may be taken there."""
+    """The once-a-second work of one consumer.
+
+    `set_session(shard, session)`: told what its session there is; None: no leases may be taken there.
+    """
 
     def __init__(
         self,
@@ -49,19 +54,20 @@ class Housekeeping:
         identity: Identity,
         periods: Sequence[Period],
         submitted: SubmittedHandlers,
-        set_fit: Callable[[str, bool], None],
+        set_session: Callable[[str, Session | None], None],
     ) -> None:
         self._host = host
         self._shards = shards
         self._identity = identity
         self._periods = periods
         self._submitted = submitted
-        self._set_fit = set_fit
+        self._set_session = set_session
         self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
             for name, shard in shards.items()
         }
+        self._seen = {name: Sessions() for name in shards}
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
@@ -108,7 +114,7 @@ class Housekeeping:
     def _beat(self, name: str, shard: Shard) -> None:
         clock, mine = self._clocks[name], self._identity.consumer_id
 
-        def body(attempt: Attempt) -> Standing:
+        def body(attempt: Attempt) -> tuple[Standing, int, list[Present]]:
             tr, now_us = attempt.tr, attempt.now_us
             others = [each for each in presence.listing(tr, now_us=now_us) if each.consumer_id != mine]
             standing = beat(tr, clock, now_us=now_us, alone=not others)
@@ -119,15 +125,15 @@ class Housekeeping:
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 periods = periods_of(self._periods, name, list(self._shards))
                 in_step([tick_steps(tr, shard.layout, period, now_us=now_us) for period in periods])
-            return standing
+            return standing, now_us, others
 
         try:
-            standing = shard.transact(body)
+            standing, now_us, others = shard.transact(body)
         except shard.db.errors as error:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
-        self._set_fit(name, fit)
+        self._set_session(name, self._session(name, shard, others, now_us) if fit else None)
         if fit:
             self._said_off.discard(name)
         elif standing is Standing.OFF and name not in self._said_off:
@@ -138,3 +144,13 @@ class Housekeeping:
                 shard.layout.settings.max_skew_ms,
                 name,
             )
+
+    def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int) -> Session:
+        """Return this consumer's session, which has just beaten: the live ones divide the queue among them."""
+        live = self._seen[name].live(others, now_us=now_us)
+        if len(live) < len(others):
+            probe("a session is over, and the others divide its parts among them")
+        kinds = {each.consumer_id: each.presence.kinds for each in live}
+        kinds[self._identity.consumer_id] = self._sign_of_life(now_us).kinds
+        stretch = stretch_of(self._identity.consumer_id, kinds, shard.layout.part_count)
+        return Session(stretch, now_us + LIVE_US)

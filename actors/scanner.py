@@ -12,14 +12,15 @@ from functools import partial
 
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
-from actors.selection import batches, select
+from actors.selection.reading import batches
+from actors.selection.stretch import Session
+from actors.selection.ways import selection_for
 from actors.settings import ConsumerSettings
 from actors.waits import counts_of, within_us
 from zones.attempt import Attempt
-from zones.pointers import PointerRef, earliest_vesting_us
+from zones.pointers import PointerRef
 from zones.probes import probe
 from zones.shard import Shard
-from zones.steps import in_step
 
 log = logging.getLogger("fairlead.scanner")
 
@@ -53,8 +54,10 @@ class Scanner:
         self._shards = shards
         self._settings = settings
         self._managers = managers
-        self._coordinator = coordinator
-        self._consumer = consumer
+        self._selections = {
+            name: selection_for(shard.layout, settings, host, coordinator, consumer=consumer)
+            for name, shard in shards.items()
+        }
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._calls = [0] * len(managers)
@@ -62,10 +65,7 @@ class Scanner:
         self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
         self._held: set[bytes] = set()
         self._left_alone: dict[tuple[bytes, int], int] = {}  # id and vesting time, and until when: see `LeftAlone`
-        self._in_order_until_us: dict[str, int] = dict.fromkeys(shards, 0)
-        self._asked_us: dict[str, int] = dict.fromkeys(shards, 0)
-        self._handed_in_order: dict[str, bool] = dict.fromkeys(shards, False)
-        self._fit: dict[str, bool] = dict.fromkeys(shards, False)  # until `set_fit` says so
+        self._sessions: dict[str, Session | None] = dict.fromkeys(shards)  # until `set_session` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._idle_polls = 0
@@ -93,11 +93,15 @@ class Scanner:
             self._stopping = True
             self._changed.notify_all()
 
-    def set_fit(self, shard_name: str, fit: bool) -> None:
-        """Say whether this consumer's clock is good enough to take leases on a shard."""
+    def set_session(self, shard_name: str, session: Session | None) -> None:
+        """Say what this consumer's session on a shard is; None: its clock is not good enough to take leases there."""
         with self._lock:
-            self._fit[shard_name] = fit
-            self._changed.notify_all()
+            known, self._sessions[shard_name] = self._sessions[shard_name], session
+            if session is not None:
+                self._selections[shard_name].hear(session)
+            if known is None or session is None or known.stretch != session.stretch:
+                self._seen_token[shard_name] = None  # What has not changed may be its own now.
+                self._changed.notify_all()
 
     def counts(self) -> dict[str, int]:
         """Return what was scanned and served since the start, and the pointers in managers' hands now.
@@ -111,7 +115,7 @@ class Scanner:
         """Algorithm 1, lines 3 to 11: scan and hand over until nothing is found or `processing_bound` is reached."""
         processed = 0
         while processed < self._settings.processing_bound and self._await_manager():
-            if not self._fit[name]:
+            if self._sessions[name] is None:
                 break
             try:
                 refs = self._scan(name)
@@ -134,8 +138,8 @@ class Scanner:
         token = shard.db.change_token()
         if self._is_idle(name, token, now_us):
             return []
-        self._ask_for_order(name, now_us)
-        in_order = now_us < self._in_order_until_us[name]
+        selection = self._selections[name]
+        selection.begin(now_us)
         held, left_alone = self._passed_over(now_us)
         # What is left to others has vested, and is no reason to look again before its time.
         after_us = 0 if held else now_us
@@ -145,26 +149,18 @@ class Scanner:
             return ref.id not in held and (ref.id, ref.vesting_us) not in left_alone
 
         def body(attempt: Attempt) -> tuple[list[PointerRef], int]:
-            refs = select(
-                attempt.tr,
-                shard.layout,
-                in_order=in_order,
-                eligible=eligible,
-                settings=self._settings,
-                now_us=now_us,
-                random=self._host.random,
-            )
+            refs = selection.select(attempt.tr, eligible, now_us=now_us)
             if refs:
                 return refs, now_us
-            due = in_step([earliest_vesting_us(attempt.tr, part, after_us=after_us) for part in shard.layout.parts])
-            return refs, min([again_us, *(vesting_us for vesting_us in due if vesting_us is not None)])
+            due_us = selection.next_due_us(attempt.tr, after_us=after_us)
+            return refs, again_us if due_us is None else min(again_us, due_us)
 
         refs, due_us = shard.transact(body)
         self._store_down.discard(name)
         self._counts["scans"] += 1
         if refs:
             self._seen_token[name] = None
-            self._handed_in_order[name] = self._handed_in_order[name] or in_order
+            selection.selected()
         else:
             self._seen_token[name] = token
             self._next_due_us[name] = self._rescan_us(due_us, now_us)
@@ -192,14 +188,15 @@ class Scanner:
 
         A manager whose workers were full when last heard of is asked for room, not sent pointers, and that whether or
         not others have room. One that is dead answers at once, so it is asked again only after a while. After a third
-        of an in-order lease without room, however often that was said meanwhile, the order is given up.
+        of an in-order lease without room, however often that was said meanwhile, others may go in order.
         """
         patience_us = self._settings.in_order_lease_ms * 1000 // 3
         patient_until_us = self._host.clock.now_us() + patience_us
         while not self._stopping:
             now_us = self._host.clock.now_us()
             if now_us >= patient_until_us:
-                self._give_up_order()
+                for selection in self._selections.values():
+                    selection.give_way()
                 patient_until_us = now_us + patience_us
             with self._lock:
                 idle = [number for number, calls in enumerate(self._calls) if not calls and not self._room[number]]
@@ -257,32 +254,6 @@ class Scanner:
             if error is not None:
                 self._died_us[number] = self._host.clock.now_us()
             self._changed.notify_all()
-
-    def _ask_for_order(self, name: str, now_us: int) -> None:
-        lease_us = self._settings.in_order_lease_ms * 1000
-        if now_us - self._asked_us[name] < lease_us // 3:
-            return
-        self._asked_us[name] = now_us
-        handed_over, self._handed_in_order[name] = self._handed_in_order[name], False
-        self._request_order(name, handed_over=handed_over, wanted=True, until_us=now_us + lease_us)
-
-    def _give_up_order(self) -> None:
-        """Let another consumer go in order: this one is full."""
-        now_us = self._host.clock.now_us()
-        for name, until_us in self._in_order_until_us.items():
-            if until_us > now_us:
-                probe("a full scanner gives the order up")
-                self._in_order_until_us[name] = 0
-                self._request_order(name, handed_over=False, wanted=False, until_us=0)
-
-    def _request_order(self, name: str, *, handed_over: bool, wanted: bool, until_us: int) -> None:
-        def granted(granted: bool | None, error: Exception | None) -> None:
-            if error is None and granted:
-                self._in_order_until_us[name] = until_us
-
-        shard_id = self._shards[name].layout.shard_id.hex()
-        lease_us = self._settings.in_order_lease_ms * 1000
-        self._coordinator.call("request", shard_id, self._consumer, handed_over, wanted, lease_us, done=granted)
 
     def _sleep_while_idle(self) -> None:
         """Sleep, a poll at a time, until a pointer may have vested, or a call ends."""

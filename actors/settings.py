@@ -3,9 +3,11 @@
 Each has a unit, a default with its reason, and a range; relations between them are checked where they are defined.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from zones.errors import BadArgument
+
+SELECTIONS = ("random", "in_order", "own_parts")
 
 
 class BadSettings(BadArgument):
@@ -73,18 +75,23 @@ class ConsumerSettings:
     drain_ms: int = 30_000
     """How long running handlers get to finish when the consumer is told to stop. 0 to an hour."""
 
+    selection: str = "in_order"
+    """Which vested pointers a scanner takes: `random`, `in_order` (at random, but for one consumer at a time), or
+    `own_parts`; see `actors.selection`. All consumers of a shard should agree."""
+
     in_order_lease_ms: int = 3_000
     """For how long the coordinator lets one scanner take pointers in order. 100 to 60,000."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            low, high = _RANGES[field.name]
-            value = getattr(self, field.name)
-            numbers = (int, float) if field.name == "selection_frac" else (int,)
+        if self.selection not in SELECTIONS:
+            raise BadArgument(argument="selection", value=self.selection, allowed=", ".join(SELECTIONS))
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            numbers = (int, float) if name == "selection_frac" else (int,)
             if isinstance(value, bool) or not isinstance(value, numbers):
-                raise BadArgument(argument=field.name, value=value, allowed=f"a whole number, {low} to {high}")
+                raise BadArgument(argument=name, value=value, allowed=f"a whole number, {low} to {high}")
             if not low <= value <= high:
-                raise BadArgument(argument=field.name, value=value, allowed=f"{low} to {high}")
+                raise BadArgument(argument=name, value=value, allowed=f"{low} to {high}")
         if self.managers > self.workers:
             raise BadSettings(managers=self.managers, workers=self.workers, remedy="each manager needs a worker")
         if self.linger_ms * 6 > self.lease_ms:

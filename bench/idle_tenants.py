@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from actors.selection import select
+from actors.selection.at_random import AtRandom
 from actors.settings import ConsumerSettings
 from bench import loads
 from bench.actor_cost import cpu_s
@@ -31,8 +31,6 @@ from bench.report import options, percentile, say, show
 from fairlead import TenantTransaction, new_item
 from zones.attempt import Attempt
 from zones.layout import named_tenant
-from zones.pointers import earliest_vesting_us
-from zones.steps import in_step
 
 FULL_TENANTS = (10, 10_000, 1_000_000)
 QUICK_TENANTS = (10, 2_000)
@@ -100,19 +98,11 @@ def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
 def _scan_us(store: Path) -> float:
     """Return the median time of a scan that finds nothing, as a scanner makes it, in microseconds."""
     shard = loads.opened(store).shards["main"]
-    settings, dice = ConsumerSettings(), random.Random(0)
+    selection = AtRandom(shard.layout, ConsumerSettings(), random.Random(0))
 
     def body(attempt: Attempt) -> int:
-        refs = select(
-            attempt.tr,
-            shard.layout,
-            in_order=False,
-            eligible=lambda ref: True,
-            settings=settings,
-            now_us=attempt.now_us,
-            random=dice,
-        )
-        in_step([earliest_vesting_us(attempt.tr, part) for part in shard.layout.parts])
+        refs = selection.select(attempt.tr, lambda ref: True, now_us=attempt.now_us)
+        selection.next_due_us(attempt.tr, after_us=0)
         return len(refs)
 
     took_s = []

@@ -13,6 +13,7 @@ from actors.handlers import Handler, Registry, handler_of
 from actors.holdings import Held
 from actors.job import Job
 from actors.messages import ItemRef, Report
+from actors.selection.stretch import PLACES, Session, Stretch
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
 from actors.worker import Worker
@@ -27,6 +28,7 @@ from zones.dequeue import UNLIMITED, Room
 from zones.engines import Database
 from zones.engines.errors import StoreUnavailable
 from zones.items import new_item, pack_payload
+from zones.keyspace import PART_COUNT_MAX
 from zones.layout import DEFAULT_ZONE, Tenant, item_id_of
 from zones.pointers import PointerRef, scan
 from zones.records import ItemRecord, PointerRecord, decode, encode
@@ -41,6 +43,7 @@ SECOND = 1_000_000
 ALICE = Tenant("shop", "alice")
 BOB = Tenant("shop", "bob")
 LEASE_MS = 10_000
+ALONE = Session(Stretch(0, PART_COUNT_MAX * PLACES), 1 << 62)  # The session of a consumer that all belongs to.
 
 
 class Store(FaultyDatabase):

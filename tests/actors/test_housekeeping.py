@@ -8,13 +8,14 @@ import pytest
 
 from actors.handlers import Registry, handler_of
 from actors.housekeeping import Housekeeping, Identity
+from actors.selection.stretch import PLACES, Session
 from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
 from tests.actors.stage import MS, SECOND, Stage
 from zones import presence
 from zones.keyspace import TIME_KEY
 from zones.layout import local_tenant
 from zones.periodic import period
-from zones.presence import Presence
+from zones.presence import LIVE_US, Presence
 from zones.shard import Shard
 
 
@@ -33,15 +34,20 @@ class Keeping:
     def __init__(
         self, stage: Stage, *, shards: dict[str, Shard] | None = None, periods: Any = (), allow: bool = True
     ) -> None:
-        self.fit: dict[str, bool] = {}
+        self.sessions: dict[str, Session | None] = {}
         self.registry = Registry()
         self.registry.add(handler_of("mail", lambda job: None))
         self.submitted = SubmittedHandlers(self.registry, key=b"", allow=allow)
         self.housekeeping = Housekeeping(
-            stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self.fit.__setitem__
+            stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self.sessions.__setitem__
         )
         self.running = stage.begin(self.housekeeping.run)
         stage.pass_ms(1)
+
+    @property
+    def fit(self) -> dict[str, bool]:
+        """Where leases may be taken."""
+        return {name: session is not None for name, session in self.sessions.items()}
 
 
 def consumers(stage: Stage, shard: Shard | None = None) -> list[presence.Present]:
@@ -77,6 +83,57 @@ def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
     Keeping(stage)
     stage.pass_ms(70_000)
     assert [each.consumer_id for each in consumers(stage)] == [b"mine----"]
+
+
+# --- Sessions ---
+
+
+def another_beats(stage: Stage, kinds: list[str]) -> None:
+    """Another consumer, whose id comes after this one's, says that it lives."""
+    alive = Presence("host", 8, kinds, stage.now_us, stage.now_us)
+    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", alive))
+
+
+def own(keeping: Keeping) -> tuple[float, float]:
+    """Return where a consumer's own stretch begins and ends, in parts."""
+    session = keeping.sessions["main"]
+    assert session is not None
+    return session.stretch.begin / PLACES, session.stretch.end / PLACES
+
+
+def test_one_that_is_alone_owns_all_of_the_queue_from_its_first_beat_on(stage: Stage) -> None:
+    assert own(Keeping(stage)) == (0, 2)
+
+
+def test_it_divides_the_queue_with_another_for_as_long_as_that_beats(stage: Stage) -> None:
+    keeping = Keeping(stage)
+    for _ in range(8):
+        another_beats(stage, ["mail"])
+        stage.pass_ms(1_000)
+    assert own(keeping) == (0, 1)
+    stage.pass_ms(4_000)
+    assert own(keeping) == (0, 1)
+    stage.pass_ms(2_100)
+    assert own(keeping) == (0, 2)
+
+
+def test_it_divides_nothing_with_one_that_does_not_know_its_kinds(stage: Stage) -> None:
+    """That one would pass over what only this one can run."""
+    keeping = Keeping(stage)
+    another_beats(stage, ["fax"])
+    stage.pass_ms(1_000)
+    assert own(keeping) == (0, 2)
+
+
+def test_its_session_lasts_from_each_beat_for_as_long_as_others_wait_for_the_next(stage: Stage) -> None:
+    keeping = Keeping(stage)
+    stage.pass_ms(10_000)
+    stage.store.away = True
+    begun_us = stage.now_us
+    stage.pass_ms(10_000)
+    session = keeping.sessions["main"]
+    assert session is not None
+    assert LIVE_US - SECOND <= session.until_us - begun_us <= LIVE_US
 
 
 # --- Clocks ---

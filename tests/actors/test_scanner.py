@@ -11,7 +11,7 @@ from actors.messages import Served
 from actors.scanner import STRETCH_MAX, Scanner
 from actors.settings import ConsumerSettings
 from actors.waits import waits_in, within_us
-from tests.actors.stage import ALICE, BOB, MS, Call, Played, Stage
+from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Played, Stage
 from zones.engines import StoreUnavailable
 from zones.layout import Tenant
 from zones.shard import Shard
@@ -41,7 +41,7 @@ class Scanning:
         shards = shards or stage.shards
         self.scanner = Scanner(stage.host, shards, chosen, self.managers, self.coordinator, consumer="me")
         for name in shards:
-            self.scanner.set_fit(name, fit)
+            self.scanner.set_session(name, ALONE if fit else None)
         self.running = stage.begin(self.scanner.run)
         stage.pass_ms(1)
 
@@ -271,7 +271,7 @@ def test_nothing_is_taken_while_the_clock_is_not_trusted(stage: Stage) -> None:
     scanning = Scanning(stage, fit=False)
     stage.pass_ms(1_000)
     assert scanning.calls() == []
-    scanning.scanner.set_fit("main", True)
+    scanning.scanner.set_session("main", ALONE)
     stage.pass_ms(50)
     assert len(scanning.calls()) == 1
 

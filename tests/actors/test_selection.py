@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from actors.selection import IN_ORDER_MAX, batches, select
+from actors.selection.in_order import InOrder
+from actors.selection.reading import IN_ORDER_MAX, batches
 from actors.settings import ConsumerSettings
-from tests.actors.stage import SECOND, Stage
+from simulation.host import SimulatedHost
+from tests.actors.stage import SECOND, Played, Stage
 from zones.layout import Tenant
 from zones.pointers import PointerRef
 
@@ -30,15 +32,16 @@ def active(stage: Stage, count: int, *, begin: int = 0) -> list[Tenant]:
 def selected(
     stage: Stage, *, in_order: bool = False, held: frozenset[bytes] = frozenset(), seed: int = 1, **settings: Any
 ) -> list[PointerRef]:
-    chosen = ConsumerSettings(**settings)
-
-    def body(attempt: Any) -> list[PointerRef]:
-        return select(
-            attempt.tr, stage.shard.layout, in_order=in_order, eligible=lambda ref: ref.id not in held,
-            settings=chosen, now_us=stage.now_us, random=Random(seed),
-        )  # fmt: skip
-
-    return stage.shard.transact(body)
+    """Return what a scan selects that has, or has not, the coordinator's leave to go in order."""
+    coordinator = Played(stage.host, lambda method, args: in_order)
+    host = SimulatedHost(stage.world, "scanner#1", stage.clock, Random(seed), on_recycle=lambda reason: None)
+    selection = InOrder(stage.shard.layout, ConsumerSettings(**settings), host, coordinator, consumer="me")
+    selection.begin(stage.now_us)
+    stage.pass_ms(1)
+    selection.begin(stage.now_us)
+    return stage.shard.transact(
+        lambda attempt: selection.select(attempt.tr, lambda ref: ref.id not in held, now_us=stage.now_us)
+    )
 
 
 def ids(stage: Stage, tenants: list[Tenant]) -> list[bytes]:

@@ -19,6 +19,8 @@ from zones.errors import BadArgument
         ("selection_frac", 0),
         ("selection_frac", 1.1),
         ("selection_frac", float("nan")),
+        ("selection", "by age"),
+        ("selection", None),
         ("workers", 2.5),
         ("peek_max", 10.0),
     ],

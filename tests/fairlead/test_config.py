@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import fields
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_every_setting_of_consumers_and_zones_can_be_set_in_every_layer() -> Non
             variable = f"FAIRLEAD_{table.upper()}__{each.name.upper()}"
             text = str(each.default)
             assert config.load({f"{table}.{each.name}": text}, environ={variable: text}) == Config()
-            write(f"[{table}]\n{each.name} = {text}")
+            write(f"[{table}]\n{each.name} = {json.dumps(each.default)}")
             assert config.load(environ={}).sources[f"{table}.{each.name}"] == "fairlead.toml"
 
 

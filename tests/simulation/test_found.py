@@ -19,6 +19,7 @@ from actors.worker import Worker
 from simulation.host import NodeClock, SimulatedHost
 from simulation.running import SimulatedRunners
 from simulation.world import START_US, World
+from tests.actors.stage import ALONE
 from tests.simulation.stage import ALICE, SECOND, Stage
 from zones.attempt import Attempt
 from zones.dequeue import Room
@@ -94,7 +95,7 @@ def test_a_scanner_does_not_ask_a_dead_manager_again_and_again() -> None:
         )
     )
     scanner = Scanner(stage.host, {"s0": stage.shard}, ConsumerSettings(), [manager], coordinator, consumer="c0")
-    scanner.set_fit("s0", True)
+    scanner.set_session("s0", ALONE)
     stage.host.spawn("scanning", scanner.run)
     stage.pass_us(2 * SECOND)
     assert 10 <= manager.calls <= 25
@@ -131,7 +132,7 @@ def test_a_scanner_survives_that_room_is_gone_between_the_look_and_the_handing_o
     manager = FickleManager(stage.world)
     settings = ConsumerSettings(batch_pointers=1, selection_frac=1)
     scanner = Scanner(stage.host, {"s0": stage.shard}, settings, [manager], DeadManager(stage.world), consumer="c0")
-    scanner.set_fit("s0", True)
+    scanner.set_session("s0", ALONE)
     stage.host.yield_frac = 0.5  # Whoever takes a lock lets others go first, as threads do.
     stage.host.spawn("scanning", scanner.run)
     stage.pass_us(SECOND // 10)

@@ -1,11 +1,12 @@
 """Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
 
-from actors import crew, keeping, selection
+from actors import crew, keeping
 from actors.custody import Custody
 from actors.holdings import Holdings
 from actors.job import Job
 from actors.manager import Manager
 from actors.scanner import Scanner
+from actors.selection import reading
 from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
@@ -34,7 +35,7 @@ CONSUMERS = (
     ),
     mutation(
         "a scan passes over the last part of the top-level queue",
-        (selection._peek, "for part in range(layout.part_count)", "for part in range(max(1, layout.part_count - 1))"),
+        (reading.peek, "for part in parts]", "for part in list(parts)[: max(1, len(list(parts)) - 1)]]"),
         found_by=[NoTenantWaitsTooLong.promise],
     ),
     mutation(

@@ -13,6 +13,7 @@ from actors.job import Job
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
 from actors.scanner import Scanner
+from actors.selection.stretch import Session
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
 from actors.worker import Worker
@@ -21,7 +22,7 @@ from fairlead.tenant_database import TenantDatabase
 from simulation.host import SimulatedHost
 from simulation.running import SimulatedRunners
 from simulation.shadow import ZoneName, ZoneShadow
-from tests.actors.stage import Played, report
+from tests.actors.stage import ALONE, Played, report
 from tests.simulation.races.director import DirectedStore, Role
 from tests.simulation.stage import ALICE, SECOND, Stage
 from zones.attempt import Attempt
@@ -89,6 +90,11 @@ class Scene(Stage):
     ) -> ScannerRole:
         """Return a role that scans the shard; see `ScannerRole`."""
         return ScannerRole(self, self.new_host(name), coordinator, answer, ConsumerSettings(**settings))
+
+    def consumer(self, name: str, *, kinds: Sequence[str] = ("mail",), **settings: Any) -> ConsumerRole:
+        """Return a role that finds work in its own parts; see `ConsumerRole`."""
+        chosen = ConsumerSettings(managers=1, workers=1, selection="own_parts", **settings)
+        return ConsumerRole(self, self.new_host(name), kinds, chosen)
 
     def housekeeper(
         self, name: str, *, kinds: Sequence[str] = (), skew_us: int = 0, periods: Sequence[Period] = ()
@@ -266,23 +272,64 @@ class ScannerRole(Role[None]):
         managers = [Played(host, reply) for _ in range(settings.managers)]
         coordinating = Played(host, lambda _, args: coordinator.request(*args))
         scanner = Scanner(host, {"s0": shard}, settings, managers, coordinating, consumer=host.name)
-        scanner.set_fit("s0", True)
+        scanner.set_session("s0", ALONE)
         super().__init__(scene.directed, host, shard, lambda _: scanner.run())
 
 
+class ConsumerRole(Role[None]):
+    """A consumer that finds work in its own parts, for ever: a scanner, and the housekeeping that tells it what is its.
+
+    Its managers are the story's, and get on with their work at once. `handed`: what they were handed.
+    """
+
+    def __init__(self, scene: Scene, host: SimulatedHost, kinds: Sequence[str], settings: ConsumerSettings) -> None:
+        self.handed: list[PointerRef] = []
+        shard = scene.open_in(host)
+
+        def reply(method: str, args: tuple[Any, ...]) -> int | Served:
+            if method == "serve":
+                self.handed.extend(args[1])
+                host.clock.sleep_us(CALL_US)
+            return 100 if method == "await_room" else Served(0, 0, 0, 0, room=100)
+
+        scanner = Scanner(host, {"s0": shard}, settings, [Played(host, reply)], Played(host), consumer=host.name)
+        identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
+        submitted = SubmittedHandlers(registry_of(kinds), key=b"", allow=False)
+        housekeeping = Housekeeping(host, {"s0": shard}, identity, (), submitted, scanner.set_session)
+
+        def live(_: Shard) -> None:
+            host.spawn("housekeeping", housekeeping.run)
+            scanner.run()
+
+        super().__init__(scene.directed, host, shard, live)
+
+    def stands_still(self, duration_us: int) -> None:
+        """Let its process stand still for a while, and then go on as if nothing had happened."""
+        self.host.paused_until_us = self.host.world.now_us() + duration_us
+
+    def taken(self) -> set[bytes]:
+        """Return the ids of the pointers that were handed over since this was asked last."""
+        refs, self.handed[:] = list(self.handed), []
+        return {ref.id for ref in refs}
+
+
 class HousekeeperRole(Role[None]):
-    """The once-a-second work of a consumer, for ever. `fit`: whether its clock may take leases; None: not known yet."""
+    """The once-a-second work of a consumer, for ever.
+
+    `fit`: whether its clock may take leases; None: not known yet. `session`: its last one.
+    """
 
     def __init__(self, scene: Scene, host: SimulatedHost, kinds: Sequence[str], periods: Sequence[Period]) -> None:
         self.fit: bool | None = None
+        self.session: Session | None = None
         shard = scene.open_in(host)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
         submitted = SubmittedHandlers(registry_of(kinds), key=b"", allow=False)
-        housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self._set_fit)
+        housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self._set_session)
         super().__init__(scene.directed, host, shard, lambda _: housekeeping.run())
 
-    def _set_fit(self, shard_name: str, fit: bool) -> None:
-        self.fit = fit
+    def _set_session(self, shard_name: str, session: Session | None) -> None:
+        self.fit, self.session = session is not None, session
 
 
 def ref_of(item: LeasedItem) -> ItemRef:

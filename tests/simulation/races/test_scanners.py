@@ -7,11 +7,11 @@ managers hold, and what nobody can run, is passed over: it never stops up the wi
 from collections.abc import Sequence
 from typing import Any
 
-from actors import scanner, selection
 from actors.consumer import ClockedCoordinator
 from actors.coordinator import Coordinator
 from actors.messages import ItemRef, Served
-from actors.scanner import Scanner
+from actors.selection.in_order import InOrder
+from actors.selection.reading import Eligible
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import ScannerRole, Scene, manager_in
 from tests.simulation.stage import SECOND
@@ -71,7 +71,7 @@ def test_a_scanner_whose_managers_are_full_gives_up_its_leave_to_go_in_order() -
 
 
 def test_without_giving_it_up_another_waits_until_the_leave_has_run_out(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Scanner, "_give_up_order", lambda self: None)
+    monkeypatch.setattr(InOrder, "give_way", lambda self: None)
     assert another_waits_for_its_leave(Scene(), managers=1) > 2 * PATIENCE_US + SECOND // 5
 
 
@@ -107,10 +107,12 @@ def test_pointers_that_managers_hold_do_not_stand_in_front_of_the_others() -> No
 
 
 def test_without_passing_them_over_the_same_pointers_are_handed_over_again_and_again(monkeypatch: Patch) -> None:
-    def forgetting(*args: Any, **how: Any) -> list[PointerRef]:
-        return selection.select(*args, **{**how, "eligible": lambda ref: True})
+    select = InOrder.select
 
-    monkeypatch.setattr(scanner, "select", forgetting)
+    def forgetting(self: InOrder, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
+        return select(self, tr, lambda ref: True, now_us=now_us)
+
+    monkeypatch.setattr(InOrder, "select", forgetting)
     assert handed_while_managers_are_busy(Scene()) < POINTERS // 2
 
 

@@ -1,0 +1,111 @@
+"""Selection from own parts: consumers that do not collide (beyond QuiCK; the idea is the CockroachDB recipe's).
+
+**Who owns what.** Every consumer holds a session in each shard: it beats once a second, and a session that has been
+silent for five is over (`zones.presence`). The live sessions divide the top-level queue among them (`stretch`), each by
+itself, from the list that it reads when it beats. Nobody asks for a part, and nobody gives one up: the list changes,
+and everybody divides anew within a second.
+
+**What it takes.** The oldest pointers of its own stretch, in order. Of all others some that are overdue: that have
+waited for `OVERDUE_POLLS` polls, and, if it has more of its own than half a batch, for so much longer than those that
+it comes to then. An owner that is free has looked several times by then, so they belong to one that is full, or slow,
+or dead and not yet known for it, or at a limit of a kind; or to nobody, while lists differ. It chooses by chance, as in
+random selection, among the youngest of them: their owner takes the oldest first. So ownership is a right of way, and
+never a reason to wait long.
+
+    two consumers disagree           both scan, or for a moment neither: leases decide, or the pointers become overdue
+    an owner is full                 its pointers become overdue; with all equally full each keeps to its own
+    an owner does not know a kind    it divides only among those that know what it knows, so another owns it as well
+    a kind is at the owner's limit   the pointer stays vested, and becomes overdue for those that are below theirs
+    an owner dies or stalls          its pointers become overdue, and within the session's life they have new owners
+    it wakes after its session       it owns nothing until it has beaten again, as on the day that it started
+    a clock is off                   a session is over when its beat stands still, and nobody's clock is compared; one
+                                     that is ahead takes others' pointers for overdue earlier, at most by its error
+    a consumer's clock is unfit      it does not beat, and takes nothing: its session ends
+    it is alone                      all is its own: a scan in order, and no more
+"""
+
+from random import Random
+from typing import Any
+
+from actors.selection.reading import Eligible, oldest, order, read_on, some
+from actors.selection.selection import Selection
+from actors.selection.stretch import NOTHING, Session, Stretch
+from actors.settings import ConsumerSettings
+from zones.keyspace import PartKeys
+from zones.layout import Layout
+from zones.pointers import PointerRef, earliest_vesting_us, scan_back
+from zones.probes import probe
+from zones.steps import in_step
+
+OVERDUE_POLLS = 10  # An owner that is idle looks every five polls at least; twice that is late.
+OVERDUE_PER_PART = 64  # How many of those that are overdue it chooses from.
+
+
+class OwnParts(Selection):
+    """See the module."""
+
+    def __init__(self, layout: Layout, settings: ConsumerSettings, random: Random) -> None:
+        super().__init__(layout)
+        self._settings = settings
+        self._random = random
+        self._overdue_us = OVERDUE_POLLS * settings.poll_interval_ms * 1000
+        self._session = Session(NOTHING, 0)
+        self._own = NOTHING
+
+    def hear(self, session: Session) -> None:
+        """See `Selection`."""
+        self._session = session
+
+    def begin(self, now_us: int) -> None:
+        """See `Selection`."""
+        session = self._session
+        if now_us >= session.until_us and session.until_us:
+            probe("a session is over, and its consumer owns nothing until it has beaten again")
+        self._own = session.stretch if now_us < session.until_us else NOTHING
+
+    def select(self, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
+        """See `Selection`."""
+        own = self._own
+
+        def mine(ref: PointerRef) -> bool:
+            return own.holds(ref) and eligible(ref)
+
+        def theirs(ref: PointerRef) -> bool:
+            return not own.holds(ref) and eligible(ref)
+
+        found = oldest(tr, self._mine(own), mine, settings=self._settings, now_us=now_us)
+        half = self._settings.batch_pointers // 2
+        waiting_since_us = found[half].vesting_us if len(found) > half else now_us
+        overdue = self._overdue(tr, theirs, before_us=waiting_since_us - self._overdue_us)
+        if not overdue:
+            return found
+        probe("a pointer of another consumer is overdue, and taken")
+        return sorted(found + overdue, key=order)[: self._settings.selection_max]
+
+    def next_due_us(self, tr: Any, *, after_us: int) -> int | None:
+        """See `Selection`. What is another's is due when it is overdue."""
+        own, others = self._mine(self._own), self._others(self._own)
+        overdue_us = max(0, after_us - self._overdue_us)
+        due = in_step(
+            [earliest_vesting_us(tr, part, after_us=after_us) for part in own]
+            + [earliest_vesting_us(tr, part, after_us=overdue_us) for part in others]
+        )
+        delays = [0] * len(own) + [self._overdue_us] * len(others)
+        return min((each + delay for each, delay in zip(due, delays, strict=True) if each is not None), default=None)
+
+    def _overdue(self, tr: Any, eligible: Eligible, *, before_us: int) -> list[PointerRef]:
+        """Choose among others' pointers that have vested before a time."""
+
+        def backward(part: PartKeys) -> Any:
+            return lambda ids_max, end: scan_back(tr, part, before_us=before_us, ids_max=ids_max, end=end)
+
+        found = in_step([read_on(backward(part), eligible, OVERDUE_PER_PART) for part in self._others(self._own)])
+        return some([ref for refs, _ in found for ref in refs], self._settings, self._random)
+
+    def _mine(self, own: Stretch) -> list[PartKeys]:
+        """Return the parts of which something is its own."""
+        return [part for part in self.layout.parts if part.part in own.parts]
+
+    def _others(self, own: Stretch) -> list[PartKeys]:
+        """Return the parts that are not its own as a whole."""
+        return [part for part in self.layout.parts if not own.holds_part(part.part)]

@@ -1,0 +1,211 @@
+"""A consumer's own parts: the oldest of its own first, and of others only what is overdue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+
+import pytest
+
+from actors.selection.own_parts import OVERDUE_PER_PART, OVERDUE_POLLS, OwnParts
+from actors.selection.reading import IN_ORDER_MAX
+from actors.selection.stretch import NOTHING, PLACES, Session, Stretch
+from actors.settings import ConsumerSettings
+from tests.actors.stage import ALONE, MS, SECOND, Stage
+from zones.layout import Tenant
+from zones.pointers import PointerRef
+
+POLL_MS = 10
+OVERDUE_MS = OVERDUE_POLLS * POLL_MS
+FIRST, SECOND_PART = Stretch(0, PLACES), Stretch(PLACES, 2 * PLACES)
+HALF_OF_FIRST = Stretch(0, PLACES // 2)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A shard of two parts."""
+    return Stage()
+
+
+def active(stage: Stage, count: int, *, name: str = "user") -> list[bytes]:
+    """Give tenants an item each, one after the other; return the ids of their pointers, the oldest first."""
+    tenants = [Tenant("shop", f"{name} {number}") for number in range(count)]
+    for tenant in tenants:
+        stage.enqueue("mail", tenant=tenant)
+    return [stage.shard.zone(tenant).place.pointer_id for tenant in tenants]
+
+
+def in_part(stage: Stage, part: int) -> list[bytes]:
+    """Return the ids of the pointers in a part, the oldest first."""
+    return [ref.id for ref in sorted(stage.pointers(), key=lambda ref: ref.vesting_us) if ref.part == part]
+
+
+class Selecting:
+    """The way to select of one consumer, whose own is `stretch` for the next five seconds."""
+
+    def __init__(self, stage: Stage, stretch: Stretch, *, seed: int = 1, **settings: object) -> None:
+        self._stage = stage
+        chosen = ConsumerSettings(**{"poll_interval_ms": POLL_MS, "selection_frac": 1, **settings})  # type: ignore[arg-type]
+        self._selection = OwnParts(stage.shard.layout, chosen, Random(seed))
+        self._selection.hear(Session(stretch, stage.now_us + 5 * SECOND))
+
+    def refs(self, *, passed_over: Collection[bytes] = ()) -> list[PointerRef]:
+        """Return what a scan selects now."""
+        now_us = self._stage.now_us
+        self._selection.begin(now_us)
+        return self._stage.shard.transact(
+            lambda attempt: self._selection.select(attempt.tr, lambda ref: ref.id not in passed_over, now_us=now_us)
+        )
+
+    def ids(self, *, passed_over: Collection[bytes] = ()) -> list[bytes]:
+        """Return the ids of what a scan selects now."""
+        return [ref.id for ref in self.refs(passed_over=passed_over)]
+
+    def due_in_us(self) -> int | None:
+        """Return in how long a scan that found nothing now may find something."""
+        now_us = self._stage.now_us
+        self._selection.begin(now_us)
+        due_us = self._stage.shard.transact(lambda attempt: self._selection.next_due_us(attempt.tr, after_us=now_us))
+        return None if due_us is None else due_us - now_us
+
+
+# --- Its own ---
+
+
+def test_one_that_is_alone_takes_everything_in_order(stage: Stage) -> None:
+    ids = active(stage, 40)
+    assert Selecting(stage, ALONE.stretch).ids() == ids
+
+
+def test_it_takes_its_own_in_order_and_leaves_the_rest(stage: Stage) -> None:
+    active(stage, 40)
+    assert Selecting(stage, FIRST).ids() == in_part(stage, 0)
+    assert Selecting(stage, SECOND_PART).ids() == in_part(stage, 1)
+
+
+def test_it_takes_no_more_than_can_be_worked_off_soon(stage: Stage) -> None:
+    active(stage, IN_ORDER_MAX + 50)
+    assert len(Selecting(stage, ALONE.stretch).ids()) == IN_ORDER_MAX
+
+
+def test_two_that_share_a_part_take_each_pointer_of_it_once(stage: Stage) -> None:
+    """With more consumers than parts."""
+    active(stage, 60)
+    one, other = Selecting(stage, HALF_OF_FIRST).ids(), Selecting(stage, Stretch(PLACES // 2, PLACES)).ids()
+    assert len(one) > 5 < len(other)
+    assert sorted(one + other) == sorted(in_part(stage, 0))
+
+
+def test_what_is_anothers_in_a_shared_part_never_stops_up_the_window(stage: Stage) -> None:
+    active(stage, 200)
+    most = Stretch(0, PLACES // 20 * 19)
+    theirs = set(in_part(stage, 0)) - set(Selecting(stage, most).ids())
+    last = Selecting(stage, Stretch(most.end, PLACES), selection_max=4)
+    found: list[bytes] = []
+    while more := last.ids(passed_over=found):
+        found += more
+    assert set(found) == theirs
+
+
+# --- What is others' ---
+
+
+def test_what_is_anothers_becomes_anybodys_once_it_is_overdue(stage: Stage) -> None:
+    active(stage, 10)
+    helping = Selecting(stage, FIRST)
+    mine, theirs = in_part(stage, 0), in_part(stage, 1)
+    assert helping.ids(passed_over=mine) == []
+    stage.pass_ms(OVERDUE_MS + 1)
+    assert helping.ids(passed_over=mine) == theirs
+
+
+def test_of_what_is_overdue_it_takes_a_fraction_by_chance_and_never_nothing(stage: Stage) -> None:
+    """As in random selection: others may help as well."""
+    active(stage, 60)
+    stage.pass_ms(OVERDUE_MS + 1)
+    theirs = in_part(stage, 1)
+    few = [
+        Selecting(stage, FIRST, seed=seed, selection_frac=0.02).ids(passed_over=in_part(stage, 0))
+        for seed in range(300)
+    ]
+    assert {len(ids) for ids in few} == {1}
+    assert {ids[0] for ids in few} == set(theirs)
+
+
+def test_of_what_is_overdue_it_chooses_among_the_youngest_since_their_owner_takes_the_oldest(stage: Stage) -> None:
+    active(stage, 3 * OVERDUE_PER_PART)
+    stage.pass_ms(OVERDUE_MS + 1)
+    found = Selecting(stage, FIRST).ids(passed_over=in_part(stage, 0))
+    assert found == in_part(stage, 1)[-OVERDUE_PER_PART:]
+
+
+def test_what_it_must_not_choose_does_not_stop_up_the_window_of_what_is_overdue(stage: Stage) -> None:
+    active(stage, 3 * OVERDUE_PER_PART)
+    stage.pass_ms(OVERDUE_MS + 1)
+    theirs = in_part(stage, 1)
+    passed_over = in_part(stage, 0) + theirs[3:]
+    assert Selecting(stage, FIRST).ids(passed_over=passed_over) == theirs[:3]
+
+
+def test_one_that_has_enough_of_its_own_helps_only_those_who_are_further_behind(stage: Stage) -> None:
+    """With all equally full, each keeps to its own, and nobody collides."""
+    active(stage, 40)
+    stage.pass_ms(OVERDUE_MS + 1)
+    helping = Selecting(stage, FIRST, batch_pointers=8)
+    mine, theirs = in_part(stage, 0), in_part(stage, 1)
+    assert helping.ids() == mine
+    active(stage, 40, name="late")
+    assert set(theirs) < set(helping.ids(passed_over=mine))
+
+
+def test_one_that_has_little_of_its_own_helps_however_long_that_has_waited(stage: Stage) -> None:
+    """What it cannot run itself may stay in its parts for hours."""
+    active(stage, 40)
+    stage.pass_ms(OVERDUE_MS + 1)
+    stuck = in_part(stage, 0)[:3]
+    helping = Selecting(stage, FIRST, batch_pointers=64)
+    assert set(helping.ids(passed_over=in_part(stage, 0)[3:])) == {*stuck, *in_part(stage, 1)}
+
+
+# --- When its session is over ---
+
+
+def test_before_it_has_a_session_it_owns_nothing(stage: Stage) -> None:
+    active(stage, 10)
+    assert Selecting(stage, NOTHING).ids() == []
+
+
+def test_one_that_wakes_after_its_session_owns_nothing_until_it_has_beaten(stage: Stage) -> None:
+    """Others have divided its parts among them, and nobody has told it."""
+    waking = Selecting(stage, ALONE.stretch)
+    stage.pass_ms(5_000)
+    ids = active(stage, 10)
+    assert waking.ids() == []
+    waking._selection.hear(Session(FIRST, stage.now_us + 5 * SECOND))
+    assert waking.ids() == in_part(stage, 0)
+    assert set(in_part(stage, 0)) < set(ids)
+
+
+# --- When to look again ---
+
+
+@pytest.mark.parametrize("stretch, late_ms", [(ALONE.stretch, 0), (NOTHING, OVERDUE_MS), (HALF_OF_FIRST, 0)])
+def test_it_looks_again_when_the_next_of_its_own_vests_or_anothers_is_overdue(
+    stage: Stage, stretch: Stretch, late_ms: int
+) -> None:
+    assert Selecting(stage, stretch).due_in_us() is None
+    for number in range(20):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"), delay_ms=700)
+    selecting = Selecting(stage, stretch)
+    assert Selecting(stage, stretch).ids() == []
+    due_us = selecting.due_in_us()
+    assert due_us is not None
+    assert 690 * MS <= due_us - late_ms * MS <= 700 * MS
+
+
+def test_what_has_vested_and_is_anothers_is_looked_for_when_it_is_overdue(stage: Stage) -> None:
+    active(stage, 10)
+    stage.pass_ms(40)
+    due_us = Selecting(stage, NOTHING).due_in_us()
+    assert due_us is not None
+    assert 0 < due_us <= (OVERDUE_MS - 40) * MS
