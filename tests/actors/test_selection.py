@@ -12,6 +12,8 @@ from actors.selection.reading import IN_ORDER_MAX, batches
 from actors.settings import ConsumerSettings
 from simulation.host import SimulatedHost
 from tests.actors.stage import SECOND, Played, Stage
+from zones.attempt import Attempt
+from zones.items import new_item
 from zones.layout import Tenant
 from zones.pointers import PointerRef
 
@@ -50,6 +52,20 @@ def ids(stage: Stage, tenants: list[Tenant]) -> list[bytes]:
 
 def test_in_order_the_oldest_come_first_whichever_part_they_lie_in(stage: Stage) -> None:
     tenants = active(stage, 40)
+    refs = selected(stage, in_order=True)
+    assert [ref.id for ref in refs] == ids(stage, tenants)
+    assert {ref.part for ref in refs} == {0, 1}
+
+
+def test_in_order_those_of_one_instant_come_by_name_whichever_part_they_lie_in(stage: Stage) -> None:
+    tenants = [Tenant("shop", f"user {number}") for number in range(10, 50)]
+
+    def enqueue_all(attempt: Attempt) -> None:
+        for tenant in reversed(tenants):
+            zone = stage.shard.zone(tenant)
+            zone.enqueue(attempt.tr, new_item("mail"), item_id=attempt.new_id(), now_us=attempt.now_us)
+
+    stage.shard.transact(enqueue_all)
     refs = selected(stage, in_order=True)
     assert [ref.id for ref in refs] == ids(stage, tenants)
     assert {ref.part for ref in refs} == {0, 1}
