@@ -63,14 +63,14 @@ class Outcome(NamedTuple):
     Attributes:
       probes: how often each rare point was reached.
       events: the digests of their event logs.
-      ran: the kinds of an application whose handlers ran.
+      ran: how often each handler of an application returned, of those that ran.
     """
 
     broken: list[Broken]
     virtual_us: int
     probes: dict[str, int]
     events: str
-    ran: frozenset[str] = frozenset()
+    ran: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Tally:
     broken: list[Broken] = field(default_factory=list)
     virtual_us: int = 0
     probes: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(probe_names(), 0)))
-    ran: set[str] = field(default_factory=set)
+    ran: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome) -> None:
         """Count one more seed."""
@@ -89,7 +89,7 @@ class Tally:
         self.broken += outcome.broken
         self.virtual_us += outcome.virtual_us
         self.probes.update(outcome.probes)
-        self.ran |= outcome.ran
+        self.ran.update(outcome.ran)
 
     @property
     def repeated(self) -> str | None:
@@ -132,11 +132,12 @@ def run_seed(seed: int, kept: Kept = ALL, code: Callable[[], Code] | None = None
     """Run the worlds of `seed`; see `run_worlds`."""
     reports = run_worlds(seed, kept, code)
     probes: Counter[str] = Counter()
+    ran: Counter[str] = Counter()
     for report in reports:
         probes.update(report.probes)
+        ran.update(report.ran)
     virtual_us = sum(report.virtual_us for report in reports)
-    ran = frozenset[str]().union(*(report.ran for report in reports))
-    return Outcome(broken_by(reports[-1]), virtual_us, dict(probes), events_of(reports), ran)
+    return Outcome(broken_by(reports[-1]), virtual_us, dict(probes), events_of(reports), dict(ran))
 
 
 def events_of(reports: Sequence[Report]) -> str:

@@ -38,7 +38,7 @@ class Report:
     violations: list[Violation] = field(default_factory=list)
     probes: Counter[str] = field(default_factory=Counter)  # how often each rare point was reached
     struck: Counter[str] = field(default_factory=Counter)  # how often each fault struck
-    ran: frozenset[str] = frozenset()  # the kinds of an application whose handlers ran
+    ran: Counter[str] = field(default_factory=Counter)  # how often each handler of an application that ran returned
 
     @property
     def last_events(self) -> Sequence[str]:

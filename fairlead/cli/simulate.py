@@ -203,7 +203,8 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
         "virtual_s": round(tally.virtual_us / 1e6, 1),
         "wall_s": round(time.monotonic() - started_s, 1),
         "missed": tally.missed if standard else [],
-        "never_ran": sorted(subject.kinds - tally.ran),
+        "never_ran": sorted(subject.kinds - set(tally.ran)),
+        "never_returned": sorted(kind for kind, count in tally.ran.items() if not count),
         "interrupted": interrupted,
         "stopped": _why_stopped(tally, seeds, subject),
         "smallest": None if smallest is None else _smallest_answer(smallest, subject),
@@ -293,6 +294,8 @@ def _campaign_lines(
         yield f"never reached in {tally.seeds:,} seeds: {', '.join(answer['missed'])}"
     if answer["never_ran"] and tally.seeds:
         yield f"handlers that never ran, and so were not tested: {', '.join(answer['never_ran'])}"
+    if answer["never_returned"]:
+        yield f"handlers that ran and never returned: {', '.join(answer['never_returned'])}"
     if answer["stopped"]:
         yield f"stopped early, {answer['stopped']}"
     nothing = "no violation" if tally.seeds else "nothing was found out"

@@ -82,7 +82,7 @@ def test_a_violation_for_programs_says_which_seed_which_oracle_and_what(monkeypa
 def outcomes(seeds: int, probes: dict[str, int]) -> Iterator[Outcome]:
     """Tell of a campaign as if it had run."""
     for _ in range(seeds):
-        yield Outcome([], 1_000_000, probes, "")
+        yield Outcome([], 1_000_000, probes, "", {})
 
 
 @pytest.mark.parametrize(("seeds", "code"), [(1_000, 1), (999, 0)])
@@ -124,9 +124,9 @@ def test_a_campaign_stops_once_three_seeds_broke_the_same_promise(monkeypatch: p
 def test_seeds_that_break_different_promises_tell_different_things() -> None:
     tally = Tally()
     for promise in ("one", "another", "one", "another", "a third"):
-        tally.add(Outcome([Broken(tally.seeds, promise, "", ())], 0, {}, ""))
+        tally.add(Outcome([Broken(tally.seeds, promise, "", ())], 0, {}, "", {}))
     assert tally.repeated is None
-    tally.add(Outcome([Broken(tally.seeds, "another", "", ())], 0, {}, ""))
+    tally.add(Outcome([Broken(tally.seeds, "another", "", ())], 0, {}, "", {}))
     assert tally.repeated == "another"
 
 
