@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from actors.handlers import Form, Handler, Registry, plain_function
@@ -89,13 +89,7 @@ def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster)
         run.returned = returned
     except BaseException as error:
         run.error = type(error).__name__
-        if isinstance(error, KeyboardInterrupt):  # A worker survives whatever a handler raises; this is for the world.
-            host.world.after(0, partial(_throw, error))
         raise
     finally:
         if not host.dead:  # Else what it had sent off may still happen, so it is not over.
             cluster.bench.on_end(run)
-
-
-def _throw(error: BaseException) -> None:
-    raise error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +92,7 @@ class Trial:
         world = self.world
         violations: list[Violation] = []
         probes: Counter[str] = Counter()
-        with product_log_into(world), probes_into(probes):
+        with product_log_into(world), probes_into(probes), _interrupts_told(world):
             try:
                 self.play()
             except Violation as violation:
@@ -112,3 +115,22 @@ class Trial:
             probes=probes,
             struck=Counter({name: fault.happened for name, fault in self.faults.items()}),
         )
+
+
+@contextmanager
+def _interrupts_told(world: World) -> Iterator[None]:
+    """Let Ctrl-C end the world, though a worker survives whatever is raised where its handlers run."""
+
+    def tell(*_: object) -> None:
+        world.interrupted = True
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, tell)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -79,6 +79,7 @@ class World:
         self.turns = 0
         self._steps = 0
         self.violation: Violation | None = None
+        self.interrupted = False  # by Ctrl-C
         self._now_us = START_US
         self._heap: list[tuple[int, float, int, Task | None, Any]] = []
         self._numbers = count()
@@ -216,6 +217,8 @@ class World:
         self.current = task
         task.greenlet.switch()
         self.current = None
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def _put_off(self, task: Task, time_us: int) -> bool:
         """Put the turn of a paused actor off until it goes on."""

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import pytest
 
+from actors.running import run_handler
 from fairlead import App
 from fairlead.simulated import machine
 from simulation import application, shrink
@@ -741,6 +742,17 @@ def test_however_a_campaign_ends_its_processes_end_in_the_midst_of_what_they_do(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == (-signal.SIGKILL if end == "SIGKILL" else 130)
+
+
+def test_ctrl_c_around_a_handler_is_no_failure_of_it(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, an item was said to have failed without an attempt: a broken promise."""
+
+    def run_and_interrupt(*args: Any) -> None:
+        run_handler(*args)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("actors.worker.run_handler", run_and_interrupt)
+    assert run("simulate", write(ONCE + CHARGE), "--seed", 0, "--size", "items=1").code == 130
 
 
 @pytest.mark.parametrize("typed", [("--seeds", 1), ("--seed", 0)])
