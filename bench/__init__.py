@@ -8,6 +8,7 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     memory         what each actor holds in memory, and whether it grows
     load           an open-loop load of any size, from many generators
     peers          the queues that people use today, side by side with this one
+    paper          the experiments of QuiCK's section 8, on the machine and simulated at the paper's scale
 
 Read in this order:
     report         a figure: medians and spreads, as a table or as JSON
@@ -21,5 +22,6 @@ Read in this order:
     enqueueing, drain, latency, light_tenants   what `core` measures, one each; sizes: how much of it
     load/          generators as Ray actors, open loop, and the waits of all processes
     peers/         other queues in their best settings, and what is measured of all of them
-May import: everything of the product, and Ray. Imported by: tests.
+    paper/         figures 4 to 7, their data, plots and page
+May import: everything of the product, the simulator, and Ray. Imported by: tests.
 """

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+WIDE = 180  # Characters of a line that no terminal breaks.
 _STARTED_S = time.monotonic()
 
 
@@ -116,6 +117,17 @@ def show(result: dict[str, Any], opts: Options, title: str) -> None:
     for name, figures in result.items():
         table.add_row(name, _line(figures))
     Console().print(table)
+
+
+def show_rows(rows: Sequence[dict[str, Any]], table: Sequence[Sequence[str]], opts: Options, title: str) -> None:
+    """Print rows: all they hold for a program, or a table, its head first, for a person."""
+    if opts.as_json:
+        print(json.dumps({"rows": rows}))
+        return
+    shown = Table(*table[0], title=title, title_justify="left")
+    for line in table[1:]:
+        shown.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else WIDE).print(shown)
 
 
 def _line(figures: Any) -> str:

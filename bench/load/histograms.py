@@ -44,6 +44,7 @@ class Waits:
     """What a histogram says, in milliseconds. All zero if it is empty."""
 
     count: int
+    p10_ms: float
     p50_ms: float
     p90_ms: float
     p99_ms: float
@@ -54,6 +55,6 @@ class Waits:
 def waits(of: HdrHistogram) -> Waits:
     """Return the figures of a histogram of microseconds."""
     if not of.total_count:
-        return Waits(0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    p50, p90, p99, p99_9 = (round(of.get_value_at_percentile(p) / 1000, 2) for p in (50, 90, 99, 99.9))
-    return Waits(of.total_count, p50, p90, p99, p99_9, round(of.get_max_value() / 1000, 2))
+        return Waits(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    p10, p50, p90, p99, p99_9 = (round(of.get_value_at_percentile(p) / 1000, 2) for p in (10, 50, 90, 99, 99.9))
+    return Waits(of.total_count, p10, p50, p90, p99, p99_9, round(of.get_max_value() / 1000, 2))

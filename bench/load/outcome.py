@@ -17,11 +17,12 @@ from bench.load.histograms import Waits, of_buckets, waits
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """How attempts to lease pointers went."""
+    """How attempts to lease pointers went. `conflicts`: refused commits, each of up to a batch of attempts."""
 
     leased: int
     missed_at_read: int
     missed_at_commit: int
+    conflicts: int
 
     @property
     def failed_percent(self) -> float:
@@ -58,6 +59,6 @@ def outcome(*, seconds: float, before: Mapping[str, int], after: Mapping[str, in
         items_per_s=round(gained("completed") / seconds, 1),
         item=waits(items),
         pointer=waits(of_buckets(pointers)),
-        leases=Leases(sum(pointers.values()), gained("missed_at_read"), gained("missed_at_commit")),
+        leases=Leases(sum(pointers.values()), *map(gained, ("missed_at_read", "missed_at_commit", "conflicts"))),
         scans=gained("scans"),
     )

@@ -147,10 +147,10 @@ def test_what_the_processes_of_a_fleet_tell_is_found_in_the_store_by_run() -> No
 
 def test_an_outcome_is_what_was_gained_between_two_looks() -> None:
     before = {"completed": 10, "missed_at_read": 1, "picked_up_within_us_500": 4}
-    after = {"completed": 40, "missed_at_read": 4, "missed_at_commit": 1, "picked_up_within_us_500": 9,
+    after = {"completed": 40, "missed_at_read": 4, "missed_at_commit": 1, "conflicts": 2, "picked_up_within_us_500": 9,
              "picked_up_within_us_900": 1}  # fmt: skip
     found = outcome(seconds=10, before=before, after=after, items=histogram([1_000]))
     assert found.items_per_s == 3
-    assert found.leases == Leases(leased=6, missed_at_read=3, missed_at_commit=1)
+    assert found.leases == Leases(leased=6, missed_at_read=3, missed_at_commit=1, conflicts=2)
     assert (found.leases.failed_percent, found.leases.at_commit_percent) == (40, 25)
     assert found.pointer.max_ms == 0.9

@@ -1,0 +1,56 @@
+"""What a figure asks of a form, be it the machine or the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from bench.load.offered import Load
+from bench.load.outcome import Outcome
+from bench.paper.setup import Setup
+
+REAL, SIMULATED = "real", "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Work that waits when the measurement begins, so that consumers never run out of it: saturation.
+
+    The paper adds load until throughput no longer grows; what a consumer sees then is that something always waits.
+    """
+
+    tenants: int
+    items: int = 1  # of each tenant
+    work_ms: int = 50
+    warm_s: float = 1.0
+    seconds: float = 2.0
+
+
+class BacklogRanOut(Exception):
+    """The consumers were through with the backlog before the measurement ended: give more tenants, or less time."""
+
+
+def refuse_if_through(backlog: Backlog, counts: Mapping[str, int]) -> None:
+    """Raise BacklogRanOut if consumers have leased as many items as there were."""
+    if counts.get("items", 0) >= backlog.tenants * backlog.items:
+        raise BacklogRanOut(f"{backlog.tenants:,} tenants with {backlog.items} items each were not enough")
+
+
+class Form(Protocol):
+    """Where a setup is measured."""
+
+    @property
+    def name(self) -> str:
+        """`REAL` or `SIMULATED`."""
+        ...
+
+    def under_load(self, load: Load, setup: Setup) -> Outcome:
+        """Put a setup under a load."""
+        ...
+
+    def at_saturation(self, backlog: Backlog, setup: Setup) -> Outcome:
+        """Let a setup work off a backlog that outlasts the measurement.
+
+        Raises:
+          BacklogRanOut: it did not.
+        """
+        ...

@@ -1,0 +1,73 @@
+"""The real form: consumers on Ray on this machine, one embedded store, and items of real milliseconds.
+
+The store is durable, and on the disk of the current directory. All consumers share the machine's cores with whoever
+enqueues, so where they saturate is what this machine does, and not what the algorithm allows: that is the model's.
+"""
+
+import time
+from itertools import count
+from pathlib import Path
+
+from bench import loads
+from bench.handlers import app, work_payload
+from bench.load.histograms import histogram
+from bench.load.offered import Load
+from bench.load.outcome import Outcome, outcome
+from bench.load.tally import UNMEASURED
+from bench.load.trial import counts, fleets, put_under
+from bench.loads import TENANT_APP, tenant_name
+from bench.paper.forms import REAL, Backlog, refuse_if_through
+from bench.paper.setup import Setup
+from fairlead import Config, new_item
+from fairlead.clock import SystemClock
+
+GENERATORS = 2
+FILLED_PER_S = 8_000  # What a store takes in bulk at least, beside idle fleets.
+FILL_TENANTS = 1_000  # Between two looks at the clock.
+LOOK_AROUND_S = 3.0
+
+
+class Machine:
+    """See `Form`. Makes its stores in `directory`; the Ray cluster at `address` is connected."""
+
+    name = REAL
+
+    def __init__(self, directory: Path, address: str) -> None:
+        self._directory = directory
+        self._address = address
+        self._numbers = count()
+
+    def under_load(self, load: Load, setup: Setup) -> Outcome:
+        """See `Form`."""
+        config = self._config(setup)
+        with fleets(config, setup.consumers, self._address) as consumers:
+            return put_under(load, config, consumers, generators=GENERATORS).outcome
+
+    def at_saturation(self, backlog: Backlog, setup: Setup) -> Outcome:
+        """See `Form`. All of the backlog vests at one instant, once it is stored and the consumers run."""
+        config = self._config(setup)
+        with fleets(config, setup.consumers, self._address) as consumers:
+            items = backlog.tenants * backlog.items
+            vesting_us = SystemClock().now_us() + int((items / FILLED_PER_S + LOOK_AROUND_S) * 1e6)
+            loads.alone(fill, config, backlog, vesting_us)
+            SystemClock().sleep_us(vesting_us + int(backlog.warm_s * 1e6) - SystemClock().now_us())
+            before, before_s = counts(consumers), time.monotonic()
+            time.sleep(backlog.seconds)
+            after, seconds = counts(consumers), time.monotonic() - before_s
+        refuse_if_through(backlog, after)
+        return outcome(seconds=seconds, before=before, after=after, items=histogram())
+
+    def _config(self, setup: Setup) -> Config:
+        store = self._directory / f"store-{next(self._numbers)}"
+        return Config(shards={"main": loads.store_url(store)}, consumer=setup.settings)
+
+
+def fill(config: Config, backlog: Backlog, vesting_us: int) -> None:
+    """Give every tenant its items, which vest at an instant, or when they are enqueued if that is later."""
+    app.configure(config)
+    payload = work_payload(UNMEASURED, due_us=vesting_us, work_ms=backlog.work_ms)
+    for first in range(0, backlog.tenants, FILL_TENANTS):
+        some = range(first, min(first + FILL_TENANTS, backlog.tenants))
+        delay_ms = max(0, vesting_us - SystemClock().now_us()) // 1000
+        item = new_item("work", payload, delay_ms=delay_ms)
+        app.enqueue_many((app.tenant(TENANT_APP, tenant_name(n)), item) for n in some for _ in range(backlog.items))

@@ -1,0 +1,261 @@
+"""The simulated form: the product's scanners, managers and workers in virtual time, at the paper's scale.
+
+Nothing goes wrong in it and nobody checks: `simulation.unwatched`. What takes time:
+    a store     a read version 1 ms, a read 0.5 ms, a commit 7 ms, on average, half of each fixed and half exponential
+    a call      0.3 ms there and 0.3 ms back, likewise, between actors of one machine
+    a handler   what the load says
+FoundationDB's documentation ("Performance", Latency) gives 0.3 to 1 ms for a read version, 0.1 to 1 ms for a read, and
+1.5 to 2.5 ms for a commit; the paper's commits also wait for log servers in a satellite 5 ms away (section 8).
+
+What can saturate: a consumer's slots (128 of 50 ms are 2,560 items a second), the two batches that a manager has under
+way at a time, and conflicts. What cannot: processors, networks, and the store, which serves any number of transactions
+side by side. So a figure is what the algorithm allows, and not what a machine does.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+
+from actors.handlers import Registry, handler_of
+from actors.job import Job
+from actors.settings import ConsumerSettings
+from bench.load.histograms import histogram, record
+from bench.load.offered import Load
+from bench.load.outcome import Outcome, outcome
+from bench.load.schedule import Sending, schedule
+from bench.loads import TENANT_APP, tenant_name
+from bench.paper.forms import SIMULATED, Backlog, refuse_if_through
+from bench.paper.setup import Setup
+from simulation.actor import Actor
+from simulation.cluster import Cluster
+from simulation.host import SimulatedHost
+from simulation.plan import Plan
+from simulation.store import Latencies
+from simulation.unwatched import NoLog, Unwatched
+from simulation.world import START_US, World
+from zones.attempt import Attempt
+from zones.engines import sorted_map
+from zones.items import Enqueued, NewItem, new_item
+from zones.layout import Tenant
+from zones.periodic import Period
+from zones.settings import ZoneSettings
+from zones.shard import DEFAULT_PART_COUNT, Shard
+from zones.steps import in_step
+
+LATENCIES = Latencies(read_version_us=1_000, read_us=500, commit_us=7_000)
+CALL_US = 300
+SHARD = "s0"
+LAST_S_MAX = 60.0  # How long what has been enqueued may take to start; what has not by then is not among the waits.
+START_S = 1.5  # In which consumers have opened the store and shown their clocks good.
+FILL_ZONES = 500  # Of one transaction that fills a store.
+
+
+class Model:
+    """See `Form`. The same seed gives the same outcome, on any machine."""
+
+    name = SIMULATED
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+
+    def under_load(self, load: Load, setup: Setup) -> Outcome:
+        """See `Form`. What waits in a queue when the sending ends gets a minute to start."""
+        with _scene(self._seed, setup) as scene:
+            scene.start()
+            begun_us = scene.send(load)
+            before = scene.counts_at(begun_us + int(load.warm_s * 1e6))
+            after = scene.counts_at(begun_us + int((load.warm_s + load.seconds) * 1e6))
+            scene.run_until_started(LAST_S_MAX)
+            return outcome(seconds=load.seconds, before=before, after=after, items=scene.waits)
+
+    def at_saturation(self, backlog: Backlog, setup: Setup) -> Outcome:
+        """See `Form`."""
+        with _scene(self._seed, setup) as scene:
+            scene.hold(filled(backlog.tenants, backlog.items, backlog.work_ms))
+            scene.start()
+            begun_us = scene.world.now_us()
+            before = scene.counts_at(begun_us + int(backlog.warm_s * 1e6))
+            after = scene.counts_at(begun_us + int((backlog.warm_s + backlog.seconds) * 1e6))
+            refuse_if_through(backlog, after)
+            return outcome(seconds=backlog.seconds, before=before, after=after, items=scene.waits)
+
+
+@contextmanager
+def _scene(seed: int, setup: Setup) -> Iterator[_Scene]:
+    """Run a scene, and collect no cycles meanwhile: going through all keys again and again takes half the time."""
+    scene = _Scene(seed, setup)
+    gc.disable()
+    try:
+        yield scene
+    finally:
+        scene.close()
+        gc.enable()
+        gc.collect()
+
+
+class _Scene:
+    """A world with a store, consumers, and whoever enqueues. `waits`: of the measured items that have started."""
+
+    def __init__(self, seed: int, setup: Setup) -> None:
+        self.world = World(seed, NoLog())
+        self.waits = histogram()
+        self._unstarted = 0
+        self._cluster = Cluster(self.world, _plan(setup), Unwatched(self.world, [SHARD]), self)
+
+    def hold(self, contents: sorted_map.Map) -> None:
+        """Let the store hold this from the start."""
+        self._cluster.stores[SHARD].hold(contents)
+
+    def start(self) -> None:
+        """Start the consumers, and let time pass until they are ready."""
+        self._cluster.add_consumers()
+        self.world.run_until(START_US + int(START_S * 1e6))
+
+    def send(self, load: Load) -> int:
+        """Begin to send a load; return when it begins."""
+        begun_us = self.world.now_us()
+        Actor(self.world, self._cluster.add_node("clients"), "clients", partial(self._send, load, begun_us)).start()
+        return begun_us
+
+    def counts_at(self, time_us: int) -> Counter[str]:
+        """Let time pass until then, and return what all consumers have done."""
+        self.world.run_until(time_us)
+        total: Counter[str] = Counter()
+        asked = [actor for name, actor in self._cluster.actors.items() if name.partition(".")[2][:6] in ASKED]
+        heard: list[int] = []
+
+        def ask() -> None:
+            for answer, error in self._cluster.operator.ask_all(asked, "counts"):
+                assert error is None, error
+                total.update(answer)
+            heard.append(len(asked))
+
+        self._cluster.operator.do("counts", ask)
+        while not heard:
+            self.world.run_until(self.world.now_us() + 1_000)
+        return total
+
+    def run_until_started(self, seconds_max: float) -> None:
+        """Let time pass until every measured item has started, or for so long."""
+        end_us = self.world.now_us() + int(seconds_max * 1e6)
+        while self._unstarted and self.world.now_us() < end_us:
+            self.world.run_until(self.world.now_us() + 100_000)
+
+    def close(self) -> None:
+        """End it."""
+        self._cluster.close()
+
+    # --- See `simulation.cluster.Application` ---
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """Return the one handler."""
+
+        def work(job: Job) -> None:
+            order = job.payload
+            if order["measured"]:
+                self._unstarted -= 1
+                record(self.waits, self.world.now_us() - order["due_us"])
+            host.clock.sleep_us(order["work_ms"] * 1000)
+
+        registry = Registry()
+        registry.add(handler_of("work", work))
+        return registry
+
+    def periods(self) -> Sequence[Period]:
+        """Return none."""
+        return []
+
+    # --- Clients ---
+
+    def _send(self, load: Load, begun_us: int, host: SimulatedHost) -> None:
+        shard = self._cluster.open_shards(host)[SHARD]
+        for sending in schedule(load):
+            host.clock.sleep_us(begun_us + sending.due_us - self.world.now_us())
+            host.spawn("enqueue", partial(self._enqueue, load, shard, sending, begun_us + sending.due_us))
+
+    def _enqueue(self, load: Load, shard: Shard, sending: Sending, due_us: int) -> None:
+        if not sending.warm:
+            self._unstarted += load.items
+        zone = shard.zone(Tenant(TENANT_APP, tenant_name(sending.tenant)))
+        item = work_item(due_us, load.work_ms, measured=not sending.warm)
+
+        def body(attempt: Attempt) -> list[Enqueued]:
+            attempt.enqueued = True
+            items = [(attempt.new_id(), item) for _ in range(load.items)]
+            return in_step([zone.enqueue_steps(attempt.tr, items, now_us=attempt.now_us)])[0]
+
+        shard.transact(body)
+
+
+def _plan(setup: Setup) -> Plan:
+    return Plan(
+        part_count=DEFAULT_PART_COUNT,
+        zones=ZoneSettings(),
+        consumer=setup.settings,
+        latencies=LATENCIES,
+        call_us=CALL_US,
+        skew_us_max=0,
+        yield_frac=0.0,
+        tells_changes=False,
+        faults=(),
+        consumers=setup.consumers,
+        shards=1,
+    )
+
+
+class _NoApplication:
+    """Nobody handles anything: see `simulation.cluster.Application`."""
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """Return none."""
+        return Registry()
+
+    def periods(self) -> Sequence[Period]:
+        """Return none."""
+        return []
+
+
+ASKED = ("scanne", "worker")  # Whose counts make up a consumer's, as on Ray.
+
+
+def work_item(due_us: int, work_ms: int, *, measured: bool) -> NewItem:
+    """Return an item of the simulated load, some 200 bytes like the real one's."""
+    return new_item("work", {"measured": measured, "due_us": due_us, "work_ms": work_ms, "pad": bytes(165)})
+
+
+# --- A store that is full when the consumers start ---
+
+
+@cache
+def filled(tenants: int, items: int, work_ms: int) -> sorted_map.Map:
+    """Return what a store holds in which every tenant has so many items waiting, vested when the world begins."""
+    world = World(0, NoLog())
+    cluster = Cluster(world, _plan(Setup(0, ConsumerSettings())), Unwatched(world, [SHARD]), _NoApplication())
+    item = work_item(START_US, work_ms, measured=False)
+    left = deque(range(0, tenants, FILL_ZONES))
+
+    def fill() -> None:
+        shard = cluster.open_shards(cluster.operator.host)[SHARD]
+        while left:
+            numbers = range(left[0], min(left[0] + FILL_ZONES, tenants))
+            shard.transact(partial(_fill, shard, numbers, [item] * items))
+            left.popleft()
+
+    cluster.operator.do("fill", fill)
+    while left:
+        world.run_until(world.now_us() + 1_000_000)
+    return cluster.stores[SHARD].contents
+
+
+def _fill(shard: Shard, numbers: range, items: Sequence[NewItem], attempt: Attempt) -> None:
+    zones = [shard.zone(Tenant(TENANT_APP, tenant_name(number))) for number in numbers]
+    in_step(
+        [
+            zone.enqueue_steps(attempt.tr, [(attempt.new_id(), each) for each in items], now_us=START_US)
+            for zone in zones
+        ]
+    )

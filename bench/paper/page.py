@@ -1,0 +1,55 @@
+"""docs/paper/README.md: every figure's plot and table, and where and why we differ from the paper."""
+
+from pathlib import Path
+
+from bench.paper import data
+from bench.paper.experiments import EXPERIMENTS
+from bench.paper.forms import REAL
+
+HEAD = """# The paper's experiments, on this system
+
+Written by `python -m bench.paper`, which repeats the evaluation of QuiCK (Lev-Ari et al., SIGMOD '21, section 8): each
+figure on the machine ("real": consumers on Ray, one embedded store, every commit fsynced) and simulated at the paper's
+scale: 150,000 tenants, FoundationDB's latencies, the product's own scanners, managers and workers in virtual time
+(`bench/paper/model.py` says what takes how long there, and what can saturate). The paper's plots are not read off;
+where its text states a number, it stands beside ours.
+
+*Pointer latency* is from a pointer's vesting until a manager has leased it. *Item latency* is from when an enqueue was
+due until the item's handler starts. A *failed lease* is an attempt at a pointer that another consumer has leased: found
+at the read, or lost at the commit. "The paper's consumer" has 128 manager threads that lease a pointer each, and 128
+slots (64 managers with two batches of one pointer); "ours" has one manager with two batches of up to 64 pointers, and
+128 slots.
+"""
+
+DIFFERENCES = {
+    "figure4": "",
+    "figure5": "",
+    "figure6": "",
+    "figure7": "",
+}
+
+
+def write(out: Path) -> None:
+    """Write the page of all experiments that have data in `out`."""
+    parts = [HEAD]
+    for name, experiment in EXPERIMENTS.items():
+        kept = data.load(out, name)
+        if kept["rows"]:
+            parts.append(f"## {experiment.title}\n\n![{experiment.title}]({name}.png)\n")
+            parts.append(markdown(experiment.table(kept["rows"])))
+            parts.append(f"{DIFFERENCES[name]}\n{_machine(kept['machine'].get(REAL))}")
+    (out / "README.md").write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
+
+
+def markdown(table: list[list[str]]) -> str:
+    """Return a table, its head first, as Markdown."""
+    head, *body = table
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _machine(machine: dict[str, object] | None) -> str:
+    if machine is None:
+        return ""
+    said = ", ".join(f"{name} {value}" for name, value in machine.items())
+    return f"The machine of the real form, as it was before: {said}.\n"

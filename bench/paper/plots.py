@@ -1,0 +1,32 @@
+"""Axes that all figures share: panels beside each other, and a line per series."""
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.paper.points import Row
+
+PANEL_INCHES = (4.6, 3.6)
+DOTS_PER_INCH = 120
+
+
+def panels(title: str, count: int, *, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a figure of `rows` times `count` panels, in reading order."""
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * count, height * rows), dpi=DOTS_PER_INCH, layout="constrained")
+    figure.suptitle(title)
+    return figure, list(figure.subplots(rows, count, squeeze=False).flat)
+
+
+def lines(
+    ax: Axes, rows: Sequence[Row], *, x: str, y: Callable[[Row], float], style: str = "-", labelled: bool = True
+) -> None:
+    """Draw a line per series, in the order in which they come; the same series has the same colour in every panel."""
+    for number, series in enumerate(dict.fromkeys(row["series"] for row in rows)):
+        line = sorted((row for row in rows if row["series"] == series), key=lambda row: row[x])
+        label = series if labelled else None
+        ax.plot([row[x] for row in line], [y(row) for row in line], style, color=f"C{number}", marker="o", label=label)
+    ax.grid(alpha=0.3)
+    if labelled and rows:
+        ax.legend(fontsize="small")

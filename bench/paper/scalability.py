@@ -1,0 +1,87 @@
+"""Figure 4: throughput at saturation against consumers and items per enqueue (QuiCK section 8, "Scalability").
+
+Every tenant has one enqueue's items waiting, `dequeue_max` is their number, handlers take 50 ms. A second simulated
+series goes on to where the simulator's speed ends: consumers of 8 slots each, so that a thousand of them ask for no
+more items than sixty-two large ones do.
+"""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from bench.paper.forms import REAL, SIMULATED, Backlog
+from bench.paper.plots import lines, panels
+from bench.paper.points import Point, Row
+from bench.paper.setup import OURS, Shape, setup
+
+TITLE = "Figure 4: throughput at saturation"
+TENANTS = 150_000
+SMALL = {**OURS, "slots": 8}
+MANY = "8 slots each, 4 items an enqueue"
+
+
+def series_of(items: int) -> str:
+    """Return the name of the line of so many items per enqueue."""
+    return f"{items} item{'s' if items > 1 else ''} an enqueue"
+
+
+def points(form: str, *, quick: bool) -> list[Point]:
+    """Return what is measured, the longest first."""
+    if form == REAL:
+        backlog = Backlog(20_000, warm_s=1, seconds=3) if quick else Backlog(80_000, warm_s=2, seconds=6)
+        return _grid([1], [4], backlog, OURS) if quick else _grid([1, 2, 3], [1, 4], backlog, OURS)
+    if quick:
+        return _grid([1, 2], [1, 4], Backlog(4_000, warm_s=0.25, seconds=0.5), {**OURS, "slots": 32})
+    grid = _grid([16, 8, 4, 2, 1], [4, 3, 2, 1], Backlog(TENANTS, warm_s=0.25, seconds=1.25), OURS)
+    return [*_many([1_000, 256, 64, 16]), *grid]
+
+
+def _grid(consumers: Sequence[int], items: Sequence[int], backlog: Backlog, shape: Shape) -> list[Point]:
+    """Return points of so many consumers and items, which each tenant of the backlog then has."""
+    return [
+        Point(
+            series_of(each),
+            {"consumers": count, "items_per_enqueue": each},
+            setup(count, shape, dequeue_max=each),
+            Backlog(backlog.tenants, each, warm_s=backlog.warm_s, seconds=backlog.seconds),
+        )
+        for count in consumers
+        for each in items
+    ]
+
+
+def _many(consumers: Sequence[int]) -> list[Point]:
+    backlog = Backlog(TENANTS, 4, warm_s=0.25, seconds=1.25)
+    return [
+        Point(MANY, {"consumers": count, "items_per_enqueue": 4}, setup(count, SMALL, dequeue_max=4), backlog)
+        for count in consumers
+    ]
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draw throughput against consumers, a panel per form, and one for many small consumers."""
+    few = [row for row in rows if row["series"] != MANY]
+    forms = [form for form in (SIMULATED, REAL) if any(row["form"] == form for row in few)]
+    many = [row for row in rows if row["series"] == MANY]
+    figure, axes = panels(TITLE, len(forms) + bool(many))
+    for form, ax in zip(forms, axes, strict=False):
+        lines(ax, [row for row in few if row["form"] == form], x="consumers", y=lambda row: row["items_per_s"])
+        ax.set(title=form, xlabel="consumers of 128 slots", ylabel="items per second", ylim=(0, None))
+    if many:
+        lines(axes[-1], many, x="consumers", y=lambda row: row["items_per_s"])
+        axes[-1].set(title=f"{SIMULATED}, to a thousand", xlabel="consumers", ylabel="items per second")
+        axes[-1].set(xscale="log", yscale="log")
+    return figure
+
+
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """Return a head and a line per form and number of consumers."""
+    head = ["form", "consumers", "line", "items/s", "per consumer", "failed leases", "conflicts per 1,000 items"]
+    body = []
+    for row in sorted(rows, key=lambda row: (row["form"], row["series"], row["consumers"])):
+        leases, per_s = row["leases"], row["items_per_s"]
+        conflicts = 1_000 * leases["conflicts"] / max(1, leases["leased"] * row["items_per_enqueue"])
+        each_per_s, failed = per_s / row["consumers"], f"{row['failed_percent']:g} %"
+        counted = [f"{row['consumers']:,}", row["series"], f"{per_s:,.0f}", f"{each_per_s:,.0f}"]
+        body.append([row["form"], *counted, failed, f"{conflicts:.1f}"])
+    return [head, *body]
