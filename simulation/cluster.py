@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +23,6 @@ from simulation.plan import Plan
 from simulation.running import SimulatedRunners, watched
 from simulation.store import SimulatedStore
 from simulation.world import START_US, World
-from zones.engines import Clock
 from zones.periodic import Period
 from zones.shard import Shard, open_shard
 
@@ -76,10 +75,10 @@ class Cluster:
         self._clocks[name] = node.clock
         return node
 
-    def add_consumers(self, coordinator_of: Callable[[Clock], Any] = ClockedCoordinator) -> None:
-        """Add the coordinator, made with its node's clock, and all consumers, and start them."""
+    def add_consumers(self) -> None:
+        """Add the coordinator and all consumers, and start them."""
         node = self.add_node("coordinator")
-        coordinator = self._add_actor(node, "coordinator", lambda host: coordinator_of(host.clock))
+        coordinator = self._add_actor(node, "coordinator", lambda host: ClockedCoordinator(host.clock))
         for number in range(self.plan.consumers):
             self._add_consumer(f"c{number}", coordinator)
         for actor in self.actors.values():
