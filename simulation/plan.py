@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from actors.settings import ConsumerSettings
+from actors.settings import SELECTIONS, ConsumerSettings
 from simulation.faults.table import FAULTS, HARMLESS_TO_LEASES
 from simulation.store import Latencies
 from zones.settings import ZoneSettings
@@ -69,7 +69,9 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
         tells_changes=tells_changes,
         faults=_draw_faults(random),
     )
-    return replace(drawn, **chosen)
+    # Drawn last: the other draws of a seed stay what they were before there was a choice.
+    selecting = replace(drawn.consumer, selection=random.choice(SELECTIONS))
+    return replace(drawn, **{"consumer": selecting, **chosen})
 
 
 def _draw_faults(random: Random) -> tuple[str, ...]:

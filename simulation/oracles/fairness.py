@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from actors.scanner import RESCAN_US, SCAN_STRETCH_MAX
+from actors.selection.own_parts import OVERDUE_POLLS
 from simulation.oracles.oracle import Oracle, Run
 from simulation.shadow import Meaning, ShardShadow, ZoneName
 from simulation.world import START_US, World
@@ -24,7 +25,8 @@ def fairness_bound_us(plan: Plan) -> int:
     """Return how long a tenant may wait at most, by the true time, while all consumers do their work.
 
     Its pointer is seen late: clocks differ, an enqueue leaves a pointer alone that vests a little later, an idle
-    scanner polls seldom; another consumer may have leased the pointer, or put it off for what cannot run there.
+    scanner polls seldom; another consumer may have leased the pointer, or put it off for what cannot run there. Where
+    consumers have own parts, it is looked at by others than its owner, who may be full, once it is overdue.
 
     Then it has its turn, since a pointer that was served goes behind all others that have vested: each of them is
     served once before it, and takes `dequeue_max` items to the slots, but all of them no more than there are.
@@ -33,9 +35,10 @@ def fairness_bound_us(plan: Plan) -> int:
     the order that the one in order keeps.
     """
     consumer = plan.consumer
+    polls = SCAN_STRETCH_MAX + (OVERDUE_POLLS if consumer.selection == "own_parts" else 0)
     seen_late_ms = (
         plan.zones.wake_slack_ms
-        + SCAN_STRETCH_MAX * consumer.poll_interval_ms
+        + polls * consumer.poll_interval_ms
         + consumer.pointer_lease_ms
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms
