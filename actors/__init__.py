@@ -15,7 +15,7 @@ Read in this order:
     waits         how long pointers waited until they were leased, as counts
     crew          what a manager knows of its workers; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
-    coordinator   who may scan in order
+    coordinator   who may scan in order, where not all have parts of their own
     housekeeping  signs of life, clocks, periodic items, once a second
     submitted     handlers that came while the fleet ran
     consumer      the actors put together in threads; thread_host: threads as a host

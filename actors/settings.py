@@ -75,9 +75,9 @@ class ConsumerSettings:
     drain_ms: int = 30_000
     """How long running handlers get to finish when the consumer is told to stop. 0 to an hour."""
 
-    selection: str = "in_order"
-    """Which vested pointers a scanner takes: `random`, `in_order` (at random, but for one consumer at a time), or
-    `own_parts`; see `actors.selection`. All consumers of a shard should agree."""
+    selection: str = "own_parts"
+    """Which vested pointers a scanner takes: `own_parts`, which no other consumer takes meanwhile; or as in QuiCK
+    `in_order`, which is at random but for one consumer at a time, or `random`. All of a shard's should agree."""
 
     in_order_lease_ms: int = 3_000
     """For how long the coordinator lets one scanner take pointers in order. 100 to 60,000."""

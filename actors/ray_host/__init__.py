@@ -1,9 +1,9 @@
 """Actors in Ray: the host of production. Only this folder imports Ray.
 
 A consumer is a tree of Ray actors on one node: a scanner, its managers, and each manager's workers; inside each lives
-the same plain class as in threads. The coordinator is one named, detached actor for the whole cluster. Actors take no
-CPUs from Ray's scheduler, restart for ever, and are never asked to repeat a call: what a call was to do is in the
-store, and comes back by itself.
+the same plain class as in threads. The coordinator, if the consumers ask for one, is a named, detached actor for the
+whole cluster. Actors take no CPUs from Ray's scheduler, restart for ever, and are never asked to repeat a call: what a
+call was to do is in the store, and comes back by itself.
 
 Read in this order:
     cluster       starting Ray here, or joining a cluster

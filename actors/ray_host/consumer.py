@@ -78,9 +78,10 @@ class RayConsumer:
             return _start(kind, {"name": f"{stem}-{name}", **placed}, *args)
 
         workers, managers = range(settings.workers), range(settings.managers)
-        self._coordinator = _start(
-            CoordinatorActor, {"name": COORDINATOR, "lifetime": "detached", "get_if_exists": True}, opened.clock
-        )
+        self._coordinator: Any = None
+        if settings.selection == "in_order":
+            options = {"name": COORDINATOR, "lifetime": "detached", "get_if_exists": True}
+            self._coordinator = _start(CoordinatorActor, options, opened.clock)
         self._workers = [start(WorkerActor, f"worker-{number}", opening) for number in workers]
         self._managers = [
             start(
@@ -104,7 +105,9 @@ class RayConsumer:
 
     def pids(self) -> dict[str, list[int]]:
         """Return the process ids of the actors by role. An actor that is being restarted has none."""
-        found: dict[str, list[int]] = {"coordinator": _answers([self._coordinator.pid.remote()])}
+        found: dict[str, list[int]] = {}
+        if self._coordinator is not None:
+            found["coordinator"] = _answers([self._coordinator.pid.remote()])
         for role, members in (("scanner", [self._scanner]), ("manager", self._managers), ("worker", self._workers)):
             found[role] = [counts["pid"] for counts in _answers([actor.counts.remote() for actor in members])]
         return found

@@ -27,7 +27,7 @@ PATIENCE_S = 60.0
 # Pointers of empty zones go soon, so that a test can see that nothing is left.
 ZONES = ZoneSettings(min_inactive_ms=500, max_sleep_ms=2_000)
 
-ROLES = ("scanner", "manager", "worker", "coordinator")
+ROLES = ("scanner", "manager", "worker")  # And a coordinator, where one consumer at a time goes in order.
 
 
 def config(directory: Path, *, shards: Sequence[str] = ("main",), **consumer: Any) -> Config:
@@ -63,7 +63,8 @@ def is_whole(running: Any, chosen: Config) -> bool:
     """Whether every actor of a consumer answers."""
     found = {role: len(pids) for role, pids in running.pids().items()}
     settings = chosen.consumer
-    return found == {"coordinator": 1, "scanner": 1, "manager": settings.managers, "worker": settings.workers}
+    coordinators = {"coordinator": 1} if settings.selection == "in_order" else {}
+    return found == {**coordinators, "scanner": 1, "manager": settings.managers, "worker": settings.workers}
 
 
 def kill_one(running: Any, chosen: Config, role: str, random: Random) -> float:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -87,10 +88,11 @@ def test_no_slot_is_lost_when_actors_come_back(app: App, chosen: Config, tmp_pat
 
 
 def test_without_a_coordinator_only_order_suffers(app: App, chosen: Config) -> None:
-    with consumer(chosen) as running:
+    in_order = replace(chosen, consumer=replace(chosen.consumer, selection="in_order"))
+    with consumer(in_order) as running:
         tenant = app.tenant("shop", "alice")
         for _ in range(3):
-            kill_one(running, chosen, "coordinator", Random(3))
+            kill_one(running, in_order, "coordinator", Random(3))
             begun = time.monotonic()
             tenant.enqueue("plain", payload(1))
             eventually(lambda: depth(app) == 0)

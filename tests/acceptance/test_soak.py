@@ -53,12 +53,10 @@ def chosen(tmp_path: Path) -> Config:
     return config(tmp_path, lease_ms=LEASE_MS)
 
 
-def disturb(victim: Any, spared: Any, random: Random, pace: Pace, *, may_kill_coordinator: bool) -> str:
+def disturb(victim: Any, spared: Any, random: Random, pace: Pace) -> str:
     """Kill a random process of `victim`, or stop one of either consumer for a while; return what was done."""
     kill = random.random() < 0.5
     role = random.choice(ROLES)
-    if kill and role == "coordinator" and not may_kill_coordinator:
-        return "nothing"
     pids = (victim if kill else random.choice((victim, spared))).pids()[role]
     if not pids:  # It is being restarted.
         return "nothing"
@@ -81,12 +79,12 @@ def soak(app: App, chosen: Config, store: Path, *, duration_s: float, pace: Pace
     begun = time.monotonic()
     with consumer(chosen) as victim, consumer(chosen) as spared:
         with Load(app, per_s=PER_S, kinds=("transactional", "fenced"), takes_ms=1) as load:
-            while (elapsed_s := time.monotonic() - begun) < duration_s:
+            while time.monotonic() - begun < duration_s:
                 time.sleep(random.uniform(*pace.calm_s))
                 ledger.settle()
                 memory.sample(spared.pids())
                 sizes.append(store.stat().st_size)
-                faults[disturb(victim, spared, random, pace, may_kill_coordinator=elapsed_s < duration_s / 2)] += 1
+                faults[disturb(victim, spared, random, pace)] += 1
         eventually(lambda: depth(app) == 0, otherwise=lambda: f"{depth(app)} items are left")
         ledger.settle()
         memory.sample(spared.pids())

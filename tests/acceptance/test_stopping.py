@@ -149,10 +149,10 @@ def test_an_actor_that_gets_the_signal_itself_drains(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, "coordinator"])
 def test_a_fleet_that_goes_on_gets_an_actor_back_that_was_told_to_stop(tmp_path: Path, role: str) -> None:
     """Somebody's `kill` on one process of a fleet that goes on: its part of the work must not be lost for good."""
-    chosen = config(tmp_path, workers=1, slots=2)
+    chosen = config(tmp_path, workers=1, slots=2, selection="in_order")
     with opened(chosen) as app, consumer(chosen) as running:
         (pid,) = running.pids()[role]
         os.kill(pid, signal.SIGTERM)

@@ -89,7 +89,8 @@ class Scene(Stage):
         **settings: Any,
     ) -> ScannerRole:
         """Return a role that scans the shard; see `ScannerRole`."""
-        return ScannerRole(self, self.new_host(name), coordinator, answer, ConsumerSettings(**settings))
+        chosen = ConsumerSettings(selection="in_order", **settings)
+        return ScannerRole(self, self.new_host(name), coordinator, answer, chosen)
 
     def consumer(self, name: str, *, kinds: Sequence[str] = ("mail",), **settings: Any) -> ConsumerRole:
         """Return a role that finds work in its own parts; see `ConsumerRole`."""
