@@ -6,7 +6,8 @@ from actors.holdings import Holdings
 from actors.job import Job
 from actors.manager import Manager
 from actors.scanner import Scanner
-from actors.selection import reading
+from actors.selection import reading, stretch
+from actors.selection.own_parts import OwnParts
 from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
@@ -37,6 +38,16 @@ CONSUMERS = (
         "a scan passes over the last part of the top-level queue",
         (reading.peek, "for part in parts]", "for part in list(parts)[: max(1, len(list(parts)) - 1)]]"),
         found_by=[NoTenantWaitsTooLong.promise],
+    ),
+    mutation(
+        "what consumers divide leaves something over, and nobody looks at what is overdue",
+        (
+            stretch.stretch_of,
+            "(number + 1) * whole // len(sessions)",
+            "(number + 1) * whole // len(sessions) - PLACES // 4",
+        ),
+        (OwnParts._overdue, "for part in self._others(self._own)", "for part in ()"),
+        found_by=[NoTenantWaitsTooLong.promise, DRAINS],
     ),
     mutation(
         "every fiftieth visit fails by a bug of its own",
