@@ -1,6 +1,6 @@
 """Fairlead beside the queues that people use: one run, one machine, the same jobs, in turns.
 
-    python -m bench.peers                                     everything; writes docs/peers (about two hours)
+    python -m bench.peers                                     everything; writes docs/peers (an hour and a half)
     python -m bench.peers --quick                             every system and measure, small; prints tables (minutes)
     python -m bench.peers --systems dbos,fairlead-ray --measures flood
 
@@ -32,7 +32,7 @@ from bench.peers.measures import MEASURES
 from bench.peers.page import page, tables
 from bench.peers.place import Place
 from bench.peers.plot import draw
-from bench.peers.results import Results, Turn, results
+from bench.peers.results import Conditions, Results, Turn, results
 from bench.peers.sizes import FULL, QUICK, Sizes
 from bench.peers.systems import ONLY_IN, SYSTEMS
 from bench.report import say
@@ -79,7 +79,7 @@ def rounds(opts: Options, sizes: Sizes) -> Iterator[list[tuple[str, str]]]:
     """Yield rounds: the systems, one after the other, in one measure, as often as it is repeated."""
     for measure in opts.measures:
         takes_part = [each for each in opts.systems if measure in ONLY_IN.get(each, (measure,))]
-        for _ in range(sizes.repetitions[measure]):
+        for _ in range(sizes.repetitions):
             yield [(system, measure) for system in takes_part]
 
 
@@ -190,15 +190,15 @@ def main() -> None:
     opts = options()
     with everything_ended(), scratch() as directory:
         directory.chmod(0o711)
-        machine = describe(directory)
+        conditions = Conditions(**describe(directory), size="quick" if opts.quick else "full")
         found = Run(opts, directory).results()
     print("\n".join(tables(found)))
     for line in [*(f"{system}: {reason}" for system, reason in found.missing.items()), *found.failed]:
         print(line)
     if opts.output is not None:
         opts.output.mkdir(parents=True, exist_ok=True)
-        (opts.output / "results.json").write_text(json.dumps(found.as_json(machine), indent=1) + "\n")
-        (opts.output / "README.md").write_text(page(found, machine))
+        (opts.output / "results.json").write_text(json.dumps(found.as_json(conditions), indent=1) + "\n")
+        (opts.output / "README.md").write_text(page(found, conditions))
         draw(found, opts.output / "peers.png")
 
 

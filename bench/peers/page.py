@@ -1,10 +1,10 @@
 """The page that a run writes: what was measured how, and its tables. All but the text at its top is from the rows."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
 
 from bench.peers.measures import FIGURES
-from bench.peers.results import Results, Row
+from bench.peers.results import Conditions, Results, Row
 
 TABLES: Mapping[str, Sequence[str]] = {
     "Enqueue and drain, jobs per second": ("enqueue_one", "enqueue_bulk", "enqueue_four", "drain"),
@@ -18,7 +18,8 @@ Written by `make bench-peers`; do not edit it. The data is in `results.json`, wi
 
 ![the figures](peers.png)
 
-On one machine, in one run: {machine}.
+On one machine, in one run: {cores} cores, an fsync of one page takes {fsync_ms} ms there, Python {python}.
+{warning}
 Systems take turns: each repetition of a measure goes round all of them, and each turn starts with a new server, a new
 store and new workers, on the same disk. Every system runs the same function for the same jobs of about 200 bytes; it
 notes when it starts, and does nothing else. Two workers each, on all cores. Cells are medians of the repetitions, in
@@ -28,22 +29,29 @@ brackets the smallest and the largest. **Durable**: an acknowledged job survives
   where the interface has such a thing.
 - *Drain*: jobs per second from the first start to the last recorded completion, of a queue filled before.
 - *Latency*: from when a job should have been sent to its first line. The senders do not wait for the system, and what a
-  late sender costs counts. *Rate held*: jobs per second that start while four processes enqueue as fast as they can.
+  late sender costs counts. *Rate held*: jobs per second that four processes can enqueue one by one while the
+  workers keep up.
 - *Quiet tenants*: one tenant enqueues thousands of jobs of 5 ms, then fifty others one each per second; eight slots in
   all. Counted while the flood stands; and when the heavy tenant was done, from its first call.
 - *Run again*: the worker of a job is killed with SIGKILL three seconds into it, with all its processes, and started
   again at once. A heartbeat or a lease that is extended lapses after 10 s of silence in every system that has one; a
   system that has none must wait for as long as the longest job may take.
-- *Idle*: CPU seconds of workers and server together.
+- *Idle*: CPU seconds of workers and server together, of Ray also its daemons.
 
 *SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness, no retries, and spends no time on them.
 """
 
+BUSY = """**The machine was not quiet**: its load was {load_1m} before the run. Do not compare these figures.
+"""
+QUICK = """**A quick run**: small sizes, once each. It shows that everything works, not how fast it is.
+"""
 
-def page(results: Results, machine: Mapping[str, Any]) -> str:
+
+def page(results: Results, conditions: Conditions) -> str:
     """Return the whole page, as Markdown."""
-    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in machine.items())
-    parts = [HEADER.format(machine=told), *tables(results), _systems(results), *_gaps(results)]
+    told = asdict(conditions)
+    warning = ("" if conditions.quiet else BUSY.format(**told)) + (QUICK if conditions.size == "quick" else "")
+    parts = [HEADER.format(**told, warning=warning), *tables(results), _systems(results), *_gaps(results)]
     return "\n".join(parts)
 
 

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench import loads
-from bench.peers.job import new_job
+from bench.peers.job import count, new_job
 from bench.peers.place import PLACE
 from bench.peers.systems import load
 
 BULK = 100
 PROCESSES = 4
 TENANTS = 1_000
+LOOK_EVERY = 10  # Jobs: how often a sender that must not run ahead looks how far the workers are.
+LOOK_S = 0.002
 ALONE_PER_S_MAX = 150  # Above this rate, four processes send: a slow client library must not be what is measured.
 
 
@@ -26,9 +28,18 @@ class Sent(NamedTuple):
     until_s: float
 
 
-def closed_loop(seconds: float, *, tag: int = 0, processes: int = 1, bulk: bool = False) -> list[Sent]:
-    """Send for so many seconds, each job as soon as the one before it was acknowledged; in bulk a hundred at once."""
-    return loads.together(_send_as_fast, [(seconds, tag, bulk, number) for number in range(processes)])
+def closed_loop(
+    seconds: float, *, tag: int = 0, processes: int = 1, bulk: bool = False, ahead_max: int | None = None
+) -> list[Sent]:
+    """Send for so many seconds, each job as soon as the one before it was acknowledged.
+
+    Args:
+      bulk: a hundred jobs at once.
+      ahead_max: wait while about so many jobs, of all processes together, have not started yet; None: do not.
+    """
+    base = count()
+    arguments = [(seconds, tag, bulk, number, processes, base, ahead_max) for number in range(processes)]
+    return loads.together(_send_as_fast, arguments)
 
 
 def fill(jobs: int, *, tag: int, tenants: int, nap_ms: int = 0) -> list[Sent]:
@@ -58,7 +69,9 @@ def due_times(from_ns: int, per_s: float, seconds: float, number: int, processes
     return (from_ns + int(job * step_ns) for job in range(number, int(per_s * seconds), processes))
 
 
-def _send_as_fast(seconds: float, tag: int, bulk: bool, number: int) -> Sent:
+def _send_as_fast(
+    seconds: float, tag: int, bulk: bool, number: int, processes: int, base: int, ahead_max: int | None
+) -> Sent:
     sent = 0
     with load(PLACE.system).producer() as producer:
         producer.send(new_job(tag=tag, tenant=number))  # Opens its connections.
@@ -70,6 +83,10 @@ def _send_as_fast(seconds: float, tag: int, bulk: bool, number: int) -> Sent:
             else:
                 producer.send(new_job(tag=tag, tenant=(sent * PROCESSES + number) % TENANTS))
             sent += BULK if bulk else 1
+            if ahead_max is not None and sent % LOOK_EVERY == 0:
+                # The others send about as much: whoever knows his own part knows the whole.
+                while sent * processes - (count() - base) > ahead_max and time.monotonic() < from_s + seconds:
+                    time.sleep(LOOK_S)
         return Sent(sent, from_s, time.monotonic())
 
 

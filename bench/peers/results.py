@@ -9,6 +9,7 @@ from bench.peers.measures import FIGURES, MEASURES
 from bench.peers.turn import About, Outcome
 
 DIGITS = 3  # Significant ones: the rest is noise.
+QUIET_LOAD_PER_CORE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,22 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under which a run was made. `load_1m`: of the machine before it; `fsync_ms`: of one page; `size`: full, quick."""
+
+    cores: int
+    load_1m: float
+    fsync_ms: float
+    python: str
+    size: str
+
+    @property
+    def quiet(self) -> bool:
+        """Whether somebody else was hardly using the machine."""
+        return self.load_1m <= QUIET_LOAD_PER_CORE * self.cores
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """What a run found. `missing`: systems that are not installed, and why; `failed`: turns that gave nothing."""
 
@@ -61,10 +78,10 @@ class Results:
         """Return the systems that have rows, in the order in which they took their turns."""
         return list(dict.fromkeys(row.system for row in self.rows))
 
-    def as_json(self, machine: Mapping[str, Any]) -> dict[str, Any]:
+    def as_json(self, conditions: Conditions) -> dict[str, Any]:
         """Return the object of `results.json`."""
         return {
-            "machine": dict(machine),
+            "conditions": asdict(conditions),
             "missing": dict(self.missing),
             "failed": list(self.failed),
             "rows": [asdict(row) for row in self.rows],

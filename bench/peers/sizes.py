@@ -1,6 +1,5 @@
 """How much each measure does: in full, and quickly. The shapes are the same."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -9,10 +8,10 @@ class Sizes:
     """Of one run.
 
     Attributes:
-      repetitions: by measure; printed are medians.
+      repetitions: of each measure; printed are medians.
       enqueue_s: of each way of enqueueing.
       drain_jobs: of the slowest systems; faster ones drain a multiple, see `System.drain_factor`.
-      flood_s: how long the rate is looked for that a system holds with its producers never waiting.
+      held_s: how long the rate is looked for that a system holds.
       heavy_jobs: what the heavy tenant enqueues at once.
       rerun_s_max: how long a killed worker's job is waited for.
       longest_job_s: see `Place`.
@@ -20,12 +19,12 @@ class Sizes:
       turns_at_once: of systems that wait for a dead worker to be noticed, most of which do nothing meanwhile.
     """
 
-    repetitions: Mapping[str, int]
+    repetitions: int
     enqueue_s: float
     drain_jobs: int
     warm_s: float
     latency_s: float
-    flood_s: float
+    held_s: float
     heavy_jobs: int
     rerun_s_max: float
     longest_job_s: int
@@ -35,12 +34,12 @@ class Sizes:
 
 
 FULL = Sizes(
-    repetitions={"enqueue": 5, "drain": 5, "latency": 3, "flood": 3, "rerun": 3, "idle": 3},
-    enqueue_s=5,
+    repetitions=3,
+    enqueue_s=4,
     drain_jobs=20_000,
     warm_s=2,
     latency_s=20,
-    flood_s=5,
+    held_s=6,
     heavy_jobs=5_000,
     rerun_s_max=180,
     longest_job_s=60,
@@ -49,12 +48,12 @@ FULL = Sizes(
     turns_at_once=1,
 )
 QUICK = Sizes(
-    repetitions={"enqueue": 1, "drain": 1, "latency": 1, "flood": 1, "rerun": 1, "idle": 1},
+    repetitions=1,
     enqueue_s=0.5,
     drain_jobs=1_000,
     warm_s=0.5,
     latency_s=2,
-    flood_s=1,
+    held_s=1,
     heavy_jobs=1_000,
     rerun_s_max=40,
     longest_job_s=8,

@@ -1,8 +1,8 @@
 """Latency: from when a job should have been sent to its first line, at a low rate and at half of what the system holds.
 
-What a system holds is its own, and is looked for first: four processes send as fast as they are answered, and what
-starts per second meanwhile, once it goes, is the rate held. Half of it is then offered evenly, by senders that do not
-wait for the system: see `open_loop`.
+What a system holds is looked for first: four processes send one by one as fast as they are answered, but wait while a
+thousand jobs have not started yet; what starts per second, once it goes, is the rate held. Half of it is then offered
+evenly, by senders that do not wait for the system: see `open_loop`.
 """
 
 from bench.peers.job import Start, starts
@@ -12,8 +12,9 @@ from bench.peers.stage import MEASURED, WARM, Stage
 from bench.report import percentile
 
 LOW_PER_S = 100
-HALF, FLOOD = 10, 11  # Tags.
-UNSETTLED = 0.3  # The part of the flood that is left out at its begin.
+AHEAD_MAX = 1_000  # More than any system prefetches.
+HALF, HELD = 10, 11  # Tags.
+UNSETTLED = 0.3  # The part of the search for the rate held that is left out at its begin.
 
 
 def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
@@ -48,9 +49,9 @@ def latencies_ms(started: list[Start]) -> list[float]:
 
 
 def _rate_held(stage: Stage, sizes: Sizes) -> float:
-    sent = closed_loop(sizes.flood_s, tag=FLOOD, processes=PROCESSES)
+    sent = closed_loop(sizes.held_s, tag=HELD, processes=PROCESSES, ahead_max=AHEAD_MAX)
     from_s, until_s = max(each.from_s for each in sent), min(each.until_s for each in sent)
     stage.await_done()
     from_s += UNSETTLED * (until_s - from_s)
-    within = [start for start in starts(FLOOD) if from_s <= start.started_ns / 1e9 < until_s]
+    within = [start for start in starts(HELD) if from_s <= start.started_ns / 1e9 < until_s]
     return len(within) / (until_s - from_s)

@@ -1,17 +1,18 @@
 """Rows say what the turns found; tables say it to a reader, with what makes two figures comparable."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bench.peers.page import page, tables
-from bench.peers.results import Results, Turn, results, significant
+from bench.peers.results import Conditions, Results, Turn, results, significant
 from bench.peers.turn import About, Outcome
 
 OURS = About("Fairlead, Ray", True, "LMDB, fsync of every commit", "defaults", {"fairlead": "0.1"})
 THEIRS = About("Celery", False, "Redis, appendfsync everysec", "acks_late", {"celery": "5.7.0", "Redis": "7.0.15"})
-MACHINE = {"cores": 2, "fsync_ms": 0.17}
+QUIET = Conditions(cores=2, load_1m=0.1, fsync_ms=0.17, python="3.11.7", size="full")
 
 
 def turn(system: str, measure: str, about: About | None, reason: str = "", **figures: float | None) -> Turn:
@@ -36,7 +37,7 @@ def test_a_row_is_the_median_of_the_repetitions_with_the_smallest_and_the_larges
 def test_every_row_states_durability_settings_and_versions() -> None:
     found = run(
         turn("fairlead-ray", "drain", OURS, drain=9.0), turn("celery-everysec", "idle", THEIRS, idle=0.1)
-    ).as_json(MACHINE)
+    ).as_json(QUIET)
     rows: list[dict[str, Any]] = json.loads(json.dumps(found))["rows"]
     assert [(row["system"], row["figure"]) for row in rows] == [("fairlead-ray", "drain"), ("celery-everysec", "idle")]
     assert [row["durable"] for row in rows] == [True, False]
@@ -70,7 +71,7 @@ def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_
         turn("fairlead-ray", "drain", OURS, drain=9.0),
     )
     assert found.systems() == ["fairlead-ray"]
-    assert "`celery-everysec` did not take part: redis-server is not installed" in page(found, MACHINE)
+    assert "`celery-everysec` did not take part: redis-server is not installed" in page(found, QUIET)
 
 
 def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_others() -> None:
@@ -80,7 +81,7 @@ def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_other
     )
     assert found.failed == ["fairlead-ray, drain: a worker ended with 1"]
     assert [row.values for row in found.rows] == [[9.0]]
-    assert "a worker ended with 1" in page(found, MACHINE)
+    assert "a worker ended with 1" in page(found, QUIET)
 
 
 def test_a_turn_that_broke_off_without_saying_who_it_was_is_failed_and_not_missing() -> None:
@@ -89,9 +90,18 @@ def test_a_turn_that_broke_off_without_saying_who_it_was_is_failed_and_not_missi
 
 
 def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_system_had() -> None:
-    written = page(run(turn("celery-everysec", "drain", THEIRS, drain=718.0)), MACHINE)
-    assert "cores 2, fsync ms 0.17" in written
+    written = page(run(turn("celery-everysec", "drain", THEIRS, drain=718.0)), QUIET)
+    assert "2 cores, an fsync of one page takes 0.17 ms there, Python 3.11.7" in written
+    assert "**" not in written.split("Systems take turns")[0]
     assert "| Celery | Redis, appendfsync everysec | acks_late | celery 5.7.0, Redis 7.0.15 |" in written
+
+
+@pytest.mark.parametrize(
+    ("conditions", "warning"),
+    [(replace(QUIET, load_1m=8.0), "The machine was not quiet"), (replace(QUIET, size="quick"), "A quick run")],
+)
+def test_the_page_warns_of_figures_that_nobody_should_compare(conditions: Conditions, warning: str) -> None:
+    assert f"**{warning}**" in page(run(turn("fairlead-ray", "drain", OURS, drain=9.0)), conditions)
 
 
 @pytest.mark.parametrize(("value", "kept"), [(12345.6, 12346.0), (0.123456, 0.123), (17.27, 17.3), (0.0, 0.0)])
