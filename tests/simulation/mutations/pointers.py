@@ -1,6 +1,7 @@
 """Bugs in pointers: a zone with work that nobody is led to, and what guards against it."""
 
 from simulation.oracles.contents import IndexNamesEveryItem
+from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from simulation.oracles.leftovers import NothingIsLeftBehind
 from simulation.oracles.pointers import PointersLeadToWork
 from tests.simulation.mutations.mutation import mutation
@@ -14,6 +15,21 @@ POINTERS = (
         "a sleep declares no write conflict on the guard",
         (visit._requeue_steps, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
+    ),
+    mutation(
+        "an enqueue declares no read conflict on the guard",
+        (pointers.look, "tr.add_read_conflict_key(place.keys.pointer_guard)", "pass"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
+        "who makes a pointer declares no write conflict on the guard",
+        (pointers.create, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
+        found_by=[IN_TIME, IndexNamesEveryItem.promise],
+    ),
+    mutation(
+        "a visit follows an entry that lies in another part than its pointer",
+        (pointers.place_of, " and place.part.part == ref.part", ""),
+        found_by=[LeasesRunOnce.promise, LeasesAreRespected.promise, IndexNamesEveryItem.promise],
     ),
     mutation(
         "a sleep lasts until what was first vests, whoever came first meanwhile",
