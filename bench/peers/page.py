@@ -117,10 +117,10 @@ def _durable(results: Results, system: str) -> str:
 def _cell(row: Row | None) -> str:
     if row is None or row.median is None:
         return "-" if row is None or row.figure != "rerun" else "never seen"
-    spread = f" ({_number(row.low)}–{_number(row.high)})" if len(row.values) > 1 else ""
-    return f"{_number(row.median)}{spread}"
+    spread = f" ({number(min(row.values))}–{number(max(row.values))})" if len(row.values) > 1 else ""
+    return f"{number(row.median)}{spread}"
 
 
-def _number(value: float | None) -> str:
-    assert value is not None
+def number(value: float) -> str:
+    """Return a figure as a person reads it."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"

@@ -4,8 +4,10 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import NullFormatter
 
 from bench.peers.measures import FIGURES
+from bench.peers.page import number
 from bench.peers.results import Results
 
 PANELS = (
@@ -20,6 +22,7 @@ PANELS = (
     "idle",
 )
 COLUMNS = 3
+ROOM = 3.0  # Left of the shortest bar, so that it is seen, and right of the longest, for its number.
 OURS, DURABLE, NOT_DURABLE = "#c2410c", "#3b6ea5", "#b8c4d0"
 
 
@@ -44,11 +47,14 @@ def _panel(axes: Axes, results: Results, key: str) -> None:
     below = [max(0.0, median - (row.low or 0.0)) for median, row in zip(medians, rows, strict=True)]
     above = [max(0.0, (row.high or 0.0) - median) for median, row in zip(medians, rows, strict=True)]
     colours = [OURS if row.system.startswith("fairlead") else DURABLE if row.durable else NOT_DURABLE for row in rows]
-    axes.barh([row.title for row in rows], medians, xerr=[below, above], color=colours, ecolor="#444444")
+    bars = axes.barh([row.title for row in rows], medians, xerr=[below, above], color=colours, ecolor="#444444")
+    axes.bar_label(bars, [number(median) for median in medians], fontsize=7, padding=3)
     figure = FIGURES[key]
-    axes.set_title(
-        f"{figure.title}, {figure.unit} ({'more' if figure.more_is_better else 'less'} is better)", fontsize=9
-    )
-    axes.tick_params(labelsize=7)
+    better = "more" if figure.more_is_better else "less"
+    axes.set_title(f"{figure.title}, {figure.unit} ({better} is better)", fontsize=9)
     axes.set_xscale("log")
+    least = min((median for median in medians if median), default=1.0)
+    axes.set_xlim(least / ROOM, max(least, *medians) * ROOM)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(labelsize=7)
     axes.grid(axis="x", alpha=0.3)

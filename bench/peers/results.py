@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench.peers.measures import FIGURES, MEASURES
+from bench.peers.systems import SYSTEMS
 from bench.peers.turn import About, Outcome
 
 DIGITS = 3  # Significant ones: the rest is noise.
@@ -75,7 +76,7 @@ class Results:
         return next((row for row in self.rows if (row.system, row.figure) == (system, figure)), None)
 
     def systems(self) -> list[str]:
-        """Return the systems that have rows, in the order in which they took their turns."""
+        """Return the systems that have rows, in the order of `SYSTEMS`."""
         return list(dict.fromkeys(row.system for row in self.rows))
 
     def as_json(self, conditions: Conditions) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def results(turns: Sequence[Turn]) -> Results:
     rows: list[Row] = []
     missing: dict[str, str] = {}
     failed: list[str] = []
-    for system in dict.fromkeys(turn.system for turn in turns):
+    for system in sorted({turn.system for turn in turns}, key=list(SYSTEMS).index):
         outcomes = {
             measure: [turn.outcome for turn in turns if (turn.system, turn.measure) == (system, measure)]
             for measure in MEASURES

@@ -63,7 +63,7 @@ class Dbos(System):
     """DBOS with one queue for everybody."""
 
     title = "DBOS, PostgreSQL"
-    settings = f"polling_interval {POLL_S * 1000:g} ms, a stable executor_id per worker"
+    settings = f"polling_interval {POLL_S * 1000:g} ms, worker_concurrency 100, a stable executor_id per worker"
     packages = ("dbos", "psycopg")
     best_slots = 100
     limits: Mapping[str, int] = {}
@@ -103,7 +103,7 @@ class Partitions(Dbos):
     """DBOS with one partition per tenant."""
 
     title = "DBOS, one partition per tenant"
-    settings = f"partition_concurrency 1, polling_interval {POLL_S * 1000:g} ms, a stable executor_id per worker"
+    settings = f"partition_concurrency 1, polling_interval {POLL_S * 1000:g} ms, one worker"
     worker_count = 1
     limits: Mapping[str, int] = {"partition_concurrency": 1}
 
