@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.cluster import Cluster
 from simulation.host import SimulatedHost
+from simulation.oracles.answers import Answer, Deed
 from simulation.shadow import ItemName
 from zones import buried
 from zones.attempt import Attempt
@@ -44,6 +45,7 @@ class Producer:
         self._random: Random = cluster.world.random(f"producer {number}")
         self._orders = 0
         self._number = number
+        self._name = f"p{number}"
         self._known: list[tuple[Tenant, Shard, str, bytes]] = []
 
     def run(self, host: SimulatedHost) -> None:
@@ -64,7 +66,7 @@ class Producer:
         self.done = True
 
     def _enqueue(self, shards: dict[str, Shard], size: int) -> None:
-        """Enqueue some items of one tenant in one transaction, with an order that names it."""
+        """Enqueue some items of one tenant in one transaction, which counts an order that names it."""
         tenant, zone = self._tenant(), self._random.choice(["queue", "queue", "queue", "other"])
         shard = shards[home(tenant, list(shards))]
         self._orders += 1
@@ -74,7 +76,7 @@ class Producer:
 
         def body(attempt: Attempt) -> list[Enqueued]:
             tr = TenantTransaction(shard, tenant, attempt)
-            tr.set(("order", order), b"")
+            tr.add(("order", order), 1)  # As little to be done twice as what it enqueues.
             return enqueue(tr, attempt, items, zone)
 
         for enqueued in shard.transact(body):
@@ -92,6 +94,8 @@ class Producer:
             shard.transact(body)
         except ItemGone:
             self._cluster.world.note(f"finds {item_id.hex()} gone")
+        else:
+            self._shop.answers.append(Answer(self._name, Deed.CANCELLED, ItemName(shard.name, tenant, zone, item_id)))
 
     def _dig_up(self, shards: dict[str, Shard]) -> None:
         """Revive or discard something that is buried, if there is anything."""
@@ -106,18 +110,21 @@ class Producer:
         shard, (tenant, name), item_id = self._random.choice(graves)
         revives = self._random.random() < 0.8
 
-        def body(attempt: Attempt) -> None:
+        def body(attempt: Attempt) -> bool:
             tr, queue = attempt.tr, shard.zone(tenant, name)
             found = buried.read(tr, queue.place, item_id)
             if found is None:
-                return
+                return False
             if revives:
                 buried.revive(tr, queue.place, item_id, found, now_us=attempt.now_us)
                 alone(queue.wake_steps(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
             else:
                 buried.discard(tr, queue.place, item_id, found)
+            return True
 
-        shard.transact(body)
+        if shard.transact(body):
+            deed = Deed.REVIVED if revives else Deed.DISCARDED
+            self._shop.answers.append(Answer(self._name, deed, ItemName(shard.name, tenant, name, item_id)))
 
     def _tenant(self) -> Tenant:
         if self._random.random() < 0.05:

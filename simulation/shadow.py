@@ -73,12 +73,13 @@ class ItemChange(NamedTuple):
 
 @dataclass(slots=True)
 class Meaning:
-    """A commit in the queue's terms: the zones it touched, pointers included, and what it did to items."""
+    """A commit in the queue's terms: the zones it touched, pointers included, what it did to items, and to graves."""
 
     commit: Commit
     shard: ShardShadow
     zones: dict[ZoneName, ZoneShadow] = field(default_factory=dict)
     items: list[ItemChange] = field(default_factory=list)
+    exhumed: set[ItemName] = field(default_factory=set)  # what was buried and is not any more
     data: dict[bytes, bytes | None] = field(default_factory=dict)  # of tenants, by whole key
 
     @property
@@ -140,6 +141,9 @@ class ShardShadow:
             item = ItemName(self.name, *zone.name, item_id)
             revived = grave in graves and graves[grave] is None
             meaning.items.append(ItemChange(item, earlier, record, graves.get(grave), revived))
+        meaning.exhumed.update(
+            ItemName(self.name, *zone, item_id) for (zone, item_id), record in graves.items() if record is None
+        )
         return meaning
 
     def items(self) -> Iterator[tuple[ItemName, ItemRecord]]:

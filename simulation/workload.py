@@ -1,6 +1,6 @@
 """The standard workload: a shop whose producers enqueue, name, batch and cancel work, and whose handlers misbehave.
 
-Most tenants are light, one is heavy. Each enqueue writes an order into the tenant's data in the same transaction; each
+Most tenants are light, one is heavy. Each enqueue counts an order in the tenant's data in the same transaction; each
 exactly-once handler writes an effect in the transaction of its completion. Both are checked commit by commit.
 """
 
@@ -15,6 +15,7 @@ from actors.retry import Retry
 from simulation.actor import Actor
 from simulation.cluster import Cluster
 from simulation.host import SimulatedHost
+from simulation.oracles.answers import Answer, AnswersAreTrue
 from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.limits import KindsKeepToTheirLimits
 from simulation.oracles.oracle import Oracle
@@ -42,6 +43,7 @@ class Shop:
         self._world = cluster_world
         self._producers: list[Producer] = []
         self.acknowledged: list[ItemName] = []  # items whose enqueue was answered
+        self.answers: list[Answer] = []  # what producers were told that they have done
 
     @property
     def finished(self) -> bool:
@@ -55,6 +57,7 @@ class Shop:
             EffectsHappenOnce(world),
             OrdersAreKept(world, self.acknowledged),
             TicksComeOnce(world),
+            AnswersAreTrue(world, self.answers),
         ]
         if plan.is_calm:
             oracles.append(KindsKeepToTheirLimits(world, LIMITS))

@@ -12,6 +12,7 @@
     calls         nobody asks again and again
     leftovers     nothing is left behind at the end
     shop          what the standard workload promises its customers
+    answers       and what it tells them has happened
 
 Source: FoundationDB section 3 ("test oracles"). What they know they take from commits, from calls between actors, and
 from the starts and ends of handlers, so they hold for any application's handlers.

@@ -33,7 +33,7 @@ class EffectsHappenOnce(Oracle):
 
 
 class OrdersAreKept(Oracle):
-    """An order is written once, and what a producer was told is enqueued was enqueued."""
+    """An order is counted once, and what a producer was told is enqueued was enqueued."""
 
     promise = "a transaction that enqueues happens once, and what was acknowledged is there"
 
@@ -51,7 +51,7 @@ class OrdersAreKept(Oracle):
         for key in meaning.data:
             if unpacked(key)[4] == "order":
                 if key in self._orders:
-                    self.broken(f"{meaning.by} writes {unpacked(key)} twice")
+                    self.broken(f"{meaning.by} counts {unpacked(key)} twice")
                 self._orders.add(key)
 
     def at_end(self, shards: Sequence[ShardShadow]) -> None:

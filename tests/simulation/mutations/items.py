@@ -1,6 +1,7 @@
 """Bugs in what is stored of an item: records, index entries, counts, payloads, and ids that are taken."""
 
 from actors import running
+from simulation.oracles.answers import AnswersAreTrue
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
 from simulation.oracles.leftovers import NothingIsLeftBehind
 from simulation.oracles.lives import ItemsAreEnqueuedOnce
@@ -11,6 +12,7 @@ from zones import attempt, buried, periodic, queue_zone, stored_item
 from zones.queue_zone import QueueZone
 
 INDEX, COUNTS = IndexNamesEveryItem.promise, CountsEqualItems.promise
+ANSWERS = AnswersAreTrue.promise
 ONCE = (ItemsAreEnqueuedOnce.promise, OrdersAreKept.promise)
 
 ITEMS = (
@@ -67,6 +69,26 @@ ITEMS = (
         found_by=[COUNTS],
     ),
     mutation(
+        "a cancel is answered, and the item stays",
+        (
+            QueueZone.complete_steps,
+            "            stored_item.remove(tr, self.place, item_id, record)\n",
+            "            if (item_id, None) in held:\n                continue\n"
+            "            stored_item.remove(tr, self.place, item_id, record)\n",
+        ),
+        found_by=[ANSWERS],
+    ),
+    mutation(
+        "what is discarded stays buried",
+        (buried.discard, "exhume(tr, place, item_id, buried)", "pass"),
+        found_by=[ANSWERS],
+    ),
+    mutation(
+        "what is revived stays buried",
+        (buried.revive, "exhume(tr, place, item_id, buried)", "return"),
+        found_by=[ANSWERS],
+    ),
+    mutation(
         "a completed item leaves the pieces of its payload behind",
         (stored_item.remove, "if record.payload_bytes and not keep_payload:", "if False:"),
         found_by=[NothingIsLeftBehind.promise],
@@ -93,6 +115,16 @@ ITEMS = (
     mutation(
         "an enqueue leaves no receipt",
         (attempt.run, 'tr.set(receipt, len(results).to_bytes(RECEIPT_BYTES, "big"))', "pass"),
+        found_by=ONCE,
+    ),
+    mutation(
+        "a receipt is cleared while its enqueuer may still look for it",
+        (attempt.clear_receipts, "pack_int(now_us)", "pack_int(now_us + RECEIPT_LIFE_US)"),
+        found_by=ONCE,
+    ),
+    mutation(
+        "an enqueue is tried again without a look whether it has landed meanwhile",
+        (attempt.run, "if results and has_landed(tr):", "if False:"),
         found_by=ONCE,
     ),
     mutation(

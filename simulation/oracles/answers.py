@@ -1,0 +1,67 @@
+"""Answers: what a call outside of the cluster was told has happened.
+
+Whoever cancels, revives or discards something acts on the answer: it pays money back, or writes to a customer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from simulation.oracles.oracle import Oracle
+from simulation.shadow import ItemName, Meaning, ShardShadow
+from simulation.world import World
+
+
+class Deed(Enum):
+    """What a producer does to an item that it has enqueued, or finds buried."""
+
+    CANCELLED = "cancelled"
+    REVIVED = "revived"
+    DISCARDED = "discarded"
+
+
+class Answer(NamedTuple):
+    """What a producer was told that it has done."""
+
+    by: str
+    deed: Deed
+    item: ItemName
+
+
+class AnswersAreTrue(Oracle):
+    """Who was told that its call did something to an item has committed just that.
+
+    Args:
+      answers: where producers note their answers as they get them: the commits came before.
+    """
+
+    promise = "what was answered has happened"
+
+    def __init__(self, world: World, answers: list[Answer]) -> None:
+        super().__init__(world)
+        self._answers = answers
+        self._done: set[Answer] = set()  # what was done, and not answered yet
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        self._check_answers()
+        revived = {change.item for change in meaning.items if change.revived}
+        for change in meaning.items:
+            if change.before is not None and change.after is None and change.buried is None:
+                self._done.add(Answer(meaning.by, Deed.CANCELLED, change.item))
+        self._done.update(Answer(meaning.by, Deed.REVIVED, item) for item in revived)
+        self._done.update(Answer(meaning.by, Deed.DISCARDED, item) for item in meaning.exhumed - revived)
+
+    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+        """See `Oracle`."""
+        self._check_answers()
+
+    def _check_answers(self) -> None:
+        while self._answers:
+            answer = self._answers.pop()
+            if answer not in self._done:
+                what = f"that it has {answer.deed.value} {answer.item}, and nothing of the kind has happened"
+                self.broken(f"{answer.by} is told {what}")
+            self._done.discard(answer)
