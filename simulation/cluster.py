@@ -105,9 +105,10 @@ class Cluster:
         """End what faults left behind: nothing is away or paused any more. What is dead comes back by itself."""
         for store in self.stores.values():
             store.away_until_us = 0
-        for actor in self.actors.values():
-            if actor.host is not None:
-                actor.host.go_on()
+        for node in self.nodes:
+            for actor in node.actors:
+                if actor.host is not None:
+                    actor.host.go_on()
 
     def close(self) -> None:
         """End every life, so that nothing of this world is left in the process."""

@@ -75,10 +75,10 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
 
 
 def _draw_faults(random: Random) -> tuple[str, ...]:
-    """A few faults, or half of them, or nearly all; and in a sixth of the runs none that could cost a lease."""
+    """A few faults, or half of them, or nearly all; and in a quarter of the runs none that could cost a lease."""
     frac = random.choice([0.15, 0.5, 0.8])
     drawn = [name for name in FAULTS if random.random() < frac]
-    if random.random() < 1 / 6:
+    if random.random() < 1 / 4:
         drawn = [name for name in drawn if name in HARMLESS_TO_LEASES]
     return tuple(drawn)
 

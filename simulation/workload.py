@@ -152,6 +152,7 @@ class _Draws:
         self._host.clock.sleep_us(self._host.random.choice([10_000, 10_000, 600_000, 600_000, 600_000, 6_000_000]))
 
     def broken(self, job: Job) -> None:
+        self._host.clock.sleep_us(int(self._host.random.expovariate(1 / 150_000)))
         raise PermanentError("as planned")
 
     def _work(self) -> None:

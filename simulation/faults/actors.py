@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
-from simulation.faults.aftermath import missing_actor, silent_consumer
+from simulation.faults.aftermath import held_for_nothing, missing_actor, silent_consumer
 from simulation.faults.fault import Fault
 from simulation.host import SimulatedHost
 
 if TYPE_CHECKING:
     from simulation.actor import Actor, Node
+    from simulation.cluster import Cluster
+
+HAND_OVER_US_MAX = 5_000_000  # As the hosts wait for managers that are to stop.
+HAND_OVER_LOOK_US = 10_000
 
 
 class ActorFault(Fault):
     """Something that befalls an actor: at any time, or when it is about to wait, in the midst of something."""
 
     def check(self) -> str | None:
-        """Every actor lives, and every consumer says so."""
-        return missing_actor(self.cluster) or silent_consumer(self.cluster)
+        """Every actor lives, every consumer says so, and nobody counts on what ended with an actor."""
+        return missing_actor(self.cluster) or silent_consumer(self.cluster) or held_for_nothing(self.cluster)
 
     def befall(self) -> None:
         """Choose an actor, and let it happen to the life it leads, if it leads one."""
@@ -96,10 +101,37 @@ class Pauses(ActorFault):
 
     def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
         """See `ActorFault`."""
-        longest_us = 2_000 * self.cluster.plan.consumer.lease_ms
-        pause_us = int(longest_us * self.random.random() ** 2)
-        self.cluster.world.note(f"{host.name} is paused for {pause_us} us")
-        host.paused_until_us = self.cluster.world.now_us() + pause_us
+        world = self.cluster.world
+        pause_us = pause_us_of(self.cluster, self.random)
+        world.note(f"{host.name} is paused for {pause_us} us")
+        host.paused_until_us = world.now_us() + pause_us
+
+
+class NodePauses(Fault):
+    """A machine stops for a while with all that it runs, producers too, as when it is moved to other hardware."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([0.3e6, 1e6]), self._pause)
+
+    def check(self) -> str | None:
+        """Nobody counts on what was lost meanwhile."""
+        return held_for_nothing(self.cluster)
+
+    def _pause(self) -> None:
+        self.happened += 1
+        world = self.cluster.world
+        node = self.random.choice([node for node in self.cluster.nodes if node.actors])
+        pause_us = pause_us_of(self.cluster, self.random)
+        world.note(f"{node.name} is paused for {pause_us} us")
+        for actor in node.actors:
+            if actor.host is not None:
+                actor.host.paused_until_us = world.now_us() + pause_us
+
+
+def pause_us_of(cluster: Cluster, random: Random) -> int:
+    """Draw how long a pause lasts: most shorter than a lease, some twice as long."""
+    return int(2_000 * cluster.plan.consumer.lease_ms * random.random() ** 2)
 
 
 class ClockJumps(ActorFault):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from simulation.faults.actors import ClockJumps, CoordinatorLoss, Kills, NodeKills, Pauses, Restarts
+from simulation.faults.actors import ClockJumps, CoordinatorLoss, Kills, NodeKills, NodePauses, Pauses, Restarts
 from simulation.faults.calls import DoubledCalls, LateCalls, LostCalls
 from simulation.faults.commits import Conflicts, LateCommits, OldTransactions, Recoveries, UnknownResults
 from simulation.faults.entries import StrayEntries
@@ -19,6 +19,7 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "node kills": NodeKills,
     "coordinator loss": CoordinatorLoss,
     "pauses": Pauses,
+    "node pauses": NodePauses,
     "clock jumps": ClockJumps,
     "restarts": Restarts,
     "lost calls": LostCalls,

@@ -45,7 +45,7 @@ FAULTS_OF_CLIENTS: Final = frozenset(
         "pauses",
         "clock jumps",
     }
-)  # The others befall consumers, handlers, and calls between actors.
+)  # The others befall consumers, handlers, and calls between actors; and each client has a machine of its own.
 
 
 def check_clients(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:

@@ -1,5 +1,6 @@
 """Bugs in leases and lapses: who may take, change, finish or bury an item."""
 
+from actors import settlement
 from actors.holdings import Holdings
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
 from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
@@ -55,6 +56,12 @@ LEASES = (
     mutation(
         "a dequeue takes over leases two seconds before they end",
         (dequeue.Search.pick_steps, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
+        found_by=[HELD_BY_ONE],
+    ),
+    mutation(
+        "an item that failed for good is buried or dropped although another took it over",
+        (settlement._settle_failed, "if record is None or record.lease_id != held.ref.lease_id:", "if record is None:"),
+        (settlement._settle_failed, "now_us=now_us, lease_id=held.ref.lease_id)", "now_us=now_us)"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
