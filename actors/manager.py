@@ -117,9 +117,9 @@ class Manager:
             return self._room_left()
 
     def counts(self) -> dict[str, int]:
-        """Return what was served since the start."""
+        """Return what was served since the start, and the items on their way to workers now."""
         with self._lock:
-            return dict(self._counts)
+            return {**self._counts, "on_the_way": sum(member.on_the_way for member in self._members)}
 
     def stop(self) -> None:
         """Serve nothing any more. Further calls are answered after their second, so nobody asks again and again."""

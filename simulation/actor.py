@@ -80,6 +80,10 @@ class Actor:
         """Whether it lives, and takes calls."""
         return self._born is not None
 
+    def is_asked(self, method: str) -> bool:
+        """Whether it has a call of `method` that it has not answered yet."""
+        return any(call.method == method for call in [*self._running, *self._waiting])
+
     def start(self) -> None:
         """Begin a new life. Called between turns."""
         assert self.host is None

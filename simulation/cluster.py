@@ -29,6 +29,8 @@ from zones.shard import Shard, open_shard
 if TYPE_CHECKING:
     from simulation.faults.handlers import HandlerFault
 
+COORDINATOR = "coordinator"  # its name, and its node's
+
 RECYCLE_DRAIN_MS = 2_000  # As the Ray host gives a worker that wants to be restarted.
 
 
@@ -77,8 +79,8 @@ class Cluster:
 
     def add_consumers(self) -> None:
         """Add the coordinator and all consumers, and start them."""
-        node = self.add_node("coordinator")
-        coordinator = self._add_actor(node, "coordinator", lambda host: ClockedCoordinator(host.clock))
+        node = self.add_node(COORDINATOR)
+        coordinator = self._add_actor(node, COORDINATOR, lambda host: ClockedCoordinator(host.clock))
         for number in range(self.plan.consumers):
             self._add_consumer(f"c{number}", coordinator)
         for actor in self.actors.values():
@@ -87,6 +89,10 @@ class Cluster:
     def clock_of(self, host_name: str) -> int:
         """Return the latest time that the clock of a host's node has shown."""
         return self._clocks[host_name.partition("#")[0].partition(".")[0]].highest_us()
+
+    def time_of(self, actor_name: str) -> int:
+        """Return what the clock of an actor's node shows."""
+        return self.actors[actor_name].node.clock.now_us()
 
     def is_consumer(self, host_name: str) -> bool:
         """Whether a host belongs to a consumer or the coordinator."""

@@ -31,13 +31,31 @@ class Passage(NamedTuple):
     again_us: int | None = None
 
 
+class Reply(NamedTuple):
+    """What an actor answered: `result` or `error`, one of them None. `caller` is a host, `target` an actor."""
+
+    caller: str
+    target: str
+    method: str
+    args: Sequence[Any]
+    result: Any
+    error: Exception | None
+
+
 class Network:
-    """Carries calls. `disturb` are the faults' ways to change what befalls a call; `on_call` are told of each."""
+    """Carries calls.
+
+    Attributes:
+      disturb: the faults' ways to change what befalls a call.
+      on_call: told of each call that is sent.
+      on_reply: told of each reply that an actor gives, whether or not it arrives, and whether or not anybody waits.
+    """
 
     def __init__(self, world: World, random: Random, *, latency_us: int) -> None:
         self.world = world
         self.disturb: list[Callable[[Passage], Passage]] = []
         self.on_call: list[Callable[[str, str, str, Sequence[Any]], None]] = []
+        self.on_reply: list[Callable[[Reply], None]] = []
         self._random = random
         self._latency_us = latency_us
 
@@ -55,11 +73,11 @@ class Network:
             died = ActorDied(actor=target.name, method=method, reason="unreachable")
             self.world.after(passage.back_us, partial(_deliver, caller, done, None, died))
         else:
-            call = Call(method, packed, partial(self._answer, caller, target, method, passage, done))
+            call = Call(method, packed, partial(self._answer, caller, target, method, args, passage, done))
             self.world.after(passage.there_us, partial(target.arrive, call))
             if passage.again_us is not None:
                 self.world.note(f"call to {target.name}.{method} is carried out twice")
-                again = Call(method, packed, _ignore)
+                again = Call(method, packed, partial(self._tell, caller, target, method, args))
                 self.world.after(passage.again_us, partial(_arrive_again, target, target.host, again))
 
     def _answer(
@@ -67,15 +85,29 @@ class Network:
         caller: SimulatedHost,
         target: Actor,
         method: str,
+        args: Sequence[Any],
         passage: Passage,
         done: Answer,
         result: Any,
         error: Exception | None,
     ) -> None:
+        self._tell(caller, target, method, args, result, error)
         if passage.reply_lost:
             result, error = None, ActorDied(actor=target.name, method=method, reason="unreachable")
         result, error = pickle.loads(pickle.dumps((result, error)))
         self.world.after(passage.back_us, partial(_deliver, caller, done, result, error))
+
+    def _tell(
+        self,
+        caller: SimulatedHost,
+        target: Actor,
+        method: str,
+        args: Sequence[Any],
+        result: Any,
+        error: Exception | None,
+    ) -> None:
+        for tell in self.on_reply:
+            tell(Reply(caller.name, target.name, method, args, result, error))
 
     def _draw(self) -> Passage:
         passage = Passage(self._draw_us(), self._draw_us())
@@ -91,10 +123,6 @@ def _arrive_again(target: Actor, life: SimulatedHost | None, call: Call) -> None
     """Let a call come a second time, to the life that it came to: what sent it twice was a connection to that."""
     if target.host is life and life is not None:
         target.arrive(call)
-
-
-def _ignore(result: Any, error: Exception | None) -> None:
-    """Wait for no answer."""
 
 
 def _deliver(caller: SimulatedHost, done: Answer, result: Any, error: Exception | None) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from actors.keeping import TRANSACTION_LEASE_US
-from simulation.cluster import Application, Cluster
+from simulation.cluster import COORDINATOR, Application, Cluster
 from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
@@ -23,6 +24,7 @@ from simulation.oracles.lives import (
 )
 from simulation.oracles.names import NamesStayTaken
 from simulation.oracles.oracle import Bench, Oracle
+from simulation.oracles.order import OneGoesInOrder
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
 from simulation.plan import Plan, draw_plan
 from simulation.trial import STEP_US, Report, Trial
@@ -188,6 +190,11 @@ class Simulation(Trial):
             NamesStayTaken(world, plan.skew_us_max),
             VisitsTakeTheirShare(world, plan.consumer.dequeue_max),
             NobodyAsksAgainAndAgain(world),
+            OneGoesInOrder(
+                world,
+                clock_us=partial(self.cluster.time_of, COORDINATOR),
+                life=partial(self.cluster.life_of, COORDINATOR),
+            ),
             NothingIsLeftBehind(world),
         ]
         if self.workload.punctual and not plan.leases_may_run_out:

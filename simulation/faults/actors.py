@@ -157,21 +157,41 @@ class Restarts(ActorFault):
     def set_up(self) -> None:
         """See `Fault`."""
         self._drain_ms = self.random.choice([0, 100, 5_000])
+        self._stopping: set[Node] = set()
         self.now_and_then(self.random.choice([1e6, 3e6]), self._restart)
 
     def _restart(self) -> None:
-        self.happened += 1
         node = self.random.choice(self.cluster.consumers)
-        self.cluster.operator.do("restart", partial(self._stop_and_start, node))
+        if node not in self._stopping:  # Else what starts anew would be ended by the order that came before it.
+            self.happened += 1
+            self._stopping.add(node)
+            self.cluster.operator.do("restart", partial(self._stop_and_start, node))
 
     def _stop_and_start(self, node: Node) -> None:
         world, operator = self.cluster.world, self.cluster.operator
         world.note(f"{node.name} is told to stop")
+        managers, workers = _of_role(node, "manager"), _of_role(node, "worker")
         operator.ask_all(_of_role(node, "scanner"), "stop")
-        operator.ask_all(_of_role(node, "manager"), "stop")
-        operator.ask_all(_of_role(node, "worker"), "drain", self._drain_ms)
+        operator.do("stop managers", partial(self._stop, managers))
+        operator.ask_all(workers, "drain", self._drain_ms)
+        self._await_hand_over(managers)
         for actor in node.actors:
             world.after(0, partial(actor.restart, "stopped in good order", 100_000))
+        self._stopping.remove(node)
+
+    def _stop(self, managers: list[Actor]) -> None:
+        self.cluster.operator.ask_all(managers, "stop")
+
+    def _await_hand_over(self, managers: list[Actor]) -> None:
+        """Wait, as hosts do, until the workers have answered for what managers were leasing when they were stopped."""
+        world, operator = self.cluster.world, self.cluster.operator
+        until_us = world.now_us() + HAND_OVER_US_MAX
+        while world.now_us() < until_us:
+            under_way = any(manager.is_asked("serve") for manager in managers)
+            answers = operator.ask_all(managers, "counts")
+            if not under_way and not any(counts["on_the_way"] for counts, error in answers if error is None):
+                return
+            world.sleep_us(HAND_OVER_LOOK_US)
 
 
 def _of_role(node: Node, role: str) -> list[Actor]:

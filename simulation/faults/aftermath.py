@@ -41,7 +41,7 @@ def held_for_nothing(cluster: Cluster) -> str | None:
         counts, error = cluster.operator.ask(actor, "counts")
         if error is not None:
             return f"{actor.name} does not answer: {error}"
-        held = counts.get("held", 0) + counts.get("pointers_held", 0)
+        held = sum(counts.get(name, 0) for name in ("held", "pointers_held", "on_the_way"))
         if held:
             return f"{actor.name} holds {held}, and there is nothing left to hold"
     return None

@@ -10,10 +10,11 @@
     fairness      no tenant waits for the others too long
     lives         every item is enqueued once, runs, and ends as it may
     calls         nobody asks again and again
+    order         one scanner at a time goes in order
     leftovers     nothing is left behind at the end
     shop          what the standard workload promises its customers
     answers       and what it tells them has happened
 
-Source: FoundationDB section 3 ("test oracles"). What they know they take from commits, from calls between actors, and
-from the starts and ends of handlers, so they hold for any application's handlers.
+Source: FoundationDB section 3 ("test oracles"). What they know they take from commits, from calls between actors and
+their replies, and from the starts and ends of handlers, so they hold for any application's handlers.
 """

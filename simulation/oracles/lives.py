@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from simulation.network import Reply
 from simulation.oracles.oracle import Oracle, Run
 from simulation.shadow import ItemChange, ItemName, Meaning, ShardShadow, item_of
 from simulation.world import World
@@ -101,7 +102,8 @@ class OnlyTheTriedAreBuried(Oracle):
 class NothingLapsesWithoutCause(Oracle):
     """While nothing stalls or is unreachable, every lease is extended, completed or given back in time.
 
-    A worker that ended since a lease was sent to it explains that lease.
+    A worker that ended before it had taken in what was sent to it explains that lease. Once it has, it gives back what
+    it does not finish: where this is watched, workers end in good order.
 
     Args:
       life_of: answers the name of an actor's present life; None while it is dead.
@@ -113,6 +115,7 @@ class NothingLapsesWithoutCause(Oracle):
         super().__init__(world)
         self._life_of = life_of
         self._sent: dict[tuple[ItemName, bytes], tuple[str, str | None]] = {}
+        self._taken_in: set[tuple[ItemName, bytes]] = set()
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
@@ -120,14 +123,24 @@ class NothingLapsesWithoutCause(Oracle):
             for ref in args[0]:
                 self._sent[item_of(ref), ref.lease_id] = (target, self._life_of(target))
 
+    def on_reply(self, reply: Reply) -> None:
+        """See `Oracle`."""
+        if reply.method == "place" and reply.error is None:
+            self._taken_in.update((item_of(ref), ref.lease_id) for ref in reply.args[0])
+
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
         for change in meaning.items:
             before, after = change.before, change.after
             if before is not None and after is not None and after.lapse_count > before.lapse_count:
-                sent = self._sent.get((change.item, before.lease_id))
-                if sent is None or (sent[1] is not None and self._life_of(sent[0]) == sent[1]):
+                lease = (change.item, before.lease_id)
+                if lease in self._taken_in or not self._ended_since(self._sent.get(lease)):
+                    sent = self._sent.get(lease)
                     self.broken(f"{meaning.by} takes over {change.item}, whose lease ran out; sent to {sent}")
+
+    def _ended_since(self, sent: tuple[str, str | None] | None) -> bool:
+        """Whether a lease was sent to a worker that was dead, or has died since."""
+        return sent is not None and (sent[1] is None or self._life_of(sent[0]) != sent[1])
 
 
 class ItemsAreEnqueuedOnce(Oracle):

@@ -1,4 +1,4 @@
-"""What an oracle is shown: every commit in the queue's terms, every call, every run of a handler, and the end."""
+"""What an oracle is shown: every commit in the queue's terms, calls, replies, runs of handlers, and the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.job import Job
-from simulation.network import Network
+from simulation.network import Network, Reply
 from simulation.shadow import ItemName, Meaning, ShardShadow
 from simulation.store import Commit, SimulatedStore
 from simulation.world import World
@@ -51,6 +51,9 @@ class Oracle:
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """An actor was called."""
 
+    def on_reply(self, reply: Reply) -> None:
+        """An actor has answered a call."""
+
     def on_start(self, run: Run) -> None:
         """A handler starts."""
 
@@ -78,6 +81,7 @@ class Bench:
         for store in stores:
             store.on_commit.append(self.on_commit)
         network.on_call.append(self.on_call)
+        network.on_reply.append(self.on_reply)
 
     def on_commit(self, commit: Commit) -> None:
         """Show a commit to all."""
@@ -92,6 +96,11 @@ class Bench:
         """Show a call to all."""
         for oracle in self.oracles:
             oracle.on_call(caller, target, method, args)
+
+    def on_reply(self, reply: Reply) -> None:
+        """Show a reply to all."""
+        for oracle in self.oracles:
+            oracle.on_reply(reply)
 
     def on_start(self, run: Run) -> None:
         """Show the start of a handler to all."""

@@ -1,7 +1,13 @@
 """An oracle that the standard campaign seldom gives an occasion: in a chosen plan it finds the bug it is there for."""
 
+from actors import keeping
 from actors.scanner import Scanner
+from actors.settings import ConsumerSettings
+from actors.worker import Worker
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
+from simulation.oracles.leases import LeasesAreRespected
+from simulation.oracles.lives import NothingLapsesWithoutCause
+from simulation.store import Latencies
 from tests.simulation.mutations.mutation import mutation
 
 SEEDS = range(25)
@@ -14,3 +20,29 @@ def test_a_scanner_that_asks_a_dead_manager_again_at_once_is_found() -> None:
         found_by=[NobodyAsksAgainAndAgain.promise],
     )
     assert bug.first_catch(SEEDS, faults=("kills", "node kills"), call_us=100)
+
+
+def test_an_item_that_starts_though_its_lease_ended_while_it_waited_is_found() -> None:
+    bug = mutation(
+        "a worker starts an item whose lease ended while it waited",
+        (keeping.lease_at_start, "if now_us >= held.lease_until_us:", "if False:"),
+        (
+            Worker._lease_for_start,
+            "if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:",
+            "if refused and not held.job.cancelled:",
+        ),
+        found_by=[LeasesAreRespected.promise],
+    )
+    consumer = ConsumerSettings(lease_ms=500, slots=1, poll_interval_ms=100)
+    assert bug.first_catch(SEEDS, faults=("pauses", "node pauses"), consumer=consumer)
+
+
+def test_items_that_a_draining_worker_took_in_and_dropped_are_found() -> None:
+    bug = mutation(
+        "what reaches a worker that drains is dropped",
+        (Worker.place, "self._custodies[name].give_back(some)", "pass"),
+        found_by=[NothingLapsesWithoutCause.promise],
+    )
+    consumer = ConsumerSettings(lease_ms=2_000, poll_interval_ms=100, slots=4, managers=2, linger_ms=50)
+    slow = Latencies(read_version_us=5_000, read_us=1_750, commit_us=10_000)
+    assert bug.first_catch(SEEDS, faults=("restarts",), skew_us_max=0, call_us=100, latencies=slow, consumer=consumer)

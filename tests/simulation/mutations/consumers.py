@@ -1,23 +1,29 @@
 """Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
 
 from actors import crew, keeping
+from actors.coordinator import Coordinator
+from actors.crew import Member
 from actors.custody import Custody
 from actors.holdings import Holdings
 from actors.job import Job
 from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.selection import reading, stretch
+from actors.selection.in_order import InOrder
 from actors.selection.own_parts import OwnParts
 from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
 from simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
+from simulation.oracles.order import OneGoesInOrder
 from tests.simulation.mutations.mutation import mutation
 from zones import visit
 
 HELD_BY_ONE = LeasesAreRespected.promise
 NO_LAPSE = NothingLapsesWithoutCause.promise
 DRAINS = "everything drains after the faults"
+GETS_OVER_IT = "the system gets over a fault that has stopped"
+IN_ORDER = OneGoesInOrder.promise
 
 CONSUMERS = (
     mutation(
@@ -32,7 +38,31 @@ CONSUMERS = (
             "self._held.difference_update(ref.id for ref in refs)",
             "self._held.difference_update(ref.id for ref in refs if error is None)",
         ),
-        found_by=[DRAINS, NoTenantWaitsTooLong.promise, "the system gets over a fault that has stopped"],
+        found_by=[DRAINS, NoTenantWaitsTooLong.promise, GETS_OVER_IT],
+    ),
+    mutation(
+        "a manager counts what it sent to a worker that died as still on its way",
+        (Member.arrive, "self.on_the_way -= len(refs)", "self.on_the_way -= len(refs) if report else 0"),
+        found_by=[GETS_OVER_IT],
+    ),
+    mutation(
+        "the in-order lease is granted to whoever asks for it",
+        (Coordinator.request, "if stands and not mine:", "if False:"),
+        found_by=[IN_ORDER],
+    ),
+    mutation(
+        "a scanner that hands nothing over is granted the in-order lease again and again",
+        (Coordinator.request, "if mine and not handed_over:", "if False:"),
+        found_by=[IN_ORDER],
+    ),
+    mutation(
+        "a scanner says that it has handed pointers over whether or not it has",
+        (
+            InOrder.begin,
+            "handed_over, self._handed_over = self._handed_over, False",
+            "handed_over = True",
+        ),
+        found_by=[IN_ORDER],
     ),
     mutation(
         "a scan passes over the last part of the top-level queue",
