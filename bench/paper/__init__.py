@@ -26,6 +26,7 @@ Read in this order:
     contention   figure 7
     experiments  all of them by name; data  what is kept of them
     plots        axes that all figures share
-    page         docs/paper/README.md, from the data of all figures
+    differences  where and why we differ, in words
+    page         docs/paper/README.md, from the data of all figures and these words
 May import: bench.load, bench's fleets and reports, simulation. Imported by: tests.
 """

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bench.load.offered import PARETO, UNIFORM, Load
 from bench.paper.forms import REAL, SIMULATED
-from bench.paper.plots import panels
+from bench.paper.plots import explain, panels
 from bench.paper.points import Point, Row
 from bench.paper.setup import AS_IN_THE_PAPER, OURS, Shape, setup
 from bench.paper.stated import FIGURE_6
@@ -20,6 +20,7 @@ TITLE_OF = {
     "figure5": "Figure 5: latency, uniform load, one consumer",
     "figure6": "Figure 6: latency, skewed load, one consumer",
 }
+PAPER = ("pointer, the paper's text", "item, the paper's text")
 PERCENTS = {"p10_ms": "10", "p50_ms": "50", "p90_ms": "90", "p99_ms": "99", "p99_9_ms": "99.9", "max_ms": "max"}
 
 
@@ -33,8 +34,8 @@ def points(figure: str, form: str, *, quick: bool) -> list[Point]:
     if quick:
         load = Load(tenants=15_000, enqueues_per_s=250, skew=skew, warm_s=0.5, seconds=2)
         return [_point("250/s, our consumer", load, {**OURS, "slots": 16})]
-    full = Load(tenants=150_000, enqueues_per_s=2_500, skew=skew, warm_s=5, seconds=20)
-    half = Load(tenants=150_000, enqueues_per_s=1_250, skew=skew, warm_s=5, seconds=20)
+    full = Load(tenants=150_000, enqueues_per_s=2_500, skew=skew, warm_s=5, seconds=10)
+    half = Load(tenants=150_000, enqueues_per_s=1_250, skew=skew, warm_s=5, seconds=10)
     return [
         _point("2,500/s, the paper's consumer", full, AS_IN_THE_PAPER),
         _point("2,500/s, our consumer", full, OURS),
@@ -56,8 +57,14 @@ def draw(figure: str, rows: Sequence[Row]) -> Figure:
                 waits_s = [row[what][name] / 1000 for name in PERCENTS]
                 label = f"{what}, {row['series']}"
                 ax.plot(list(PERCENTS.values()), waits_s, style, color=f"C{number}", marker="o", label=label)
+        if figure == "figure6":
+            stated = FIGURE_6
+            ax.plot(
+                ["50", "99.9"], [stated.pointer_p50_ms / 1000, stated.pointer_p99_9_ms / 1000], "k^", label=PAPER[0]
+            )
+            ax.plot(["50", "max"], [stated.item_p50_ms / 1000, stated.item_tail_ms / 1000], "k*", label=PAPER[1])
         ax.set(title=form, xlabel="percentile", ylabel="seconds", yscale="log")
-        ax.legend(fontsize="small")
+        explain(ax)
     return drawn
 
 

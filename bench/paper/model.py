@@ -50,7 +50,7 @@ LATENCIES = Latencies(read_version_us=1_000, read_us=500, commit_us=7_000)
 CALL_US = 300
 SHARD = "s0"
 LAST_S_MAX = 60.0  # How long what has been enqueued may take to start; what has not by then is not among the waits.
-START_S = 1.5  # In which consumers have opened the store and shown their clocks good.
+START_S = 1.2  # In which consumers have opened the store, shown their clocks good, and heard of each other.
 FILL_ZONES = 500  # Of one transaction that fills a store.
 
 

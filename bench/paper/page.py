@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bench.paper import data
+from bench.paper.differences import DIFFERENCES
 from bench.paper.experiments import EXPERIMENTS
 from bench.paper.forms import REAL
 
@@ -21,13 +22,6 @@ slots (64 managers with two batches of one pointer); "ours" has one manager with
 128 slots.
 """
 
-DIFFERENCES = {
-    "figure4": "",
-    "figure5": "",
-    "figure6": "",
-    "figure7": "",
-}
-
 
 def write(out: Path) -> None:
     """Write the page of all experiments that have data in `out`."""
@@ -37,7 +31,7 @@ def write(out: Path) -> None:
         if kept["rows"]:
             parts.append(f"## {experiment.title}\n\n![{experiment.title}]({name}.png)\n")
             parts.append(markdown(experiment.table(kept["rows"])))
-            parts.append(f"{DIFFERENCES[name]}\n{_machine(kept['machine'].get(REAL))}")
+            parts.append(f"{DIFFERENCES[name].lstrip()}\n{_machine(kept['machine'].get(REAL))}")
     (out / "README.md").write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from bench.paper.points import Row
 
-PANEL_INCHES = (4.6, 3.6)
+PANEL_INCHES = (4.6, 4.4)
 DOTS_PER_INCH = 120
 
 
@@ -27,6 +27,10 @@ def lines(
         line = sorted((row for row in rows if row["series"] == series), key=lambda row: row[x])
         label = series if labelled else None
         ax.plot([row[x] for row in line], [y(row) for row in line], style, color=f"C{number}", marker="o", label=label)
+    explain(ax)
+
+
+def explain(ax: Axes) -> None:
+    """Draw a grid, and a legend below the panel, where it hides nothing."""
     ax.grid(alpha=0.3)
-    if labelled and rows:
-        ax.legend(fontsize="small")
+    ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.22))
