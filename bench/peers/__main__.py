@@ -32,7 +32,7 @@ from bench.peers.measures import MEASURES
 from bench.peers.page import page, tables
 from bench.peers.place import Place
 from bench.peers.plot import draw
-from bench.peers.results import Conditions, Results, Turn, results
+from bench.peers.results import Conditions, Turn, results
 from bench.peers.sizes import FULL, QUICK, Sizes
 from bench.peers.systems import ONLY_IN, SYSTEMS
 from bench.report import say
@@ -41,6 +41,7 @@ DOCS = Path("docs/peers")
 TURN_S_MAX = 1_800.0
 END_S_MAX = 30.0
 LOG_CHARACTERS = 1_500
+INTERRUPTED = 130  # What a shell says of a program that Ctrl-C ended.
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def rounds(opts: Options, sizes: Sizes) -> Iterator[list[tuple[str, str]]]:
 
 
 class Run:
-    """The turns of one run, taken in `directory`."""
+    """The turns of one run, which happen in `directory`. `taken`: those that are over."""
 
     def __init__(self, opts: Options, directory: Path) -> None:
         self._sizes = QUICK if opts.quick else FULL
@@ -94,21 +95,23 @@ class Run:
         self._total = sum(map(len, self._rounds))
         self._numbers = count(1)
         self._interrupted = threading.Event()
+        self.taken: list[Turn] = []
 
-    def results(self) -> Results:
-        """Take all turns, and return what they found."""
-        taken: list[Turn] = []
+    def take_turns(self) -> None:
+        """Take all turns. `KeyboardInterrupt` passes through once the turns that ran are ended."""
         for each in self._rounds:
             at_once = self._sizes.turns_at_once if each and MEASURES[each[0][1]].mostly_waits else 1
             with ThreadPoolExecutor(at_once) as pool:
                 try:
-                    taken += pool.map(lambda pair: self._take(*pair), each)
+                    for _ in pool.map(lambda pair: self._take(*pair), each):
+                        pass
                 except KeyboardInterrupt:
                     self._interrupted.set()
                     raise
-        return results(taken)
 
-    def _take(self, system: str, measure: str) -> Turn:
+    def _take(self, system: str, measure: str) -> None:
+        if self._interrupted.is_set():
+            return
         number = next(self._numbers)
         say(f"{number} of {self._total}: {measure}, {system}")
         place = Place(
@@ -119,8 +122,9 @@ class Run:
             longest_job_s=self._sizes.longest_job_s,
         )
         found = self._outcome(place, measure)
-        say(f"{number} of {self._total}: {_summary(found)}")
-        return Turn(system, measure, found)
+        if not self._interrupted.is_set():
+            say(f"{number} of {self._total}: {_summary(found)}")
+            self.taken.append(Turn(system, measure, found))
 
     def _outcome(self, place: Place, measure: str) -> turn.Outcome:
         """Run one turn in a process of its own, and remove what it leaves."""
@@ -177,7 +181,8 @@ def everything_ended() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for each in (signal.SIGTERM, signal.SIGINT):  # A shell that starts us in the background has us ignore Ctrl-C.
+        signal.signal(each, interrupt)
     processes.adopt_orphans()
     try:
         yield
@@ -186,15 +191,24 @@ def everything_ended() -> Iterator[None]:
 
 
 def main() -> None:
-    """Measure, print, and write."""
+    """Measure, print, and write; interrupted, print what was found until then."""
     opts = options()
+    interrupted = False
     with everything_ended(), scratch() as directory:
         directory.chmod(0o711)
         conditions = Conditions(**describe(directory), size="quick" if opts.quick else "full")
-        found = Run(opts, directory).results()
+        run = Run(opts, directory)
+        try:
+            run.take_turns()
+        except KeyboardInterrupt:
+            interrupted = True
+    found = results(run.taken)
     print("\n".join(tables(found)))
     for line in [*(f"{system}: {reason}" for system, reason in found.missing.items()), *found.failed]:
         print(line)
+    if interrupted:
+        say("interrupted: everything is stopped and removed, and nothing is written")
+        sys.exit(INTERRUPTED)
     if opts.output is not None:
         opts.output.mkdir(parents=True, exist_ok=True)
         (opts.output / "results.json").write_text(json.dumps(found.as_json(conditions), indent=1) + "\n")

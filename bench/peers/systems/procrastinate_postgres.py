@@ -1,7 +1,8 @@
 """Procrastinate on PostgreSQL.
 
-- Workers with `concurrency`, woken by LISTEN/NOTIFY, as it comes; finished jobs are deleted, so that the table does not
-  grow (https://procrastinate.readthedocs.io/en/stable/howto/production/delete_finished_jobs.html).
+- Workers with `concurrency` 10 where the measure says nothing, woken by LISTEN/NOTIFY as they come; finished jobs are
+  deleted, so that the table does not grow
+  (https://procrastinate.readthedocs.io/en/stable/howto/production/delete_finished_jobs.html).
 - The jobs of a dead worker run again only if the application has a task that looks for them: the one of
   https://procrastinate.readthedocs.io/en/stable/howto/production/retry_stalled_jobs.html, every 5 s instead of every
   ten minutes, with a heartbeat every 3 s instead of 10: a worker is dead after 10 s of silence instead of 30.
@@ -60,7 +61,7 @@ class Procrastinate(System):
     title = "Procrastinate, PostgreSQL"
     settings = "delete_jobs successful, update_heartbeat_interval 3 s, a task every 5 s that retries stalled jobs"
     packages = ("procrastinate", "psycopg")
-    best_slots = 4
+    best_slots = 10
 
     def __init__(self) -> None:
         self.server = Postgres()

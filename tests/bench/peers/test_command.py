@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import processes
+from bench.peers.__main__ import INTERRUPTED
 from bench.peers.measures import FIGURES
 from bench.peers.systems import ONLY_IN, SYSTEMS
 
@@ -59,7 +60,7 @@ def test_after_an_interruption_no_process_and_no_file_is_left(tmp_path: Path) ->
     assert working
     begun = processes.below(process.pid)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) != 0
+    assert process.wait(60) == INTERRUPTED
     assert [pid for pid in begun if "bench.peers" in processes.name(pid)] == []
     assert list(tmp_path.iterdir()) == []
 
