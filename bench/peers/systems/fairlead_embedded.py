@@ -60,7 +60,7 @@ class _Fairlead(System):
 
     def left(self) -> int:
         """See `System`."""
-        return depth(app.shards["main"])
+        return sum(depth(app.shards[name]) for name in app.shards)
 
 
 class OnRay(_Fairlead):
