@@ -11,7 +11,7 @@ Read in this order:
     job           what a handler is given
     messages      what the actors say to each other
     host          the seam: time, randomness, locks, threads, calls
-    selection/    which pointers to take, in three ways; scanner: Algorithm 1
+    selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
     crew          what a manager knows of its workers; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3

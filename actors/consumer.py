@@ -110,7 +110,7 @@ class Consumer:
         coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator")
         self._remotes = [*workers, *managers, coordinating]
         scanner = Scanner(host, shards, settings, managers, coordinating, consumer=identity.consumer_id.hex())
-        housekeeping = Housekeeping(host, shards, identity, opened.periods, opened.submitted, scanner.set_session)
+        housekeeping = Housekeeping(host, shards, identity, opened.periods, opened.submitted, scanner)
         self._loops = ScannerLoops(host, scanner, housekeeping)
 
     def counts(self) -> dict[str, int]:

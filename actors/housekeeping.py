@@ -6,8 +6,9 @@ and clears what has expired. One small transaction per shard and second.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from actors.host import Host
 from actors.selection.stretch import Session, stretch_of
@@ -41,11 +42,20 @@ STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine,
 CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
 
 
-class Housekeeping:
-    """The once-a-second work of one consumer.
+class Finder(Protocol):
+    """Who finds the work: a `Scanner`, as its housekeeping sees it."""
 
-    `set_session(shard, session)`: told what its session there is; None: no leases may be taken there.
-    """
+    def set_session(self, shard_name: str, session: Session | None) -> None:
+        """Hear what the consumer's session on a shard is; None: no leases may be taken there."""
+        ...
+
+    def was_full(self) -> bool:
+        """Say whether it had no room for most of the time since this was asked last."""
+        ...
+
+
+class Housekeeping:
+    """The once-a-second work of one consumer."""
 
     def __init__(
         self,
@@ -54,14 +64,14 @@ class Housekeeping:
         identity: Identity,
         periods: Sequence[Period],
         submitted: SubmittedHandlers,
-        set_session: Callable[[str, Session | None], None],
+        finder: Finder,
     ) -> None:
         self._host = host
         self._shards = shards
         self._identity = identity
         self._periods = periods
         self._submitted = submitted
-        self._set_session = set_session
+        self._finder = finder
         self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
@@ -76,8 +86,9 @@ class Housekeeping:
         """Beat once a second until `stop`, then take the consumer off the list."""
         looked_us = self._host.clock.now_us()
         while True:
+            full = self._finder.was_full()
             for name, shard in self._shards.items():
-                self._beat(name, shard)
+                self._beat(name, shard, full=full)
             load_submitted(self._submitted, self._shards)
             with self._lock:
                 if self._stopping or self._stopped.wait(BEAT_S):
@@ -106,12 +117,14 @@ class Housekeeping:
                 ", or this process stood still or waited for a store" if stepped_us > 0 else "",
             )
 
-    def _sign_of_life(self, now_us: int) -> Presence:
+    def _sign_of_life(self, now_us: int, *, full: bool) -> Presence:
         identity = self._identity
-        kinds = sorted(handler.kind for handler in self._submitted.registry)
-        return Presence(identity.host, identity.pid, kinds, identity.started_us, now_us)
+        return Presence(identity.host, identity.pid, self._kinds(), identity.started_us, now_us, full)
 
-    def _beat(self, name: str, shard: Shard) -> None:
+    def _kinds(self) -> list[str]:
+        return sorted(handler.kind for handler in self._submitted.registry)
+
+    def _beat(self, name: str, shard: Shard, *, full: bool) -> None:
         clock, mine = self._clocks[name], self._identity.consumer_id
 
         def body(attempt: Attempt) -> tuple[Standing, int, list[Present]]:
@@ -119,7 +132,7 @@ class Housekeeping:
             others = [each for each in presence.listing(tr, now_us=now_us) if each.consumer_id != mine]
             standing = beat(tr, clock, now_us=now_us, alone=not others)
             if standing in (Standing.GOOD, Standing.TAKEN_OVER):
-                presence.beat(tr, mine, self._sign_of_life(now_us))
+                presence.beat(tr, mine, self._sign_of_life(now_us, full=full))
                 presence.clear_dead(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 clear_receipts(tr, now_us=now_us)
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
@@ -133,7 +146,7 @@ class Housekeeping:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
-        self._set_session(name, self._session(name, shard, others, now_us) if fit else None)
+        self._finder.set_session(name, self._session(name, shard, others, now_us) if fit else None)
         if fit:
             self._said_off.discard(name)
         elif standing is Standing.OFF and name not in self._said_off:
@@ -147,10 +160,11 @@ class Housekeeping:
 
     def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int) -> Session:
         """Return this consumer's session, which has just beaten: the live ones divide the queue among them."""
+        mine, part_count = self._identity.consumer_id, shard.layout.part_count
         live = self._seen[name].live(others, now_us=now_us)
         if len(live) < len(others):
             probe("a session is over, and the others divide its parts among them")
         kinds = {each.consumer_id: each.presence.kinds for each in live}
-        kinds[self._identity.consumer_id] = self._sign_of_life(now_us).kinds
-        stretch = stretch_of(self._identity.consumer_id, kinds, shard.layout.part_count)
-        return Session(stretch, now_us + LIVE_US)
+        kinds[mine] = self._kinds()
+        full = [stretch_of(each.consumer_id, kinds, part_count) for each in live if each.presence.full]
+        return Session(stretch_of(mine, kinds, part_count), now_us + LIVE_US, tuple(full))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from actors.fullness import Fullness
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
 from actors.selection.reading import batches
@@ -68,6 +69,7 @@ class Scanner:
         self._sessions: dict[str, Session | None] = dict.fromkeys(shards)  # until `set_session` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
+        self._fullness = Fullness(host.clock.now_us())
         self._idle_polls = 0
         self._store_down: set[str] = set()
         self._counts: Counter[str] = Counter()
@@ -102,6 +104,11 @@ class Scanner:
             if known is None or session is None or known.stretch != session.stretch:
                 self._seen_token[shard_name] = None  # What has not changed may be its own now.
                 self._changed.notify_all()
+
+    def was_full(self) -> bool:
+        """Say whether it has waited for room for most of the time since this was asked last."""
+        with self._lock:
+            return self._fullness.since_last(self._host.clock.now_us())
 
     def counts(self) -> dict[str, int]:
         """Return what was scanned and served since the start, and the pointers in managers' hands now.
@@ -205,7 +212,9 @@ class Scanner:
                     self._calls[number] += 1
                 opened = any(self._open(number) for number in range(len(self._managers)))
                 if not ask and not opened:
+                    self._fullness.wait(now_us)
                     self._changed.wait(min(DEAD_WAIT_US if idle else patience_us, patient_until_us - now_us) / 1e6)
+                    self._fullness.go_on(self._host.clock.now_us())
             for number in ask:
                 self._managers[number].call("await_room", done=partial(self._room_heard, number))
             if opened:

@@ -198,7 +198,7 @@ class Cluster:
             consumer=identity.consumer_id.hex(),
         )
         handlers = self._handlers(self.application.registry(host))
-        housekeeping = Housekeeping(host, shards, identity, self.application.periods(), handlers, scanner.set_session)
+        housekeeping = Housekeeping(host, shards, identity, self.application.periods(), handlers, scanner)
         return ScannerLoops(host, scanner, housekeeping)
 
     def _handlers(self, registry: Registry) -> SubmittedHandlers:

@@ -26,13 +26,17 @@ _PREFIX = ROOT + pack_int(SESSION)
 
 
 class Presence(msgspec.Struct, array_like=True, frozen=True):
-    """A consumer's sign of life. Times by its own clock, microseconds since the epoch."""
+    """A consumer's sign of life. Times by its own clock, microseconds since the epoch.
+
+    `full`: whether it has had no room for most of the time since its last beat.
+    """
 
     host: str
     pid: int
     kinds: list[str]
     started_us: int
     beat_us: int
+    full: bool = False
 
 
 class Present(NamedTuple):

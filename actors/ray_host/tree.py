@@ -152,9 +152,7 @@ class ScannerActor:
             RayRemote(COORDINATOR),
             consumer=identity.consumer_id.hex(),
         )
-        housekeeping = Housekeeping(
-            host, opened.shards, identity, opened.periods, opened.submitted, scanner.set_session
-        )
+        housekeeping = Housekeeping(host, opened.shards, identity, opened.periods, opened.submitted, scanner)
         self._loops = ScannerLoops(host, scanner, housekeeping)
         _drain_on_sigterm(self._loops.stop)
 

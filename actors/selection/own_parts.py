@@ -13,7 +13,10 @@ random selection, among the youngest of them: their owner takes the oldest first
 never a reason to wait long.
 
     two consumers disagree           both scan, or for a moment neither: leases decide, or the pointers become overdue
-    an owner is full                 its pointers become overdue; with all equally full each keeps to its own
+    an owner is full                 it says so when it beats, and who has little of its own looks at its pointers, be
+                                     they ever so young, once in `OVERDUE_POLLS` polls: of one tenant's many long items
+                                     it takes one whenever it can, so the pointer would never be overdue
+    all are full                     each has enough of its own, and keeps to it
     an owner does not know a kind    it divides only among those that know what it knows, so another owns it as well
     a kind is at the owner's limit   the pointer stays vested, and becomes overdue for those that are below theirs
     an owner dies or stalls          its pointers become overdue, and within the session's life they have new owners
@@ -51,6 +54,8 @@ class OwnParts(Selection):
         self._overdue_us = OVERDUE_POLLS * settings.poll_interval_ms * 1000
         self._session = Session(NOTHING, 0)
         self._own = NOTHING
+        self._full: tuple[Stretch, ...] = ()  # whose pointers the present scan may take however young they are
+        self._helped_us = 0  # when it last looked at those
 
     def hear(self, session: Session) -> None:
         """See `Selection`."""
@@ -62,6 +67,9 @@ class OwnParts(Selection):
         if now_us >= session.until_us and session.until_us:
             probe("a session is over, and its consumer owns nothing until it has beaten again")
         self._own = session.stretch if now_us < session.until_us else NOTHING
+        self._full = session.full if now_us - self._helped_us >= self._overdue_us else ()
+        if self._full:
+            self._helped_us = now_us
 
     def select(self, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
         """See `Selection`."""
@@ -70,20 +78,24 @@ class OwnParts(Selection):
         def mine(ref: PointerRef) -> bool:
             return own.holds(ref) and eligible(ref)
 
-        def theirs(ref: PointerRef) -> bool:
-            return not own.holds(ref) and eligible(ref)
-
         found = oldest(tr, self._mine(own), mine, settings=self._settings, now_us=now_us)
         half = self._settings.batch_pointers // 2
+        full = self._full if len(found) <= half else ()
         waiting_since_us = found[half].vesting_us if len(found) > half else now_us
-        overdue = self._overdue(tr, theirs, before_us=waiting_since_us - self._overdue_us)
-        if not overdue:
+        overdue_before_us = waiting_since_us - self._overdue_us
+
+        def theirs(ref: PointerRef) -> bool:
+            wanting = ref.vesting_us < overdue_before_us or any(stretch.holds(ref) for stretch in full)
+            return wanting and not own.holds(ref) and eligible(ref)
+
+        taken = self._of_others(tr, theirs, before_us=now_us + 1 if full else overdue_before_us)
+        if not taken:
             return found
         probe("a pointer of another consumer is overdue, and taken")
-        return sorted(found + overdue, key=order)[: self._settings.selection_max]
+        return sorted(found + taken, key=order)[: self._settings.selection_max]
 
     def next_due_us(self, tr: Any, *, after_us: int) -> int | None:
-        """See `Selection`. What is another's is due when it is overdue."""
+        """See `Selection`. What is another's is due when it is overdue, or when full ones are to be helped again."""
         own, others = self._mine(self._own), self._others(self._own)
         overdue_us = max(0, after_us - self._overdue_us)
         due = in_step(
@@ -91,9 +103,12 @@ class OwnParts(Selection):
             + [earliest_vesting_us(tr, part, after_us=overdue_us) for part in others]
         )
         delays = [0] * len(own) + [self._overdue_us] * len(others)
-        return min((each + delay for each, delay in zip(due, delays, strict=True) if each is not None), default=None)
+        times_us = [each + delay for each, delay in zip(due, delays, strict=True) if each is not None]
+        if self._session.full:
+            times_us.append(self._helped_us + self._overdue_us)
+        return min(times_us, default=None)
 
-    def _overdue(self, tr: Any, eligible: Eligible, *, before_us: int) -> list[PointerRef]:
+    def _of_others(self, tr: Any, eligible: Eligible, *, before_us: int) -> list[PointerRef]:
         """Choose among others' pointers that have vested before a time."""
 
         def backward(part: PartKeys) -> Any:

@@ -46,11 +46,13 @@ NOTHING = Stretch(0, 0)
 class Session(NamedTuple):
     """A consumer's session on a shard, as its scanner needs it: what is its own, and until when it may count on it.
 
-    Once its time is over, by the consumer's own clock, others have divided its stretch among them.
+    Once its time is over, by the consumer's own clock, others have divided its stretch among them. `full`: what belongs
+    to others who have no room.
     """
 
     stretch: Stretch
     until_us: int
+    full: tuple[Stretch, ...] = ()
 
 
 def stretch_of(consumer_id: bytes, kinds: Mapping[bytes, Collection[str]], part_count: int) -> Stretch:

@@ -8,7 +8,7 @@ import pytest
 
 from actors.handlers import Registry, handler_of
 from actors.housekeeping import Housekeeping, Identity
-from actors.selection.stretch import PLACES, Session
+from actors.selection.stretch import PLACES, Session, Stretch
 from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
 from tests.actors.stage import MS, SECOND, Stage
 from zones import presence
@@ -35,14 +35,23 @@ class Keeping:
         self, stage: Stage, *, shards: dict[str, Shard] | None = None, periods: Any = (), allow: bool = True
     ) -> None:
         self.sessions: dict[str, Session | None] = {}
+        self.full = False
         self.registry = Registry()
         self.registry.add(handler_of("mail", lambda job: None))
         self.submitted = SubmittedHandlers(self.registry, key=b"", allow=allow)
         self.housekeeping = Housekeeping(
-            stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self.sessions.__setitem__
+            stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self
         )
         self.running = stage.begin(self.housekeeping.run)
         stage.pass_ms(1)
+
+    def set_session(self, shard_name: str, session: Session | None) -> None:
+        """See `Finder`."""
+        self.sessions[shard_name] = session
+
+    def was_full(self) -> bool:
+        """See `Finder`."""
+        return self.full
 
     @property
     def fit(self) -> dict[str, bool]:
@@ -123,6 +132,18 @@ def test_it_divides_nothing_with_one_that_does_not_know_its_kinds(stage: Stage) 
     another_beats(stage, ["fax"])
     stage.pass_ms(1_000)
     assert own(keeping) == (0, 2)
+
+
+def test_it_says_when_it_is_full_and_hears_which_others_are(stage: Stage) -> None:
+    keeping = Keeping(stage)
+    keeping.full = True
+    alive = Presence("host", 8, ["mail"], stage.now_us, stage.now_us, full=True)
+    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", alive))
+    stage.pass_ms(1_000)
+    assert [each.presence.full for each in consumers(stage)] == [True, True]
+    session = keeping.sessions["main"]
+    assert session is not None
+    assert session.full == (Stretch(PLACES, 2 * PLACES),)
 
 
 def test_its_session_lasts_from_each_beat_for_as_long_as_others_wait_for_the_next(stage: Stage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from random import Random
 
 import pytest
@@ -43,11 +43,13 @@ def in_part(stage: Stage, part: int) -> list[bytes]:
 class Selecting:
     """The way to select of one consumer, whose own is `stretch` for the next five seconds."""
 
-    def __init__(self, stage: Stage, stretch: Stretch, *, seed: int = 1, **settings: object) -> None:
+    def __init__(
+        self, stage: Stage, stretch: Stretch, *, seed: int = 1, full: Sequence[Stretch] = (), **settings: object
+    ) -> None:
         self._stage = stage
         chosen = ConsumerSettings(**{"poll_interval_ms": POLL_MS, "selection_frac": 1, **settings})  # type: ignore[arg-type]
         self._selection = OwnParts(stage.shard.layout, chosen, Random(seed))
-        self._selection.hear(Session(stretch, stage.now_us + 5 * SECOND))
+        self._selection.hear(Session(stretch, stage.now_us + 5 * SECOND, tuple(full)))
 
     def refs(self, *, passed_over: Collection[bytes] = ()) -> list[PointerRef]:
         """Return what a scan selects now."""
@@ -165,6 +167,37 @@ def test_one_that_has_little_of_its_own_helps_however_long_that_has_waited(stage
     stuck = in_part(stage, 0)[:3]
     helping = Selecting(stage, FIRST, batch_pointers=64)
     assert set(helping.ids(passed_over=in_part(stage, 0)[3:])) == {*stuck, *in_part(stage, 1)}
+
+
+def test_what_belongs_to_one_that_is_full_it_takes_however_young_it_is_now_and_then(stage: Stage) -> None:
+    """A full owner takes an item whenever it can, and so its busiest tenant's pointer is always young."""
+    active(stage, 10)
+    helping = Selecting(stage, FIRST, full=[SECOND_PART])
+    mine, theirs = in_part(stage, 0), in_part(stage, 1)
+    assert helping.ids(passed_over=mine) == theirs
+    stage.pass_ms(OVERDUE_MS // 2)
+    assert helping.ids(passed_over=mine) == []
+    active(stage, 10, name="late")
+    stage.pass_ms(OVERDUE_MS // 2)
+    late = set(in_part(stage, 1)) - set(theirs)
+    assert set(helping.ids(passed_over=in_part(stage, 0))) >= late != set()
+
+
+def test_of_others_than_the_full_it_takes_only_what_is_overdue(stage: Stage) -> None:
+    active(stage, 40)
+    helping = Selecting(stage, HALF_OF_FIRST, full=[SECOND_PART])
+    assert set(helping.ids(passed_over=in_part(stage, 0))) == set(in_part(stage, 1))
+
+
+def test_one_that_has_enough_of_its_own_does_not_help_the_full(stage: Stage) -> None:
+    active(stage, 40)
+    assert Selecting(stage, FIRST, full=[SECOND_PART], batch_pointers=8).ids() == in_part(stage, 0)
+
+
+def test_while_others_are_full_it_looks_again_when_it_may_help_again(stage: Stage) -> None:
+    helping = Selecting(stage, FIRST, full=[SECOND_PART])
+    assert helping.ids() == []
+    assert helping.due_in_us() == OVERDUE_MS * MS
 
 
 # --- When its session is over ---

@@ -267,6 +267,17 @@ def test_a_pointer_that_vests_at_another_time_since_it_was_left_to_another_consu
     assert scanning.calls()
 
 
+@pytest.mark.parametrize("room, full", [(0, True), (5, False)])
+def test_it_is_full_if_it_waits_for_room_most_of_the_time(stage: Stage, room: int, full: bool) -> None:
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    (call,) = scanning.calls()
+    call.answer(served(room=room))
+    assert not scanning.scanner.was_full()
+    stage.pass_ms(1_000)
+    assert scanning.scanner.was_full() is full
+
+
 # --- Clocks and stores ---
 
 

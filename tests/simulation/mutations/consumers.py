@@ -70,13 +70,13 @@ CONSUMERS = (
         found_by=[NoTenantWaitsTooLong.promise],
     ),
     mutation(
-        "what consumers divide leaves something over, and nobody looks at what is overdue",
+        "what consumers divide leaves something over, and nobody looks at others' pointers",
         (
             stretch.stretch_of,
             "(number + 1) * whole // len(sessions)",
             "(number + 1) * whole // len(sessions) - PLACES // 4",
         ),
-        (OwnParts._overdue, "for part in self._others(self._own)", "for part in ()"),
+        (OwnParts._of_others, "for part in self._others(self._own)", "for part in ()"),
         found_by=[NoTenantWaitsTooLong.promise, DRAINS],
     ),
     mutation(

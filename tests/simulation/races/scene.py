@@ -296,7 +296,7 @@ class ConsumerRole(Role[None]):
         scanner = Scanner(host, {"s0": shard}, settings, [Played(host, reply)], Played(host), consumer=host.name)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
         submitted = SubmittedHandlers(registry_of(kinds), key=b"", allow=False)
-        housekeeping = Housekeeping(host, {"s0": shard}, identity, (), submitted, scanner.set_session)
+        housekeeping = Housekeeping(host, {"s0": shard}, identity, (), submitted, scanner)
 
         def live(_: Shard) -> None:
             host.spawn("housekeeping", housekeeping.run)
@@ -326,11 +326,16 @@ class HousekeeperRole(Role[None]):
         shard = scene.open_in(host)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
         submitted = SubmittedHandlers(registry_of(kinds), key=b"", allow=False)
-        housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self._set_session)
+        housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self)
         super().__init__(scene.directed, host, shard, lambda _: housekeeping.run())
 
-    def _set_session(self, shard_name: str, session: Session | None) -> None:
+    def set_session(self, shard_name: str, session: Session | None) -> None:
+        """See `Finder`."""
         self.fit, self.session = session is not None, session
+
+    def was_full(self) -> bool:
+        """See `Finder`."""
+        return False
 
 
 def ref_of(item: LeasedItem) -> ItemRef:

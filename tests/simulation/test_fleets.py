@@ -1,0 +1,152 @@
+"""Consumers of one shard under load: they seldom want the same pointer, and none is idle while another is full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.fullness import Fullness
+from actors.handlers import Registry, handler_of
+from actors.settings import ConsumerSettings
+from simulation.actor import Actor
+from simulation.cluster import Cluster
+from simulation.host import SimulatedHost
+from simulation.plan import draw_plan
+from simulation.store import Latencies
+from simulation.unwatched import NoLog, Unwatched
+from simulation.world import World
+from zones.attempt import Attempt
+from zones.layout import Tenant
+from zones.periodic import Period
+from zones.settings import ZoneSettings
+from zones.shard import Shard
+from zones.tenant_transaction import TenantTransaction
+
+CONSUMERS = 3
+SLOTS = 16
+OF_ONE_CONSUMER = SLOTS * 2_000 // 200  # Items of 200 ms in two seconds.
+KNOWN_US = 2_500_000  # By then each has beaten twice, and knows all others.
+CALM: dict[str, Any] = {
+    "faults": (), "skew_us_max": 0, "yield_frac": 0.0, "tells_changes": False, "call_us": 1_000,
+    "latencies": Latencies(), "zones": ZoneSettings(),
+}  # fmt: skip
+
+
+class Mail:
+    """One kind, whose handler takes so long."""
+
+    def __init__(self, takes_us: int) -> None:
+        self._takes_us = takes_us
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """See `Application`."""
+        return Registry({"mail": handler_of("mail", lambda job: host.clock.sleep_us(self._takes_us))})
+
+    def periods(self) -> Sequence[Period]:
+        """See `Application`."""
+        return ()
+
+
+class Fleet:
+    """Consumers that select in one way, and somebody who enqueues: `enqueue(shard, host)`."""
+
+    def __init__(self, selection: str, mail: Mail, enqueue: Callable[[Shard, SimulatedHost], None]) -> None:
+        self.world = World(1, NoLog())
+        settings = ConsumerSettings(selection=selection, workers=1, slots=SLOTS)
+        plan = draw_plan(
+            self.world.random("plan"), shards=1, consumers=CONSUMERS, part_count=4, consumer=settings, **CALM
+        )
+        self.cluster = cluster = Cluster(self.world, plan, Unwatched(self.world, ["s0"]), mail)
+        cluster.add_consumers()
+        self.pass_us(KNOWN_US)
+        producer = Actor(
+            self.world, cluster.add_node("p"), "p", lambda host: enqueue(cluster.open_shards(host)["s0"], host)
+        )
+        producer.start()
+
+    def pass_us(self, duration_us: int) -> None:
+        """Let the world go on."""
+        self.world.run_until(self.world.now_us() + duration_us)
+
+    def counts(self, role: str) -> Counter[str]:
+        """Return what the actors of a role count, in all."""
+        actors = [actor for name, actor in self.cluster.actors.items() if f".{role}" in name]
+        told: list[dict[str, int]] = []
+        self.cluster.operator.do(
+            "ask", lambda: told.extend(self.cluster.operator.ask(each, "counts")[0] for each in actors)
+        )
+        while len(told) < len(actors):
+            self.pass_us(1_000)
+        return sum(map(Counter, told), Counter())
+
+
+def enqueue(shard: Shard, tenants: Sequence[Tenant]) -> None:
+    """Enqueue an item for each of these, in one transaction."""
+
+    def body(attempt: Attempt) -> None:
+        for tenant in tenants:
+            TenantTransaction(shard, tenant, attempt).enqueue("mail")
+
+    shard.transact(body)
+
+
+# --- Many tenants ---
+
+
+def missed_frac(selection: str) -> float:
+    """Return which part of the pointers that scanners hand over another consumer has, or is about to take."""
+    random = Random(1)
+
+    def enqueue_for_some(shard: Shard, host: SimulatedHost) -> None:
+        while True:
+            enqueue(shard, [Tenant("shop", str(random.randrange(200))) for _ in range(4)])
+            host.clock.sleep_us(10_000)
+
+    fleet = Fleet(selection, Mail(50_000), enqueue_for_some)
+    fleet.pass_us(2_500_000)
+    counts = fleet.counts("scanner")
+    fleet.cluster.close()
+    assert counts["pointers"] > 500
+    return (counts["missed_at_read"] + counts["missed_at_commit"]) / counts["pointers"]
+
+
+def test_consumers_with_parts_of_their_own_hardly_ever_want_the_same_pointer() -> None:
+    assert missed_frac("own_parts") < 0.01
+
+
+def test_at_random_but_for_the_one_in_order_they_often_do() -> None:
+    """As in the paper, with so little to choose from. Else the test above would show nothing."""
+    assert missed_frac("in_order") > 0.05
+
+
+# --- One tenant ---
+
+
+def completed_of_one_tenant() -> int:
+    """Return how many items of 200 ms are done in two seconds of a single tenant who has enqueued very many."""
+
+    def enqueue_many(shard: Shard, host: SimulatedHost) -> None:
+        for _ in range(20):
+            enqueue(shard, [Tenant("shop", "alice")] * 50)
+
+    fleet = Fleet("own_parts", Mail(200_000), enqueue_many)
+    fleet.pass_us(2_000_000)
+    before = fleet.counts("worker")
+    fleet.pass_us(2_000_000)
+    done = fleet.counts("worker") - before
+    fleet.cluster.close()
+    return done["completed"]
+
+
+def test_one_tenant_alone_uses_the_slots_of_all_consumers() -> None:
+    """Its pointer belongs to one of them, which takes one more item whenever it can."""
+    assert completed_of_one_tenant() > 2 * OF_ONE_CONSUMER
+
+
+def test_were_nobody_to_say_that_it_is_full_the_others_would_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fullness, "since_last", lambda self, now_us: False)
+    assert completed_of_one_tenant() < 1.1 * OF_ONE_CONSUMER
