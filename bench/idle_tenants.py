@@ -5,7 +5,7 @@
 In two ways: `with_data` has a key of each tenant's own and nothing in the queue; `with_delayed_item` has besides it an
 item that is due in 30 days, and so a pointer in the top-level queue: the hardest way to be idle. Per number of tenants:
 
-    scan_us          one scan that finds nothing: a choice among vested pointers, and when the next one vests (median)
+    scan_us          one scan that finds nothing: the oldest vested pointers, and when the next one vests (median)
     cpu_percent      of one core, a fleet of threads with nothing to do
     scans_per_s      how often that fleet scanned
     start_p50_ms     from enqueue to start, for items of one busy tenant among them; and the 99th percentile
@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from actors.selection.at_random import AtRandom
+from actors.selection.own_parts import OwnParts
+from actors.selection.stretch import Session, stretch_of
 from actors.settings import ConsumerSettings
 from bench import loads
 from bench.actor_cost import cpu_s
@@ -31,6 +32,7 @@ from bench.report import options, percentile, say, show
 from fairlead import TenantTransaction, new_item
 from zones.attempt import Attempt
 from zones.layout import named_tenant
+from zones.presence import LIVE_US
 
 FULL_TENANTS = (10, 10_000, 1_000_000)
 QUICK_TENANTS = (10, 2_000)
@@ -98,9 +100,12 @@ def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
 def _scan_us(store: Path) -> float:
     """Return the median time of a scan that finds nothing, as a scanner makes it, in microseconds."""
     shard = loads.opened(store).shards["main"]
-    selection = AtRandom(shard.layout, ConsumerSettings(), random.Random(0))
+    selection = OwnParts(shard.layout, ConsumerSettings(), random.Random(0))
+    everything = stretch_of(b"", {b"": ()}, shard.layout.part_count)
 
     def body(attempt: Attempt) -> int:
+        selection.hear(Session(everything, attempt.now_us + LIVE_US))
+        selection.begin(attempt.now_us)
         refs = selection.select(attempt.tr, lambda ref: True, now_us=attempt.now_us)
         selection.next_due_us(attempt.tr, after_us=0)
         return len(refs)
