@@ -14,6 +14,7 @@ Read in this order:
     stage          a server, its workers, and waiting for what they do
     measures       what is measured, one module each
     turn, place    one system in one measure; what all its processes are told
+    run            the turns of a run, and their end
     results        rows: medians and spreads
     page, plot     the tables and the picture
     sizes          how much, in full and quickly

@@ -5,25 +5,25 @@ from pathlib import Path
 import pytest
 
 from bench.peers import job
-from bench.peers.__main__ import DOCS, options, rounds
+from bench.peers.__main__ import DOCS, options
 from bench.peers.job import Start, new_job
-from bench.peers.measures import FIGURES
+from bench.peers.measures import FIGURES, MEASURES
 from bench.peers.measures.latency import latencies_ms
 from bench.peers.place import Place
 from bench.peers.producing import due_times
-from bench.peers.sizes import FULL, QUICK
+from bench.peers.run import rounds
 from bench.peers.systems import ONLY_IN, SYSTEMS
 
 SECOND_NS = 10**9
 
 
 def test_systems_take_turns_within_each_repetition() -> None:
-    opts = options(["--systems", "dbos,skip-locked", "--measures", "drain"])
-    assert list(rounds(opts, FULL)) == [[("dbos", "drain"), ("skip-locked", "drain")]] * FULL.repetitions
+    taken = list(rounds(["dbos", "skip-locked"], ["drain"], 3))
+    assert taken == [[("dbos", "drain"), ("skip-locked", "drain")]] * 3
 
 
 def test_a_variant_takes_part_only_where_it_differs() -> None:
-    quick = list(rounds(options(["--quick"]), QUICK))
+    quick = list(rounds(list(SYSTEMS), list(MEASURES), 1))
     measured = {measure for each in quick for system, measure in each if system == "dbos-partitions"}
     assert measured == set(ONLY_IN["dbos-partitions"]) == {"flood"}
     assert {system for each in quick for system, _ in each} == set(SYSTEMS)
