@@ -49,8 +49,10 @@ def outcome(measure: str, *, quick: bool) -> Outcome:
     try:
         system = load(PLACE.system)
         about = _about(system)
-    except (NotInstalled, ModuleNotFoundError) as error:
+    except NotInstalled as error:
         return Outcome(reason=str(error), missing=True)
+    except ModuleNotFoundError as error:
+        return Outcome(reason=f"{error}: make bench-peers makes an environment that has it", missing=True)
     try:
         with staged(system) as stage:
             return Outcome(about, dict(MEASURES[measure].take(stage, QUICK if quick else FULL)))
