@@ -13,7 +13,7 @@ from zones.settings import ZoneSettings
 
 DEFAULT_ZONE = "queue"
 ID_BYTES = 16
-PLACES_MAX = 4_096  # Remembered at a time; about 1 kB each.
+PLACES_MAX = 4_096  # Remembered at a time; about 600 bytes each.
 _POINTER_ID_BYTES_MAX = 3 * (NAME_BYTES_MAX + 2)  # Three names, each with a byte before and one behind it.
 
 
