@@ -6,15 +6,15 @@ itself, from the list that it reads when it beats. Nobody asks for a part, and n
 and everybody divides anew within a second.
 
 **What it takes.** The oldest pointers of its own stretch, in order. Of all others some that are overdue: that have
-waited for `OVERDUE_POLLS` polls, and, if it has more of its own than half a batch, for so much longer than those that
-it comes to then. An owner that is free has looked several times by then, so they belong to one that is full, or slow,
-or dead and not yet known for it, or at a limit of a kind; or to nobody, while lists differ. It chooses by chance, as in
-random selection, among the youngest of them: their owner takes the oldest first. So ownership is a right of way, and
-never a reason to wait long.
+waited for `overdue_us`, and, if it has more of its own than half a batch, for so much longer than those that it comes
+to then. An owner that is free has looked several times by then, so they belong to one that is full, or slow, or dead
+and not yet known for it, or at a limit of a kind; or to nobody, while lists differ. It chooses by chance, as in random
+selection, among the youngest of them: their owner takes the oldest first. So ownership is a right of way, and never a
+reason to wait long.
 
     two consumers disagree           both scan, or for a moment neither: leases decide, or the pointers become overdue
     an owner is full                 it says so when it beats, and who has little of its own looks at its pointers, be
-                                     they ever so young, once in `OVERDUE_POLLS` polls: of one tenant's many long items
+                                     they ever so young, once in `HELP_POLLS` polls: of one tenant's many long items
                                      it takes one whenever it can, so the pointer would never be overdue
     all are full                     each has enough of its own, and keeps to it
     an owner does not know a kind    it divides only among those that know what it knows, so another owns it as well
@@ -40,7 +40,9 @@ from zones.pointers import PointerRef, earliest_vesting_us, scan_back
 from zones.probes import probe
 from zones.steps import in_step
 
-OVERDUE_POLLS = 10  # An owner that is idle looks every five polls at least; twice that is late.
+OVERDUE_POLLS = 10  # An owner that is idle looks every five polls at least,
+OVERDUE_US = 200_000  # and later than twice that by so much at most, unless its machine or its store is very busy.
+HELP_POLLS = 10  # Helpers of one that is full would be in each other's way if they all looked at each poll.
 OVERDUE_PER_PART = 64  # How many of those that are overdue it chooses from.
 
 
@@ -51,7 +53,8 @@ class OwnParts(Selection):
         super().__init__(layout)
         self._settings = settings
         self._random = random
-        self._overdue_us = OVERDUE_POLLS * settings.poll_interval_ms * 1000
+        self._overdue_us = overdue_us(settings)
+        self._help_us = HELP_POLLS * settings.poll_interval_ms * 1000
         self._session = Session(NOTHING, 0)
         self._own = NOTHING
         self._full: tuple[Stretch, ...] = ()  # whose pointers the present scan may take however young they are
@@ -67,7 +70,7 @@ class OwnParts(Selection):
         if now_us >= session.until_us and session.until_us:
             probe("a session is over, and its consumer owns nothing until it has beaten again")
         self._own = session.stretch if now_us < session.until_us else NOTHING
-        self._full = session.full if now_us - self._helped_us >= self._overdue_us else ()
+        self._full = session.full if now_us - self._helped_us >= self._help_us else ()
         if self._full:
             self._helped_us = now_us
 
@@ -105,7 +108,7 @@ class OwnParts(Selection):
         delays = [0] * len(own) + [self._overdue_us] * len(others)
         times_us = [each + delay for each, delay in zip(due, delays, strict=True) if each is not None]
         if self._session.full:
-            times_us.append(self._helped_us + self._overdue_us)
+            times_us.append(self._helped_us + self._help_us)
         return min(times_us, default=None)
 
     def _of_others(self, tr: Any, eligible: Eligible, *, before_us: int) -> list[PointerRef]:
@@ -124,3 +127,8 @@ class OwnParts(Selection):
     def _others(self, own: Stretch) -> list[PartKeys]:
         """Return the parts that are not its own as a whole."""
         return [part for part in self.layout.parts if not own.holds_part(part.part)]
+
+
+def overdue_us(settings: ConsumerSettings) -> int:
+    """Return for how long a pointer is its owner's alone."""
+    return OVERDUE_POLLS * settings.poll_interval_ms * 1000 + OVERDUE_US

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from actors.scanner import RESCAN_US, SCAN_STRETCH_MAX
-from actors.selection.own_parts import OVERDUE_POLLS
+from actors.selection.own_parts import overdue_us
 from simulation.oracles.oracle import Oracle, Run
 from simulation.shadow import Meaning, ShardShadow, ZoneName
 from simulation.world import START_US, World
@@ -35,10 +35,10 @@ def fairness_bound_us(plan: Plan) -> int:
     the order that the one in order keeps.
     """
     consumer = plan.consumer
-    polls = SCAN_STRETCH_MAX + (OVERDUE_POLLS if consumer.selection == "own_parts" else 0)
     seen_late_ms = (
         plan.zones.wake_slack_ms
-        + polls * consumer.poll_interval_ms
+        + SCAN_STRETCH_MAX * consumer.poll_interval_ms
+        + (overdue_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
         + consumer.pointer_lease_ms
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms

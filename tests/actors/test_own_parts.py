@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from actors.selection.own_parts import OVERDUE_PER_PART, OVERDUE_POLLS, OwnParts
+from actors.selection.own_parts import HELP_POLLS, OVERDUE_PER_PART, OwnParts, overdue_us
 from actors.selection.reading import IN_ORDER_MAX
 from actors.selection.stretch import NOTHING, PLACES, Session, Stretch
 from actors.settings import ConsumerSettings
@@ -16,7 +16,8 @@ from zones.layout import Tenant
 from zones.pointers import PointerRef
 
 POLL_MS = 10
-OVERDUE_MS = OVERDUE_POLLS * POLL_MS
+OVERDUE_MS = overdue_us(ConsumerSettings(poll_interval_ms=POLL_MS)) // MS
+HELP_MS = HELP_POLLS * POLL_MS
 FIRST, SECOND_PART = Stretch(0, PLACES), Stretch(PLACES, 2 * PLACES)
 HALF_OF_FIRST = Stretch(0, PLACES // 2)
 
@@ -175,10 +176,10 @@ def test_what_belongs_to_one_that_is_full_it_takes_however_young_it_is_now_and_t
     helping = Selecting(stage, FIRST, full=[SECOND_PART])
     mine, theirs = in_part(stage, 0), in_part(stage, 1)
     assert helping.ids(passed_over=mine) == theirs
-    stage.pass_ms(OVERDUE_MS // 2)
+    stage.pass_ms(HELP_MS // 2)
     assert helping.ids(passed_over=mine) == []
     active(stage, 10, name="late")
-    stage.pass_ms(OVERDUE_MS // 2)
+    stage.pass_ms(HELP_MS // 2)
     late = set(in_part(stage, 1)) - set(theirs)
     assert set(helping.ids(passed_over=in_part(stage, 0))) >= late != set()
 
@@ -197,7 +198,7 @@ def test_one_that_has_enough_of_its_own_does_not_help_the_full(stage: Stage) -> 
 def test_while_others_are_full_it_looks_again_when_it_may_help_again(stage: Stage) -> None:
     helping = Selecting(stage, FIRST, full=[SECOND_PART])
     assert helping.ids() == []
-    assert helping.due_in_us() == OVERDUE_MS * MS
+    assert helping.due_in_us() == HELP_MS * MS
 
 
 # --- When its session is over ---

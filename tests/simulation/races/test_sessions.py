@@ -19,7 +19,7 @@ from zones.tenant_transaction import TenantTransaction
 
 POINTERS = 60
 POLL_MS = 10
-OVERDUE_US = 100_000  # Ten polls.
+OVERDUE_US = 300_000  # `overdue_us` by these polls.
 AT_ONCE_US = 60_000  # Five polls, for which an idle scanner may sleep, and a scan.
 
 
