@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.host import Host
-from actors.selection.stretch import Session, stretch_of
+from actors.selection.stretch import Session, divide, joined
 from actors.submitted import SubmittedHandlers, load_submitted
 from zones import presence
 from zones.attempt import Attempt, clear_receipts
@@ -166,5 +166,6 @@ class Housekeeping:
             probe("a session is over, and the others divide its parts among them")
         kinds = {each.consumer_id: each.presence.kinds for each in live}
         kinds[mine] = self._kinds()
-        full = [stretch_of(each.consumer_id, kinds, part_count) for each in live if each.presence.full]
-        return Session(stretch_of(mine, kinds, part_count), now_us + LIVE_US, tuple(full))
+        own = divide(kinds, part_count)
+        full = joined(own[each.consumer_id] for each in live if each.presence.full)
+        return Session(own[mine], now_us + LIVE_US, full)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.selection.own_parts import OwnParts
-from actors.selection.stretch import Session, stretch_of
+from actors.selection.stretch import Session, divide
 from actors.settings import ConsumerSettings
 from bench import loads
 from bench.actor_cost import cpu_s
@@ -101,7 +101,7 @@ def _scan_us(store: Path) -> float:
     """Return the median time of a scan that finds nothing, as a scanner makes it, in microseconds."""
     shard = loads.opened(store).shards["main"]
     selection = OwnParts(shard.layout, ConsumerSettings(), random.Random(0))
-    everything = stretch_of(b"", {b"": ()}, shard.layout.part_count)
+    everything = divide({b"": ()}, shard.layout.part_count)[b""]
 
     def body(attempt: Attempt) -> int:
         selection.hear(Session(everything, attempt.now_us + LIVE_US))

@@ -11,7 +11,7 @@ one who can run all that it could itself: by that one, or by whom that one leave
 each pointer, and each kind that anybody knows, a consumer that knows the kind has the pointer in its own stretch.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
@@ -55,9 +55,27 @@ class Session(NamedTuple):
     full: tuple[Stretch, ...] = ()
 
 
-def stretch_of(consumer_id: bytes, kinds: Mapping[bytes, Collection[str]], part_count: int) -> Stretch:
-    """Return which stretch is a consumer's own. `kinds`: those that each live consumer knows, this one among them."""
-    mine = set(kinds[consumer_id])
-    sessions = sorted(each for each, known in kinds.items() if mine <= set(known))
-    number, whole = sessions.index(consumer_id), part_count * PLACES
-    return Stretch(number * whole // len(sessions), (number + 1) * whole // len(sessions))
+def divide(kinds: Mapping[bytes, Collection[str]], part_count: int) -> dict[bytes, Stretch]:
+    """Return which stretch is whose own. `kinds`: those that each live consumer knows, by its id."""
+    alike: dict[frozenset[str], list[bytes]] = {}
+    for consumer_id, known in kinds.items():
+        alike.setdefault(frozenset(known), []).append(consumer_id)
+    found, whole = {}, part_count * PLACES
+    for mine, members in alike.items():
+        sessions = sorted(each for known, some in alike.items() if mine <= known for each in some)
+        numbers = {each: number for number, each in enumerate(sessions)}
+        for each in members:
+            number = numbers[each]
+            found[each] = Stretch(number * whole // len(sessions), (number + 1) * whole // len(sessions))
+    return found
+
+
+def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """Return what lies in any of these, in as few stretches as can be, in their order."""
+    found: list[Stretch] = []
+    for stretch in sorted(stretches):
+        if found and stretch.begin <= found[-1].end:
+            found[-1] = Stretch(found[-1].begin, max(found[-1].end, stretch.end))
+        else:
+            found.append(stretch)
+    return tuple(found)

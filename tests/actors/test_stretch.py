@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
 
 import pytest
 
-from actors.selection.stretch import NOTHING, PLACES, Stretch, stretch_of
+from actors.selection.stretch import NOTHING, PLACES, Stretch, divide, joined
 from zones.pointers import PointerRef
 
 
 def ids(count: int) -> list[bytes]:
     return [bytes([number]) for number in range(count)]
-
-
-def stretches(kinds: Mapping[bytes, list[str]], part_count: int) -> dict[bytes, Stretch]:
-    return {each: stretch_of(each, kinds, part_count) for each in kinds}
 
 
 def ref(random: Random, part_count: int) -> PointerRef:
@@ -27,7 +22,7 @@ def ref(random: Random, part_count: int) -> PointerRef:
 @pytest.mark.parametrize("consumers", [1, 2, 3, 5, 16, 40])
 @pytest.mark.parametrize("part_count", [1, 4, 16])
 def test_equal_consumers_have_equal_stretches_that_follow_each_other(consumers: int, part_count: int) -> None:
-    found = sorted(stretches({each: ["mail"] for each in ids(consumers)}, part_count).values())
+    found = sorted(divide({each: ["mail"] for each in ids(consumers)}, part_count).values())
     assert found[0].begin == 0
     assert found[-1].end == part_count * PLACES
     assert all(before.end == after.begin for before, after in pairwise(found))
@@ -38,7 +33,7 @@ def test_equal_consumers_have_equal_stretches_that_follow_each_other(consumers: 
 @pytest.mark.parametrize("consumers", [1, 3, 5, 40])
 def test_each_pointer_is_ones_own_and_each_consumer_has_as_many(consumers: int) -> None:
     random, part_count = Random(1), 4
-    found = stretches({each: ["mail"] for each in ids(consumers)}, part_count)
+    found = divide({each: ["mail"] for each in ids(consumers)}, part_count)
     owners = [
         [each for each, stretch in found.items() if stretch.holds(pointer)]
         for pointer in (ref(random, part_count) for _ in range(200 * consumers))
@@ -50,7 +45,7 @@ def test_each_pointer_is_ones_own_and_each_consumer_has_as_many(consumers: int) 
 
 def test_everybody_decides_the_same_in_whichever_order_the_list_comes() -> None:
     kinds = {each: ["mail"] for each in ids(5)}
-    assert stretches(kinds, 16) == stretches(dict(reversed(kinds.items())), 16)
+    assert divide(kinds, 16) == divide(dict(reversed(kinds.items())), 16)
 
 
 def test_a_stretch_reads_only_the_parts_in_which_it_lies() -> None:
@@ -63,7 +58,7 @@ def test_a_stretch_reads_only_the_parts_in_which_it_lies() -> None:
 def test_one_that_knows_more_kinds_than_the_others_divides_with_nobody() -> None:
     """During an upgrade: the old ones leave a part to it, and it looks at everything for what only it knows."""
     old, older, new = ids(3)
-    found = stretches({old: ["mail"], older: ["mail"], new: ["fax", "mail"]}, 3)
+    found = divide({old: ["mail"], older: ["mail"], new: ["fax", "mail"]}, 3)
     assert found[new] == Stretch(0, 3 * PLACES)
     assert found[old] == Stretch(0, PLACES)
     assert found[older] == Stretch(PLACES, 2 * PLACES)
@@ -71,7 +66,7 @@ def test_one_that_knows_more_kinds_than_the_others_divides_with_nobody() -> None
 
 def test_two_fleets_that_know_different_kinds_divide_each_by_itself() -> None:
     first, second, third = ids(3)
-    found = stretches({first: ["mail"], second: ["fax"], third: ["fax"]}, 2)
+    found = divide({first: ["mail"], second: ["fax"], third: ["fax"]}, 2)
     assert found == {first: Stretch(0, 2 * PLACES), second: Stretch(0, PLACES), third: Stretch(PLACES, 2 * PLACES)}
 
 
@@ -80,9 +75,15 @@ def test_whoever_knows_what_each_kind_at_each_place_is_looked_at_by_one_that_kno
     """The heart of it: what nobody scans who could run it would wait for ever."""
     random, names = Random(seed), ["mail", "fax", "index", "charge"]
     kinds = {each: random.sample(names, random.randint(0, 4)) for each in ids(random.randint(1, 8))}
-    found = stretches(kinds, 4)
+    found = divide(kinds, 4)
     for pointer in (ref(random, 4) for _ in range(100)):
         looking = [each for each, stretch in found.items() if stretch.holds(pointer)]
         assert {name for known in kinds.values() for name in known} == {
             name for each in looking for name in kinds[each]
         }
+
+
+def test_what_lies_in_any_of_several_stretches_is_said_in_as_few_as_can_be() -> None:
+    """Of a thousand consumers nearly all may be full."""
+    assert joined([]) == ()
+    assert joined([Stretch(5, 7), Stretch(0, 2), Stretch(2, 4), Stretch(3, 4)]) == (Stretch(0, 4), Stretch(5, 7))

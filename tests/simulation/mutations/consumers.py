@@ -72,7 +72,7 @@ CONSUMERS = (
     mutation(
         "what consumers divide leaves something over, and nobody looks at others' pointers",
         (
-            stretch.stretch_of,
+            stretch.divide,
             "(number + 1) * whole // len(sessions)",
             "(number + 1) * whole // len(sessions) - PLACES // 4",
         ),
