@@ -146,7 +146,7 @@ class Housekeeping:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
-        self._finder.set_session(name, self._session(name, shard, others, now_us) if fit else None)
+        self._finder.set_session(name, self._session(name, shard, others, now_us, full=full) if fit else None)
         if fit:
             self._said_off.discard(name)
         elif standing is Standing.OFF and name not in self._said_off:
@@ -158,8 +158,11 @@ class Housekeeping:
                 name,
             )
 
-    def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int) -> Session:
-        """Return this consumer's session, which has just beaten: the live ones divide the queue among them."""
+    def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int, *, full: bool) -> Session:
+        """Return this consumer's session, which has just beaten: the live ones divide the queue among them.
+
+        One that is full itself need not know who else is.
+        """
         mine, part_count = self._identity.consumer_id, shard.layout.part_count
         live = self._seen[name].live(others, now_us=now_us)
         if len(live) < len(others):
@@ -167,5 +170,5 @@ class Housekeeping:
         kinds = {each.consumer_id: each.presence.kinds for each in live}
         kinds[mine] = self._kinds()
         own = divide(kinds, part_count)
-        full = joined(own[each.consumer_id] for each in live if each.presence.full)
-        return Session(own[mine], now_us + LIVE_US, full)
+        to_help = [] if full else [own[each.consumer_id] for each in live if each.presence.full]
+        return Session(own[mine], now_us + LIVE_US, joined(to_help))

@@ -16,7 +16,7 @@ reason to wait long.
     an owner is full                 it says so when it beats, and who has little of its own looks at its pointers, be
                                      they ever so young, once in `HELP_POLLS` polls: of one tenant's many long items
                                      it takes one whenever it can, so the pointer would never be overdue
-    all are full                     each has enough of its own, and keeps to it
+    all are full                     each keeps to its own
     an owner does not know a kind    it divides only among those that know what it knows, so another owns it as well
     a kind is at the owner's limit   the pointer stays vested, and becomes overdue for those that are below theirs
     an owner dies or stalls          its pointers become overdue, and within the session's life they have new owners

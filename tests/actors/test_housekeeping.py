@@ -134,16 +134,17 @@ def test_it_divides_nothing_with_one_that_does_not_know_its_kinds(stage: Stage) 
     assert own(keeping) == (0, 2)
 
 
-def test_it_says_when_it_is_full_and_hears_which_others_are(stage: Stage) -> None:
+@pytest.mark.parametrize("full", [False, True])
+def test_it_says_when_it_is_full_and_hears_which_others_are_unless_it_is_too(stage: Stage, full: bool) -> None:
     keeping = Keeping(stage)
-    keeping.full = True
+    keeping.full = full
     alive = Presence("host", 8, ["mail"], stage.now_us, stage.now_us, full=True)
     stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", alive))
     stage.pass_ms(1_000)
-    assert [each.presence.full for each in consumers(stage)] == [True, True]
+    assert [each.presence.full for each in consumers(stage)] == [full, True]
     session = keeping.sessions["main"]
     assert session is not None
-    assert session.full == (Stretch(PLACES, 2 * PLACES),)
+    assert session.full == (() if full else (Stretch(PLACES, 2 * PLACES),))
 
 
 def test_its_session_lasts_from_each_beat_for_as_long_as_others_wait_for_the_next(stage: Stage) -> None:
