@@ -125,7 +125,7 @@ class _Scene:
         """Let time pass until then, and return what all consumers have done."""
         self.world.run_until(time_us)
         total: Counter[str] = Counter()
-        asked = [actor for name, actor in self._cluster.actors.items() if name.partition(".")[2][:6] in ASKED]
+        asked = [actor for name, actor in self._cluster.actors.items() if name.partition(".")[2].startswith(ASKED)]
         heard: list[int] = []
 
         def ask() -> None:
@@ -219,7 +219,7 @@ class _NoApplication:
         return []
 
 
-ASKED = ("scanne", "worker")  # Whose counts make up a consumer's, as on Ray.
+ASKED = ("scanner", "worker")  # Whose counts make up a consumer's, as on Ray.
 
 
 def work_item(due_us: int, work_ms: int, *, measured: bool) -> NewItem:
