@@ -1,7 +1,8 @@
 """Figure 7: `selection_frac` against latency, failed leases and throughput, four consumers (section 8, "Contention").
 
-Latency is measured under the uniform load of 2,500 items a second; failed leases and throughput at saturation, where
-20,000 vested pointers are there to be peeked at. Every line is a way to choose pointers: another one is another `Line`.
+Latency and failed leases are measured under the uniform load of 2,500 items a second; throughput at saturation, where
+20,000 vested pointers are there to be peeked at, and failed leases once more. Every line is a way to choose pointers:
+another one is another `Line`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,11 +81,12 @@ def draw(rows: Sequence[Row]) -> Figure:
         lines(latency, loaded, x="selection_frac", y=lambda row: row["item"]["p50_ms"])
         lines(latency, loaded, x="selection_frac", y=lambda row: row["item"]["p99_ms"], style=":", labelled=False)
         latency.set(ylabel="item latency, ms: median, 99 % dotted", yscale="log", title=form)
-        lines(failed, full, x="selection_frac", y=lambda row: row["failed_percent"])
+        lines(failed, loaded, x="selection_frac", y=lambda row: row["failed_percent"])
+        lines(failed, full, x="selection_frac", y=lambda row: row["failed_percent"], style=":", labelled=False)
         if form == SIMULATED:
             failed.plot(list(FAILED_PERCENT), list(FAILED_PERCENT.values()), "k*", label="the paper's text")
             explain(failed)
-        failed.set(ylabel="failed leases, % of attempts", title="at saturation")
+        failed.set(ylabel="failed leases, %: loaded, at saturation dotted", title=form)
         lines(throughput, full, x="selection_frac", y=lambda row: row["items_per_s"])
         throughput.set(ylabel="items per second", title="at saturation", ylim=(0, None))
         for ax in (latency, failed, throughput):
@@ -94,22 +96,27 @@ def draw(rows: Sequence[Row]) -> Figure:
 
 def table(rows: Sequence[Row]) -> list[list[str]]:
     """Return a head and a line per form, line and fraction, and what the paper states beside it."""
-    head = ["form", "line", "selection_frac", "item median / 99 %", "pointer median / 99 %", "failed leases",
-            "paper", "of these at commit", "paper", "conflicts per 1,000 attempts", "items/s"]  # fmt: skip
-    loaded = {_key(row): row for row in rows if row["kind"] == "load"}
+    head = ["form", "line", "selection_frac", "item median / 99 %", "pointer median / 99 %", "failed leases", "paper",
+            "of these at commit", "paper", "conflicts per 1,000 attempts", "failed when full", "items/s"]  # fmt: skip
+    full = {_key(row): row for row in rows if row["kind"] == "saturation"}
     body = []
-    for row in (row for row in rows if row["kind"] == "saturation"):
-        fraction, leases = row["selection_frac"], row["leases"]
+    for row in sorted((row for row in rows if row["kind"] == "load"), key=_place):
+        fraction, leases, saturated = row["selection_frac"], row["leases"], full[_key(row)]
         attempts = leases["leased"] + leases["missed_at_read"] + leases["missed_at_commit"]
         stated = FAILED_PERCENT.get(fraction)
-        waits = loaded[_key(row)]
         body.append([
-            row["form"], row["series"], f"{fraction:g}", _pair(waits["item"]), _pair(waits["pointer"]),
+            row["form"], row["series"], f"{fraction:g}", _pair(row["item"]), _pair(row["pointer"]),
             f"{row['failed_percent']:g} %", "" if stated is None else f"{stated:g} %",
             f"{row['at_commit_percent']:g} %", f"{at_commit_percent(fraction)} %",
-            f"{1_000 * leases['conflicts'] / max(1, attempts):.1f}", f"{row['items_per_s']:,.0f}",
+            f"{1_000 * leases['conflicts'] / max(1, attempts):.0f}",
+            f"{saturated['failed_percent']:g} %", f"{saturated['items_per_s']:,.0f}",
         ])  # fmt: skip
     return [head, *body]
+
+
+def _place(row: Row) -> tuple[str, int, float]:
+    """Return where a row stands: the lines in their order, each by its fractions."""
+    return row["form"], [line.name for line in LINES].index(row["series"]), row["selection_frac"]
 
 
 def _key(row: Row) -> tuple[str, str, float]:
