@@ -44,6 +44,6 @@ def markdown(table: list[list[str]]) -> str:
 
 def _machine(machine: dict[str, object] | None) -> str:
     if machine is None:
-        return ""
+        return "The real form is not among these data yet.\n"
     said = ", ".join(f"{name} {value}" for name, value in machine.items())
     return f"The machine of the real form, as it was before: {said}.\n"

@@ -82,7 +82,7 @@ def draw(rows: Sequence[Row]) -> Figure:
         ax.set(title=form, xlabel="consumers of 128 slots", ylabel="items per second", ylim=(0, None))
     if many:
         lines(axes[-1], many, x="consumers", y=lambda row: row["items_per_s"])
-        axes[-1].set(title=f"{SIMULATED}, to a thousand", xlabel="consumers", ylabel="items per second")
+        axes[-1].set(title=f"{SIMULATED}, small consumers", xlabel="consumers", ylabel="items per second")
         axes[-1].set(xscale="log", yscale="log")
     return figure
 
