@@ -16,7 +16,7 @@ def keep(out: Path, name: str, form: str, rows: Sequence[Row], machine: dict[str
     both = [*(row for row in kept["rows"] if row["form"] != form), *rows]
     written = {"machine": {**kept["machine"], form: machine}, "rows": both}
     _path(out, name).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    EXPERIMENTS[name].draw(both).savefig(plot_path(out, name))
+    EXPERIMENTS[name].draw(both).savefig(plot_path(out, name), bbox_inches="tight")
 
 
 def load(out: Path, name: str) -> dict[str, Any]:
