@@ -23,7 +23,7 @@ EXIT_STORE_UNUSABLE = 3
 
 
 def actors_of(on: Machine) -> list[int]:
-    """Return the processes of the fleet's actors, but for the coordinator, which has no store."""
+    """Return the processes of the fleet's actors that have opened a store."""
     names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in on.pids()}
     return [pid for pid, name in names.items() if name.startswith((b"ray::Worker", b"ray::Manager", b"ray::Scanner"))]
 
