@@ -4,6 +4,7 @@
 PYTHON ?= python3
 PACKAGES := fairlead actors zones simulation bench
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
+SPREAD := --numprocesses auto --dist loadscope
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -20,10 +21,10 @@ demo: .venv/ready ## watch real work go through the real system
 	@.venv/bin/fairlead demo
 
 test: .venv-test/ready ## run every test that this machine can run, but the long ones
-	.venv-test/bin/python -m pytest
+	.venv-test/bin/python -m pytest $(SPREAD)
 
 test-all: .venv-test/ready ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
-	.venv-test/bin/python -m pytest -m 'long or not long'
+	.venv-test/bin/python -m pytest $(SPREAD) -m 'long or not long'
 	.venv-test/bin/python -m fairlead simulate --seeds 1000 --first "$$(date +%s)"
 
 soak: .venv-test/ready ## run the long stories: kills, pauses, and ten minutes of both (FAIRLEAD_SOAK_S)

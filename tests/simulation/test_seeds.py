@@ -1,19 +1,15 @@
 """Whole runs of a seed's worlds: nothing is lost, doubled, or left behind, whatever happens meanwhile."""
 
-from concurrent.futures import Future
-
-from simulation.campaign import Outcome
+from simulation.campaign import run_seed
 from simulation.run import run
 
-Outcomes = dict[int, Future[Outcome]]
+
+def test_a_fresh_seed_breaks_no_promise(fresh_seed: int) -> None:
+    assert not run_seed(fresh_seed).broken, f"replay: fairlead simulate --seed {fresh_seed}"
 
 
-def test_a_fresh_seed_breaks_no_promise(fresh_seed: int, outcomes: Outcomes) -> None:
-    assert not outcomes[fresh_seed].result().broken, f"replay: fairlead simulate --seed {fresh_seed}"
-
-
-def test_a_seed_that_failed_once_breaks_no_promise(kept_seed: int, outcomes: Outcomes) -> None:
-    assert not outcomes[kept_seed].result().broken, f"replay: fairlead simulate --seed {kept_seed}"
+def test_a_seed_that_failed_once_breaks_no_promise(kept_seed: int) -> None:
+    assert not run_seed(kept_seed).broken, f"replay: fairlead simulate --seed {kept_seed}"
 
 
 def test_a_run_keeps_all_its_actors_busy_with_hundreds_of_items_under_faults() -> None:
