@@ -16,7 +16,7 @@ import lmdb
 from fairlead import App, TenantDatabase
 
 THREADS = 4
-TIMES = 3
+TIMES = 10
 
 
 def say(what: str, name: str) -> None:
