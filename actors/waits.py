@@ -23,3 +23,8 @@ def counts_of(waits: Mapping[int, int]) -> dict[str, int]:
 def waits_in(counts: Mapping[str, int]) -> dict[int, int]:
     """Return, of all that an actor counts, how many pointers each bucket holds, by the longest wait in it."""
     return {int(name.removeprefix(_PREFIX)): count for name, count in counts.items() if name.startswith(_PREFIX)}
+
+
+def without_waits(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return all else that an actor counts: a histogram is for programs, not for a summary."""
+    return {name: count for name, count in counts.items() if not name.startswith(_PREFIX)}

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from actors.waits import without_waits
 from fairlead import fleet
 from fairlead.app import App
 from fairlead.cli.output import example, json_option, show, wants_json
@@ -50,7 +51,7 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
         click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
         _watch(running, stopped)
         click.echo("draining: no new work starts, what runs may finish (Ctrl-C again: at once)", err=True)
-        counts = {**dict.fromkeys(COUNTED, 0), **running.stop()}
+        counts = {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}
     show(counts, lambda: [_line(counts)])
 
 

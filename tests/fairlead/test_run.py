@@ -84,6 +84,7 @@ def stop(process: subprocess.Popen[str]) -> dict[str, int]:
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     counts: dict[str, int] = json.loads(out)
+    assert not [name for name in counts if "within_us" in name], "a histogram is no summary"
     return counts
 
 
