@@ -76,9 +76,9 @@ def soak(app: App, chosen: Config, store: Path, *, duration_s: float, pace: Pace
     ledger, memory = Ledger(app), Memory()
     faults: Counter[str] = Counter()
     sizes: list[int] = []
-    begun = time.monotonic()
     with consumer(chosen) as victim, consumer(chosen) as spared:
         with Load(app, per_s=PER_S, kinds=("transactional", "fenced"), takes_ms=1) as load:
+            begun = time.monotonic()
             while time.monotonic() - begun < duration_s:
                 time.sleep(random.uniform(*pace.calm_s))
                 ledger.settle()
