@@ -1,7 +1,7 @@
 """The floor: a plain loop in one process over LMDB that does what any durable queue must do, and nothing else.
 
-No queue, no log, no conflicts, no fairness; every transaction is fsynced. Keys and values have the sizes that the
-queue's own have, built by concatenation and written one after the other. Per item:
+No queue, no log, no conflicts, no fairness; every transaction is fsynced. An item's keys and values have the sizes that
+the queue's own have, built by concatenation and written one after the other. Per item:
 
     record    56-byte key, 300 bytes       the item
     index     66-byte key, its kind        when it may run
@@ -11,6 +11,10 @@ and per zone two pointer keys, which say that the zone has work:
 
     pointer   28-byte key, 56 bytes
     index     38-byte key, empty           when somebody should look at it
+
+The queue's own two pointer keys are together as long within five bytes, but its record lies beside the zone, and here
+under a random id, on a page of its own, as it once did there. So this writes more pages than a queue must: it is the
+same measure as before, and no longer the least that can be done.
 
 `write` adds items one by one or a hundred to a transaction. `lease_and_complete` takes what was written in batches of
 64 zones, two transactions each: the first moves the pointers, and rewrites each item's record and moves its index key
