@@ -1,7 +1,7 @@
 """What every test runs under: repeated examples; FoundationDB where a cluster is named; long forms on demand.
 
-`make test` deals the tests out to as many processes as there are cores. Those that start fleets of real processes run
-one after the other, in one of these: they share a Ray cluster, and stop what they have started.
+`make test` deals the tests out to as many processes as there are cores, file by file. Those of `tests/acceptance` share
+a Ray cluster, so they run one after the other in one of these.
 """
 
 import os

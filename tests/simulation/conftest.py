@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SEEDS
+
 _KEPT = Path(__file__).with_name("kept_seeds.txt")
 
 
@@ -17,6 +19,6 @@ def kept_seeds() -> list[int]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give tests that ask for a `fresh_seed` or a `kept_seed` one each."""
     if "fresh_seed" in metafunc.fixturenames:
-        metafunc.parametrize("fresh_seed", [int(seed) for seed in os.environ["SIMULATED_SEEDS"].split(",")])
+        metafunc.parametrize("fresh_seed", [int(seed) for seed in os.environ[SEEDS].split(",")])
     if "kept_seed" in metafunc.fixturenames:
         metafunc.parametrize("kept_seed", kept_seeds())
