@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from simulation.actor import Actor
-from simulation.host import NodeClock, SimulatedHost
+from simulation.host import NodeClock, SimulatedHost, SimulatedTask
 from simulation.network import Network
 from simulation.world import World
 
@@ -23,9 +23,9 @@ class Operator:
             world, "operator#1", NodeClock(world, 0), world.random("operator"), on_recycle=lambda reason: None
         )
 
-    def do(self, name: str, body: Callable[[], None]) -> None:
+    def do(self, name: str, body: Callable[[], None]) -> SimulatedTask:
         """Do something that waits, in a task. Called from anywhere."""
-        self.host.spawn(name, body)
+        return self.host.spawn(name, body)
 
     def ask(self, actor: Actor, method: str, *args: Any) -> Answered:
         """Call an actor, and wait for its answer: result and error, one of them None."""

@@ -172,9 +172,10 @@ class Restarts(ActorFault):
         world.note(f"{node.name} is told to stop")
         managers, workers = _of_role(node, "manager"), _of_role(node, "worker")
         operator.ask_all(_of_role(node, "scanner"), "stop")
-        operator.do("stop managers", partial(self._stop, managers))
+        told = operator.do("stop managers", partial(self._stop, managers))
         operator.ask_all(workers, "drain", self._drain_ms)
         self._await_hand_over(managers)
+        told.join()  # An order that is still on its way would end what starts anew.
         for actor in node.actors:
             world.after(0, partial(actor.restart, "stopped in good order", 100_000))
         self._stopping.remove(node)
