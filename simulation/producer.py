@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from simulation.cluster import Cluster
 from simulation.host import SimulatedHost
 from simulation.oracles.answers import Answer, Deed
-from simulation.shadow import ItemName
+from simulation.shadow import ItemName, ZoneName
 from zones import buried
 from zones.attempt import Attempt
 from zones.engines.errors import StoreError
 from zones.errors import ItemGone
 from zones.items import Enqueued, EnqueueStatus, NewItem, new_item
-from zones.layout import Tenant, item_id_of, local_tenant
+from zones.layout import Place, Tenant, item_id_of, local_tenant
 from zones.placement import home
+from zones.records import PointerRecord, decode
 from zones.shard import Shard
 from zones.steps import alone
 from zones.tenant_transaction import TenantTransaction
@@ -27,6 +29,9 @@ KINDS = {
     "plain": 27, "long": 3, "flaky": 15, "effect": 20, "fenced": 10, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
     "dropped": 4, "new": 2,
 }  # fmt: skip
+LURKS_FRAC = 0.2  # How often a producer waits for a queue of its latest that has run empty to be looked at again.
+LATEST = 8
+GRAVES_MAX = 8
 PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # Too long to travel with a call; too long to lie in a record.
 
 
@@ -56,7 +61,9 @@ class Producer:
             host.clock.sleep_us(int(self._random.expovariate(1 / (self._pause_us * size))))
             self._left -= size
             try:
-                self._enqueue(shards, size)
+                lurks = self._random.random() < LURKS_FRAC
+                returns = self._one_to_be_looked_at(shards, host) if lurks else None
+                self._enqueue(shards, size, returns or ZoneName(self._tenant(), self._zone()))
                 if self._known and self._random.random() < 0.05:
                     self._cancel()
                 if self._random.random() < 0.05:
@@ -65,9 +72,28 @@ class Producer:
                 host.world.note(f"is told {error.code}, and does not know what became of it")
         self.done = True
 
-    def _enqueue(self, shards: dict[str, Shard], size: int) -> None:
+    def _one_to_be_looked_at(self, shards: dict[str, Shard], host: SimulatedHost) -> ZoneName | None:
+        """Wait until a queue that has run empty is about to be looked at once more, perhaps for good; return which.
+
+        Whoever enqueues there now meets the visit that sends its pointer to sleep again, or deletes it.
+        """
+        whose = dict.fromkeys((tenant, shard.name, zone) for tenant, shard, zone, _ in self._known[-LATEST:])
+        soon = {}
+        for tenant, shard_name, zone in whose:
+            shard = shards[shard_name]
+            wait_us = shard.transact(partial(_until_an_empty_one_vests_us, shard.zone(tenant, zone).place))
+            if wait_us is not None and 0 < wait_us < self._pause_us:
+                soon[tenant, zone] = host.clock.now_us() + wait_us
+        if not soon:
+            return None
+        tenant, zone = self._random.choice(list(soon))
+        wait_us = soon[tenant, zone] - host.clock.now_us() + self._random.randrange(self._cluster.plan.call_us)
+        host.clock.sleep_us(max(0, wait_us))
+        return ZoneName(tenant, zone)
+
+    def _enqueue(self, shards: dict[str, Shard], size: int, whose: ZoneName) -> None:
         """Enqueue some items of one tenant in one transaction, which counts an order that names it."""
-        tenant, zone = self._tenant(), self._random.choice(["queue", "queue", "queue", "other"])
+        tenant, zone = whose
         shard = shards[home(tenant, list(shards))]
         self._orders += 1
         order = f"{self._number}/{self._orders}"
@@ -99,15 +125,11 @@ class Producer:
 
     def _dig_up(self, shards: dict[str, Shard]) -> None:
         """Revive or discard something that is buried, if there is anything."""
-        graves = [
-            (shards[shadow.name], zone.name, item_id)
-            for shadow in self._cluster.bench.shards.values()
-            for zone in shadow.zones.values()
-            for item_id in zone.buried
-        ]
+        shard = self._random.choice(list(shards.values()))
+        graves = shard.transact(lambda attempt: list(buried.listing(attempt.tr, shard.layout, items_max=GRAVES_MAX)))
         if not graves:
             return
-        shard, (tenant, name), item_id = self._random.choice(graves)
+        tenant, name, item_id = self._random.choice(graves)[:3]
         revives = self._random.random() < 0.8
 
         def body(attempt: Attempt) -> bool:
@@ -132,6 +154,9 @@ class Producer:
         number = 0 if self._random.random() < 0.4 else self._random.randrange(self._cluster.plan.tenants)
         return Tenant("shop", f"t{number}")
 
+    def _zone(self) -> str:
+        return self._random.choice(["queue", "queue", "queue", "other"])
+
     def _item(self, order: str) -> NewItem:
         draw = self._random
         kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
@@ -146,6 +171,14 @@ class Producer:
             how["unique_ms"] = draw.choice([0, 1_000])
         payload = order + draw.choice(PADDINGS)
         return new_item(kind, payload, **how)
+
+
+def _until_an_empty_one_vests_us(place: Place, attempt: Attempt) -> int | None:
+    """Return how long the pointer of a queue without items still sleeps; None if it has items, or no pointer."""
+    begin, end = place.keys.item_range()
+    stored, items = attempt.tr.snapshot.get(place.keys.pointer), attempt.tr.snapshot.get_range(begin, end, limit=1)
+    pointer = None if stored.value is None else decode(PointerRecord, stored.value)
+    return None if pointer is None or next(iter(items), None) else pointer.vesting_us - attempt.now_us
 
 
 def is_whole(payload: object) -> bool:

@@ -27,6 +27,11 @@ POINTERS = (
         found_by=[IN_TIME, IndexNamesEveryItem.promise],
     ),
     mutation(
+        "who deletes a pointer declares no write conflict on the guard",
+        (pointers.delete, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
         "a visit follows an entry that lies in another part than its pointer",
         (pointers.place_of, " and place.part.part == ref.part", ""),
         found_by=[LeasesRunOnce.promise, LeasesAreRespected.promise, IndexNamesEveryItem.promise],
