@@ -231,12 +231,14 @@ class Custody:
         by_themselves = sum(held.job.completed for held in batch)
         mine = [held for held in batch if not held.job.cancelled and not held.job.completed]
         completed = [held for held in mine if held.error is None]
-        failed = self._verdicts([(held, held.error) for held in mine if held.error is not None])
+        errors = [(held, held.error) for held in mine if held.error is not None]
+        failed = self._verdicts([(held, error) for held, error in errors if not _was_lost(held, error)])
         until_us = max((held.lease_until_us for held in mine), default=0)
         settled = self._commit_ends(completed, failed, until_us) if mine else Counter()
         with self._table.lock:
             self._table.counts.update(settled)
             self._table.counts["completed"] += by_themselves
+            self._table.counts["lost"] += len(errors) - len(failed)
 
     def _commit_ends(
         self, completed: Sequence[Held], failed: Sequence[settlement.Verdict], until_us: int
@@ -311,14 +313,19 @@ class Custody:
         verdicts = [settlement.judge(held, error, now_us=now_us, random=random) for held, error in failed]
         with self._table.lock:
             for (held, error), verdict in zip(failed, verdicts, strict=True):
-                if not _tells_of_loss(held, error):
+                if not _is_gone(held, error):
                     self._table.failures.note(verdict)
         return verdicts
 
 
-def _tells_of_loss(held: Held, error: BaseException) -> bool:
-    """Say whether a handler did not fail, but was refused its item's completion: somebody took the item over."""
-    return isinstance(error, (LeaseLost, ItemGone)) and error.fields.get("item") == held.ref.item_id.hex()
+def _was_lost(held: Held, error: BaseException) -> bool:
+    """Say whether a handler did not fail: its lease had ended, or somebody took the item over. Then it only lapses."""
+    return isinstance(error, LeaseLost) and error.fields.get("item") == held.ref.item_id.hex()
+
+
+def _is_gone(held: Held, error: BaseException) -> bool:
+    """Say whether a handler did not fail, but was refused its item's completion because the item is gone."""
+    return isinstance(error, ItemGone) and error.fields.get("item") == held.ref.item_id.hex()
 
 
 def _timeout_of(held: Held) -> JobTimeout:

@@ -55,6 +55,10 @@ class Held:
         """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""
         self.deadline_us = now_us + self.handler.timeout_ms * 1000
 
+    def may_run(self, now_us: int) -> bool:
+        """Say whether its handler may start, or start again, under the lease that it has."""
+        return not self.job.cancelled and now_us < self.lease_until_us
+
     def cancel(self, now_us: int) -> None:
         """Tell the handler that its item is lost; interrupt it if its form has a way."""
         if not self.job.cancelled:
@@ -63,7 +67,7 @@ class Held:
 
 
 class Holdings:
-    """The items of one worker. `incarnation`: random bytes that tell this life of the worker from an earlier one."""
+    """The items of one worker. `incarnation`: tells this life of the worker from an earlier one."""
 
     def __init__(self, *, slots: int, incarnation: bytes) -> None:
         self.waiting: deque[Held] = deque()

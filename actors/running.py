@@ -70,7 +70,7 @@ def run_handler(held: Held, shard: Shard, runners: Runners) -> None:
         except held.handler.permanent:
             raise
         except Exception:
-            if tries_left == 0 or held.job.cancelled:
+            if tries_left == 0 or not held.may_run(shard.clock.now_us()):
                 raise
             tries_left -= 1
 
@@ -105,7 +105,7 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
     def body(attempt: Attempt) -> None:
         # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
         try:
-            if job.cancelled:
+            if not held.may_run(attempt.now_us):
                 probe("a transactional handler has lost its item before its next attempt")
                 raise LeaseLost(item=job.id.hex())
             tr = TenantTransaction(shard, job.tenant, attempt, trace=held.record.trace)

@@ -117,6 +117,38 @@ def test_a_transactional_handler_whose_item_is_taken_over_has_not_failed(
     assert "failed" not in caplog.text
 
 
+def test_a_transactional_handler_does_not_run_again_once_its_lease_has_ended(stage: Stage) -> None:
+    """Its worker stood still, and goes on with the conflict that its commit has met. Somebody else may run the item."""
+    runs: list[int] = []
+
+    def work(job: Job, tr: TenantTransaction) -> None:
+        runs.append(job.attempt)
+        stage.sleep_ms(20)  # The worker has just looked after its leases, and will not again for a while.
+
+    worker = stage.worker([stage.handler("mail", work, transactional=True)])
+    item_id = stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.faults.append(Fault(applied=False, code=1020, then=lambda: stage.clock.jump(LEASE_MS * MS)))
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"lost": 1}
+    record = stage.record(item_id)
+    assert record is not None
+    assert (runs, record.error_count) == ([1], 0)
+
+
+def test_an_in_line_retry_does_not_begin_once_its_lease_has_ended(stage: Stage) -> None:
+    runs: list[int] = []
+
+    def stands_still(job: Job) -> None:
+        runs.append(job.attempt)
+        stage.clock.jump(LEASE_MS * MS)
+        raise ValueError
+
+    worker, _ = begin(stage, stands_still, options={"retry": Retry(in_line=5)})
+    stage.settled(worker)
+    assert runs == [1]
+
+
 def test_a_handler_is_told_to_stop_when_its_lease_could_not_be_kept(stage: Stage) -> None:
     """A worker that cannot reach the store must assume that others run what it held."""
     noting = Noting(stage, takes_ms=60_000)
