@@ -13,12 +13,12 @@ Read in this order:
     host          the seam: time, randomness, locks, threads, calls
     selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
-    crew          what a manager knows of its workers; manager: Algorithm 2
+    crew          what a manager knows of its workers; freeing: what dead ones held; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     coordinator   who may scan in order, where not all have parts of their own
     housekeeping  signs of life, clocks, periodic items, once a second
     submitted     handlers that came while the fleet ran
-    consumer      the actors put together in threads; thread_host: threads as a host
+    consumer      the actors put together in threads; thread_host: threads as a host; process_life: whether one ended
     ray_host/     the same in Ray; the only folder that imports it
 
 May import: zones. Imported by: fairlead, simulation, bench. No actor's state is ever read to decide what is true: any

@@ -1,15 +1,23 @@
 """What a manager knows of its workers: how much room each has, of which kinds, from their last reports.
 
 A report says what a worker held when it was written; what was sent since and not yet answered is added. A worker
-that died is counted out until it answers again, and what it held is forgotten: it will lapse.
+that died is counted out until it answers again. What it had taken lately is remembered for `freeing`.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from actors.messages import ItemRef, Report
 from zones.probes import probe
+
+# Items that are remembered of what a worker has taken, the last ones: as many as it can hold, with a thousand slots and
+# its reserve.
+TAKEN_MAX = 1_500
+
+
+Leftover = list[ItemRef]  # What one life of a worker had taken lately, and may have held when it ended.
 
 
 @dataclass(slots=True)
@@ -20,6 +28,10 @@ class Member:
     heard: bool = False  # it answered once, or is known to have died
     on_the_way: int = 0
     kinds_on_the_way: Counter[str] = field(default_factory=Counter)
+    life: bytes = b""  # the one that was heard of last, see `Host.life`
+    taken: deque[Sequence[ItemRef]] = field(default_factory=deque)  # what this life has taken lately
+    taken_count: int = 0
+    before: dict[bytes, Leftover] = field(default_factory=dict)  # and what those before it had
     asked: bool = False  # a question for progress is out
 
     @property
@@ -35,12 +47,20 @@ class Member:
         self.kinds_on_the_way.update(ref.kind for ref in refs)
 
     def arrive(self, refs: Sequence[ItemRef], report: Report | None) -> None:
-        """Note the answer to `send`; None: it died."""
+        """Note the answer to `send`; None: it died.
+
+        What was on its way then is not taken: it may reach, or have reached, the worker's next life.
+        """
         if report is None:
             probe("a worker dies with items on their way to it")
         self.on_the_way -= len(refs)
         self.kinds_on_the_way.subtract(ref.kind for ref in refs)
         self.hear(report)
+        if report is not None:
+            self.taken.append(refs)
+            self.taken_count += len(refs)
+            while self.taken_count - len(self.taken[0]) >= TAKEN_MAX:
+                self.taken_count -= len(self.taken.popleft())
 
     def hear(self, report: Report | None) -> None:
         """Take the newer of two reports: answers to calls side by side may come out of order. None: it died.
@@ -49,6 +69,8 @@ class Member:
         """
         self.heard = True
         known = self.report
+        if report is not None and report.incarnation != self.life:
+            self._begin(report.incarnation)
         if (
             report is None
             or known is None
@@ -58,6 +80,25 @@ class Member:
             self.report = report
         else:
             probe("an older report of a worker comes after a newer one")
+
+    @property
+    def lives(self) -> list[bytes]:
+        """The lives that have taken something, as far as it is not known what became of it."""
+        return [*self.before, self.life] if self.taken else list(self.before)
+
+    def leave(self, ended: Collection[bytes]) -> list[Leftover]:
+        """Return what the lives of `ended` had taken; of one before the last that is not among them it is forgotten."""
+        if self.life in ended:
+            self._begin(b"")
+        before, self.before = self.before, {}
+        return [refs for life, refs in before.items() if life in ended]
+
+    def _begin(self, life: bytes) -> None:
+        if self.taken:
+            self.before[self.life] = list(chain.from_iterable(self.taken))
+            self.taken.clear()
+            self.taken_count = 0
+        self.life = life
 
 
 def room_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], unlimited: int) -> dict[str, int]:
@@ -86,11 +127,12 @@ def share_of(limit: int | None, *, index: int, count: int) -> int | None:
 
 
 def deal(refs: Sequence[ItemRef], rooms: Sequence[int | None]) -> list[list[ItemRef]]:
-    """Deal items to workers by their rooms, in order, and evenly by what each can take.
+    """Deal items to workers by their rooms, in order, and as many as evens out what each can still take.
 
     `rooms`: None for a worker that is dead; it gets nothing as long as another lives, even one without room: what waits
     there too long goes back to the queue, what is sent to the dead has to lapse. Items that must run alone come first,
-    and spread over the workers.
+    and spread over the workers. Of the others each worker gets a stretch, so a queue's items stay together, and are
+    completed together.
     """
     hands: list[list[ItemRef]] = [[] for _ in rooms]
     living = [number for number, room in enumerate(rooms) if room is not None]
@@ -98,13 +140,19 @@ def deal(refs: Sequence[ItemRef], rooms: Sequence[int | None]) -> list[list[Item
         probe("items are leased for workers of which all are dead by now")
         living = list(range(len(rooms)))
     left = [room or 0 for room in rooms]
-    alone = [0] * len(rooms)
-    for ref in sorted(refs, key=lambda ref: not ref.alone):
-        if ref.alone:
-            best = max(living, key=lambda number: (-alone[number], left[number]))
-            alone[best] += 1
-        else:
-            best = max(living, key=left.__getitem__)
+    alone = [ref for ref in refs if ref.alone]
+    for ref in alone:
+        best = max(living, key=lambda number: (-len(hands[number]), left[number]))
         hands[best].append(ref)
         left[best] -= 1
+    together = [ref for ref in refs if not ref.alone] if alone else refs
+    shares = [0] * len(rooms)
+    for _ in together:
+        best = max(living, key=left.__getitem__)
+        shares[best] += 1
+        left[best] -= 1
+    begin = 0
+    for hand, share in zip(hands, shares, strict=True):
+        hand.extend(together[begin : begin + share])
+        begin += share
     return hands

@@ -88,6 +88,15 @@ class Host(Protocol):
         """Run `body` beside the caller."""
         ...
 
+    @property
+    def life(self) -> bytes:
+        """The name of this life of this actor's process; no other life, of any actor, bears it."""
+        ...
+
+    def has_ended(self, life: bytes) -> bool:
+        """Say whether another life has certainly ended; False also where that cannot be seen from here."""
+        ...
+
     def recycle(self, reason: str) -> None:
         """End this actor's process and start it anew, if it has one of its own; its leases lapse or are given back."""
         ...

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from actors.crew import Member, deal, room_for_kinds, share_of
+from actors.freeing import Freeing
 from actors.handlers import Registry
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import CARRIED_BYTES_MAX, ItemRef, Report, Served
@@ -84,6 +85,7 @@ class Manager:
         self._members = [Member() for _ in workers]
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
+        self._freeing = Freeing(host, shards, self._members, self._lock)
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
         self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
@@ -125,6 +127,7 @@ class Manager:
         """Serve nothing any more. Further calls are answered after their second, so nobody asks again and again."""
         with self._lock:
             self._stopping = True
+            self._freeing.stop()
 
     def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: _Serving) -> None:
         items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
@@ -285,6 +288,7 @@ class Manager:
             hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
             for member, hand in zip(self._members, hands, strict=True):
                 member.send(hand)
+            self._freeing.begin()
         for number, hand in enumerate(hands):
             if hand:
                 self._workers[number].call("place", hand, done=partial(self._placed, number, hand))

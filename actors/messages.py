@@ -30,7 +30,7 @@ class Report(NamedTuple):
     The manager may send `capacity - held` more items, less those it has sent and not had a reply for.
     """
 
-    incarnation: bytes  # drawn at the worker's start: a new one means that it lost what it held
+    incarnation: bytes  # the worker's life, see `Host.life`: a new one means that it lost what it held
     capacity: int  # items it wants to hold: its slots, and as much in reserve as it works off in a moment
     held: int  # items accepted and not yet finished
     progress: int  # counts every change; `await_progress` returns when it has passed the caller's

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
+from actors import process_life
 from actors.handlers import describe
 from actors.holdings import Held
 from actors.host import ActorDied
@@ -44,6 +45,7 @@ class ThreadHost:
     def __init__(self, *, clock: Clock, random: Random, on_recycle: Callable[[str], None] | None = None) -> None:
         self.clock = clock
         self.random = random
+        self.life = process_life.this_life() or random.randbytes(16)
         self._on_recycle = on_recycle
 
     def lock(self) -> threading.Lock:
@@ -59,6 +61,10 @@ class ThreadHost:
         thread = threading.Thread(target=body, name=name, daemon=True)
         thread.start()
         return thread
+
+    def has_ended(self, life: bytes) -> bool:
+        """See `Host`."""
+        return process_life.has_ended(life)
 
     def recycle(self, reason: str) -> None:
         """See `Host`."""

@@ -59,7 +59,7 @@ class Worker:
         self._runners = runners
         lock = host.lock()
         self._table = Table(
-            Holdings(slots=settings.slots, incarnation=host.random.randbytes(8)),
+            Holdings(slots=settings.slots, incarnation=host.life),
             lock,
             arrived=host.condition(lock),
             left=host.condition(lock),

@@ -78,6 +78,15 @@ class SimulatedHost:
         self.world.begin(task)
         return SimulatedTask(self.world, task)
 
+    @property
+    def life(self) -> bytes:
+        """See `Host`."""
+        return self.name.encode()
+
+    def has_ended(self, life: bytes) -> bool:
+        """See `Host`. The simulated machines can see each other's processes."""
+        return life.decode() in self.world.ended_lives
+
     def recycle(self, reason: str) -> None:
         """See `Host`."""
         self._on_recycle(reason)
@@ -87,6 +96,7 @@ class SimulatedHost:
     def kill(self) -> None:
         """End this life: every task ends where it waits. Called between turns."""
         self.dead = True
+        self.world.ended_lives.add(self.name)
         for task in list(self._tasks):
             self.world.throw(task)
 

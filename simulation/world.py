@@ -80,6 +80,7 @@ class World:
         self._steps = 0
         self.violation: Violation | None = None
         self.interrupted = False  # by Ctrl-C
+        self.ended_lives: set[str] = set()  # of hosts, by name
         self._now_us = START_US
         self._heap: list[tuple[int, float, int, Task | None, Any]] = []
         self._numbers = count()

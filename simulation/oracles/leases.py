@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.messages import ItemRef
+from simulation.network import Reply
 from simulation.oracles.oracle import Oracle, Run
 from simulation.shadow import ItemChange, ItemName, Meaning, item_of
 from simulation.world import World
@@ -13,6 +14,8 @@ Holding = tuple[ItemName, bytes]  # under which lease
 
 class LeasesAreRespected(Oracle):
     """Who takes an item over finds its last lease ended by its own clock; who holds none changes nothing.
+
+    But for one thing: a lease may be cut short, and stays the last one, once the life of a worker that took it is over.
 
     Args:
       clock_of: answers the latest time that the clock of a host's node has shown: it may have stepped back since.
@@ -26,6 +29,7 @@ class LeasesAreRespected(Oracle):
         self._clock_of = clock_of
         self._is_consumer = is_consumer
         self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to
+        self._lives: dict[Holding, str] = {}  # the life of a worker that took it
         self._ends_us: dict[Holding, int] = {}
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
@@ -34,6 +38,13 @@ class LeasesAreRespected(Oracle):
             refs: Sequence[ItemRef] = args[0]
             for ref in refs:
                 self._holders[item_of(ref), ref.lease_id] = target
+
+    def on_reply(self, reply: Reply) -> None:
+        """See `Oracle`."""
+        if reply.method == "place" and reply.error is None:
+            refs: Sequence[ItemRef] = reply.args[0]
+            life = reply.result.incarnation.decode()
+            self._lives.update({(item_of(ref), ref.lease_id): life for ref in refs})
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
@@ -57,6 +68,9 @@ class LeasesAreRespected(Oracle):
         before, after = change.before, change.after
         assert before is not None
         if self._holders.get((change.item, before.lease_id)) == meaning.by:
+            return
+        cut_short = after is not None and after.lease_id == before.lease_id
+        if cut_short and self._lives.get((change.item, before.lease_id)) in self.world.ended_lives:
             return
         left_us = before.vesting_us - self._clock_of(meaning.commit.by)
         if left_us > 0:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.crew import Member, deal, room_for_kinds, share_of
+from actors.crew import TAKEN_MAX, Member, deal, room_for_kinds, share_of
+from actors.messages import ItemRef
 from tests.actors.stage import item_ref, report
 
 
@@ -106,6 +107,52 @@ def test_no_limit_is_no_limit_for_each() -> None:
     assert share_of(None, index=1, count=2) is None
 
 
+# --- What a life leaves behind ---
+
+
+def taking(member: Member, refs: list[ItemRef], life: bytes = b"first") -> None:
+    """Let a life of a worker take items."""
+    member.send(refs)
+    member.arrive(refs, report(life=life))
+
+
+def test_a_worker_that_died_leaves_behind_what_it_had_taken_and_not_what_was_on_its_way() -> None:
+    refs = [item_ref(number) for number in range(5)]
+    member = Member()
+    taking(member, refs[:2])
+    taking(member, refs[2:4])
+    member.send(refs[4:])
+    member.arrive(refs[4:], None)
+    assert member.lives == [b"first"]
+    assert member.leave({b"first"}) == [refs[:4]]
+    assert (member.lives, member.leave({b"first"})) == ([], []), "it is told once"
+
+
+def test_so_does_one_that_is_back_before_its_end_was_seen() -> None:
+    member = Member()
+    taking(member, [item_ref(1)])
+    taking(member, [item_ref(2)], life=b"second")
+    assert member.lives == [b"first", b"second"]
+    assert member.leave({b"first"}) == [[item_ref(1)]]
+    assert member.leave({b"second"}) == [[item_ref(2)]]
+
+
+def test_what_a_former_life_had_is_forgotten_if_its_end_cannot_be_seen() -> None:
+    """It may be on another machine; then its leases decide."""
+    member = Member()
+    taking(member, [item_ref(1)])
+    taking(member, [item_ref(2)], life=b"second")
+    assert member.leave(set()) == []
+    assert member.lives == [b"second"]
+
+
+def test_of_what_a_worker_took_as_much_is_remembered_as_it_can_hold() -> None:
+    member = Member()
+    for number in range(2 * TAKEN_MAX):
+        taking(member, [item_ref(number)])
+    assert member.leave({b"first"}) == [[item_ref(number) for number in range(TAKEN_MAX, 2 * TAKEN_MAX)]]
+
+
 # --- Dealing ---
 
 
@@ -117,6 +164,11 @@ def test_items_go_where_there_is_most_room() -> None:
 def test_items_keep_their_order() -> None:
     refs = [item_ref(number) for number in range(5)]
     assert deal(refs, [5]) == [refs]
+
+
+def test_items_of_a_queue_stay_together() -> None:
+    refs = [item_ref(number) for number in range(6)]
+    assert deal(refs, [5, 5]) == [refs[:3], refs[3:]]
 
 
 def test_what_must_run_alone_comes_first_and_apart() -> None:

@@ -388,6 +388,19 @@ def test_a_worker_that_is_back_is_used_again(stage: Stage) -> None:
     assert stage.do(manager.await_room) == 10
 
 
+def test_what_a_worker_had_that_died_vests_at_once(stage: Stage) -> None:
+    """Not what was on its way, which may reach the worker's next life."""
+    had = stage.enqueue("mail")
+    manager, crew = managed(stage, [5])
+    serve(stage, manager)
+    crew.dead.add(0)
+    stage.world.ended_lives.add("first life")
+    stage.enqueue("mail")
+    serve(stage, manager)
+    stage.wait_for(stage.pointers, within_ms=300)
+    assert [ref.item_id for ref in stage.lease(["mail"])] == [had]
+
+
 def test_items_on_their_way_to_a_worker_that_died_lapse_and_its_room_is_gone(stage: Stage) -> None:
     stage.enqueue("mail")
     manager, crew = managed(stage, [10])

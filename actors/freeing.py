@@ -1,0 +1,104 @@
+"""Freeing: what a worker held vests as soon as the worker is dead, not when its leases end.
+
+That a call failed tells little: its worker may be slow, or out of reach, and go on with what it runs; and of one that
+nobody calls nobody hears. So a manager looks now and then whether its workers' lives have ended, which it can see if it
+is on the same machine (`Host.has_ended`). Where it cannot, or is dead itself, the leases decide as ever.
+
+A freed item is not given back: it keeps its lease id, so whoever leases it next counts a lapse.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from actors.crew import Leftover, Member
+from actors.host import Host, Lock
+from actors.messages import ItemRef
+from actors.settlement import lost_if_moved
+from zones.attempt import Attempt
+from zones.items import Outcome
+from zones.layout import Tenant
+from zones.probes import probe
+from zones.shard import Shard
+from zones.steps import in_step
+
+log = logging.getLogger("fairlead.manager")
+
+LOOK_S = 0.25  # Between two looks at the workers' lives. One costs a tenth of a millisecond.
+FREE_MAX = 256  # Items in one freeing transaction.
+FREED_LEASE_US = 1
+
+
+class Freeing:
+    """A manager's watch over the lives of its workers. `lock`: what guards `members`."""
+
+    def __init__(self, host: Host, shards: Mapping[str, Shard], members: Sequence[Member], lock: Lock) -> None:
+        self._host = host
+        self._shards = shards
+        self._members = members
+        self._lock = lock
+        self._pause = host.condition(lock)
+        self._runs = False
+        self._stopping = False
+
+    def begin(self) -> None:
+        """Watch from now on, if it does not yet. The lock is held."""
+        if not self._runs:
+            self._runs = True
+            self._host.spawn("freeing", self._run)
+
+    def stop(self) -> None:
+        """Watch no more. The lock is held."""
+        self._stopping = True
+        self._pause.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._stopping:
+                    self._pause.wait(LOOK_S)
+                if self._stopping:
+                    return
+                lives = {life for member in self._members for life in member.lives}
+            ended = {life for life in lives if self._host.has_ended(life)}
+            with self._lock:
+                left = [each for member in self._members for each in member.leave(ended)]
+            for each in left:
+                free(self._shards, each)
+
+
+def free(shards: Mapping[str, Shard], left: Leftover) -> None:
+    """Let the items of a worker that is dead vest now.
+
+    What has been completed, or leased by somebody else since, stays as it is. What the store refuses is left to lapse.
+    """
+    probe("the items of a dead worker are freed")
+    for name in {ref.shard: None for ref in left}:
+        refs = [ref for ref in left if ref.shard == name]
+        shard = shards[name]
+        try:
+            freed = sum(_free(shard, refs[begin : begin + FREE_MAX]) for begin in range(0, len(refs), FREE_MAX))
+        except shard.db.errors as error:
+            log.warning("shard %s refuses; what a dead worker held there lapses in time: %s", name, error)
+        else:
+            log.info("a worker died; %d items that it held on shard %s vest now", freed, name)
+
+
+def _free(shard: Shard, refs: Sequence[ItemRef]) -> int:
+    """Cut the leases of items short in one transaction, and return of how many there was one."""
+    zones: dict[tuple[Tenant, str], list[tuple[bytes, bytes | None]]] = {}
+    for ref in refs:
+        zones.setdefault((ref.tenant, ref.zone), []).append((ref.item_id, ref.lease_id))
+
+    def body(attempt: Attempt) -> list[list[Outcome]]:
+        return in_step(
+            lost_if_moved(
+                shard.zone(tenant, zone).extend_steps(
+                    attempt.tr, held, lease_us=FREED_LEASE_US, now_us=attempt.now_us
+                ),
+                [Outcome.LEASE_LOST] * len(held),
+            )
+            for (tenant, zone), held in zones.items()
+        )  # fmt: skip
+
+    outcomes = shard.transact(shard.in_turn(body))
+    return sum(outcome is Outcome.DONE for answers in outcomes for outcome in answers)

@@ -1,0 +1,108 @@
+"""Freeing: what a dead worker held vests at once, as far as anybody can know that it is dead."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from actors.crew import Leftover, Member
+from actors.freeing import Freeing, free
+from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
+
+LIFE = "worker#1"
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def leased(stage: Stage, count: int = 1) -> Leftover:
+    """Return what a worker took: so many of Alice's items, and one of Bob's."""
+    for number in range(count):
+        stage.enqueue("mail", number)
+    stage.enqueue("mail", "bob's", tenant=BOB)
+    return [*stage.lease(["mail"]), *stage.lease(["mail"], tenant=BOB)]
+
+
+def watched(stage: Stage, left: Leftover) -> Freeing:
+    """Watch over a worker that has taken `left`."""
+    member = Member()
+    member.send(left)
+    member.arrive(left, report(life=LIFE.encode()))
+    lock = stage.host.lock()
+    freeing = Freeing(stage.host, stage.shards, [member], lock)
+    stage.do(freeing.begin)
+    return freeing
+
+
+def vests_in_us(stage: Stage, item_id: bytes) -> int:
+    record = stage.record(item_id)
+    assert record is not None
+    return record.vesting_us - stage.now_us
+
+
+def test_what_a_dead_worker_held_vests_at_once_and_so_do_its_pointers(stage: Stage) -> None:
+    left = leased(stage, 3)
+    free(stage.shards, left)
+    stage.pass_ms(1)
+    again = [ref for tenant in (ALICE, BOB) for ref in stage.lease(["mail"], tenant=tenant)]
+    assert sorted(ref.item_id for ref in again) == sorted(ref.item_id for ref in left)
+    assert len(stage.pointers()) == 2
+
+
+def test_that_it_died_with_the_item_is_counted_as_a_lapse(stage: Stage) -> None:
+    left = leased(stage)
+    free(stage.shards, left)
+    stage.pass_ms(1)
+    stage.lease(["mail"])
+    record = stage.record(left[0].item_id)
+    assert record is not None
+    assert (record.lapse_count, record.error_count) == (1, 0)
+
+
+def test_what_was_completed_or_taken_over_meanwhile_is_left_alone(stage: Stage) -> None:
+    left = leased(stage, 2)
+    done, taken, _ = left
+    stage.shard.transact(
+        lambda attempt: stage.shard.zone(ALICE).complete(
+            attempt.tr, done.item_id, now_us=attempt.now_us, lease_id=done.lease_id
+        )
+    )
+    stage.steal(taken.item_id)
+    free(stage.shards, left)
+    assert stage.record(done.item_id) is None
+    assert vests_in_us(stage, taken.item_id) > 9 * SECOND
+
+
+def test_what_the_store_refuses_to_free_lapses_in_time(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    left = leased(stage)
+    stage.store.full = True
+    with caplog.at_level(logging.WARNING):
+        free(stage.shards, left)
+    assert "shard main refuses; what a dead worker held there lapses in time" in caplog.text
+    stage.store.full = False
+    stage.pass_ms(LEASE_MS)
+    assert len(stage.lease(["mail"])) == 1
+
+
+# --- The watch ---
+
+
+def test_a_worker_keeps_what_it_has_until_it_is_seen_to_be_dead(stage: Stage) -> None:
+    left = leased(stage)
+    watched(stage, left)
+    stage.pass_ms(3_000)
+    assert vests_in_us(stage, left[0].item_id) > 6 * SECOND
+    stage.world.ended_lives.add(LIFE)
+    stage.pass_ms(300)
+    assert vests_in_us(stage, left[0].item_id) <= 0
+
+
+def test_a_watch_that_was_stopped_frees_nothing(stage: Stage) -> None:
+    left = leased(stage)
+    stage.do(watched(stage, left).stop)
+    stage.world.ended_lives.add(LIFE)
+    stage.pass_ms(1_000)
+    assert vests_in_us(stage, left[0].item_id) > 8 * SECOND
