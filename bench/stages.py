@@ -1,0 +1,252 @@
+"""Where an item's processor time goes, from enqueue to completion, stage by stage.
+
+    python -m bench.stages [--json] [--quick]
+
+No-op items, 2.5 to a tenant, go through the product's own classes in one process, stage after stage, so that no stage
+runs beside another. Microseconds of processor time per item, the kernel's for it included, and bytes given to the disk:
+
+    enqueue     a hundred to a transaction
+    scan        the pointers that have vested, in order
+    visit       64 pointers to a transaction: lease what their zones hold
+    hand_over   deal items to a worker, packed and unpacked as between Ray actors
+    run         accept, call the handler, note its end
+    settle      some five hundred to a transaction: complete
+
+`body_us` is what the bodies of a stage's transactions take, `commit_us` the rest of them: conflicts, log, pages, fsync.
+Under `floor` is the same of a plain loop over LMDB (`bench.floor`). A fleet has more to pay: switches between threads
+and processes, messages, and pages that another process has changed.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from actors.handlers import Registry
+from actors.manager import Manager
+from actors.messages import ItemRef, Report
+from actors.selection.reading import batches, oldest
+from actors.settings import ConsumerSettings
+from actors.submitted import SubmittedHandlers
+from actors.thread_host import Done, ThreadHost, ThreadRunners
+from actors.worker import Worker
+from bench import loads
+from bench.enqueueing import BULK, fill
+from bench.floor import Floor
+from bench.handlers import app
+from bench.machine import describe, scratch
+from bench.report import options, say, show
+from fairlead.shards import Shards
+from zones.attempt import Attempt
+from zones.settings import ZoneSettings
+from zones.shard import DEFAULT_PART_COUNT, Shard
+
+T = TypeVar("T")
+
+FULL_ITEMS = 20_000
+QUICK_ITEMS = 2_000
+WARM_ITEMS = 500
+AT_ONCE = 3  # Batches that a worker gets together: what its reserve takes.
+
+_unpack = msgspec.msgpack.Decoder(list[ItemRef]).decode
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a stage took. `inside_ns`: within its transactions, of which `body_ns` in their bodies."""
+
+    total_ns: int = 0
+    inside_ns: int = 0
+    body_ns: int = 0
+    written_bytes: int = 0
+
+
+class TimedShard(Shard):
+    """A shard that notes in `spent` what its transactions take of their threads' processor time."""
+
+    spent: Spent
+
+    def transact(self, body: Callable[[Attempt], T], **how: Any) -> T:
+        """See `Shard.transact`."""
+        spent = self.spent
+
+        def timed(attempt: Attempt) -> T:
+            began_ns = time.thread_time_ns()
+            try:
+                return body(attempt)
+            finally:
+                spent.body_ns += time.thread_time_ns() - began_ns
+
+        began_ns = time.thread_time_ns()
+        try:
+            return super().transact(timed, **how)
+        finally:
+            spent.inside_ns += time.thread_time_ns() - began_ns
+
+
+class TimedShards(Shards):
+    """One shard, timed, where an application looks for its shards."""
+
+    def __init__(self, store: Path) -> None:
+        self._made: dict[str, Any] = {"clock": app.clock, "random": Random(0)}
+        super().__init__(
+            {"main": loads.store_url(store)}, **self._made, settings=ZoneSettings(), part_count=DEFAULT_PART_COUNT
+        )
+        shard = super().__getitem__("main")
+        self.main = TimedShard(shard.name, shard.db, shard.layout, **self._made)
+
+    def __getitem__(self, name: str) -> Shard:
+        """Return the shard."""
+        return self.main
+
+
+class Hands:
+    """A worker's place in front of its manager: takes what it is sent, and always has room."""
+
+    def __init__(self, host: ThreadHost) -> None:
+        self._host = host
+        self.packed: list[bytes] = []
+
+    def call(self, method: str, *args: Any, done: Done) -> None:
+        """See `actors.host.Remote`."""
+        report = Report(b"", 1 << 20, 0, 0, {})
+        if method == "place":
+            self.packed.append(msgspec.msgpack.encode(args[0]))
+            done(report, None)
+        else:  # It is asked under the lock that `done` takes.
+            self._host.spawn("answer", lambda: done(report, None))
+
+
+class Line:
+    """One consumer's classes, and what each stage has taken."""
+
+    def __init__(self, store: Path) -> None:
+        self.shards = TimedShards(store)
+        self.shard = self.shards.main
+        self.spent: dict[str, Spent] = {}
+        self._settings = ConsumerSettings()
+        host = ThreadHost(clock=self.shard.clock, random=Random(0))
+        submitted = SubmittedHandlers(Registry(dict(app.registry.handlers)), b"", allow=False)
+        self._hands = Hands(host)
+        self._manager = Manager(host, self.shards, submitted.registry, self._settings, [self._hands], index=0, count=1)
+        self._worker = Worker(host, self.shards, submitted, self._settings, ThreadRunners())
+        self._worker.start()
+
+    def run(self, items: int) -> None:
+        """Take so many items from enqueue to completion."""
+        with self._stage("enqueue"), app.moved(self.shards, clock=self.shard.clock, random=Random(0)):
+            fill(app, 0, items, loads.tenants_of(items))
+        while refs := self._scan():
+            visits = list(batches(refs, self._settings.batch_pointers))
+            for begin in range(0, len(visits), AT_ONCE):
+                with self._stage("visit"):
+                    for batch in visits[begin : begin + AT_ONCE]:
+                        self._manager.serve("main", batch)
+                self._work_off()
+
+    def stop(self) -> None:
+        """End the worker's threads."""
+        self._worker.drain(0)
+
+    def _scan(self) -> Sequence[Any]:
+        now_us = self.shard.clock.now_us()
+        parts, settings = self.shard.layout.parts, self._settings
+        with self._stage("scan"):
+            return self.shard.transact(
+                lambda attempt: oldest(attempt.tr, parts, lambda ref: True, settings=settings, now_us=now_us)
+            )
+
+    def _work_off(self) -> None:
+        with self._stage("run"):
+            packed, self._hands.packed = self._hands.packed, []
+            report = self._worker.place([ref for each in packed for ref in _unpack(each)])
+            while report.held:
+                report = self._worker.await_progress(report.progress)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        spent = self.shard.spent = self.spent.setdefault(name, Spent())
+        began_ns, began_bytes = time.process_time_ns(), written_bytes()
+        yield
+        spent.total_ns += time.process_time_ns() - began_ns
+        spent.written_bytes += written_bytes() - began_bytes
+
+
+def measure(directory: Path, items: int) -> dict[str, Any]:
+    """Return the microseconds of each stage per item."""
+    say(f"{items:,} items through all stages")
+    line = Line(directory / "store")
+    line.run(WARM_ITEMS)
+    line.spent.clear()
+    line.run(items)
+    line.stop()
+    say("the floor")
+    floor = Floor(directory / "floor")
+    floors = {
+        "write": _floor_us(lambda: floor.write(0, items, zones=loads.tenants_of(items), batch=BULK), items),
+        "lease_and_complete": _floor_us(floor.lease_and_complete, items),
+    }
+    return {**figures(line.spent, items), "floor": floors, "machine": describe(directory)}
+
+
+def figures(spent: dict[str, Spent], items: int) -> dict[str, dict[str, float]]:
+    """Return what each stage takes of an item: microseconds, in all and by part, and bytes written.
+
+    What a visit does outside its transactions is handing over, and what running does within them is settling.
+    """
+    enqueue, scan, visit, run = (spent[name] for name in ("enqueue", "scan", "visit", "run"))
+    whole = {
+        "enqueue": Spent(enqueue.total_ns, enqueue.total_ns, enqueue.body_ns, enqueue.written_bytes),
+        "visit": Spent(visit.inside_ns, visit.inside_ns, visit.body_ns, visit.written_bytes),
+        "settle": Spent(run.inside_ns, run.inside_ns, run.body_ns, run.written_bytes),
+    }
+    rows = {name: _transacted(each, items) for name, each in whole.items()}
+    rest = {"scan": scan.total_ns, "hand_over": visit.total_ns - visit.inside_ns, "run": run.total_ns - run.inside_ns}
+    rows |= {name: {"us": round(ns / 1000 / items, 2)} for name, ns in rest.items()}
+    rows["all"] = {"us": round(sum(row["us"] for row in rows.values()), 2)}
+    return {name: rows[name] for name in ("enqueue", "scan", "visit", "hand_over", "run", "settle", "all")}
+
+
+def _transacted(spent: Spent, items: int) -> dict[str, float]:
+    return {
+        "us": round(spent.total_ns / 1000 / items, 2),
+        "body_us": round(spent.body_ns / 1000 / items, 2),
+        "commit_us": round((spent.inside_ns - spent.body_ns) / 1000 / items, 2),
+        "written_bytes": round(spent.written_bytes / items),
+    }
+
+
+def _floor_us(work: Callable[[], object], items: int) -> dict[str, float]:
+    began_ns, began_bytes = time.process_time_ns(), written_bytes()
+    work()
+    return {
+        "us": round((time.process_time_ns() - began_ns) / 1000 / items, 2),
+        "written_bytes": round((written_bytes() - began_bytes) / items),
+    }
+
+
+def written_bytes() -> int:
+    """Return what this process has given to the kernel to write, in bytes; 0 where the system does not tell."""
+    try:
+        counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(counts["wchar"])
+
+
+def main() -> int:
+    """Measure and print."""
+    opts = options(__doc__)
+    with scratch() as directory:
+        show(measure(directory, QUICK_ITEMS if opts.quick else FULL_ITEMS), opts, "processor time per item")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
