@@ -292,6 +292,20 @@ def test_a_transaction_of_a_tenant_is_in_a_backup_whole_or_not_at_all(
         assert copy.count(copy.zone_of(tenant)) == ({"mail": placed} if placed else {})
 
 
+def test_what_a_tenant_gets_before_its_first_key_while_the_one_before_it_is_read_is_not_missed(
+    world: World, memory: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, it was read from the key on that had been its first: the order was left out, and its work was not."""
+    read_in_pieces(monkeypatch, enough=1, too_much=10**9)
+    for tenant in (ALICE, BOB):
+        set_own(world, tenant, 0, b"")
+    numbers = iter(range(100))
+    packed = io.BytesIO()
+    backup(world.shard, packed, progress=lambda pairs: place_order(world, BOB, next(numbers)))
+    copy = restored(world, memory, packed.getvalue())
+    assert copy.count(copy.zone_of(BOB)) == {"mail": orders_of(copy, BOB)}
+
+
 def place_order(world: World, tenant: Tenant, number: int) -> None:
     """What an application does: data and work in one transaction."""
 

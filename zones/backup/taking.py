@@ -99,7 +99,10 @@ class _Chunk(NamedTuple):
 
 
 def _read_chunk(tr: Any, *, shard: Shard, begin: bytes) -> _Chunk:
-    """Read from `begin` on until it is enough, to a border between tenants if there is one."""
+    """Read from `begin` on until it is enough, to a border between tenants if there is one.
+
+    The next begins where the tenant's keys do, not at the first that is seen here: it may not be the first by then.
+    """
     began_us = shard.clock.now_us()
     packed = bytearray()
     pairs = 0
@@ -110,9 +113,9 @@ def _read_chunk(tr: Any, *, shard: Shard, begin: bytes) -> _Chunk:
         row_owner = tenant_prefix(row.key)
         if row_owner != owner:
             if took_us >= ENOUGH_US or len(packed) >= ENOUGH_BYTES:
-                return _Chunk(bytes(packed), pairs, row.key)
+                return _Chunk(bytes(packed), pairs, row_owner)
             if owner is not None:
-                border = _Chunk(b"", pairs, row.key)
+                border = _Chunk(b"", pairs, row_owner)
                 border_bytes = len(packed)
             owner = row_owner
         elif took_us >= TOO_MUCH_US or len(packed) >= TOO_MUCH_BYTES:
