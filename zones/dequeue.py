@@ -5,7 +5,7 @@ looks at a bounded window of the vesting index from its front, and if that was n
 where the last one stopped. The place is kept in the zone's pointer, so that whoever visits next goes on from there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps
-from zones.vesting import read_vested
+from zones.vesting import Vested, read_vested
 
 UNLIMITED = 1 << 30
 
@@ -198,19 +198,21 @@ class Search:
         """Choose up to `count` entries that can run, from where the search stands; take their room."""
         picked: list[tuple[IndexEntry, str]] = []
 
-        def enough(entry: IndexEntry, value: bytes) -> bool:
-            if len(picked) >= count:
-                return True
-            self._keys_left -= 1
-            kind = value.decode()
-            fit = self.room.fit(kind)
-            if fit is Fit.RUNS:
-                self.room.take(kind)
-                picked.append((entry, kind))
-            else:
-                self.passed_kinds.add(kind)
-                self.pass_over(fit)
-            return False
+        def enough(piece: Sequence[Vested]) -> int | None:
+            for number, (entry, value) in enumerate(piece):
+                if len(picked) >= count:
+                    self._keys_left -= number
+                    return number
+                kind = value.decode()
+                fit = self.room.fit(kind)
+                if fit is Fit.RUNS:
+                    self.room.take(kind)
+                    picked.append((entry, kind))
+                else:
+                    self.passed_kinds.add(kind)
+                    self.pass_over(fit)
+            self._keys_left -= len(piece)
+            return None
 
         while True:
             reading = yield from read_vested(

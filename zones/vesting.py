@@ -14,11 +14,14 @@ WANT_ALL = -2  # StreamingMode.want_all: a batch is read whole; the default fetc
 FIRST_LOOK = 2  # Keys that tell whether anything has vested, and whether there is more.
 
 
+Vested = tuple[IndexEntry, bytes]  # an entry that has vested, and its value
+
+
 class Reading(NamedTuple):
     """How far a reading of what has vested got.
 
     `stopped_at`: where to go on, or None if it came to the end of the index.
-    `unvested`: the first entry that has not vested, of each priority that it passed.
+    `unvested`: the first entry that has not vested, of each priority that it passed, and perhaps of later ones.
     """
 
     stopped_at: bytes | None
@@ -33,15 +36,15 @@ def read_vested(
     keys_max: int,
     first_read: int,
     then_read: int,
-    enough: Callable[[IndexEntry, bytes], bool],
+    enough: Callable[[Sequence[Vested]], int | None],
     begin: bytes = b"",
 ) -> Steps[Reading]:
-    """Show `enough` the vested entries and their values in order, from `begin` or from the front.
+    """Show `enough` the vested entries and their values in order, piece by piece, from `begin` or from the front.
 
-    Stops after `keys_max` entries, or at the entry for which `enough` is true; it goes on with that one. `first_read`
-    keys are asked for at first, whether they have vested or not: most queues are short. Where that was not enough,
-    `then_read` at a time, and no further than what has vested: behind it a million may wait for their time. Snapshot
-    reads only; conflicts with nothing.
+    Stops after `keys_max` entries, or at that entry of a piece whose number `enough` returns; it goes on with that one.
+    `first_read` keys are asked for at first, whether they have vested or not: most queues are short. Where that was not
+    enough, `then_read` at a time, and no further than what has vested: behind it a million may wait for their time.
+    Snapshot reads only; conflicts with nothing.
     """
     begin = begin or keys.vest_priority(0)
     end = keys.vest_end()
@@ -52,7 +55,8 @@ def read_vested(
         sent = tr.snapshot.get_range(begin, bound, limit=size, streaming_mode=WANT_ALL)
         yield
         rows = list(sent)
-        skipping = -1
+        piece: list[Vested] = []
+        skipping, behind = -1, None
         for row in rows:
             entry = keys.entry(row.key)
             if entry.priority == skipping:
@@ -60,19 +64,27 @@ def read_vested(
             if entry.vesting_us > now_us:
                 skipping = entry.priority
                 unvested.append(entry)
-                begin = keys.vest_priority(skipping + 1)
-            elif left == 0 or enough(entry, row.value):
-                return Reading(row.key, unvested)
+            elif len(piece) == left:
+                behind = row.key
+                break
             else:
-                left -= 1
-                begin = row.key + b"\x00"
+                piece.append((entry, row.value))
                 skipping = -1
+        stop = enough(piece)
+        if stop is not None:
+            return Reading(keys.vest(*piece[stop][0]), unvested)
+        if behind is not None:
+            return Reading(behind, unvested)
+        left -= len(piece)
         whole = len(rows) < size
         if whole and bound == end:
             return Reading(None, unvested)
         if whole:  # That was all of this priority that has vested.
             begin, bound, size = bound, end, first_read
-        elif skipping < 0:
+        elif skipping >= 0:
+            begin = keys.vest_priority(skipping + 1)
+        else:
+            begin = row.key + b"\x00"
             bound, size = keys.vest_after(entry.priority, now_us), then_read
     return Reading(begin, unvested)
 
@@ -83,9 +95,8 @@ def collect_vested(
     """Read up to `keys_max` vested entries in order, and where to go on (None: that was all). Snapshot reads."""
     entries: list[IndexEntry] = []
 
-    def collect(entry: IndexEntry, _: bytes) -> bool:
-        entries.append(entry)
-        return False
+    def collect(piece: Sequence[Vested]) -> None:
+        entries.extend([entry for entry, _ in piece])
 
     reading = yield from read_vested(
         tr, keys, now_us=now_us, keys_max=keys_max, first_read=first_read, then_read=keys_max, enough=collect,

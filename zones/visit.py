@@ -171,8 +171,9 @@ def _requeue_steps(
     """Requeue or delete a visited pointer; return which, and whether it was left to others."""
     settings = place.layout.settings
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
-    may_leave = terms.may_leave and delay_us is not None
-    elsewhere = may_leave and (yield from _may_run_elsewhere_steps(tr, choice, room, terms.now_us))
+    elsewhere = False
+    if terms.may_leave and choice.left in (Fit.UNKNOWN, Fit.FULL):
+        elsewhere = yield from _may_run_elsewhere_steps(tr, choice, room, terms.now_us)
     if choice.left is None:
         conflict_before_first(tr, place.keys, choice.first)
     elif choice.left is Fit.UNKNOWN:
@@ -205,8 +206,8 @@ def _requeue_steps(
 
 
 def _may_run_elsewhere_steps(tr: Any, choice: Choice, room: Room, now_us: int) -> Steps[bool]:
-    """Say whether what is left cannot run here, and a live consumer besides this one knows its kind. Snapshot reads."""
-    if choice.left not in (Fit.UNKNOWN, Fit.FULL) or not choice.passed_kinds:
+    """Say whether a live consumer besides this one knows a kind of what cannot run here. Snapshot reads."""
+    if not choice.passed_kinds:
         return False
     present = yield from listing_steps(tr, now_us=now_us)
     knowing = sum(each.live and not choice.passed_kinds.isdisjoint(each.presence.kinds) for each in present)

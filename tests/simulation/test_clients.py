@@ -1,7 +1,7 @@
 """What clients of a queue zone are told has an order, and a planted bug leaves it without one."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -14,9 +14,8 @@ from simulation.linearizability.history import Operation
 from zones import dequeue, queue_zone, stored_item
 from zones.dequeue import choose_steps
 from zones.items import EnqueueStatus
-from zones.keyspace import IndexEntry
 from zones.queue_zone import QueueZone
-from zones.vesting import read_first_of_each_priority, read_vested
+from zones.vesting import Vested, read_first_of_each_priority, read_vested
 
 SEEDS = 60
 
@@ -148,12 +147,10 @@ def test_a_dequeue_that_does_not_conflict_over_its_items_is_found(monkeypatch: P
 
 
 def test_a_dequeue_that_passes_over_what_it_should_take_is_found(monkeypatch: Patch) -> None:
-    def passing_over_one(tr: Any, keys: Any, *, enough: Callable[[IndexEntry, bytes], bool], **how: Any) -> Any:
-        seen: list[IndexEntry] = []
-
-        def but_for_the_first(entry: IndexEntry, value: bytes) -> bool:
-            seen.append(entry)
-            return len(seen) > 1 and enough(entry, value)
+    def passing_over_one(tr: Any, keys: Any, *, enough: Callable[[Sequence[Vested]], int | None], **how: Any) -> Any:
+        def but_for_the_first(piece: Sequence[Vested]) -> int | None:
+            stop = enough(piece[1:])
+            return None if stop is None else stop + 1
 
         return read_vested(tr, keys, enough=but_for_the_first, **how)
 

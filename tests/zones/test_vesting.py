@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from zones import engines
 from zones.engines import Database, transact
 from zones.keyspace import IndexEntry, QueueKeys
 from zones.steps import alone
-from zones.vesting import FIRST_LOOK, Reading, collect_vested, read_vested
+from zones.vesting import FIRST_LOOK, Reading, Vested, collect_vested, read_vested
 
 NOW_US = 1_000
 KEYS = QueueKeys(b"index/")
@@ -46,9 +47,8 @@ def test_a_reading_shows_what_has_vested_in_order_and_what_comes_first_of_the_re
     """However it is cut into reads."""
     shown: list[IndexEntry] = []
 
-    def enough(entry: IndexEntry, _: bytes) -> bool:
-        shown.append(entry)
-        return False
+    def enough(piece: Sequence[Vested]) -> None:
+        shown.extend(entry for entry, _ in piece)
 
     def body(tr: Any) -> Reading:
         shown.clear()
