@@ -31,6 +31,7 @@ KINDS = {
 }  # fmt: skip
 LURKS_FRAC = 0.2  # How often a producer waits for a queue of its latest that has run empty to be looked at again.
 LATEST = 8
+RUSH_FRAC, RUSH_US = 0.1, 250_000  # How often a producer waits for the next rush, and how far apart they are.
 GRAVES_MAX = 8
 PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # Too long to travel with a call; too long to lie in a record.
 
@@ -61,9 +62,14 @@ class Producer:
             host.clock.sleep_us(int(self._random.expovariate(1 / (self._pause_us * size))))
             self._left -= size
             try:
-                lurks = self._random.random() < LURKS_FRAC
-                returns = self._one_to_be_looked_at(shards, host) if lurks else None
-                self._enqueue(shards, size, returns or ZoneName(self._tenant(), self._zone()))
+                occasion = self._random.random()
+                if occasion < RUSH_FRAC:
+                    self._rush(shards, host)
+                else:
+                    lurks = occasion < RUSH_FRAC + LURKS_FRAC
+                    returns = self._one_to_be_looked_at(shards, host) if lurks else None
+                    whose = returns or ZoneName(self._tenant(), self._zone())
+                    self._enqueue(shards, whose, [self._item() for _ in range(size)])
                 if self._known and self._random.random() < 0.05:
                     self._cancel()
                 if self._random.random() < 0.05:
@@ -91,13 +97,18 @@ class Producer:
         host.clock.sleep_us(max(0, wait_us))
         return ZoneName(tenant, zone)
 
-    def _enqueue(self, shards: dict[str, Shard], size: int, whose: ZoneName) -> None:
-        """Enqueue some items of one tenant in one transaction, which counts an order that names it."""
+    def _rush(self, shards: dict[str, Shard], host: SimulatedHost) -> None:
+        """Enqueue, at an instant that others choose as well, an item of the name that they give theirs."""
+        host.clock.sleep_us(RUSH_US - self._cluster.world.now_us() % RUSH_US)
+        item = new_item("plain", "", given_id="rush", unique_ms=self._random.choice([0, 200]))
+        self._enqueue(shards, ZoneName(Tenant("shop", "t0"), "queue"), [item])
+
+    def _enqueue(self, shards: dict[str, Shard], whose: ZoneName, items: list[NewItem]) -> None:
+        """Enqueue items of one tenant in one transaction, which counts an order that names it."""
         tenant, zone = whose
         shard = shards[home(tenant, list(shards))]
         self._orders += 1
         order = f"{self._number}/{self._orders}"
-        items = [self._item(order) for _ in range(size)]
         enqueue = self._random.choice([_one_by_one, _all_at_once])
 
         def body(attempt: Attempt) -> list[Enqueued]:
@@ -157,7 +168,7 @@ class Producer:
     def _zone(self) -> str:
         return self._random.choice(["queue", "queue", "queue", "other"])
 
-    def _item(self, order: str) -> NewItem:
+    def _item(self) -> NewItem:
         draw = self._random
         kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
         if kind == "new" and not self._cluster.plan.clocks_agree:
@@ -169,7 +180,7 @@ class Producer:
         if draw.random() < 0.1:
             how["given_id"] = f"named {draw.randrange(3)}"
             how["unique_ms"] = draw.choice([0, 1_000])
-        payload = order + draw.choice(PADDINGS)
+        payload = f"{self._number}/{self._orders}" + draw.choice(PADDINGS)
         return new_item(kind, payload, **how)
 
 

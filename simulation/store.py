@@ -55,7 +55,9 @@ _ANSWERS = {
 }  # What the sender is told, whatever became of its commit.
 _APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
 _NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
-LATE_US_MAX = 2_000_000  # Far below the five seconds after which a shard refuses what read so long ago.
+# How late a commit may be applied, and its sender be told; at most far below the five seconds after which a shard
+# refuses what read so long ago.
+LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
 
 
 class Change(NamedTuple):
@@ -154,7 +156,8 @@ class SimulatedStore(MemoryStore):
         applied = ""
         if fate in _APPLIED_LATE:
             self.landing += 1
-            self.world.after(int(self._random.uniform(1, LATE_US_MAX)), partial(self._land, request, by))
+            self.world.after(self._late_us(), partial(self._land, request, by))
+            back_us += self._late_us()  # That a connection is gone is noticed late, and then it may have been applied.
             applied = ", on its way"
         elif fate in _NOT_APPLIED:
             assert told is not None
@@ -166,6 +169,10 @@ class SimulatedStore(MemoryStore):
         if told is not None:
             self.world.note(f"{self.name} refuses {by}: {told.code}{applied}")
         pending.answer(told, back_us)
+
+    def _late_us(self) -> int:
+        """Draw how late something is, from hardly to very: any order of magnitude is as likely."""
+        return int(LATE_US_MIN * (LATE_US_MAX / LATE_US_MIN) ** self._random.random())
 
     def _land(self, request: CommitRequest, by: str) -> None:
         self.landing -= 1

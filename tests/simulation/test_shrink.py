@@ -129,7 +129,7 @@ def test_what_is_not_kept_is_not_there() -> None:
 
 def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
     report = failing_run()
-    small = smallest(report, lambda kept: run(report.seed, kept), runs_max=20)
+    small = smallest(report, lambda kept: run(report.seed, kept), runs_max=40)
     assert small.violations[0].oracle == report.violations[0].oracle
     assert small.plan.faults == ("kills",)
     assert small.plan.items < 20
