@@ -66,7 +66,7 @@ def test_clients_are_told_everything_that_a_zone_can_say() -> None:
     """A world in which little happens proves little."""
     told: Counter[str] = Counter()
     may_have_happened = 0
-    for seed in range(100):
+    for seed in range(120):
         clients = Clients(seed)
         clients.run()
         history = clients.recorder.history()
