@@ -150,6 +150,10 @@ class Line:
                         self._manager.serve("main", batch)
                 self._work_off()
 
+    def completed(self) -> int:
+        """Return how many items have been completed."""
+        return self._worker.counts()["completed"]
+
     def stop(self) -> None:
         """End the worker's threads."""
         self._worker.drain(0)
