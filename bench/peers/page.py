@@ -9,7 +9,7 @@ from bench.peers.results import Conditions, Results, Row
 TABLES: Mapping[str, Sequence[str]] = {
     "Enqueue and drain, jobs per second": ("enqueue_one", "enqueue_bulk", "enqueue_four", "drain"),
     "Latency, ms": ("at_100_p50", "at_100_p99", "held", "at_half_p50", "at_half_p99"),
-    "Fairness, recovery, idleness": ("quiet_p50", "quiet_p99", "heavy_done", "rerun", "idle"),
+    "Fairness, recovery, idleness": ("quiet_p50", "quiet_p99", "heavy_done", "rerun_process", "rerun", "idle"),
 }
 
 HEADER = """# Fairlead and the queues that people use, side by side
@@ -116,7 +116,7 @@ def _durable(results: Results, system: str) -> str:
 
 def _cell(row: Row | None) -> str:
     if row is None or row.median is None:
-        return "-" if row is None or row.figure != "rerun" else "never seen"
+        return "-" if row is None or not row.figure.startswith("rerun") else "never seen"
     spread = f" ({number(min(row.values))}–{number(max(row.values))})" if len(row.values) > 1 else ""
     return f"{number(row.median)}{spread}"
 

@@ -18,6 +18,7 @@ PANELS = (
     "at_100_p99",
     "quiet_p99",
     "heavy_done",
+    "rerun_process",
     "rerun",
     "idle",
 )

@@ -11,7 +11,7 @@ from bench.peers.job import count, new_job, starts
 from bench.peers.place import PLACE
 from bench.peers.system import System
 
-PROBE, WARM, MEASURED, HEAVY = range(4)  # Tags of jobs.
+PROBE, WARM, MEASURED, HEAVY, SECOND = range(5)  # Tags of jobs.
 START_S_MAX = 90.0  # A fleet of Ray actors starts within seconds, on a busy machine within tens of them.
 DONE_S_MAX = 600.0
 LOG_CHARACTERS = 1_500
@@ -66,15 +66,17 @@ class Stage:
         self._await(lambda: self.system.left() == 0, seconds, "an empty queue")
         return time.monotonic()
 
-    def kill_worker_of(self, pid: int) -> float:
-        """Kill the worker that runs a job in process `pid`, start it again as a supervisor does; return when it died.
+    def kill_worker_of(self, pid: int, *, whole: bool) -> float:
+        """Kill process `pid`, which runs a job, or the whole worker that it belongs to; return when it died.
+
+        A worker that is gone is started again, as a supervisor does.
 
         Raises:
           TurnFailed: no worker has such a process.
         """
         for number, worker in enumerate(self._workers):
             if pid == worker.pid or pid in processes.below(worker.pid):
-                doomed = self.system.doomed(worker.pid, pid)
+                doomed = self.system.doomed(worker.pid, pid) if whole else [pid]
                 processes.kill(doomed)
                 killed_s = time.monotonic()
                 if worker.pid in doomed:

@@ -61,6 +61,7 @@ FIGURES: Mapping[str, Figure] = {
     "quiet_p50": Figure("quiet tenants under a flood, p50", "ms"),
     "quiet_p99": Figure("quiet tenants under a flood, p99", "ms"),
     "heavy_done": Figure("heavy tenant done", "s"),
-    "rerun": Figure("run again after SIGKILL", "s"),
+    "rerun_process": Figure("run again after SIGKILL of its process", "s"),
+    "rerun": Figure("run again after SIGKILL of its whole worker", "s"),
     "idle": Figure("idle CPU per 20 s", "s"),
 }
