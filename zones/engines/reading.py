@@ -130,15 +130,7 @@ class Reading(Lifetime):
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
         """Conflict with changes in [begin, end), as if it had been read; raises 2005 if inverted."""
-        # A visit declares three: nothing is called in the ordinary case, before the first write.
-        if (
-            self._plain_reads
-            and type(begin) is bytes is type(end)
-            and begin < end < KEYS_END
-            and not self._writes.entries
-        ):
-            self._reads.ranges.append((begin, end))
-        elif self._takes_conflict_range(begin, end):
+        if self._takes_conflict_range(begin, end):
             self._conflict_on_read(begin, end)
 
     def _takes_conflict_range(self, begin: bytes, end: bytes) -> bool:
