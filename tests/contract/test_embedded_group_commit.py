@@ -249,3 +249,5 @@ def test_closing_the_database_fails_what_is_still_queued(tmp_path: Path) -> None
     assert code_of(future) == 1025
     assert code_of(begun(db, b"b").commit()) == 1025
     assert code_of(db.create_transaction().get_read_version()) == 1025
+    opened = list(Path("/proc/self/fd").iterdir())
+    assert not [str(each) for each in opened if each.is_symlink() and str(tmp_path) in str(each.readlink())]

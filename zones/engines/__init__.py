@@ -21,6 +21,8 @@ Read in this order:
       lmdb_files, lmdb_snapshot   LMDB's rules about opening, growing, forking and reading
       stored_log    the commit log in the store
       group_commit  threads that share one fsync
+      joint_commit, letters, letterbox   processes that do
+      lmdb_commit   a group of commits as one LMDB transaction
       write_lock, stall_watch   who holds up all other writers, and telling that somebody does
       filesystems   where a store must not live
     foundationdb  the official binding, opened

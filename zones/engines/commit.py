@@ -77,6 +77,9 @@ class CommitRequest:
 
     `reads` and `read_version` are None if nothing that was read can conflict. A store that takes the request up
     (`begin`) answers it by `succeed` or `fail`, and then, without holding a lock, calls `call_back`.
+
+    Attributes:
+      mark: what the commit log knows it by, above version `floor`, if another process may have made it; else empty.
     """
 
     __slots__ = (
@@ -86,6 +89,8 @@ class CommitRequest:
         "committed_version",
         "done",
         "error",
+        "floor",
+        "mark",
         "mutations",
         "read_version",
         "reads",
@@ -113,6 +118,8 @@ class CommitRequest:
         self.committed_version = NO_VERSION
         self.error: StoreError | None = None
         self.mutations: Mutations | None = None
+        self.mark = b""
+        self.floor = NO_VERSION
         self.done = False
         self.begun = False
         self._lock = threading.Lock()

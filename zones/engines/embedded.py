@@ -10,49 +10,40 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import sys
 import threading
-import traceback
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
-
-import lmdb
+from typing import Final
 
 from zones.engines.clock import Clock
-from zones.engines.commit import CommitRequest, version_stamp
+from zones.engines.commit import CommitRequest
 from zones.engines.commit_log import WINDOW_US
 from zones.engines.database import Limits
 from zones.engines.errors import (
-    COMMIT_UNKNOWN_RESULT,
     FUTURE_VERSION,
-    NOT_COMMITTED,
     TRANSACTION_TOO_OLD,
     StoreError,
 )
 from zones.engines.group_commit import GroupCommit, QueuedCommit
-from zones.engines.lmdb_files import LmdbFiles, end_broken
+from zones.engines.joint_commit import JointCommit
+from zones.engines.lmdb_commit import TURN_WAIT_S, LmdbCommits
+from zones.engines.lmdb_files import LmdbFiles
 from zones.engines.lmdb_snapshot import LmdbSnapshot
 from zones.engines.options import TRANSACTION_BYTES_MAX
-from zones.engines.own_keys import EMPTY_KEY
 from zones.engines.stall_watch import StallWatch
-from zones.engines.stored_log import VERSIONS_APART, StoredLog
+from zones.engines.stored_log import StoredLog
 from zones.engines.transaction import Transaction
 from zones.engines.watches import Watches
 from zones.engines.write_lock import Stall
-from zones.engines.writes import Mutations
 
 LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
 
 # A snapshot that its transaction neither uses nor ends is ended so long after its window has closed: a read that began
 # within the window may then finish.
 GRACE_US: Final = 1_000_000
-
-TURN_WAIT_S: Final = 0.01  # Some bodies of 64 visits, which take three milliseconds each.
-TURN_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.
 
 
 class EmbeddedDatabase:
@@ -105,6 +96,8 @@ class EmbeddedStore:
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog()
         self._stall_watch = StallWatch(self.files)
+        self.joint = JointCommit(path, self._stall_watch.watching)
+        self._commits = LmdbCommits(self.files, self.log, self.joint, self.turn, self._stall_watch.watching)
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
         self._holds_reads = False  # while it stands still
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
@@ -173,137 +166,17 @@ class EmbeddedStore:
         self._open.clear()
         self.files.await_reads()
 
-    # --- Committing, on the thread that leads ---
-
     def _commit_all(self, requests: list[CommitRequest]) -> None:
+        """Commit what is queued, on the thread that leads the group."""
         group = [request for request in requests if request.begin()]
-        if group:
-            self.end_forgotten(group[0].clock.now_us())
-            self._commit_group(group)
-
-    def _commit_group(self, group: list[CommitRequest]) -> None:
-        """Commit a group in one LMDB transaction; if that fails, each on its own, so that none fails for another."""
-        try:
-            outcomes = self._try_group_in_room(group)
-        except lmdb.Error as error:
-            self._fail_group(group, error)
+        if not group:
             return
-        except StoreError as error:
-            for request in group:
-                request.fail(error)
-            return
-        for request, outcome in zip(group, outcomes, strict=True):
+        self.end_forgotten(group[0].clock.now_us())
+        for request, outcome in self._commits.make(group):
             if isinstance(outcome, StoreError):
                 request.fail(outcome)
             else:
                 request.succeed(*outcome, self)
-
-    def _fail_group(self, group: list[CommitRequest], error: lmdb.Error) -> None:
-        if self.files.has_given_up():
-            # LMDB failed while it wrote the root: the commit may be on disk or not.
-            self.files.reopen()
-            for request in group:
-                request.fail(StoreError(COMMIT_UNKNOWN_RESULT, cause=str(error)))
-        elif len(group) > 1:
-            for request in group:
-                self._commit_group([request])
-        else:
-            group[0].fail(self.files.unavailable(error))
-
-    def _try_group_in_room(self, group: list[CommitRequest]) -> list[tuple[int, Mutations] | StoreError]:
-        while True:
-            with suppress(lmdb.MapFullError):
-                return self._try_group(group)
-            self.files.grow()
-
-    def _try_group(self, group: list[CommitRequest]) -> list[tuple[int, Mutations] | StoreError]:
-        """Check, apply and log each request in turn, and commit them together; nothing is kept if this raises."""
-        log = self.log
-        outcomes: list[tuple[int, Mutations] | StoreError] = []
-        with self.turn(TURN_WAIT_S):
-            pass  # Let the body under way end now: while this thread has the write lock, other processes wait.
-        txn = self._begin_write()
-        finished = False
-        try:
-            with self.turn(TURN_WAIT_LOCKED_S):
-                log.begin(txn)
-                for request in group:
-                    outcomes.append(self._try_request(txn, request))
-                nothing_written = all(isinstance(outcome, StoreError) for outcome in outcomes)
-                if log.is_due_for_pruning() and not nothing_written:
-                    log.prune(txn)
-                    self.files.clear_dead_readers()
-            number = txn.id()
-            txn.commit()  # Without writes, this only ends the transaction: its number is used again.
-            log.committed(number - 1 if nothing_written else number)
-            finished = True
-        finally:
-            if not finished:
-                log.forget()
-                end_broken(txn)
-                # What the calls that failed still hold of it; the last reference aborts it: see `end_broken`.
-                traceback.clear_frames(sys.exc_info()[2])
-                del txn
-        return outcomes
-
-    def _begin_write(self) -> lmdb.Transaction[bytes]:
-        """Take the write lock; who waits for it is watched."""
-        if self.files.write_lock.is_free():
-            # One that is taken at this very moment, by a process that is stopped at this very moment, goes unwatched
-            # here; the next process that wants to write finds it taken.
-            return self.files.begin_write()
-        self._stall_watch.begin()
-        try:
-            return self.files.begin_write()
-        finally:
-            self._stall_watch.end()
-
-    def _try_request(self, txn: Any, request: CommitRequest) -> tuple[int, Mutations] | StoreError:
-        log = self.log
-        if request.reads is not None:
-            assert request.read_version is not None
-            try:
-                if log.changed(txn, request.reads, request.read_version):
-                    return StoreError(NOT_COMMITTED)
-            except StoreError as error:
-                return error
-        version = max(log.last + VERSIONS_APART, request.clock.now_us())
-        stamp = version_stamp(version)
-        writes = request.writes
-        stored = txn.get if b"" not in writes.entries else lambda key: self._stored(txn, key)
-        mutations = writes.mutations(stored, stamp)
-        self._apply(txn, mutations)
-        log.append(txn, version, *writes.conflict_keys(stamp))
-        return version, mutations
-
-    def _apply(self, txn: Any, mutations: Mutations) -> None:
-        ranges, cleared, values = mutations
-        for begin, end in ranges:
-            self._clear_range(txn, begin, end)
-        for key in cleared:
-            if key:
-                txn.delete(key)
-            else:
-                txn.delete(EMPTY_KEY)
-        if values:
-            if not values[0][0]:
-                txn.put(EMPTY_KEY, values[0][1])
-                values = values[1:]
-            # In key order through one cursor: LMDB then finds most places on the page it has at hand.
-            txn.cursor().putmulti(values)
-
-    def _clear_range(self, txn: Any, begin: bytes, end: bytes) -> None:
-        if not begin:
-            txn.delete(EMPTY_KEY)
-        cursor = txn.cursor()
-        found = cursor.set_range(begin) if begin else cursor.first()
-        while found and cursor.key() < end:
-            # The cursor is then on the next pair, or past the last: without a key.
-            found = cursor.delete() and bool(cursor.key())
-
-    def _stored(self, txn: Any, key: bytes) -> bytes | None:
-        value: bytes | None = txn.get(key or EMPTY_KEY)
-        return value
 
     # --- Closing and forking ---
 
@@ -311,6 +184,7 @@ class EmbeddedStore:
         """Close the environment; commits still queued fail with 1025."""
         self._stop()
         try:
+            self.joint.close()
             self.files.close()
         finally:
             self._go_on()
@@ -337,6 +211,7 @@ class EmbeddedStore:
     def after_fork_in_child(self) -> None:
         """Become a store of the child's own; opened by its first transaction."""
         self.group.forget()
+        self.joint.forget()
         self.log.forget()
         self._turn = threading.Lock()
         self.watches = Watches()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from zones.engines.lmdb_files import LmdbFiles
@@ -34,16 +36,17 @@ class StallWatch:
         self._wait_number = 0
         self._waiting = False
 
-    def begin(self) -> None:
-        """Note that the caller is about to wait."""
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the caller wait."""
         self._wait_number += 1
         self._waiting = True
         if not self._awake:
             self._wake()
-
-    def end(self) -> None:
-        """Note that it waits no longer."""
-        self._waiting = False
+        try:
+            yield
+        finally:
+            self._waiting = False
 
     def _wake(self) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ import msgspec
 from zones.engines.commit_log import WINDOW_US, LogEntry, Reads, after
 from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
 from zones.engines.own_keys import LOG_BEGIN, log_key, log_version
-from zones.engines.ranges import Range
+from zones.engines.ranges import KeySet, Range
 
 TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a long transaction asks for them.
 PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is not done for each.
@@ -73,6 +73,16 @@ class StoredLog:
             if reads.changed_by_any(self._stored(txn, read_version, self._tail_floor)):
                 return True
         return reads.changed_by_any(after(reversed(self._tail), read_version))
+
+    def find(self, txn: Txn, mark: bytes, above: int) -> int | None:
+        """Return the version of the commit above `above` that is marked so; None if there is none.
+
+        Raises:
+          StoreError: 1007 if entries that would tell have been pruned.
+        """
+        if not self.changed(txn, Reads(KeySet((mark,))), above):
+            return None
+        return next(entry.version for entry in self._stored(txn, above, self.last) if mark in entry.points)
 
     def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range]) -> None:
         """Add a commit, above all others."""

@@ -316,6 +316,13 @@ class Writes:
         ranges = self.conflicts.ranges if self.quiet_ranges else self.ranges + self.conflicts.ranges
         return points, merge(ranges) if len(ranges) > 1 else list(ranges)
 
+    def touched(self) -> Mutations:
+        """Return what somebody else did to the store for these writes: which keys and ranges, not what they are now.
+
+        Not for writes that were stamped.
+        """
+        return Mutations(self.ranges, list(self.entries), [])
+
     def mutations(self, stored: Callable[[bytes], bytes | None], stamp: bytes) -> Mutations:
         """Return what to do to the store, given a reader of its present values and this commit's versionstamp."""
         entries = self.entries

@@ -1,0 +1,347 @@
+"""Processes that wait for each other's commits share one, and whoever dies, each commit is made once or not at all."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from tests.clocks import WallClock
+from tests.contract.conftest import code_of
+from tests.contract.neighbours import Neighbour, say
+from zones.engines import Database, StoreUnavailable, joint_commit, lmdb_commit, transact
+from zones.engines import open as open_database
+from zones.engines.embedded import EmbeddedStore
+from zones.engines.joint_commit import JointCommit
+from zones.engines.lmdb_files import LmdbFiles
+from zones.engines.stored_log import StoredLog
+
+LIMIT_S = 30.0
+ONE = (1).to_bytes(8, "little")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"embedded:{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[Database]:
+    database = open_database(url, clock=WallClock(), random=random.Random(1))
+    yield database
+    database.close()
+
+
+def put(db: Database, key: bytes) -> None:
+    transact(db, lambda tr: tr.set(key, b""))
+
+
+def count(db: Database) -> None:
+    """Add one: done twice, it shows."""
+    transact(db, lambda tr: tr.add(b"count", ONE))
+
+
+def counted(db: Database) -> int:
+    return int.from_bytes(db.create_transaction().get(b"count").value or b"", "little")
+
+
+def keys_of(db: Database) -> list[bytes]:
+    return [row.key for row in db.create_transaction().get_range(None, None)]
+
+
+def store_of(db: Database) -> EmbeddedStore:
+    return db._store  # type: ignore[attr-defined, no-any-return]
+
+
+def await_letters(db: Database, letters: int) -> None:
+    box = store_of(db).joint._box
+    assert box is not None
+    until = time.monotonic() + LIMIT_S
+    while len(box.unanswered()) < letters:
+        assert time.monotonic() < until, "the others hand in nothing"
+        time.sleep(0.001)
+
+
+@contextmanager
+def in_mid_commit(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stay in the middle of a commit of this process, which has the lead and the write lock, for a while."""
+    begun, go_on = threading.Event(), threading.Event()
+    begin = StoredLog.begin
+
+    def begin_and_wait(self: StoredLog, txn: Any) -> None:
+        begin(self, txn)
+        begun.set()
+        assert go_on.wait(LIMIT_S)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredLog, "begin", begin_and_wait)
+        thread = threading.Thread(target=put, args=(db, b"mine"))
+        thread.start()
+        assert begun.wait(LIMIT_S)
+        try:
+            yield
+        finally:
+            go_on.set()
+            thread.join()
+
+
+def test_what_is_handed_in_during_a_commit_is_committed_with_it(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = db.change_token()
+    assert before is not None
+    with ExitStack() as stack:
+        others = [stack.enter_context(Neighbour(url)) for _ in range(3)]
+        with in_mid_commit(db, monkeypatch):
+            for other in others:
+                other.tell(count)
+            await_letters(db, 3)
+        for other in others:
+            other.hear()
+    assert counted(db) == 3
+    assert db.change_token() == before + 1
+
+
+def read_and_write(db: Database, said: bytes) -> int:
+    """Read a key that all read, write it, and return the commit's answer."""
+    tr = db.create_transaction()
+    assert tr.get(b"shared").value is None
+    say("read")
+    tr.set(b"shared", said)
+    return code_of(tr.commit())
+
+
+def test_of_commits_in_one_that_conflict_the_first_is_made_and_the_other_told(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Neighbour(url) as one, Neighbour(url) as two:
+        with in_mid_commit(db, monkeypatch):
+            for other in (one, two):
+                other.tell(read_and_write, b"")
+                assert other.hear() == "read"
+            await_letters(db, 2)
+        assert sorted([one.hear(), two.hear()]) == [0, 1020]
+
+
+def test_a_commit_that_another_process_made_has_the_version_that_is_in_the_store(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Neighbour(url) as other:
+        with in_mid_commit(db, monkeypatch):
+            other.tell(committed_version)
+            await_letters(db, 1)
+        version = other.hear()
+    assert db.create_transaction().get_read_version().wait() == version
+
+
+def committed_version(db: Database) -> int:
+    tr = db.create_transaction()
+    tr.set(b"theirs", b"")
+    tr.commit().wait()
+    return tr.get_committed_version()
+
+
+def test_a_watch_sees_what_another_process_committed_for_its_own(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Neighbour(url) as other:
+        with in_mid_commit(db, monkeypatch):
+            other.tell(fire_own_watch)
+            await_letters(db, 1)
+        assert other.hear() == "called"
+
+
+def fire_own_watch(db: Database) -> str:
+    called: list[str] = []
+    tr = db.create_transaction()
+    watch = tr.watch(b"watched")
+    watch.on_ready(lambda _: called.append("called"))
+    tr.commit().wait()
+    put(db, b"watched")
+    return "".join(called)
+
+
+def test_nothing_is_committed_for_a_process_that_has_died(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_mid_commit(db, monkeypatch), Neighbour(url) as other:
+        other.tell(put, b"theirs")
+        await_letters(db, 1)
+        other.kill()
+    assert keys_of(db) == [b"mine"]
+
+
+def test_nor_for_one_that_died_with_a_letter_in_a_box_that_is_anothers_now(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Neighbour(url) as next_owner:
+        with in_mid_commit(db, monkeypatch):
+            with Neighbour(url) as other:
+                other.tell(put, b"theirs")
+                await_letters(db, 1)
+                other.kill()
+            next_owner.tell(put, b"its own")
+            await_letters(db, 1)
+        next_owner.hear()
+    assert keys_of(db) == [b"its own", b"mine"]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lead_and(what: Callable[[], None], *, after: str) -> Callable[[Database], None]:
+    """Patch this process: its next commit waits for a letter, and then does something at a certain point."""
+    letters = JointCommit.letters
+
+    def wait_for_letters(self: JointCommit, clock: Any) -> Any:
+        say("leads")
+        until = time.monotonic() + LIMIT_S
+        while not (found := letters(self, clock)):
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        if after == "finding letters":
+            what()
+        return found
+
+    JointCommit.letters = wait_for_letters  # type: ignore[method-assign]
+    if after == "the commit":
+        JointCommit.answer = lambda *_: what()  # type: ignore[method-assign]
+    return count
+
+
+def count_and_die(db: Database, after: str) -> None:
+    lead_and(die, after=after)(db)
+
+
+@pytest.mark.parametrize(("after", "made"), [("finding letters", 0), ("the commit", 1)])
+def test_if_who_leads_dies_the_others_commit_is_made_once(url: str, db: Database, after: str, made: int) -> None:
+    with Neighbour(url) as leader:
+        leader.tell(count_and_die, after)
+        assert leader.hear() == "leads"
+        count(db)
+    assert counted(db) == 1 + made
+
+
+def count_and_lose_the_answer(db: Database) -> None:
+    lead_and(lambda: None, after="the commit")(db)
+
+
+def test_an_answer_that_is_lost_is_found_in_the_log(url: str, db: Database) -> None:
+    with Neighbour(url) as leader:
+        leader.tell(count_and_lose_the_answer)
+        assert leader.hear() == "leads"
+        count(db)
+        leader.hear()
+    assert counted(db) == 2
+
+
+def stop_before_the_write_lock(db: Database) -> None:
+    def stop(self: LmdbFiles) -> Any:
+        say("leads")
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    LmdbFiles.begin_write = stop  # type: ignore[method-assign]
+    count(db)
+
+
+def test_who_is_stopped_with_the_lead_holds_up_nobody_for_long(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joint_commit, "WORDS_MAX", 5)
+    with Neighbour(url) as leader:
+        leader.tell(stop_before_the_write_lock)
+        assert leader.hear() == "leads"
+        count(db)
+        count(db)
+    assert counted(db) == 2
+
+
+def stop_once_before_the_write_lock(db: Database) -> None:
+    begin_write = LmdbFiles.begin_write
+
+    def stop(self: LmdbFiles) -> Any:
+        LmdbFiles.begin_write = begin_write  # type: ignore[method-assign]
+        say(os.getpid())
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return begin_write(self)
+
+    LmdbFiles.begin_write = stop  # type: ignore[method-assign]
+    count(db)
+
+
+def test_what_failed_here_is_not_committed_by_another_later(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise lmdb.DiskError("no more room")
+
+    with Neighbour(url) as leader:
+        leader.tell(stop_once_before_the_write_lock)
+        pid = leader.hear()
+        with monkeypatch.context() as patched:
+            patched.setattr(joint_commit, "WORDS_MAX", 5)
+            patched.setattr(lmdb_commit, "_apply", fail)
+            with pytest.raises(StoreUnavailable):
+                count(db)
+        os.kill(pid, signal.SIGCONT)
+        leader.hear()
+    assert counted(db) == 1
+
+
+def test_what_does_not_fit_into_a_letter_is_committed_without_one(
+    url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Neighbour(url) as other:
+        with in_mid_commit(db, monkeypatch):
+            other.tell(put_much)
+        other.hear()
+    assert keys_of(db) == [b"mine", b"much"]
+
+
+def put_much(db: Database) -> None:
+    transact(db, lambda tr: tr.set(b"much", bytes(50_000)))
+
+
+def test_without_a_place_for_letters_each_process_commits_alone(tmp_path: Path) -> None:
+    (tmp_path / "store" / "letters").mkdir(parents=True)
+    db = open_database(f"embedded:{tmp_path / 'store'}", clock=WallClock(), random=random.Random(1))
+    count(db)
+    with Neighbour(db.url) as other:
+        other.ask(count)
+    assert counted(db) == 2
+    db.close()
+
+
+def count_for_ever(db: Database, name: bytes) -> None:
+    while True:
+        transact(db, lambda tr: tr.add(name, ONE))
+        say("one")
+
+
+def test_processes_that_are_killed_at_any_moment_lose_and_double_nothing(url: str, db: Database) -> None:
+    said: dict[bytes, int] = {}
+    for round_ in range(8):
+        names = [f"{round_}-{number}".encode() for number in range(4)]
+        others = {name: Neighbour(url) for name in names}
+        for name, other in others.items():
+            other.tell(count_for_ever, name)
+        for other in others.values():
+            for _ in range(20 + round_):
+                other.hear()
+        for name, other in others.items():  # One by one, so that they die under others that go on.
+            other.kill()
+            said[name] = 20 + round_ + len(other.hear_all())
+    count(db)
+    for name, acknowledged in said.items():
+        found = int.from_bytes(db.create_transaction().get(name).value or b"", "little")
+        assert acknowledged <= found <= acknowledged + 1

@@ -1,0 +1,112 @@
+"""What another process is asked to commit is what this one would have committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from tests.clocks import ManualClock
+from zones.engines import atomics
+from zones.engines.commit import CommitRequest, version_stamp
+from zones.engines.commit_log import LogEntry, Reads
+from zones.engines.errors import StoreError
+from zones.engines.letters import COMMITS_MAX, WRITES_MAX, mark_of, pack, pack_answer, unpack, unpack_answer
+from zones.engines.ranges import KEYS_END, KeySet
+from zones.engines.writes import Mutations, Writes
+
+NAME = b"a letter"
+STAMP = version_stamp(7)
+STORED = {b"a": b"\x01\x00", b"c": b"\xff\xff"}
+
+keys = st.sampled_from([b"a", b"b", b"c", b"d"])
+values = st.sampled_from([b"", b"\x01\x00", b"\x02\x00"])
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), keys, values, st.booleans()),
+        st.tuples(st.just("clear"), keys, st.none(), st.booleans()),
+        st.tuples(st.just("clear_range"), keys, keys, st.booleans()),
+        st.tuples(
+            st.sampled_from(["add", "bit_xor", "append_if_fits", "compare_and_clear"]), keys, values, st.booleans()
+        ),
+        st.tuples(st.just("conflict"), keys, keys, st.booleans()),
+    ),
+    max_size=8,
+)
+
+
+def written(what: list[tuple[str, bytes, Any, bool]]) -> Writes:
+    writes = Writes()
+    for name, key, other, loud in what:
+        if name in ("set", "clear"):
+            writes.put(key, other, conflicting=loud)
+        elif name == "conflict":
+            writes.conflicts.add_range(key, other)
+        elif name != "clear_range":
+            writes.update(key, getattr(atomics, name), other, conflicting=loud)
+        elif key < other:
+            writes.clear_range(key, other, conflicting=loud)
+    return writes
+
+
+def request(writes: Writes, *, reads: KeySet | None = None) -> CommitRequest:
+    read_version = None if reads is None else 5
+    return CommitRequest(ManualClock(), None if reads is None else Reads(reads), read_version, writes, [], [])
+
+
+def sent(*requests: CommitRequest) -> list[CommitRequest]:
+    letter = pack(requests, 3)
+    assert letter is not None
+    return unpack(NAME, letter, ManualClock())
+
+
+def conflicts(writes: Writes) -> tuple[set[bytes], list[tuple[bytes, bytes]]]:
+    points, ranges = writes.conflict_keys(STAMP)
+    return set(points), ranges
+
+
+@given(steps)
+def test_writes_do_the_same_to_a_store_and_conflict_on_the_same_keys(what: list[tuple[str, bytes, Any, bool]]) -> None:
+    writes = written(what)
+    (arrived,) = sent(request(writes))
+    assert arrived.writes.mutations(STORED.get, STAMP) == writes.mutations(STORED.get, STAMP)
+    assert conflicts(arrived.writes) == conflicts(writes)
+
+
+def test_reads_conflict_with_the_same_commits() -> None:
+    (arrived,) = sent(request(written([("set", b"a", b"", True)]), reads=KeySet([b"p"], [(b"r", b"t")])))
+    assert arrived.read_version == 5
+    assert arrived.reads is not None
+    for key, changed in ((b"p", True), (b"q", False), (b"s", True), (b"t", False)):
+        assert arrived.reads.changed_by(LogEntry(6, [key], [])) is changed
+
+
+def test_each_commit_of_a_letter_has_a_mark_that_no_user_can_write() -> None:
+    arrived = sent(request(written([])), request(written([])))
+    assert [each.mark for each in arrived] == [mark_of(NAME, 0), mark_of(NAME, 1)]
+    assert all(each.mark > KEYS_END and each.floor == 3 for each in arrived)
+
+
+def test_what_waits_for_its_versionstamp_stays_at_home() -> None:
+    writes = Writes()
+    writes.put_stamped_value(b"a", bytes(10) + bytes(4), conflicting=True)
+    assert pack([request(writes)], 3) is None
+
+
+def test_a_large_commit_stays_at_home_too() -> None:
+    large = written([("set", bytes([number]), b"", True) for number in range(WRITES_MAX + 1)])
+    assert pack([request(large)], 3) is None
+
+
+def test_a_letter_does_not_ask_for_more_commits_than_an_answer_can_hold() -> None:
+    assert pack([request(written([]))] * COMMITS_MAX, 3) is not None
+    assert pack([request(written([]))] * (COMMITS_MAX + 1), 3) is None
+
+
+def test_an_answer_tells_of_each_commit_its_version_or_why_not() -> None:
+    asked = [request(written([("set", b"a", b"", True)])), request(written([]))]
+    outcomes = unpack_answer(pack_answer([(9, Mutations([], [], [])), StoreError(1020)]), asked)
+    assert outcomes[0] == (9, Mutations([], [b"a"], []))
+    assert isinstance(outcomes[1], StoreError)
+    assert outcomes[1].code == 1020
