@@ -15,6 +15,7 @@ Read in this order:
     waits         how long pointers waited until they were leased, as counts
     crew          what a manager knows of its workers; freeing: what dead ones held; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
+    zone_by_zone  one operation on held items of many queue zones
     coordinator   who may scan in order, where not all have parts of their own
     housekeeping  signs of life, clocks, periodic items, once a second
     submitted     handlers that came while the fleet ran

@@ -20,14 +20,14 @@ from actors.host import Condition, Host, Lock
 from actors.keeping import Chores
 from actors.running import JobTimeout
 from actors.settings import ConsumerSettings
+from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones.attempt import Attempt
 from zones.engines.errors import TRANSACTION_TOO_LARGE
 from zones.errors import ItemGone, LeaseLost
 from zones.items import Outcome
-from zones.layout import Tenant
 from zones.probes import probe
 from zones.shard import Shard
-from zones.steps import alone, in_step
+from zones.steps import alone
 
 log = logging.getLogger("fairlead.worker")
 
@@ -132,34 +132,23 @@ class Custody:
 
         Errors: what the store raises; then no lease was extended.
         """
-        zones: dict[tuple[Tenant, str], list[Held]] = {}
-        for held in items:
-            zones.setdefault((held.ref.tenant, held.ref.zone), []).append(held)
 
-        def body(attempt: Attempt) -> tuple[int, list[list[Outcome]]]:
-            operations = [
-                settlement.lost_if_moved(
-                    self._shard.zone(tenant, zone).extend_steps(
-                        attempt.tr,
-                        [(held.ref.item_id, held.ref.lease_id) for held in some],
-                        lease_us=lease_us,
-                        now_us=attempt.now_us,
-                        ran_alone=ran_alone,
-                    ),
-                    [Outcome.LEASE_LOST] * len(some),
-                )
-                for (tenant, zone), some in zones.items()
-            ]
-            return attempt.now_us + lease_us, in_step(operations)
+        def body(attempt: Attempt) -> tuple[int, list[Outcome]]:
+            tr, now_us = attempt.tr, attempt.now_us
+            outcomes = zone_by_zone(
+                self._shard,
+                [held.ref for held in items],
+                lambda zone, held: zone.extend_steps(tr, held, lease_us=lease_us, now_us=now_us, ran_alone=ran_alone),
+            )
+            return now_us + lease_us, outcomes
 
         until_us, outcomes = self._shard.transact(self._shard.in_turn(body))
         with self._table.lock:
-            for some, answers in zip(zones.values(), outcomes, strict=True):
-                for held, outcome in zip(some, answers, strict=True):
-                    if outcome is Outcome.DONE or (outcome is Outcome.GONE and held.job.may_be_completed):
-                        held.lease_until_us = until_us
-                    elif held.phase is not Phase.FINISHED and not held.job.cancelled:
-                        self._lose(held)
+            for held, outcome in zip(items, outcomes, strict=True):
+                if outcome is Outcome.DONE or (outcome is Outcome.GONE and held.job.may_be_completed):
+                    held.lease_until_us = until_us
+                elif held.phase is not Phase.FINISHED and not held.job.cancelled:
+                    self._lose(held)
 
     def _lose(self, held: Held) -> None:
         """Cancel an item that somebody else has taken over. The lock is held."""
@@ -179,7 +168,7 @@ class Custody:
                 operation = zone.requeue_steps(
                     attempt.tr, held.ref.item_id, held.ref.lease_id, delay_us=0, now_us=attempt.now_us
                 )
-                alone(settlement.lost_if_moved(operation, Outcome.LEASE_LOST))
+                alone(lost_if_moved(operation, Outcome.LEASE_LOST))
 
         self.with_store(lambda: self._shard.transact(self._shard.in_turn(body)))
 

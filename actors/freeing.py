@@ -11,15 +11,14 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from actors.crew import Leftover, Member
+from actors.holdings import by_shard
 from actors.host import Host, Lock
 from actors.messages import ItemRef
-from actors.settlement import lost_if_moved
+from actors.zone_by_zone import zone_by_zone
 from zones.attempt import Attempt
 from zones.items import Outcome
-from zones.layout import Tenant
 from zones.probes import probe
 from zones.shard import Shard
-from zones.steps import in_step
 
 log = logging.getLogger("fairlead.manager")
 
@@ -72,8 +71,7 @@ def free(shards: Mapping[str, Shard], left: Leftover) -> None:
     What has been completed, or leased by somebody else since, stays as it is. What the store refuses is left to lapse.
     """
     probe("the items of a dead worker are freed")
-    for name in {ref.shard: None for ref in left}:
-        refs = [ref for ref in left if ref.shard == name]
+    for name, refs in by_shard(left).items():
         shard = shards[name]
         try:
             freed = sum(_free(shard, refs[begin : begin + FREE_MAX]) for begin in range(0, len(refs), FREE_MAX))
@@ -85,20 +83,11 @@ def free(shards: Mapping[str, Shard], left: Leftover) -> None:
 
 def _free(shard: Shard, refs: Sequence[ItemRef]) -> int:
     """Cut the leases of items short in one transaction, and return of how many there was one."""
-    zones: dict[tuple[Tenant, str], list[tuple[bytes, bytes | None]]] = {}
-    for ref in refs:
-        zones.setdefault((ref.tenant, ref.zone), []).append((ref.item_id, ref.lease_id))
 
-    def body(attempt: Attempt) -> list[list[Outcome]]:
-        return in_step(
-            lost_if_moved(
-                shard.zone(tenant, zone).extend_steps(
-                    attempt.tr, held, lease_us=FREED_LEASE_US, now_us=attempt.now_us
-                ),
-                [Outcome.LEASE_LOST] * len(held),
-            )
-            for (tenant, zone), held in zones.items()
-        )  # fmt: skip
+    def body(attempt: Attempt) -> list[Outcome]:
+        tr, now_us = attempt.tr, attempt.now_us
+        return zone_by_zone(
+            shard, refs, lambda zone, held: zone.extend_steps(tr, held, lease_us=FREED_LEASE_US, now_us=now_us)
+        )
 
-    outcomes = shard.transact(shard.in_turn(body))
-    return sum(outcome is Outcome.DONE for answers in outcomes for outcome in answers)
+    return shard.transact(shard.in_turn(body)).count(Outcome.DONE)

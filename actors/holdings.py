@@ -5,8 +5,9 @@ is finished, and leaves when its completion or requeue has been committed.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import TypeVar
 
 from actors.handlers import Handler
 from actors.job import Job
@@ -17,7 +18,7 @@ from zones.records import ItemRecord
 # A worker holds as much in reserve as its slots work off in this time. That is twice what passes, through Ray, from the
 # end of an item to the start of the one that takes its place: commit, report, scan, visit, commit, call.
 RESERVE_MS = 50
-RESERVE_MAX = 496  # Bounds what is lost, and must lapse, with a worker.
+RESERVE_MAX = 1_000  # Bounds what is lost with a worker. Three batches of items that do nothing, to two workers.
 NEVER_US = 1 << 62
 _WEIGHT = 0.05  # Of the newest handler time in the running mean.
 
@@ -167,3 +168,15 @@ class Holdings:
     def report(self) -> Report:
         """Return what the manager is told."""
         return Report(self._incarnation, self.capacity, len(self._held), self._progress, dict(self._kinds))
+
+
+P = TypeVar("P", ItemRef, Held)
+
+
+def by_shard(items: Iterable[P]) -> dict[str, list[P]]:
+    """Group references or held items by the name of their shard."""
+    groups: dict[str, list[P]] = {}
+    for item in items:
+        ref = item.ref if isinstance(item, Held) else item
+        groups.setdefault(ref.shard, []).append(item)
+    return groups

@@ -9,24 +9,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from actors import retry
 from actors.handlers import Form
 from actors.holdings import Held
+from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones.attempt import Attempt
 from zones.buried import bury, shortened
 from zones.engines import StoreUnavailable
 from zones.errors import TenantMoved
 from zones.items import Outcome
-from zones.layout import Tenant
 from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
-from zones.steps import Steps, alone, in_step
+from zones.steps import alone
 from zones.stored_item import check_owner
-
-T = TypeVar("T")
 
 STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
 
@@ -98,7 +96,10 @@ def _settle_once(
 ) -> Settled:
     settled: Settled = Counter()
     tr, now_us = attempt.tr, attempt.now_us
-    for held, outcome in _complete(shard, tr, completed, now_us):
+    outcomes = zone_by_zone(
+        shard, [held.ref for held in completed], lambda zone, held: zone.complete_steps(tr, held, now_us=now_us)
+    )
+    for held, outcome in zip(completed, outcomes, strict=True):
         done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or _may_be_completed(held)))
         if not done:
             probe("an item that has run is somebody else's when it is settled")
@@ -106,30 +107,6 @@ def _settle_once(
     for verdict in failed:
         settled[_settle_failed(shard, tr, verdict, now_us)] += 1
     return settled
-
-
-def _complete(shard: Shard, tr: Any, completed: Sequence[Held], now_us: int) -> list[tuple[Held, Outcome]]:
-    zones: dict[tuple[Tenant, str], list[Held]] = {}
-    for held in completed:
-        zones.setdefault((held.ref.tenant, held.ref.zone), []).append(held)
-    answers = in_step(
-        lost_if_moved(
-            shard.zone(tenant, zone).complete_steps(
-                tr, [(held.ref.item_id, held.ref.lease_id) for held in some], now_us=now_us
-            ),
-            [Outcome.LEASE_LOST] * len(some),
-        )
-        for (tenant, zone), some in zones.items()
-    )
-    return [pair for some, each in zip(zones.values(), answers, strict=True) for pair in zip(some, each, strict=True)]
-
-
-def lost_if_moved(operation: Steps[T], lost: T) -> Steps[T]:
-    """Run an operation on held items of a zone; answer `lost` if its tenant is no longer this shard's."""
-    try:
-        return (yield from operation)
-    except TenantMoved:  # raised before anything was written
-        return lost
 
 
 def _may_be_completed(held: Held) -> bool:

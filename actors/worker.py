@@ -11,12 +11,11 @@ store, not a running process.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TypeVar
 
 from actors.custody import Custody, Table
 from actors.failures import Failures
 from actors.handlers import Handler, describe
-from actors.holdings import Held, Holdings, Phase
+from actors.holdings import Held, Holdings, Phase, by_shard
 from actors.host import Host
 from actors.job import Job
 from actors.keeping import TICK_US, Chores, chores, lease_at_start
@@ -29,9 +28,6 @@ from zones.attempt import Attempt
 from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
-
-T = TypeVar("T")
-P = TypeVar("P", ItemRef, Held)
 
 log = logging.getLogger("fairlead.worker")
 
@@ -282,12 +278,3 @@ class Worker:
         if stuck and self._given_up >= self._settings.slots:
             probe("a worker whose handlers ignore it wants to be restarted")
             self._host.recycle(f"{self._given_up} handlers ignored job.cancelled")
-
-
-def by_shard(items: Iterable[P]) -> dict[str, list[P]]:
-    """Group references or held items by the name of their shard."""
-    groups: dict[str, list[P]] = {}
-    for item in items:
-        ref = item.ref if isinstance(item, Held) else item
-        groups.setdefault(ref.shard, []).append(item)
-    return groups

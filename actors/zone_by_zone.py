@@ -1,0 +1,46 @@
+"""One operation on many held items: a part per queue zone, all parts in step."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from actors.messages import ItemRef
+from zones.errors import TenantMoved
+from zones.items import Outcome
+from zones.layout import Tenant
+from zones.queue_zone import Holding, QueueZone
+from zones.shard import Shard
+from zones.steps import Steps, in_step
+
+T = TypeVar("T")
+
+
+def zone_by_zone(
+    shard: Shard, refs: Sequence[ItemRef], operate: Callable[[QueueZone, list[Holding]], Steps[list[Outcome]]]
+) -> list[Outcome]:
+    """Run an operation on the items of each queue zone, all in one transaction; say of each item how that went.
+
+    What belongs to a tenant that is no longer this shard's counts as lost.
+    """
+    zones: dict[tuple[Tenant, str], list[int]] = {}
+    for number, ref in enumerate(refs):
+        zones.setdefault((ref.tenant, ref.zone), []).append(number)
+    answers = in_step(
+        lost_if_moved(
+            operate(shard.zone(tenant, zone), [(refs[number].item_id, refs[number].lease_id) for number in numbers]),
+            [Outcome.LEASE_LOST] * len(numbers),
+        )
+        for (tenant, zone), numbers in zones.items()
+    )
+    outcomes = [Outcome.LEASE_LOST] * len(refs)
+    for numbers, some in zip(zones.values(), answers, strict=True):
+        for number, outcome in zip(numbers, some, strict=True):
+            outcomes[number] = outcome
+    return outcomes
+
+
+def lost_if_moved(operation: Steps[T], lost: T) -> Steps[T]:
+    """Run an operation on held items of a zone; answer `lost` if its tenant is no longer this shard's."""
+    try:
+        return (yield from operation)
+    except TenantMoved:  # raised before anything was written
+        return lost
