@@ -14,8 +14,7 @@ from zones.probes import probe
 
 # Items that are remembered of what a worker has taken, the last ones: as many as it can hold, with a thousand slots and
 # its reserve.
-TAKEN_MAX = 1_500
-
+TAKEN_MAX = 2_000
 
 Leftover = list[ItemRef]  # What one life of a worker had taken lately, and may have held when it ended.
 

@@ -44,9 +44,10 @@ class ConsumerSettings:
     processing_bound: int = 10_000
     """Pointers from one shard before the scanner goes on to the next (Algorithm 1). 1 to 10^6."""
 
-    batch_pointers: int = 64
-    """Pointers in one call to a manager, and in one transaction of it. 1 to 1,000. A durable commit costs as much as
-    a dozen visits; beyond 64 it no longer shows, and a conflict costs more."""
+    batch_pointers: int = 128
+    """Pointers in one call to a manager, and in one transaction of it. 1 to 1,000. All commits of a store wait for one
+    another, and many small ones keep managers and workers from their work; beyond 128 that no longer shows, and a
+    conflict costs more."""
 
     dequeue_max: int = 64
     """Items taken from a zone per visit (Algorithm 2). 1 to 1,000. What a tenant may take from others at a time; never

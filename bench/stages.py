@@ -7,7 +7,7 @@ runs beside another. Microseconds of processor time per item, the kernel's for i
 
     enqueue     a hundred to a transaction
     scan        the pointers that have vested, in order
-    visit       64 pointers to a transaction: lease what their zones hold
+    visit       128 pointers to a transaction: lease what their zones hold
     hand_over   deal items to a worker, packed and unpacked as between Ray actors
     run         accept, call the handler, note its end
     settle      some five hundred to a transaction: complete

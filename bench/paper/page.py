@@ -18,7 +18,7 @@ where its text states a number, it stands beside ours.
 *Pointer latency* is from a pointer's vesting until a manager has leased it. *Item latency* is from when an enqueue was
 due until the item's handler starts. A *failed lease* is an attempt at a pointer that another consumer has leased: found
 at the read, or lost at the commit. "The paper's consumer" has 128 manager threads that lease a pointer each, and 128
-slots (64 managers with two batches of one pointer); "ours" has one manager with two batches of up to 64 pointers, and
+slots (64 managers with two batches of one pointer); "ours" has one manager with two batches of up to 128 pointers, and
 128 slots.
 """
 

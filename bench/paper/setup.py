@@ -20,7 +20,7 @@ class Setup:
 Shape = Mapping[str, int]
 
 OURS: Shape = {"managers": 1, "workers": 1, "slots": 128}
-"""128 slots; one manager with two batches of up to 64 pointers under way."""
+"""128 slots; one manager with two batches of up to 128 pointers under way."""
 
 AS_IN_THE_PAPER: Shape = {"managers": 64, "workers": 64, "slots": 2, "batch_pointers": 1}
 """128 slots; 64 managers with two pointers under way each, a transaction per pointer: 128 manager threads."""

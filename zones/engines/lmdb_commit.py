@@ -23,7 +23,7 @@ from zones.engines.own_keys import EMPTY_KEY
 from zones.engines.stored_log import VERSIONS_APART, StoredLog
 from zones.engines.writes import Mutations
 
-TURN_WAIT_S: Final = 0.01  # Some bodies of 64 visits, which take three milliseconds each.
+TURN_WAIT_S: Final = 0.02  # Some bodies of 128 visits, which take seven milliseconds each.
 TURN_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.
 
 
