@@ -6,6 +6,9 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     idle_tenants   what a million tenants cost that have nothing to do
     idle_fleet     what a fleet costs that has nothing to do, and how soon it wakes
     memory         what each actor holds in memory, and whether it grows
+    shards         what more embedded shards bring on one machine
+    many_tenants   a million tenants that all have work, beside 20,000
+    stages         where an item's processor time goes
     load           an open-loop load of any size, from many generators
     peers          the queues that people use today, side by side with this one
     paper          the experiments of QuiCK's section 8, on the machine and simulated at the paper's scale

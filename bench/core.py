@@ -7,7 +7,7 @@
 Everything runs on the embedded engine, durable, in a temporary directory on the disk of the current one. Rates are
 medians of repetitions and each is also given as a ratio to the floor (`bench.floor`) of the same repetition:
 `enqueue_one` and `enqueue_four` to its writing one by one, `enqueue_bulk` to its writing by 100, drains to its leasing
-and completing.
+and completing. `drain_ray_cpu_us` is the processor time of each process of the fleet, in microseconds per item.
 """
 
 from pathlib import Path
@@ -69,6 +69,9 @@ def _drain(directory: Path, sizes: Sizes, address: str) -> dict[str, Any]:
             for host, done in drains.items()
         },
         "rss_anon_mb": {role: round(megabytes, 1) for role, megabytes in anon_mb.items()},
+        "drain_ray_cpu_us": {
+            role: round(median(one.cpu_us[role] for one in drains["ray"]), 1) for role in drains["ray"][0].cpu_us
+        },
     }
 
 

@@ -6,11 +6,12 @@ durable.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import loads
-from bench.actor_cost import memory
+from bench.actor_cost import cpu_s, memory
 from bench.fleets import RunningFleet, running
 from zones.attempt import Attempt
 from zones.keyspace import range_begin, range_end
@@ -27,22 +28,28 @@ class NotDrained(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How a drain went. `anon_mb`: the most that each actor's RssAnon was, by role, in MB."""
+    """How a drain went.
+
+    Attributes:
+      anon_mb: the most that each actor's RssAnon was, by role, in MB.
+      cpu_us: the processor time of each actor, by role, in microseconds per item.
+    """
 
     per_s: float
     anon_mb: dict[str, float]
+    cpu_us: dict[str, float]
 
 
-def drain(store: Path, items: int, *, host: str, address: str | None = None) -> Drained:
-    """Let a fleet with default settings complete the `items` no-op items in `store`.
+def drain(store: Path, items: int, *, host: str, address: str | None = None, shards: int = 1) -> Drained:
+    """Let a fleet with default settings complete the `items` no-op items in `store`, and in the shards beside it.
 
     Raises:
       NotDrained: they were not complete after ten minutes.
     """
-    app = loads.opened(store)
+    app = loads.opened(store, shards=shards)
     try:
-        with running(loads.config_of(store), host=host, address=address) as fleet:
-            return _watch(app.shards["main"], items, fleet)
+        with running(loads.config_of(store, shards=shards), host=host, address=address) as fleet:
+            return _watch([app.shards[name] for name in app.shards], items, fleet)
     finally:
         app.close()
 
@@ -72,22 +79,26 @@ def await_depth(shard: Shard, at_most: int, *, seconds: float = DRAIN_S_MAX) -> 
     raise NotDrained(f"{depth(shard)} items are left after {seconds:g} s")
 
 
-def _watch(shard: Shard, items: int, fleet: RunningFleet) -> Drained:
+def _watch(shards: Sequence[Shard], items: int, fleet: RunningFleet) -> Drained:
     first_s, left_at_first = 0.0, items
     until_s = time.monotonic() + DRAIN_S_MAX
     anon_mb: dict[str, float] = {}
     pids: dict[str, int] = {}
+    cpu_at_first_s: dict[str, float] = {}
     next_look_s = 0.0
     while (now_s := time.monotonic()) < until_s:
-        left = depth(shard)
+        left = sum(map(depth, shards))
         if left < items and left_at_first == items:
             first_s, left_at_first = now_s, left
             pids = fleet.pids()
+            cpu_at_first_s = {role: cpu_s(pid) for role, pid in pids.items()}
         if left == 0 or now_s >= next_look_s:
             next_look_s = now_s + MEMORY_EVERY_S
             for role, pid in pids.items():
                 anon_mb[role] = max(anon_mb.get(role, 0.0), memory(pid).anon_mb)
         if left == 0:
-            return Drained(left_at_first / (now_s - first_s), anon_mb)
+            spent_s = {role: cpu_s(pid) - cpu_at_first_s[role] for role, pid in pids.items()}
+            cpu_us = {role: seconds * 1e6 / max(1, left_at_first) for role, seconds in spent_s.items()}
+            return Drained(left_at_first / (now_s - first_s), anon_mb, cpu_us)
         time.sleep(POLL_S)
-    raise NotDrained(f"{depth(shard)} of {items} items are left after {DRAIN_S_MAX:g} s")
+    raise NotDrained(f"{sum(map(depth, shards))} of {items} items are left after {DRAIN_S_MAX:g} s")

@@ -79,18 +79,26 @@ def in_bulk(store: Path, items: int, tenants: int) -> Filled:
     return Filled(turns, count / drain_s)
 
 
-def four_at_once(store: Path, seconds: float) -> float:
-    """Enqueue one by one from four processes into one new store; return items per second, of all together.
+def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
+    """Enqueue one by one from four processes into new shards; return items per second, of all together.
 
     Raises:
       ItemsLost: not every item is there afterwards.
     """
-    shares = loads.together(_enqueue_share, [(store, number, seconds) for number in range(PROCESSES)])
+    shares = loads.together(_enqueue_share, [(store, shards, number, seconds) for number in range(PROCESSES)])
     items = sum(share.items for share in shares)
-    found = loads.alone(_stored_items, store)
+    found = loads.alone(_stored_items, store, shards)
     if found != items:
         raise ItemsLost(f"{items} enqueued, {found} found")
     return items / (max(share.ended_s for share in shares) - min(share.started_s for share in shares))
+
+
+def filled_per_s(store: Path, items: int, tenants: int, shards: int = 1) -> float:
+    """Enqueue a hundred items per call into new shards; return items per second."""
+    app = loads.opened(store, shards=shards)
+    started_s = time.perf_counter()
+    fill(app, 0, items, tenants)
+    return items / (time.perf_counter() - started_s)
 
 
 def enqueue_each(app: App, numbers: Iterable[int]) -> None:
@@ -108,9 +116,10 @@ def fill(app: App, first: int, end: int, tenants: int) -> None:
         )
 
 
-def _enqueue_share(store: Path, first: int, seconds: float) -> Share:
-    app = loads.opened(store)
-    app.shards["main"].db.change_token()
+def _enqueue_share(store: Path, shards: int, first: int, seconds: float) -> Share:
+    app = loads.opened(store, shards=shards)
+    for name in app.shards:
+        app.shards[name].db.change_token()
     loads.wait_for_all()
     started_s = time.monotonic()
     number = first
@@ -120,8 +129,8 @@ def _enqueue_share(store: Path, first: int, seconds: float) -> Share:
     return Share((number - first) // PROCESSES, started_s, time.monotonic())
 
 
-def _stored_items(store: Path) -> int:
-    app = loads.opened(store)
+def _stored_items(store: Path, shards: int) -> int:
+    app = loads.opened(store, shards=shards)
     return sum(len(app.tenant(TENANT_APP, tenant_name(number)).peek(PEEK_MAX)) for number in range(ONE_TENANTS))
 
 

@@ -35,14 +35,19 @@ def store_url(directory: Path) -> str:
     return f"embedded:{directory}"
 
 
-def config_of(store: Path, **consumer: Any) -> Config:
-    """Return the configuration of a fleet on one embedded store; `consumer`: settings that are not the default."""
-    return Config(shards={"main": store_url(store)}, consumer=ConsumerSettings(**consumer))
+def config_of(store: Path, *, shards: int = 1, **consumer: Any) -> Config:
+    """Return the configuration of a fleet on one embedded store; `consumer`: settings that are not the default.
+
+    Of several `shards` the others lie beside `store`.
+    """
+    beside = {f"shard-{number}": store.with_name(f"{store.name}.{number}") for number in range(2, shards + 1)}
+    urls = {name: store_url(each) for name, each in {"main": store, **beside}.items()}
+    return Config(shards=urls, consumer=ConsumerSettings(**consumer))
 
 
-def opened(store: Path) -> App:
-    """Return the application of this process, on `store`."""
-    app.configure(config_of(store))
+def opened(store: Path, *, shards: int = 1) -> App:
+    """Return the application of this process, on `store`, and on more of them beside it."""
+    app.configure(config_of(store, shards=shards))
     return app
 
 

@@ -24,6 +24,23 @@ def test_the_quick_core_prints_one_object_with_every_figure() -> None:
     assert 0 < result["light_tenants"]["p50_ms"] <= result["light_tenants"]["p99_ms"]
     assert {"empty", "scanner", "manager-0", "worker-0", "worker-1"} <= set(result["rss_anon_mb"])
     assert all(megabytes > 0 for megabytes in result["rss_anon_mb"].values())
+    assert {"scanner", "manager-0", "worker-0", "worker-1"} <= set(result["drain_ray_cpu_us"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_quick_shards_print_rates_for_each_number_of_shards() -> None:
+    result = run("bench.shards", "--quick", "--json")
+    for shards in ("1", "2", "4"):
+        assert all(result[shards][name] > 0 for name in ("enqueue_four", "enqueue_bulk", "drain_threads", "drain_ray"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_quick_many_tenants_print_the_rate_of_many_beside_that_of_few() -> None:
+    result = run("bench.many_tenants", "--quick", "--json")
+    assert result["many"]["tenants"] > result["few"]["tenants"]
+    assert result["of_few"]["drain_ray_per_s"] > 0
 
 
 def run(module: str, *arguments: str) -> dict[str, Any]:
