@@ -17,6 +17,7 @@ Read in this order:
     run            the turns of a run, and their end
     results        rows: medians and spreads
     page, plot     the tables and the picture
+    record         what has been measured so far, in `results.json`
     sizes          how much, in full and quickly
     processes      the processes below this one: their CPU time, and their end
 May import: everything of the product and `bench`. What a system needs is imported in its own turns only.

@@ -3,13 +3,14 @@
     python -m bench.peers                                     everything; writes docs/peers (an hour and a half)
     python -m bench.peers --quick                             every system and measure, small; prints tables (minutes)
     python -m bench.peers --systems dbos,fairlead-ray --measures flood
+    python -m bench.peers --measures drain --output docs/peers   one measure anew; the others stay as they were
 
 `make bench-peers` installs what it needs and runs it. A run of everything in full writes `results.json`, `README.md`
-and `peers.png` into docs/peers; any other run only where --output says so. Ctrl-C stops and removes everything.
+and `peers.png` into docs/peers; any other run only where --output says so. They are written after each measure; Ctrl-C
+stops and removes everything, and what the measure under way has found.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from typing import Any
 
 from bench.machine import describe, scratch
 from bench.peers.measures import MEASURES
-from bench.peers.page import page, tables
-from bench.peers.plot import draw
+from bench.peers.page import tables
+from bench.peers.record import Record, read
 from bench.peers.results import Conditions, results
 from bench.peers.run import Run, everything_ended
 from bench.peers.systems import SYSTEMS
@@ -64,13 +65,17 @@ def _names(known: Any) -> Any:
 def main() -> None:
     """Measure, print, and write; interrupted, print what was found until then."""
     opts = options()
+    record = Record() if opts.output is None else read(opts.output)
     interrupted = False
     with everything_ended(), scratch() as directory:
         directory.chmod(0o711)
         conditions = Conditions(**describe(directory), size="quick" if opts.quick else "full")
         run = Run(opts.systems, opts.measures, directory, quick=opts.quick)
         try:
-            run.take_turns()
+            for measure in run.take_turns():
+                record = record.with_measure(measure, conditions, run.taken)
+                if opts.output is not None:
+                    record.write(opts.output)
         except KeyboardInterrupt:
             interrupted = True
     found = results(run.taken)
@@ -78,13 +83,8 @@ def main() -> None:
     for line in [*(f"{system}: {reason}" for system, reason in found.missing.items()), *found.failed]:
         print(line)
     if interrupted:
-        say("interrupted: everything is stopped and removed, and nothing is written")
+        say("interrupted: everything is stopped and removed; of the measure under way nothing is written")
         sys.exit(INTERRUPTED)
-    if opts.output is not None:
-        opts.output.mkdir(parents=True, exist_ok=True)
-        (opts.output / "results.json").write_text(json.dumps(found.as_json(conditions), indent=1) + "\n")
-        (opts.output / "README.md").write_text(page(found, conditions))
-        draw(found, opts.output / "peers.png")
 
 
 if __name__ == "__main__":

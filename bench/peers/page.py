@@ -1,7 +1,6 @@
 """The page that a run writes: what was measured how, and its tables. All but the text at its top is from the rows."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from bench.peers.measures import FIGURES
 from bench.peers.results import Conditions, Results, Row
@@ -18,7 +17,7 @@ Written by `make bench-peers`; do not edit it. The data is in `results.json`, wi
 
 ![the figures](peers.png)
 
-On one machine, in one run: {cores} cores, an fsync of one page takes {fsync_ms} ms there, Python {python}.
+On one machine, each measure in one run: {cores} cores, an fsync of one page takes {fsync_ms} ms there, Python {python}.
 {warning}
 Systems take turns: each repetition of a measure goes round all of them, and each turn starts with a new server, a new
 store and new workers, on the same disk. Every system runs the same function for the same jobs of about 200 bytes; it
@@ -41,18 +40,39 @@ brackets the smallest and the largest. **Durable**: an acknowledged job survives
 *SKIP LOCKED by hand* is a limit, not a product: it has no tenants, no fairness, no retries, and spends no time on them.
 """
 
-BUSY = """**The machine was not quiet**: its load was {load_1m} before the run. Do not compare these figures.
+BUSY = """**The machine was not quiet**: its load was {load_1m} before a run. Do not compare these figures: {measures}.
 """
-QUICK = """**A quick run**: small sizes, once each. It shows that everything works, not how fast it is.
+QUICK = """**A quick run**: small sizes, once each. It shows that everything works, not how fast it is: {measures}.
 """
 
 
-def page(results: Results, conditions: Conditions) -> str:
-    """Return the whole page, as Markdown."""
-    told = asdict(conditions)
-    warning = ("" if conditions.quiet else BUSY.format(**told)) + (QUICK if conditions.size == "quick" else "")
-    parts = [HEADER.format(**told, warning=warning), *tables(results), _systems(results), *_gaps(results)]
-    return "\n".join(parts)
+def page(results: Results, conditions: Mapping[str, Conditions]) -> str:
+    """Return the whole page, as Markdown. `conditions`: by measure."""
+    header = HEADER.format(
+        cores=_either(each.cores for each in conditions.values()),
+        fsync_ms=_either(each.fsync_ms for each in conditions.values()),
+        python=_either(each.python for each in conditions.values()),
+        warning=_warning(conditions),
+    )
+    return "\n".join([header, *tables(results), _systems(results), *_gaps(results)])
+
+
+def _either(values: Iterable[float | str]) -> str:
+    """Return the only value, or the first and the last."""
+    ordered = sorted(set(values), key=lambda value: (str(type(value)), value))
+    return " to ".join(str(value) for value in dict.fromkeys([*ordered[:1], *ordered[-1:]]))
+
+
+def _warning(conditions: Mapping[str, Conditions]) -> str:
+    """Return what to know before comparing figures, by measure; empty if there is nothing."""
+    busy = {measure: each for measure, each in conditions.items() if not each.quiet}
+    quick = [measure for measure, each in conditions.items() if each.size == "quick"]
+    warning = ""
+    if busy:
+        warning += BUSY.format(load_1m=max(each.load_1m for each in busy.values()), measures=", ".join(busy))
+    if quick:
+        warning += QUICK.format(measures=", ".join(quick))
+    return warning
 
 
 def tables(results: Results) -> list[str]:

@@ -1,9 +1,8 @@
-"""Rows: one per system and figure, with its median, spread, versions and durability; what `results.json` holds."""
+"""Rows: one per system and figure, with its median, spread, versions and durability."""
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from bench.peers.measures import FIGURES, MEASURES
 from bench.peers.systems import SYSTEMS
@@ -49,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which a run was made. `load_1m`: of the machine before it; `fsync_ms`: of one page; `size`: full, quick."""
+    """Under which a measure was taken. `load_1m`: of the machine before; `fsync_ms`: of a page; `size`: quick, full."""
 
     cores: int
     load_1m: float
@@ -78,15 +77,6 @@ class Results:
     def systems(self) -> list[str]:
         """Return the systems that have rows, in the order of `SYSTEMS`."""
         return list(dict.fromkeys(row.system for row in self.rows))
-
-    def as_json(self, conditions: Conditions) -> dict[str, Any]:
-        """Return the object of `results.json`."""
-        return {
-            "conditions": asdict(conditions),
-            "missing": dict(self.missing),
-            "failed": list(self.failed),
-            "rows": [asdict(row) for row in self.rows],
-        }
 
 
 def results(turns: Sequence[Turn]) -> Results:

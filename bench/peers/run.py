@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from types import FrameType
 
@@ -48,17 +48,25 @@ class Run:
         self._interrupted = threading.Event()
         self.taken: list[Turn] = []
 
-    def take_turns(self) -> None:
-        """Take all turns. `KeyboardInterrupt` passes through once the turns that ran are ended."""
-        for each in self._rounds:
-            at_once = self._sizes.turns_at_once if each and MEASURES[each[0][1]].mostly_waits else 1
-            with ThreadPoolExecutor(at_once) as pool:
-                try:
-                    for _ in pool.map(lambda pair: self._take(*pair), each):
-                        pass
-                except KeyboardInterrupt:
-                    self._interrupted.set()
-                    raise
+    def take_turns(self) -> Iterator[str]:
+        """Take all turns, and yield each measure once all of its have been taken.
+
+        `KeyboardInterrupt` passes through once the turns that ran are ended.
+        """
+        for measure, its_rounds in groupby(filter(None, self._rounds), key=lambda pairs: pairs[0][1]):
+            for pairs in its_rounds:
+                self._take_round(pairs)
+            yield measure
+
+    def _take_round(self, pairs: Sequence[tuple[str, str]]) -> None:
+        at_once = self._sizes.turns_at_once if MEASURES[pairs[0][1]].mostly_waits else 1
+        with ThreadPoolExecutor(at_once) as pool:
+            try:
+                for _ in pool.map(lambda pair: self._take(*pair), pairs):
+                    pass
+            except KeyboardInterrupt:
+                self._interrupted.set()
+                raise
 
     def _take(self, system: str, measure: str) -> None:
         if self._interrupted.is_set():

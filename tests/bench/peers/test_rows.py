@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.peers.page import page, tables
+from bench.peers.record import Record, read
 from bench.peers.results import Conditions, Results, Turn, results, significant
 from bench.peers.turn import About, Outcome
 
@@ -35,13 +37,27 @@ def test_a_row_is_the_median_of_the_repetitions_with_the_smallest_and_the_larges
 
 
 def test_every_row_states_durability_settings_and_versions() -> None:
-    found = run(
-        turn("fairlead-ray", "drain", OURS, drain=9.0), turn("celery-everysec", "idle", THEIRS, idle=0.1)
-    ).as_json(QUIET)
-    rows: list[dict[str, Any]] = json.loads(json.dumps(found))["rows"]
+    turns = [turn("fairlead-ray", "drain", OURS, drain=9.0), turn("celery-everysec", "idle", THEIRS, idle=0.1)]
+    rows: list[dict[str, Any]] = json.loads(json.dumps(Record(turns).as_json()))["rows"]
     assert [(row["system"], row["figure"]) for row in rows] == [("fairlead-ray", "drain"), ("celery-everysec", "idle")]
     assert [row["durable"] for row in rows] == [True, False]
     assert all(row["durability"] and row["settings"] and row["versions"] for row in rows)
+
+
+def test_a_measure_that_is_taken_again_replaces_its_own_turns_and_no_others(tmp_path: Path) -> None:
+    drained, idle = turn("fairlead-ray", "drain", OURS, drain=9.0), turn("celery-everysec", "idle", THEIRS, idle=0.1)
+    Record().with_measure("drain", QUIET, [drained]).with_measure("idle", QUIET, [drained, idle]).write(tmp_path)
+    again = turn("fairlead-ray", "drain", OURS, drain=7.0)
+    busy = replace(QUIET, load_1m=8.0, fsync_ms=0.3)
+    read(tmp_path).with_measure("drain", busy, [again]).write(tmp_path)
+    assert read(tmp_path) == Record([idle, again], {"drain": busy, "idle": QUIET})
+    written = (tmp_path / "README.md").read_text()
+    assert "Do not compare these figures: drain." in written
+    assert "an fsync of one page takes 0.17 to 0.3 ms" in written
+
+
+def test_nothing_has_been_measured_in_a_directory_that_is_empty(tmp_path: Path) -> None:
+    assert read(tmp_path) == Record()
 
 
 def test_what_a_system_does_not_have_is_a_row_without_a_value() -> None:
@@ -71,7 +87,7 @@ def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_
         turn("fairlead-ray", "drain", OURS, drain=9.0),
     )
     assert found.systems() == ["fairlead-ray"]
-    assert "`celery-everysec` did not take part: redis-server is not installed" in page(found, QUIET)
+    assert "`celery-everysec` did not take part: redis-server is not installed" in page(found, {"drain": QUIET})
 
 
 def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_others() -> None:
@@ -81,7 +97,7 @@ def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_other
     )
     assert found.failed == ["fairlead-ray, drain: a worker ended with 1"]
     assert [row.values for row in found.rows] == [[9.0]]
-    assert "a worker ended with 1" in page(found, QUIET)
+    assert "a worker ended with 1" in page(found, {"drain": QUIET})
 
 
 def test_a_turn_that_broke_off_without_saying_who_it_was_is_failed_and_not_missing() -> None:
@@ -90,7 +106,7 @@ def test_a_turn_that_broke_off_without_saying_who_it_was_is_failed_and_not_missi
 
 
 def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_system_had() -> None:
-    written = page(run(turn("celery-everysec", "drain", THEIRS, drain=718.0)), QUIET)
+    written = page(run(turn("celery-everysec", "drain", THEIRS, drain=718.0)), {"drain": QUIET})
     assert "2 cores, an fsync of one page takes 0.17 ms there, Python 3.11.7" in written
     assert "**" not in written.split("Systems take turns")[0]
     assert "| Celery | Redis, appendfsync everysec | acks_late | celery 5.7.0, Redis 7.0.15 |" in written
@@ -101,7 +117,7 @@ def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_
     [(replace(QUIET, load_1m=8.0), "The machine was not quiet"), (replace(QUIET, size="quick"), "A quick run")],
 )
 def test_the_page_warns_of_figures_that_nobody_should_compare(conditions: Conditions, warning: str) -> None:
-    assert f"**{warning}**" in page(run(turn("fairlead-ray", "drain", OURS, drain=9.0)), conditions)
+    assert f"**{warning}**" in page(run(turn("fairlead-ray", "drain", OURS, drain=9.0)), {"drain": conditions})
 
 
 @pytest.mark.parametrize(("value", "kept"), [(12345.6, 12346.0), (0.123456, 0.123), (17.27, 17.3), (0.0, 0.0)])

@@ -1,0 +1,71 @@
+"""What has been measured so far: the turns of each measure, and the conditions of the run that took them.
+
+`results.json` keeps it, so that measures can be taken in several runs, one after the other. What is compared, the
+systems in one measure, is always from one run.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.peers.page import page
+from bench.peers.plot import draw
+from bench.peers.results import Conditions, Results, Turn, results
+from bench.peers.turn import About, Outcome
+
+RESULTS, PAGE, PICTURE = "results.json", "README.md", "peers.png"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Turns, and conditions by measure."""
+
+    turns: Sequence[Turn] = ()
+    conditions: Mapping[str, Conditions] = field(default_factory=dict)
+
+    def with_measure(self, measure: str, conditions: Conditions, turns: Sequence[Turn]) -> "Record":
+        """Return the record with the turns of one measure, instead of any that it had."""
+        others = [turn for turn in self.turns if turn.measure != measure]
+        taken = [turn for turn in turns if turn.measure == measure]
+        return Record([*others, *taken], {**self.conditions, measure: conditions})
+
+    def results(self) -> Results:
+        """Return the rows of all turns."""
+        return results(self.turns)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of `results.json`: rows to read, and the turns that they are from."""
+        found = self.results()
+        return {
+            "conditions": {measure: asdict(each) for measure, each in self.conditions.items()},
+            "missing": dict(found.missing),
+            "failed": list(found.failed),
+            "rows": [asdict(row) for row in found.rows],
+            "turns": [asdict(turn) for turn in self.turns],
+        }
+
+    def write(self, directory: Path) -> None:
+        """Write results, page and picture."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / RESULTS).write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        (directory / PAGE).write_text(page(self.results(), self.conditions))
+        draw(self.results(), directory / PICTURE)
+
+
+def read(directory: Path) -> Record:
+    """Return the record in a directory, an empty one if there is none."""
+    path = directory / RESULTS
+    if not path.exists():
+        return Record()
+    told = json.loads(path.read_text())
+    return Record(
+        [_turn(**each) for each in told["turns"]],
+        {measure: Conditions(**each) for measure, each in told["conditions"].items()},
+    )
+
+
+def _turn(system: str, measure: str, outcome: dict[str, Any]) -> Turn:
+    about = outcome.pop("about")
+    return Turn(system, measure, Outcome(About(**about) if about else None, **outcome))
