@@ -3,9 +3,9 @@
 Each process that has something to leave takes a box, and keeps it while it lives. A box holds one letter at a time and
 one answer to it. A word, which wakes the owner of a box, is a datagram, so a wait for one ends early or late but ends.
 
-Nothing here is promised: what is read may be torn, old, or somebody else's, since nobody locks anything. So each text
-is told by its name and its checksum, and `joint_commit` relies on none of it. Linux only, and within one network
-namespace: across them words do not arrive.
+Nothing here is promised: what is read may be torn, old, or replaced at this moment, since nobody locks anything. So
+each text has a checksum, its name included, and `joint_commit` relies on no letter being read, or answered. Linux only,
+and within one network namespace: across them words do not arrive.
 
     tables    the names of the letters, one per box; the names of the answers
     boxes     a letter, and an answer, each behind its length and checksum
@@ -103,7 +103,7 @@ class Letterbox:
 
     def leave(self, name: bytes, letter: bytes) -> None:
         """Put a letter into the box."""
-        self._put(_LETTER_AT + self.number * _LETTER_STEP, letter)
+        self._put(_LETTER_AT + self.number * _LETTER_STEP, name, letter)
         self._name = name
         self._set_name(_LETTERS, self.number, name)
 
@@ -117,12 +117,12 @@ class Letterbox:
         """Return the answer to the letter in the box, if there is one."""
         if self._name_at(_ANSWERS, self.number) != self._name:
             return None
-        return self._get(_ANSWER_AT + self.number * _ANSWER_STEP, _ANSWER_BYTES_MAX)
+        return self._get(_ANSWER_AT + self.number * _ANSWER_STEP, self._name, _ANSWER_BYTES_MAX)
 
     def await_word(self, wait_s: float) -> None:
         """Wait until somebody says that there is news, or until the time is over."""
         self._words.settimeout(wait_s)
-        with suppress(TimeoutError):
+        with suppress(OSError):  # The time is over, as a rule.
             self._words.recv(1)
 
     # --- As whoever looks into the others' ---
@@ -156,13 +156,13 @@ class Letterbox:
         """Yield the unanswered letters of others that live: box, name, and text."""
         for number in self.unanswered():
             name = self._name_at(_LETTERS, number)
-            letter = self._get(_LETTER_AT + number * _LETTER_STEP, LETTER_BYTES_MAX)
+            letter = self._get(_LETTER_AT + number * _LETTER_STEP, name, LETTER_BYTES_MAX)
             if letter is not None and self._has_owner(number):
                 yield number, name, letter
 
     def put_answer(self, number: int, name: bytes, answer: bytes) -> None:
         """Answer the letter of that name in a box, and say a word."""
-        self._put(_ANSWER_AT + number * _ANSWER_STEP, answer)
+        self._put(_ANSWER_AT + number * _ANSWER_STEP, name, answer)
         self._set_name(_ANSWERS, number, name)
         self.say_word(number)
 
@@ -193,20 +193,20 @@ class Letterbox:
         self._set_name(_LETTERS, number, _NO_NAME)
         self._set_name(_ANSWERS, number, _NO_NAME)
 
-    def _put(self, at: int, text: bytes) -> None:
-        self._map[at : at + _HEAD.size + len(text)] = _HEAD.pack(len(text), crc32(text)) + text
+    def _put(self, at: int, name: bytes, text: bytes) -> None:
+        self._map[at : at + _HEAD.size + len(text)] = _HEAD.pack(len(text), crc32(text, crc32(name))) + text
 
-    def _get(self, at: int, bytes_max: int) -> bytes | None:
+    def _get(self, at: int, name: bytes, bytes_max: int) -> bytes | None:
         size, checksum = _HEAD.unpack_from(self._map, at)
         if size > bytes_max:
             return None
         text = self._map[at + _HEAD.size : at + _HEAD.size + size]
-        return text if crc32(text) == checksum else None
+        return text if crc32(text, crc32(name)) == checksum else None
 
     def _try_lock(self, byte: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-        except (BlockingIOError, PermissionError):
+        except OSError:  # Another process has it; or there are no locks to be had here.
             return False
         return True
 

@@ -51,6 +51,8 @@ class LmdbCommits:
             outcomes = self._joint.hand_in(group, lambda: self._floor(group))
             if outcomes is None:
                 outcomes = self._commit(group, jointly=True)
+        except StoreError as error:  # It was closed before anything was handed in.
+            outcomes = [error] * len(group)
         finally:
             self._joint.step_down()
         return zip(group, outcomes, strict=True)

@@ -79,6 +79,16 @@ def test_a_torn_letter_is_not_read(store: Path, box: Letterbox, other: Neighbour
     assert list(box.letters()) == []
 
 
+def test_a_letter_that_is_replaced_while_it_is_read_is_not_taken_for_the_one_before(
+    store: Path, box: Letterbox, other: Neighbour
+) -> None:
+    """Its commits would be made under the marks of the letter before, and made again by who looks for their own."""
+    other.ask(leave, store, b"letter-1", b"please")
+    with (store / FILE).open("r+b") as file:
+        file.write(b"letter-0")
+    assert list(box.letters()) == []
+
+
 def test_the_letter_of_a_dead_process_is_taken_out(store: Path, box: Letterbox, other: Neighbour) -> None:
     other.ask(leave, store, b"letter-1", b"please")
     other.kill()
