@@ -68,11 +68,11 @@ class JointCommit:
         self._company = 0
         self._count = 0
 
-    def hand_in(self, requests: Sequence[CommitRequest], floor: Callable[[], int]) -> list[Outcome] | None:
+    def hand_in(self, requests: Sequence[CommitRequest], last_version: Callable[[], int]) -> list[Outcome] | None:
         """Take the lead, or let who has it commit; return what became of the commits, or None: commit them now.
 
         Args:
-          floor: a version before these commits; asked only if they are handed in.
+          last_version: answers with the version of the last commit; asked only if these are handed in.
         """
         box = self._opened()
         if box is None:
@@ -80,12 +80,12 @@ class JointCommit:
         if self._lead(box) or not box.take_box():
             return None
         name = self._new_name(box, requests[0].clock)
-        at_least = floor()
-        letter = pack(requests, at_least)
+        floor = last_version()
+        letter = pack(requests, floor)
         if letter is None or len(letter) > LETTER_BYTES_MAX:
             return None
         for number, request in enumerate(requests):
-            request.mark, request.floor = mark_of(name, number), at_least
+            request.mark, request.floor = mark_of(name, number), floor
         box.leave(name, letter)
         with self._watching():
             answer = self._await_answer(box)

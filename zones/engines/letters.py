@@ -68,7 +68,7 @@ def pack(requests: Sequence[CommitRequest], floor: int) -> bytes | None:
     """Return a letter that asks for some commits; None if they are too many, or one waits for its versionstamp.
 
     Args:
-      floor: a version at or after which all of them will be: their marks are looked for above it.
+      floor: a version before all of them: their marks are looked for above it.
     """
     if len(requests) > COMMITS_MAX or sum(len(request.writes.entries) for request in requests) > WRITES_MAX:
         return None

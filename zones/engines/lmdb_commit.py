@@ -48,7 +48,7 @@ class LmdbCommits:
     def make(self, group: Sequence[CommitRequest]) -> Iterable[tuple[CommitRequest, Outcome]]:
         """Make commits, or have them made by another process, and return what became of each."""
         try:
-            outcomes = self._joint.hand_in(group, lambda: self._floor(group))
+            outcomes = self._joint.hand_in(group, self._last_version)
             if outcomes is None:
                 outcomes = self._commit(group, jointly=True)
         except StoreError as error:  # It was closed before anything was handed in.
@@ -57,11 +57,8 @@ class LmdbCommits:
             self._joint.step_down()
         return zip(group, outcomes, strict=True)
 
-    def _floor(self, group: Sequence[CommitRequest]) -> int:
-        """Return a version that the commits of a group will be after."""
-        read = max((request.read_version for request in group if request.read_version is not None), default=None)
-        if read is not None:
-            return read
+    def _last_version(self) -> int:
+        """Return the version of the last commit of any process."""
         txn = self._files.begin_read()
         version = self._log.version(txn)
         txn.abort()
