@@ -67,8 +67,8 @@ class ConsumerSettings:
 
     poll_interval_ms: int = 10
     """The longest sleep of a scanner that found nothing. 1 to 60,000. Half of it is what it adds to the latency of an
-    item. Once nothing has happened for a hundred polls it sleeps four times this; on FoundationDB, where a poll is a
-    read of every part, its sleep grows to five times this at once."""
+    item; a tenth for a while after it has found something. Once nothing has happened for a hundred polls it sleeps four
+    times this; on FoundationDB, where a poll is a read of every part, its sleep grows to five times this at once."""
 
     linger_ms: int = 2
     """How long finished items wait for others to complete with. 0 to 1,000. Saves commits; nobody waits for it."""

@@ -8,7 +8,7 @@ import pytest
 
 from actors.host import ActorDied
 from actors.messages import Served
-from actors.scanner import STRETCH_MAX, Scanner
+from actors.scanner import EAGER_PART, STRETCH_MAX, Scanner
 from actors.settings import ConsumerSettings
 from actors.waits import waits_in, within_us
 from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Played, Stage
@@ -203,6 +203,18 @@ def test_an_item_that_comes_to_an_idle_scanner_is_found_within_a_few_polls(
     begun_us = stage.now_us
     stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
     assert stage.now_us - begun_us <= (20 * polls + 5) * MS
+
+
+def test_what_comes_soon_after_other_work_is_found_sooner(stage: Stage) -> None:
+    scanning = Scanning(stage, poll_interval_ms=20)
+    stage.enqueue("mail")
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
+    scanning.answer()
+    stage.pass_ms(50)
+    stage.enqueue("mail", tenant=BOB)
+    begun_us = stage.now_us
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
+    assert stage.now_us - begun_us <= (20 // EAGER_PART + 2) * MS
 
 
 def test_once_work_has_come_an_idle_scanner_polls_often_again(stage: Stage) -> None:
