@@ -40,7 +40,7 @@ class _Fairlead(System):
 
     packages = ("lmdb", "ray")
     best_slots = 16
-    drain_factor = 3
+    drain_factor = 5
     server = None
     durable = True
     durability = "LMDB, fsync of every commit"
