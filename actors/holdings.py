@@ -15,9 +15,9 @@ from actors.messages import ItemRef, Report
 from zones.probes import probe
 from zones.records import ItemRecord
 
-# A worker holds as much in reserve as its slots work off in this time: half as much again as passes, through Ray, from
-# the end of an item to the start of the one that takes its place (commit, report, scan, visit, commit, call). Behind
-# more, a light tenant's item waits longer; with 50 as with 30 no slot of a flood was idle.
+# A worker holds as much in reserve as its slots work off in this time: more than passes, through Ray, from the end of
+# an item to the start of the one that takes its place (commit, report, scan, visit, commit, call). Behind more, a light
+# tenant's item waits longer; a flood was done as soon with 30 as with 50.
 RESERVE_MS = 30
 RESERVE_MAX = 1_000  # Bounds what is lost with a worker. Three batches of items that do nothing, to two workers.
 NEVER_US = 1 << 62
