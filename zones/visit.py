@@ -2,7 +2,9 @@
 
 The three share one transaction, and so may many visits: whoever else touched the pointer makes the commit conflict,
 so the lease of the pointer never has to be written. A pointer that stays contended is leased first, by `lease`, in a
-transaction of its own, and its visit then runs under that lease.
+transaction of its own, and its visit then runs under that lease. Consumers keep away from it then; enqueues do not, and
+one to a busy tenant comes during every visit. So a visit under a lease leaves the pointer awake whatever it finds: then
+no enqueue conflicts with it, and what was there is taken.
 
 Where a pointer goes after a visit:
     items are left that can run      to now: behind every other vested pointer
@@ -10,6 +12,7 @@ Where a pointer goes after a visit:
     only items of unknown kinds      until the first of the others vests, `pause_recheck` at most
     only delayed and leased items    to sleep until the first of them vests, `max_sleep` at most
     nothing                          to sleep until `min_inactive` has passed, and then it is deleted
+    whatever it is, under a lease    for `wake_slack` at most, which is not a sleep
 What cannot run here may run on another consumer: if one that lives knows such a kind, the pointer stays vested for it,
 and this one leaves it alone for the time said. Else the clock that is ahead would come first, time and again.
 """
@@ -117,7 +120,11 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         return Visit(ref, Found.LEASED)
     search.resume_at(pointer.resume, Fit(pointer.passed))
     choice = yield from choosing
-    found, left_alone = yield from _requeue_steps(tr, place, pointer, choice, room, terms)
+    if pointer.lease_id == terms.lease_id:
+        found, left_alone = Found.SERVED, None
+        _requeue_awake(tr, place, pointer, choice, terms)
+    else:
+        found, left_alone = yield from _requeue_steps(tr, place, pointer, choice, room, terms)
     items = take(tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us)
     return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone)
 
@@ -165,6 +172,24 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
     return min(next_us, sleep_us_max)
 
 
+def _requeue_awake(tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> None:
+    """Requeue a visited pointer to where it is not asleep to any enqueue."""
+    settings = place.layout.settings
+    slack_us = settings.wake_slack_ms * 1000
+    delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
+    _note_visit(pointer, choice, terms, left=False)
+    pointers.move(tr, place, pointer, terms.now_us + (slack_us if delay_us is None else min(delay_us, slack_us)))
+
+
+def _note_visit(pointer: PointerRecord, choice: Choice, terms: VisitTerms, *, left: bool) -> None:
+    """Note in a pointer how a visit has left its zone, whether to others, and that nobody has leased it any more."""
+    if choice.left is not None or choice.first:
+        pointer.last_active_us = terms.now_us
+    pointer.lease_id, pointer.lease_us = b"", 0
+    pointer.resume, pointer.passed = choice.resume, int(choice.passed)
+    pointer.left = left
+
+
 def _requeue_steps(
     tr: Any, place: Place, pointer: PointerRecord, choice: Choice, room: Room, terms: VisitTerms
 ) -> Steps[tuple[Found, LeftAlone | None]]:
@@ -189,11 +214,7 @@ def _requeue_steps(
             return Found.DELETED, None
         delay_us = terms.pause_recheck_us  # records without index entries: only a repair can help them
     yield  # All visits of a batch declare their conflicts, then all write: a conflict is cheap before the first write.
-    if choice.left is not None or choice.first:
-        pointer.last_active_us = terms.now_us
-    pointer.lease_id, pointer.lease_us = b"", 0
-    pointer.resume, pointer.passed = choice.resume, int(choice.passed)
-    pointer.left = elsewhere
+    _note_visit(pointer, choice, terms, left=elsewhere)
     until_us = vesting_us = terms.now_us + delay_us
     if elsewhere:
         probe("a pointer is left to another consumer")

@@ -219,6 +219,22 @@ def test_a_pointer_that_conflicts_by_itself_is_leased_first(stage: Stage) -> Non
     assert len(crew.all_sent) == 1
 
 
+def test_users_who_enqueue_during_every_visit_of_their_tenant_do_not_hold_up_what_is_there(stage: Stage) -> None:
+    """Two consumers once let one item in a hundred wait a second: the lease, of a visit that met an enqueue again."""
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [10])
+
+    def enqueue_during_the_visit_under_the_lease() -> None:
+        stage.enqueue("mail", priority=2)
+        stage.store.on_commit(2, lambda: stage.enqueue("mail", priority=1))
+
+    stage.store.on_commit(1, enqueue_during_the_visit_under_the_lease)
+    assert serve(stage, manager).items == 2
+    stage.pass_ms(stage.shard.layout.settings.wake_slack_ms)
+    assert serve(stage, manager).items == 1
+    assert len(crew.all_sent) == 3
+
+
 def test_one_that_conflicts_even_under_its_lease_is_left_until_the_lease_ends(stage: Stage) -> None:
     stage.enqueue("mail")
     manager, crew = managed(stage, [10], pointer_lease_ms=500)

@@ -42,6 +42,11 @@ POINTERS = (
         found_by=[IN_TIME],
     ),
     mutation(
+        "a visit under a lease sends its pointer to sleep",
+        (visit._requeue_awake, "min(delay_us, slack_us)", "delay_us"),
+        found_by=[IN_TIME],
+    ),
+    mutation(
         "a sleep looks at its first priority only",
         (vesting.conflict_before_first, "for entry in first:", "for entry in first[:1]:"),
         (
@@ -63,11 +68,7 @@ POINTERS = (
     ),
     mutation(
         "a visit leaves its zone's pointer as if it were still leased",
-        (
-            visit._requeue_steps,
-            '    pointer.lease_id, pointer.lease_us = b"", 0\n    pointer.resume',
-            "    pointer.resume",
-        ),
+        (visit._note_visit, 'pointer.lease_id, pointer.lease_us = b"", 0', "pass"),
         found_by=[IN_TIME],
     ),
     mutation(

@@ -15,9 +15,12 @@ from tests.simulation.races.scene import LEASE_US, SLACK_US, ManagerRole, Scene
 from tests.simulation.stage import ALICE, SECOND
 from zones import buried, pointers, visit
 from zones.attempt import Attempt
+from zones.dequeue import Choice
 from zones.engines.errors import NOT_COMMITTED
+from zones.layout import Place
+from zones.records import PointerRecord
 from zones.shard import Shard
-from zones.vesting import conflict_before_first
+from zones.visit import VisitTerms
 
 POINTER_LEASE_US = SECOND  # `pointer_lease_ms`
 
@@ -237,29 +240,25 @@ def an_item_arrives_while_the_pointer_is_leased(scene: Scene) -> ManagerRole:
     return manager
 
 
-def test_who_holds_a_pointer_that_an_enqueue_left_alone_cannot_send_it_to_sleep() -> None:
+def test_an_enqueue_that_left_a_leased_pointer_alone_neither_waits_nor_stands_in_the_holders_way() -> None:
     scene = Scene()
     manager = an_item_arrives_while_the_pointer_is_leased(scene)
-    assert manager.refused == [NOT_COMMITTED, NOT_COMMITTED]
-    assert scene.late_us <= POINTER_LEASE_US
-    scene.pass_us(POINTER_LEASE_US)
+    assert manager.refused == [NOT_COMMITTED], "only the visit before the lease"
+    assert scene.late_us <= SLACK_US
+    scene.pass_us(SLACK_US)
     next_manager = scene.manager("next manager")
     next_manager.runs()
     assert len(next_manager.handed) == 1
 
 
-def test_without_the_conflict_on_the_whole_index_a_holder_sends_the_pointer_to_sleep(monkeypatch: Patch) -> None:
-    visits = 0
+def test_if_a_visit_under_a_lease_could_send_the_pointer_to_sleep_what_it_did_not_see_would_wait(
+    monkeypatch: Patch,
+) -> None:
+    def sleep(tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> None:
+        pointer.lease_id = b""
+        pointers.move(tr, place, pointer, choice.first[0].vesting_us)
 
-    def only_once(*args: Any) -> None:
-        """Let the first visit be refused: its pointer is then leased for the second."""
-        nonlocal visits
-        visits += 1
-        if visits == 1:
-            conflict_before_first(*args)
-
-    monkeypatch.setattr(visit, "conflict_before_first", only_once)
+    monkeypatch.setattr(visit, "_requeue_awake", sleep)
     scene = Scene()
-    manager = an_item_arrives_while_the_pointer_is_leased(scene)
-    assert manager.refused == [NOT_COMMITTED]
+    an_item_arrives_while_the_pointer_is_leased(scene)
     assert scene.late_us > POINTER_LEASE_US
