@@ -2,7 +2,7 @@
 
 It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
 is and what part of the queue is its own, enqueues the periodic items that are due, loads handlers that were submitted,
-and clears what has expired. One small transaction per shard and second.
+clears what has expired, and wakes what was paused and goes on. Two small transactions per shard and second.
 """
 
 import logging
@@ -19,6 +19,7 @@ from zones.history import forget
 from zones.periodic import Period, periods_of, tick_steps
 from zones.presence import LIVE_US, Presence, Present, Sessions
 from zones.probes import probe
+from zones.rules import wake_parked
 from zones.shard import Shard
 from zones.shard_time import ShardClock, Standing, beat
 from zones.steps import in_step
@@ -146,6 +147,8 @@ class Housekeeping:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
+        if fit:
+            self._wake_parked(name, shard)
         self._finder.set_session(name, self._session(name, shard, others, now_us, full=full) if fit else None)
         if fit:
             self._said_off.discard(name)
@@ -157,6 +160,13 @@ class Housekeeping:
                 shard.layout.settings.max_skew_ms,
                 name,
             )
+
+    def _wake_parked(self, name: str, shard: Shard) -> None:
+        """Wake pointers whose kinds go on: those that who ended the pause has not come to."""
+        try:
+            shard.transact(lambda attempt: wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us))
+        except shard.db.errors as error:
+            log.info("shard %s keeps some pointers asleep for now, whose kinds are no longer paused: %s", name, error)
 
     def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int, *, full: bool) -> Session:
         """Return this consumer's session, which has just beaten: the live ones divide the queue among them.

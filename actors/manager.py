@@ -26,9 +26,9 @@ from zones.items import LeasedItem
 from zones.pointers import PointerRef
 from zones.probes import probe
 from zones.records import ItemRecord, decode
+from zones.rules import NO_RULES
 from zones.shard import Shard
-from zones.steps import in_step
-from zones.visit import Found, LeftAlone, Visit, VisitTerms, lease, visit_steps
+from zones.visit import Found, LeftAlone, Visit, VisitTerms, lease, visit_all
 
 log = logging.getLogger("fairlead.manager")
 
@@ -89,6 +89,7 @@ class Manager:
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
         self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
+        self._rules = dict.fromkeys(shards, NO_RULES)  # as they were found last
         self._stopping = False
         self._store_down: set[str] = set()
 
@@ -209,7 +210,8 @@ class Manager:
                 may_leave=self._may_leave(attempt.now_us),
             )
             this_room = Room(room.items, room.kinds)
-            visits = in_step([visit_steps(attempt.tr, shard.layout, ref, this_room, terms) for ref in refs])
+            known = self._rules[shard.name]
+            visits, self._rules[shard.name] = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
             return visits
 
         def applied(tr: Any) -> bool:

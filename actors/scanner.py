@@ -21,6 +21,7 @@ from actors.waits import counts_of, within_us
 from zones.attempt import Attempt
 from zones.pointers import PointerRef
 from zones.probes import probe
+from zones.rules import is_shard_paused
 from zones.shard import Shard
 
 log = logging.getLogger("fairlead.scanner")
@@ -160,7 +161,11 @@ class Scanner:
             return ref.id not in held and (ref.id, ref.vesting_us) not in left_alone
 
         def body(attempt: Attempt) -> tuple[list[PointerRef], int]:
+            paused = is_shard_paused(attempt.tr)
             refs = selection.select(attempt.tr, eligible, now_us=now_us)
+            if paused.present():
+                probe("a scan finds its shard paused")
+                return [], now_us + RESCAN_US
             if refs:
                 return refs, now_us
             due_us = selection.next_due_us(attempt.tr, after_us=after_us)

@@ -15,6 +15,7 @@ Read in this order:
     tenant_database  one tenant's keys and queue
     bulk             many items, few transactions
     views            items as they are shown
+    steering         pausing and resuming while the fleet runs
     shards           an application's stores, opened when used
     config, layers   settings, and where each came from
     loading          `shop:app` becomes an application

@@ -15,6 +15,7 @@ from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.shards import NoShards, Shards
 from fairlead.simulated.scenario import Scenario
+from fairlead.steering import Steering
 from fairlead.tenant_database import TenantDatabase
 from zones.engines import Clock
 from zones.errors import BadArgument, QueueError
@@ -231,6 +232,11 @@ class App:
             raise SubmissionsOff
         code = pack_handler(kind, function, **options)
         return submit(self.shards, kind, code, key=self.config.signing_key.encode())
+
+    @property
+    def steering(self) -> Steering:
+        """Pausing and resuming tenants, kinds and shards while the fleet runs."""
+        return Steering(self._shards_now)
 
     # --- Tenants and their items ---
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zones import presence
+from zones import presence, rules
 from zones.attempt import Attempt
 from zones.buried import grave_range
 from zones.engines import Stall, write_stall
 from zones.keyspace import range_begin, range_end
-from zones.layout import Layout
+from zones.layout import Layout, Tenant
 from zones.pointers import place_of, scan
 from zones.presence import Present
 from zones.shard import Shard
@@ -21,6 +21,7 @@ from zones.steps import alone, in_step
 from zones.vesting import WANT_ALL, read_first_of_each_priority
 
 COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
+TENANTS_LISTED_MAX = 100  # Tenants with rules.
 OLDEST_OF = 64  # Pointers that have waited longest, whose zones are asked for their oldest item.
 
 
@@ -36,6 +37,7 @@ class ShardStatus:
       buried: buried items, counted up to 10,000.
       consumers: the live ones, and those that died within the last minute.
       unserved: kinds with items that no live consumer knows. They wait.
+      paused: whether the shard is; `paused_kinds`, `paused_tenants`: those that are, of tenants the first hundred.
       stall: who has kept everybody from writing for a second; None if nobody has.
       error: why the shard could not be read; then the rest is empty.
     """
@@ -51,6 +53,9 @@ class ShardStatus:
     buried: int = 0
     consumers: tuple[Present, ...] = ()
     unserved: tuple[str, ...] = ()
+    paused: bool = False
+    paused_kinds: tuple[str, ...] = ()
+    paused_tenants: tuple[Tenant, ...] = ()
     stall: Stall | None = None
     now_us: int = 0
     error: str | None = None
@@ -69,6 +74,8 @@ def look(shard: Shard, url: str) -> ShardStatus:
         depth = _depth(tr, layout)
         consumers = presence.listing(tr, now_us=now_us)
         known = {kind for each in consumers if each.live for kind in each.presence.kinds}
+        ruled = rules.tenants_with_rules(tr, tenants_max=TENANTS_LISTED_MAX)
+        in_force = rules.read_rules(tr)
         return ShardStatus(
             name=shard.name,
             url=url,
@@ -81,6 +88,9 @@ def look(shard: Shard, url: str) -> ShardStatus:
             buried=_count(tr, [grave_range()]),
             consumers=tuple(consumers),
             unserved=tuple(kind for kind in depth if kind not in known),
+            paused=in_force.shard_paused,
+            paused_kinds=tuple(sorted(in_force.paused_kinds)),
+            paused_tenants=tuple(tenant for tenant, rule in ruled if rule.paused),
             stall=stall,
             now_us=now_us,
         )

@@ -33,7 +33,7 @@ from zones.periodic import Period, last_tick_us, periods_of, tick_steps
 from zones.pointers import PointerRef, scan
 from zones.shard import Shard
 from zones.steps import alone, in_step
-from zones.visit import Found, Visit, VisitTerms, visit_steps
+from zones.visit import Found, Visit, VisitTerms, visit_all
 
 POINTERS_MAX = 1_000  # Of one part, in one round.
 
@@ -138,11 +138,11 @@ class _Drain:
             for period in periods_of(self._app.periods, name, list(self._app.shards)):
                 changed = _tick(shard, period) or changed
             for ref in _vested(shard):
-                visit = self._visit(shard, ref)
-                changed = changed or visit.found in (Found.SERVED, Found.DELETED, Found.GONE)
-                for item in visit.items:
-                    assert visit.place is not None
-                    self._run(shard, visit.place, item)
+                for visit in self._visit(shard, ref):
+                    changed = changed or visit.found in (Found.SERVED, Found.DELETED, Found.GONE)
+                    for item in visit.items:
+                        assert visit.place is not None
+                        self._run(shard, visit.place, item)
         return changed
 
     def next_due_us(self, now_us: int) -> int | None:
@@ -151,12 +151,12 @@ class _Drain:
         vests = [due_us for shard in self._app.shards.values() if (due_us := _next_vesting_us(shard, now_us))]
         return min([*ticks, *vests], default=None)
 
-    def _visit(self, shard: Shard, ref: PointerRef) -> Visit:
+    def _visit(self, shard: Shard, ref: PointerRef) -> list[Visit]:
         """Lease at most one item of a zone, so that none waits under a lease while another runs."""
         lease_id = self._app.random.randbytes(ID_BYTES)
         settings = shard.layout.settings
 
-        def body(attempt: Attempt) -> Visit:
+        def body(attempt: Attempt) -> list[Visit]:
             terms = VisitTerms(
                 now_us=attempt.now_us,
                 lease_id=lease_id,
@@ -166,7 +166,7 @@ class _Drain:
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
             room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED))
-            return alone(visit_steps(attempt.tr, shard.layout, ref, room, terms))
+            return visit_all(attempt.tr, shard.layout, [ref], room, terms)[0]
 
         return shard.transact(body)
 

@@ -25,6 +25,7 @@ from simulation.oracles.lives import (
 from simulation.oracles.names import NamesStayTaken
 from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.order import OneGoesInOrder
+from simulation.oracles.pauses import WhatIsPausedStays
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
 from simulation.plan import Plan, draw_plan
 from simulation.trial import STEP_US, Report, Trial
@@ -33,6 +34,7 @@ from simulation.world import Violation, World
 from zones.layout import Layout
 
 DRAINS = "everything drains after the faults"
+GETS_OVER = "the system gets over a fault that has stopped"
 RECOVERY_US = 10_000_000  # Restarts take two seconds, and signs of life come once a second.
 
 
@@ -131,7 +133,7 @@ class Simulation(Trial):
         while any(wrong.values()):
             if self.world.now_us() - begun_us > RECOVERY_US:
                 name, what = next((name, what) for name, what in wrong.items() if what)
-                raise Violation("the system gets over a fault that has stopped", f"{name}: {what}")
+                raise Violation(GETS_OVER, f"{name}: {what}")
             self.world.run_until(self.world.now_us() + STEP_US)
 
     def _is_drained(self) -> bool:
@@ -196,6 +198,7 @@ class Simulation(Trial):
                 life=partial(self.cluster.life_of, COORDINATOR),
             ),
             NothingIsLeftBehind(world),
+            WhatIsPausedStays(world),
         ]
         if self.workload.punctual and not plan.leases_may_run_out:
             oracles.append(NothingLapsesWithoutCause(world, self.cluster.life_of))

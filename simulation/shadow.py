@@ -15,9 +15,10 @@ from simulation.store import Commit
 from zones import keyspace
 from zones.keyspace import ROOT
 from zones.layout import Layout, Place, Tenant
-from zones.records import BuriedRecord, ItemRecord, PointerRecord, decode
+from zones.records import BuriedRecord, ItemRecord, KindRule, OwnerRecord, PointerRecord, decode
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
+Paused = Tenant | str | None  # a tenant, a kind, or the shard itself
 
 
 class ZoneName(NamedTuple):
@@ -96,6 +97,8 @@ class ShardShadow:
         self.zones: dict[ZoneName, ZoneShadow] = {}
         self.depths: dict[tuple[int, str], int] = {}
         self.others: dict[bytes, bytes] = {}  # what belongs to no zone
+        self.paused_since: dict[Paused, int] = {}  # what is paused, and the version that says so
+        self.parked: dict[ZoneName, set[str]] = {}  # zones whose pointers are to be woken when a kind goes on
         self.strays: set[bytes] = set()  # index entries that lead nowhere, and are meant to
         self._strewn: set[bytes] = set()
 
@@ -132,6 +135,7 @@ class ShardShadow:
             else:
                 if path[:1] == [keyspace.DB] and path[3] == keyspace.DATA:
                     meaning.data[key] = after
+                self._read_rule(path, after, commit.version)
                 _put(self.others, key, after)
         for zone, item_id, before, after in changed:
             record = None if after is None else decode(ItemRecord, after)
@@ -151,6 +155,26 @@ class ShardShadow:
         for zone in self.zones.values():
             for item_id, record in zone.items.items():
                 yield ItemName(self.name, *zone.name, item_id), record
+
+    def _read_rule(self, path: list[Any], after: bytes | None, version: int) -> None:
+        match path:
+            case [keyspace.RULE, 1]:
+                self._note_pause(None, after is not None, version)
+            case [keyspace.RULE, 2, str(kind)]:
+                rule = None if after is None else decode(KindRule, after)
+                self._note_pause(kind, rule is not None and rule.paused, version)
+            case [keyspace.DB, str(app), str(user), keyspace.OWNER]:
+                owner = None if after is None else decode(OwnerRecord, after)
+                self._note_pause(Tenant(app, user), owner is not None and owner.rule.paused, version)
+            case [keyspace.PARKED, str(kind), str(app), str(user), str(zone)]:
+                kinds = self.parked.setdefault(ZoneName(Tenant(app, user), zone), set())
+                _put_in(kinds, kind, after)
+
+    def _note_pause(self, what: Paused, paused: bool, version: int) -> None:
+        if paused:
+            self.paused_since.setdefault(what, version)
+        else:
+            self.paused_since.pop(what, None)
 
     def _touch(self, meaning: Meaning, name: ZoneName) -> ZoneShadow:
         zone = self.zones.get(name)

@@ -69,12 +69,16 @@ class Change(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A commit that was applied: where, by whom (the host's name), and what it changed, in key order."""
+    """A commit that was applied: where, by whom (the host's name), and what it changed, in key order.
+
+    `read_version`: what it read was as of then; None if nothing that it read could conflict.
+    """
 
     shard: str
     by: str
     version: int
     changes: list[Change]
+    read_version: int | None = None
 
 
 class SimulatedStore(MemoryStore):
@@ -198,7 +202,7 @@ class SimulatedStore(MemoryStore):
                 after.setdefault(key, None)  # type: ignore[arg-type]
         changes = [Change(key, was, after[key]) for key in sorted(after) if (was := before.get(key)) != after[key]]
         self.world.note(f"{self.name} commits {by}: {version - START_US} {len(changes)}")
-        commit = Commit(self.name, by, version, changes)
+        commit = Commit(self.name, by, version, changes, request.read_version)
         for tell in self.on_commit:
             tell(commit)
 

@@ -16,6 +16,7 @@ Read in this order:
     buried        items that will not run again by themselves
     history       ids that stay taken after completion
     pointers      the top-level queue: one pointer per active zone; waking them
+    rules         what operators have decided: what is paused
     visit         Algorithm 2: lease, dequeue, and requeue or delete a pointer
     attempt       one attempt at a transaction: ids that survive retries, receipts
     shard_time    how a consumer notices that its clock is wrong

@@ -5,7 +5,7 @@ looks at a bounded window of the vesting index from its front, and if that was n
 where the last one stopped. The place is kept in the zone's pointer, so that whoever visits next goes on from there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -26,25 +26,29 @@ UNLIMITED = 1 << 30
 class Fit(IntEnum):
     """Whether a caller can run an item of a kind, best answer last."""
 
-    UNKNOWN = 0  # not registered, or paused: ask again much later
-    FULL = 1  # as many as may run are running: ask again soon
-    RUNS = 2
+    PAUSED = 0  # an operator has said so: whoever ends that wakes the zone
+    UNKNOWN = 1  # not registered here: ask again much later
+    FULL = 2  # as many as may run are running: ask again soon
+    RUNS = 3
 
 
 class Room:
-    """What a caller can run now: how many items in all, and of which kinds how many.
+    """What a caller can run now: how many items in all, and of which kinds how many, unless they are paused.
 
     One room serves all visits of a transaction, and shrinks with each item taken; a retry starts with a fresh one.
     """
 
-    __slots__ = ("items", "kinds")
+    __slots__ = ("items", "kinds", "paused")
 
     def __init__(self, items: int, kinds: Mapping[str, int]) -> None:
         self.items = items
         self.kinds = dict(kinds)
+        self.paused: frozenset[str] = frozenset()
 
     def fit(self, kind: str) -> Fit:
         """Say whether an item of `kind` can run now."""
+        if kind in self.paused:
+            return Fit.PAUSED
         left = self.kinds.get(kind)
         if left is None:
             return Fit.UNKNOWN
@@ -65,9 +69,10 @@ class Choice(NamedTuple):
     """What a dequeue takes, and what it saw.
 
     `items`: ids and records of the items to lease; `take` does.
-    `left`: the best fit among vested entries that it does not take, None if it takes all that has vested.
+    `left`: the best fit among vested entries that it does not take, None if it takes all that has vested; PAUSED also
+    if it takes none because the tenant is paused.
     `first`: of every priority the first entry that will not have vested, the leases to be taken included, by priority;
-    of the whole index unless `left` is FULL or RUNS.
+    of the whole index unless `left` is FULL or RUNS; nothing if the tenant is paused.
     `resume`, `passed`: where the next dequeue goes on behind what cannot run (empty: at the front), and the best fit
     among what lies before.
     `passed_kinds`: the kinds of the vested entries that cannot run now, as far as it looked.
@@ -97,11 +102,16 @@ def choose_steps(tr: Any, search: "Search", *, items_max: int, lease_us: int) ->
     items: list[tuple[bytes, ItemRecord]] = []
     buried = unreadable = 0
     suspected = postponed = False
+
+    def wanted() -> int:
+        paused = stored_item.check_owner(place.layout, owner.value).paused
+        return 0 if paused else items_max - len(items)
+
     while True:
-        picked = yield from search.pick_steps(tr, items_max - len(items))
+        picked = yield from search.pick_steps(tr, items_max - len(items), wanted)
         reads = [tr.get(place.keys.item(entry.id)) for entry, _ in picked]
         yield
-        stored_item.check_owner(place.layout, owner.value)
+        rule = stored_item.check_owner(place.layout, owner.value)
         unreadable_before = unreadable
         for (entry, kind), read in zip(picked, reads, strict=True):
             record = None if read.value is None else decode(ItemRecord, read.value)
@@ -128,6 +138,9 @@ def choose_steps(tr: Any, search: "Search", *, items_max: int, lease_us: int) ->
             break
     left = Fit.RUNS if postponed or search.stopped_short else search.left
     first = _first_of_each(search.unvested)
+    if rule.paused and search.stopped_short:
+        probe("a paused tenant is visited")
+        left, first = Fit.PAUSED, []
     return Choice(items, left, first, search.resume, search.passed, search.passed_kinds, buried, unreadable)
 
 
@@ -183,7 +196,7 @@ class Search:
         self._second = False  # in the second window
         self._gap = False  # there are entries between the two windows that nobody looks at this time
         self.resume = b""
-        self.passed = Fit.UNKNOWN
+        self.passed = Fit.PAUSED
         self.left: Fit | None = None
         self.unvested: list[IndexEntry] = []
         self.passed_kinds: set[str] = set()
@@ -194,11 +207,17 @@ class Search:
         """Say where the last dequeue stopped, see `Choice`; in time until the first window has been read."""
         self.resume, self.passed = resume, passed
 
-    def pick_steps(self, tr: Any, count: int) -> Steps[list[tuple[IndexEntry, str]]]:
-        """Choose up to `count` entries that can run, from where the search stands; take their room."""
+    def pick_steps(self, tr: Any, count_max: int, wanted: Callable[[], int]) -> Steps[list[tuple[IndexEntry, str]]]:
+        """Choose entries that can run, from where the search stands; take their room.
+
+        `wanted` says how many, at most `count_max`; it is asked once what the first round reads is there.
+        """
         picked: list[tuple[IndexEntry, str]] = []
+        count = count_max
 
         def enough(piece: Sequence[Vested]) -> int | None:
+            nonlocal count
+            count = wanted()
             for number, (entry, value) in enumerate(piece):
                 if len(picked) >= count:
                     self._keys_left -= number
@@ -220,7 +239,7 @@ class Search:
                 self.place.keys,
                 now_us=self.now_us,
                 keys_max=self._keys_left,
-                first_read=min(count, WINDOW_KEYS) + 1,
+                first_read=min(count_max, WINDOW_KEYS) + 1,
                 then_read=WINDOW_KEYS,
                 begin=self._begin,
                 enough=enough,
@@ -250,14 +269,14 @@ class Search:
         self._gap = self.resume > stopped_at
         self._begin = max(stopped_at, self.resume)
         if not self._gap:
-            self.passed = Fit.UNKNOWN
+            self.passed = Fit.PAUSED
 
     def _end_at_the_end(self) -> None:
         """Start at the front next time. What the visits since the last start passed over is left."""
         self.ended = True
         if self._gap:
             self.pass_over(self.passed)
-        self.resume, self.passed = b"", Fit.UNKNOWN
+        self.resume, self.passed = b"", Fit.PAUSED
 
     def _end_at(self, stopped_at: bytes) -> None:
         """Go on from here next time, and soon: nobody knows what comes."""

@@ -28,6 +28,8 @@ record's own key.
     (ROOT, HANDLER, kind, version)                   -> a submitted handler
     (ROOT, PERIODIC, name)                           -> a periodic item's next tick
     (ROOT, SESSION, consumer id)                     -> a consumer's last sign of life, and the kinds it knows
+    (ROOT, RULE, ...)                                -> what operators have decided, see `rules`
+    (ROOT, PARKED, kind, app, user, zone)            -> empty; pointers that sleep because the kind is paused
 
 Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
 a test holds every function here to what `fdb.tuple` packs.
@@ -41,8 +43,8 @@ ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and r
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
 DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
-# Reserved for later steps: placement 13, settings 14, pauses 15, limits 16, history 17, intents 18,
-# global indexes 19.
+RULE, PARKED = 14, 15
+# Reserved for later steps: placement 13, limits 16, history 17, intents 18, global indexes 19.
 DATA, OWNER, ZONE = range(1, 4)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
@@ -198,6 +200,11 @@ class TenantKeys:
     def data(self) -> bytes:
         """The prefix of the tenant's own data."""
         return _DB + self.packed + _SMALL[DATA]
+
+    @property
+    def zones(self) -> bytes:
+        """The prefix of all queue zones of the tenant."""
+        return _DB + self.packed + _ZONE
 
 
 class ZoneKeys(QueueKeys):

@@ -68,7 +68,7 @@ class QueueZone:
         kept = {item_id: (tr.get(keys.buried(item_id)), tr.get(keys.done(item_id)))
                 for item_id, item in items if item.given_id is not None}  # fmt: skip
         yield
-        stored_item.check_owner(self.layout, owner.value)
+        rule = stored_item.check_owner(self.layout, owner.value)
         results: list[Enqueued] = []
         added: dict[str, int] = {}
         new_ids: set[bytes] = set()
@@ -89,7 +89,7 @@ class QueueZone:
         for kind, count in added.items():
             stored_item.change_count(tr, place, kind, count)
         if earliest_us is not None:
-            self._see_to_pointer(tr, stored.value, earliest_us, now_us)
+            self._see_to_pointer(tr, stored.value, earliest_us, now_us, asleep=rule.paused)
         return results
 
     def peek(
@@ -313,13 +313,18 @@ class QueueZone:
         first = alone(read_first_of_each_priority(tr, self.place.keys))
         return min((entry.vesting_us for entry in first), default=None)
 
-    def _see_to_pointer(self, tr: Any, stored: bytes | None, earliest_us: int, now_us: int) -> None:
+    def _see_to_pointer(
+        self, tr: Any, stored: bytes | None, earliest_us: int, now_us: int, *, asleep: bool = False
+    ) -> None:
+        """Make the pointer or wake it if what vests at `earliest_us` needs that; one that exists may stay `asleep`."""
         if stored is None:
             pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us)
             return
         pointer = decode(PointerRecord, stored)
-        if pointer is not None and pointers.must_wake(
-            pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings
+        if (
+            not asleep
+            and pointer is not None
+            and pointers.must_wake(pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings)
         ):
             pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us)
 

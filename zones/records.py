@@ -79,11 +79,27 @@ class BuriedRecord(msgspec.Struct, array_like=True):
     buried_us: int
 
 
+class TenantRule(msgspec.Struct, array_like=True, frozen=True):
+    """What an operator has decided about a tenant."""
+
+    paused: bool = False
+
+
+class KindRule(msgspec.Struct, array_like=True, frozen=True):
+    """What an operator has decided about a kind, on one shard."""
+
+    paused: bool = False
+
+
 class OwnerRecord(msgspec.Struct, array_like=True):
-    """Who owns a logical database; every operation on the tenant reads it, so a move conflicts with all of them."""
+    """Who owns a logical database, and by which rule; absent while it is at home and without one.
+
+    Every operation on the tenant reads it, so a move, or a new rule, conflicts with all of them.
+    """
 
     epoch: int
     shard_id: bytes
+    rule: TenantRule = TenantRule()
 
 
 class ShardRecord(msgspec.Struct, array_like=True):
@@ -112,7 +128,17 @@ class PeriodicRecord(msgspec.Struct, array_like=True):
     next_us: int
 
 
-Record = ItemRecord | PointerRecord | BuriedRecord | OwnerRecord | ShardRecord | HandlerRecord | PeriodicRecord
+Record = (
+    ItemRecord
+    | PointerRecord
+    | BuriedRecord
+    | OwnerRecord
+    | KindRule
+    | TenantRule
+    | ShardRecord
+    | HandlerRecord
+    | PeriodicRecord
+)
 _R = TypeVar("_R", bound=Record)
 
 _encoder = msgspec.msgpack.Encoder()

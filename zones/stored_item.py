@@ -11,7 +11,7 @@ from zones.errors import TenantMoved
 from zones.keyspace import range_begin, range_end
 from zones.layout import Layout, Place
 from zones.probes import probe
-from zones.records import ItemRecord, OwnerRecord, decode, encode
+from zones.records import ItemRecord, OwnerRecord, TenantRule, decode, encode
 from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES
 
 _ZERO = bytes(8)
@@ -76,10 +76,18 @@ def change_count(tr: Any, place: Place, kind: str, change: int) -> None:
     tr.add(place.part.depth(kind), amount)
 
 
-def check_owner(layout: Layout, value: bytes | None) -> None:
-    """Raise `TenantMoved` if the ownership record `value` names another shard; absent means: at home since ever."""
+_NO_RULE = TenantRule()
+
+
+def check_owner(layout: Layout, value: bytes | None) -> TenantRule:
+    """Return the tenant's rule. `value`: its ownership record; absent means: at home since ever, and without a rule.
+
+    Raises:
+      TenantMoved: the record names another shard.
+    """
     if value is None:
-        return
+        return _NO_RULE
     owner = decode(OwnerRecord, value)
     if owner is None or owner.shard_id != layout.shard_id:
         raise TenantMoved(shard=layout.shard_id.hex(), owner=owner and owner.shard_id.hex())
+    return owner.rule

@@ -10,6 +10,7 @@ Where a pointer goes after a visit:
     items are left that can run      to now: behind every other vested pointer
     items at their kinds' limits     for `throttle_delay`
     only items of unknown kinds      until the first of the others vests, `pause_recheck` at most
+    only paused items                to sleep until the first of the others vests, `max_sleep` at most; see `rules`
     only delayed and leased items    to sleep until the first of them vests, `max_sleep` at most
     nothing                          to sleep until `min_inactive` has passed, and then it is deleted
     whatever it is, under a lease    for `wake_slack` at most, which is not a sleep
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from zones import pointers
+from zones import pointers, rules
 from zones.dequeue import Choice, Fit, Room, Search, choose_steps, take
 from zones.items import LeasedItem
 from zones.layout import Layout, Place
@@ -30,8 +31,9 @@ from zones.pointers import PointerRef
 from zones.presence import listing_steps
 from zones.probes import probe
 from zones.records import PointerRecord, decode
+from zones.rules import NO_RULES, Rules, rules_steps
 from zones.settings import ZoneSettings
-from zones.steps import Steps, begun
+from zones.steps import Steps, alone, begun, in_step
 from zones.vesting import conflict_before_first
 
 
@@ -85,6 +87,23 @@ class VisitTerms:
     throttle_delay_us: int
     pause_recheck_us: int
     may_leave: bool = True
+
+
+def visit_all(
+    tr: Any, layout: Layout, refs: Sequence[PointerRef], room: Room, terms: VisitTerms, known: Rules = NO_RULES
+) -> tuple[list[Visit], Rules]:
+    """Visit pointers side by side, by the rules in force; return the visits, and the rules as they were found.
+
+    `known`: the rules as they were found last. While the shard is paused nothing is visited.
+    """
+    asking = begun(rules_steps(tr, known))
+    visits = [begun(visit_steps(tr, layout, ref, room, terms)) for ref in refs]
+    in_force = alone(asking)
+    if in_force.shard_paused:
+        probe("a paused shard is not visited")
+        return [], in_force
+    room.paused = in_force.paused_kinds
+    return in_step(visits), in_force
 
 
 def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: VisitTerms) -> Steps[Visit]:
@@ -164,6 +183,8 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
         # What vests next may be of another kind; but that it vests is no reason to look more often than at a limit.
         wait_us = terms.pause_recheck_us if next_us is None else max(next_us, terms.throttle_delay_us)
         return min(wait_us, terms.pause_recheck_us, sleep_us_max)
+    if choice.left is Fit.PAUSED:
+        return sleep_us_max if next_us is None else min(max(next_us, terms.throttle_delay_us), sleep_us_max)
     if next_us is None:
         inactive_us = terms.now_us - last_active_us
         if inactive_us >= settings.min_inactive_ms * 1000:
@@ -201,7 +222,7 @@ def _requeue_steps(
         elsewhere = yield from _may_run_elsewhere_steps(tr, choice, room, terms.now_us)
     if choice.left is None:
         conflict_before_first(tr, place.keys, choice.first)
-    elif choice.left is Fit.UNKNOWN:
+    elif choice.left in (Fit.PAUSED, Fit.UNKNOWN):
         # What can run may be enqueued behind what cannot, at this moment, by one who still finds the pointer awake.
         tr.add_read_conflict_range(place.keys.vest_priority(0), place.keys.vest_end())
     if delay_us is None:
@@ -223,16 +244,18 @@ def _requeue_steps(
     pointers.move(tr, place, pointer, vesting_us)
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer_guard)
+        rules.park(tr, place, choice.passed_kinds & room.paused)
     return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, until_us) if elsewhere else None
 
 
 def _may_run_elsewhere_steps(tr: Any, choice: Choice, room: Room, now_us: int) -> Steps[bool]:
     """Say whether a live consumer besides this one knows a kind of what cannot run here. Snapshot reads."""
-    if not choice.passed_kinds:
+    kinds = choice.passed_kinds - room.paused
+    if not kinds:
         return False
     present = yield from listing_steps(tr, now_us=now_us)
-    knowing = sum(each.live and not choice.passed_kinds.isdisjoint(each.presence.kinds) for each in present)
-    return knowing > any(room.fit(kind) is not Fit.UNKNOWN for kind in choice.passed_kinds)  # This one knows it too.
+    knowing = sum(each.live and not kinds.isdisjoint(each.presence.kinds) for each in present)
+    return knowing > any(room.fit(kind) is not Fit.UNKNOWN for kind in kinds)  # This one knows it too.
 
 
 def _clear_dangling(tr: Any, layout: Layout, ref: PointerRef) -> Steps[Visit]:

@@ -8,6 +8,7 @@ Read in this order:
     fleet       run, submit
     items       enqueue, peek, cancel
     graves      buried, revive, discard
+    steering    pause, resume
     overview    status, config
     upkeep      check, backup, restore
     demo        demo
@@ -17,7 +18,7 @@ May import: everything of fairlead. Imported by: nothing.
 
 import click
 
-from fairlead.cli import demo, fleet, graves, items, overview, simulate, upkeep
+from fairlead.cli import demo, fleet, graves, items, overview, simulate, steering, upkeep
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -51,6 +52,8 @@ for command in (
     graves.buried,
     graves.revive,
     graves.discard,
+    steering.pause,
+    steering.resume,
     fleet.submit,
     overview.config,
     upkeep.check,

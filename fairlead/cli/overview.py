@@ -87,6 +87,9 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
             for present in each.consumers
         ],
         "kinds_without_consumer": each.unserved,
+        "paused": each.paused,
+        "paused_kinds": each.paused_kinds,
+        "paused_tenants": each.paused_tenants,
         "writers_wait_for": each.stall and _answer_stall(each.stall),
     }
 
@@ -106,6 +109,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
         if each.stall:
             yield f"{each.name}: nobody can write; the write lock is held by {each.stall.who}"
             yield f"  Do: {each.stall.remedy}"
+        yield from _pauses(each)
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     if depths:
         yield table(("shard", "kind", "#items", "consumers"), depths)
@@ -116,6 +120,16 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
              ago(one.presence.beat_us, each.now_us) + ("" if one.live else ": dead"), ", ".join(one.presence.kinds))
             for each, one in present
         ))  # fmt: skip
+
+
+def _pauses(each: ShardStatus) -> Iterator[str]:
+    """Say what is paused on a shard, and how it goes on."""
+    if each.paused:
+        yield f"{each.name}: paused; nothing starts before fairlead resume --shard {each.name}"
+    for kind in each.paused_kinds:
+        yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {kind}"
+    for app, user in each.paused_tenants:
+        yield f"{each.name}: tenant {app}/{user} is paused until fairlead resume --tenant {app} {user}"
 
 
 def _row(each: ShardStatus) -> tuple[object, ...]:

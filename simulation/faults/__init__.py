@@ -6,6 +6,7 @@
     calls         calls between actors are lost, late, or carried out twice
     handlers      handlers fail, and hang
     entries       index entries that lead nowhere
+    rules         an operator pauses tenants, kinds and shards, and lets them go on
 
 `table` lists them all. A run draws which of them exist (`plan`); each has a generator of its own, so leaving one out
 changes nothing of what the others draw.

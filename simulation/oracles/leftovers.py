@@ -7,7 +7,14 @@ from simulation.oracles.oracle import Oracle
 from simulation.shadow import ShardShadow, unpacked
 from zones import keyspace
 
-_STAYS = {keyspace.META, keyspace.TIME, keyspace.SESSION, keyspace.HANDLER, keyspace.PERIODIC}
+_STAYS = {
+    keyspace.META,
+    keyspace.TIME,
+    keyspace.SESSION,
+    keyspace.HANDLER,
+    keyspace.PERIODIC,
+    keyspace.RULE,
+}
 
 
 class NothingIsLeftBehind(Oracle):

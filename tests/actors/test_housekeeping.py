@@ -10,13 +10,15 @@ from actors.handlers import Registry, handler_of
 from actors.housekeeping import Housekeeping, Identity
 from actors.selection.stretch import PLACES, Session, Stretch
 from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
-from tests.actors.stage import MS, SECOND, Stage
-from zones import presence
+from tests.actors.stage import LEASE_MS, MS, SECOND, Stage
+from zones import presence, rules
+from zones.dequeue import Room
 from zones.keyspace import TIME_KEY
 from zones.layout import local_tenant
 from zones.periodic import period
 from zones.presence import LIVE_US, Presence
 from zones.shard import Shard
+from zones.visit import VisitTerms, visit_all
 
 
 @pytest.fixture
@@ -278,3 +280,22 @@ def test_a_shard_that_is_away_keeps_no_other_from_its_beat(stage: Stage) -> None
     store.away = False
     stage.pass_ms(1_100)
     assert keeping.fit == {"main": True, "other": True}
+
+
+# --- Kinds that go on after a pause ---
+
+
+def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_beat(stage: Stage) -> None:
+    """`fairlead resume` may be broken off between the two."""
+    stage.enqueue("mail")
+    transact = stage.shard.transact
+    transact(lambda attempt: rules.pause_kind(attempt.tr, "mail"))
+    (ref,) = stage.pointers()
+    terms = VisitTerms(stage.now_us, b"l" * 16, LEASE_MS * MS, 10, SECOND, SECOND)
+    transact(lambda attempt: visit_all(attempt.tr, stage.shard.layout, [ref], Room(10, {"mail": 10}), terms))
+    Keeping(stage)
+    stage.pass_ms(2_000)
+    assert stage.pointers() == []
+    transact(lambda attempt: rules.resume_kind(attempt.tr, "mail"))
+    stage.pass_ms(1_100)
+    assert len(stage.pointers()) == 1

@@ -13,6 +13,7 @@ from actors.messages import ItemRef, Report, Served
 from actors.settings import ConsumerSettings
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
 from tests.zones.faults import Fault
+from zones import rules
 from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
 from zones.layout import Tenant
 from zones.pointers import PointerRef
@@ -338,7 +339,7 @@ def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
         raise TypeError("planted")
 
     with monkeypatch.context() as planted:
-        planted.setattr("actors.manager.visit_steps", broken)
+        planted.setattr("actors.manager.visit_all", broken)
         with pytest.raises(TypeError, match="planted"):
             serve(stage, manager)
     assert serve(stage, manager).items == 1
@@ -554,3 +555,29 @@ def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_oth
         stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED, then=then))
     serve(stage, manager, refs)
     assert {ref.tenant for ref in crew.all_sent} == set(tenants(4)) - {first}
+
+
+# --- What is paused ---
+
+
+def test_a_kind_that_is_paused_between_two_calls_is_taken_by_the_first_alone(stage: Stage) -> None:
+    stage.enqueue("mail", tenant=ALICE)
+    stage.enqueue("mail", tenant=BOB)
+    manager, crew = managed(stage, [10])
+    first, second = stage.pointers()
+    assert serve(stage, manager, [first]).items == 1
+    stage.shard.transact(lambda attempt: rules.pause_kind(attempt.tr, "mail"))
+    assert serve(stage, manager, [second]).items == 0
+    stage.shard.transact(lambda attempt: rules.resume_kind(attempt.tr, "mail"))
+    stage.shard.transact(lambda attempt: rules.wake_parked(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
+    assert serve(stage, manager).items == 1
+    assert len(crew.all_sent) == 2
+
+
+def test_a_shard_that_is_paused_while_its_pointers_are_on_their_way_is_left_as_it_is(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, _ = managed(stage, [10])
+    refs = stage.pointers()
+    stage.shard.transact(lambda attempt: rules.pause_shard(attempt.tr))
+    assert serve(stage, manager, refs).items == 0
+    assert stage.pointers() == refs

@@ -12,6 +12,7 @@ from actors.scanner import EAGER_PART, STRETCH_MAX, Scanner
 from actors.settings import ConsumerSettings
 from actors.waits import waits_in, within_us
 from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Played, Stage
+from zones import rules
 from zones.engines import StoreUnavailable
 from zones.layout import Tenant
 from zones.shard import Shard
@@ -487,3 +488,27 @@ def test_a_store_that_refuses_to_say_whether_anything_changed_is_asked_again(sta
     stage.store.change_token = ask  # type: ignore[method-assign]
     stage.enqueue("mail")
     stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
+
+
+# --- A paused shard ---
+
+
+def test_nothing_of_a_paused_shard_is_handed_over_until_it_goes_on(stage: Stage) -> None:
+    stage.shard.transact(lambda attempt: rules.pause_shard(attempt.tr))
+    stage.enqueue("mail")
+    scanning = Scanning(stage)
+    stage.pass_ms(5_000)
+    assert scanning.calls() == []
+    stage.shard.transact(lambda attempt: rules.resume_shard(attempt.tr))
+    stage.pass_ms(1_000)
+    assert len(scanning.calls()) == 1
+
+
+def test_other_shards_go_on_while_one_is_paused(stage: Stage) -> None:
+    _, other = stage.open_shard("other")
+    stage.shard.transact(lambda attempt: rules.pause_shard(attempt.tr))
+    stage.enqueue("mail")
+    stage.enqueue("mail", shard=other)
+    scanning = Scanning(stage, shards={**stage.shards, "other": other})
+    stage.pass_ms(1_000)
+    assert {call.args[0] for call in scanning.calls()} == {"other"}

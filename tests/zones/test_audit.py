@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from tests.zones.world import ALICE, ANY, BOB, LEASE_US, MS, SECOND, World
+from zones import rules
 from zones.audit import Finding, Report, audit, graves, items, tallies, tops, walk
 from zones.audit.records import DAMAGED_RECORD
 from zones.buried import bury, grave_key
 from zones.dequeue import Room
 from zones.history import forget_key
 from zones.items import LeasedItem, new_item
-from zones.keyspace import HANDLER, ROOT, pack_int, pack_text
+from zones.keyspace import HANDLER, ROOT, RULE, pack_int, pack_text
 from zones.layout import Place, Tenant, local_tenant
 from zones.pointers import delete, move
 from zones.queue_zone import QueueZone
-from zones.records import FORMAT, OwnerRecord, encode
+from zones.records import FORMAT, OwnerRecord, TenantRule, encode
 from zones.settings import ZoneSettings
 from zones.stored_item import change_count, insert
 from zones.tenant_transaction import TenantTransaction
@@ -480,6 +481,26 @@ def test_a_pointer_that_rests_because_its_work_is_paused_is_not_late(world: Worl
     assert world.pointer_delay_us() == 5 * SECOND
     assert look(world).findings == []
     assert look(world, rest_ms=5_000).findings == []
+
+
+def test_a_pointer_that_sleeps_because_of_a_rule_is_not_late_before_the_rule_is_gone(world: World) -> None:
+    world.enqueue("mail")
+    world.enqueue("mail", zone=world.zone_of(BOB))
+    world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, BOB, TenantRule(paused=True), now_us=world.now_us))
+    world.run(lambda tr: rules.pause_kind(tr, "mail"))
+    world.visit()
+    world.pass_us(SECOND)
+    report = look(world, rest_ms=1_000)
+    assert (report.findings, report.unknown, report.newer) == ([], 0, 0)
+    world.run(lambda tr: rules.resume_kind(tr, "mail"))
+    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER], "not woken yet"
+
+
+def test_a_damaged_rule_is_found(world: World) -> None:
+    world.run(lambda tr: rules.pause_kind(tr, "mail"))
+    key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
+    world.set(key, b"\x01rubbish")
+    assert [(finding.what, finding.key) for finding in look(world).findings] == [(DAMAGED_RECORD, key)]
 
 
 def test_how_long_a_pointer_may_rest_is_for_the_caller_to_say(world: World) -> None:

@@ -383,7 +383,7 @@ def test_items_at_their_limit_are_asked_for_again_soon_wherever_in_a_long_queue_
     assert world.pointer_delay_us() == THROTTLE_US
     pointer = world.pointer()
     assert pointer is not None
-    assert (pointer.resume, Fit(pointer.passed)) == (b"", Fit.UNKNOWN)
+    assert (pointer.resume, Fit(pointer.passed)) == (b"", Fit.PAUSED)
 
 
 def test_a_long_queue_of_paused_items_rests_once_it_was_looked_through(world: World) -> None:

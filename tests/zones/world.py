@@ -19,7 +19,7 @@ from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import ZoneSettings
 from zones.shard import open_shard
 from zones.steps import alone, in_step
-from zones.visit import Visit, VisitTerms, visit_steps
+from zones.visit import Visit, VisitTerms, visit_all
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class World:
         zone: QueueZone | None = None,
         lease_us: int = LEASE_US,
         resume: bytes = b"",
-        passed: Fit = Fit.UNKNOWN,
+        passed: Fit = Fit.PAUSED,
     ) -> Dequeued:
         """Lease what has vested, and return all that the dequeue says."""
         lease_id = self.new_id()
@@ -200,8 +200,7 @@ class World:
         terms = self.terms(items_max=items_max, lease_us=lease_us)
 
         def body(tr: Any) -> list[Visit]:
-            room = Room(1_000, kinds)
-            return in_step([visit_steps(tr, self.layout, ref, room, terms) for ref in refs])
+            return visit_all(tr, self.layout, refs, Room(1_000, kinds), terms)[0]
 
         return self.run(body)
 

@@ -26,9 +26,11 @@ from zones.keyspace import (
     GRAVE,
     HANDLER,
     ITEM,
+    PARKED,
     PERIODIC,
     POINTER,
     ROOT,
+    RULE,
     SESSION,
     TOP,
     VEST,
@@ -40,9 +42,16 @@ from zones.keyspace import (
 from zones.layout import Place
 from zones.pointers import PointerRef
 from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, decode, is_newer
+from zones.rules import record_type
 from zones.shard import Shard
 
 Progress = Callable[[int], None]
+
+# Subspaces that this version has no name for.
+_UNKNOWN = [
+    (ROOT + pack_int(SESSION + 1), ROOT + pack_int(RULE)),
+    (ROOT + pack_int(PARKED + 1), range_end(ROOT)),
+]
 
 
 def audit(
@@ -121,9 +130,10 @@ class _Auditor:
         self._check_rows(
             PERIODIC, lambda row: partial(check_record, struct=PeriodicRecord, key=row.key), self._note_record
         )
-        beyond = ROOT + pack_int(SESSION + 1)
-        for rows, _, _ in walk(self._shard.db, beyond, range_end(ROOT), lambda rows: []):
-            self.report.unknown += len(rows)
+        self._check_rows(RULE, _rule_check, self._note_rule)
+        for begin, end in _UNKNOWN:
+            for rows, _, _ in walk(self._shard.db, begin, end, lambda rows: []):
+                self.report.unknown += len(rows)
 
     def _check_rows(
         self,
@@ -173,6 +183,10 @@ class _Auditor:
                 owner = decode(OwnerRecord, row.value)
                 report.foreign += owner is not None and owner.shard_id != self._layout.shard_id
 
+    def _note_rule(self, row: KeyValue) -> None:
+        if record_type(row.key) is not None:
+            self._note_record(row)
+
     def _note_record(self, row: KeyValue) -> None:
         self.report.newer += is_newer(row.value)
 
@@ -182,6 +196,11 @@ class _Auditor:
         self._keys += len(rows)
         if self._progress is not None:
             self._progress(self._keys)
+
+
+def _rule_check(row: KeyValue) -> Check | None:
+    struct = record_type(row.key)
+    return None if struct is None else partial(check_record, struct=struct, key=row.key)
 
 
 def _is_same(one: Place | None, other: Place | None) -> bool:

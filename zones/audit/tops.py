@@ -8,6 +8,7 @@ from zones.layout import Layout, Place
 from zones.pointers import PointerRef
 from zones.queue_zone import QueueZone
 from zones.records import ItemRecord, PointerRecord, decode, is_newer
+from zones.rules import may_sleep
 from zones.steps import Steps, alone
 from zones.vesting import read_first_of_each_priority
 
@@ -21,8 +22,8 @@ DANGLING_ENTRY = "an entry of the top-level queue leads to no pointer"
 def check_zone(tr: Any, place: Place, *, now_us: int, rest_us: int) -> Steps[list[Problem]]:
     """Check that consumers will find a zone's items: it has a pointer, which vests in time.
 
-    In time is not later than the earliest item, or `now_us + rest_us` if its work may be throttled or paused, or the
-    end of a lease. One that cannot be read is found by `check_pointer`.
+    In time is not later than the earliest item, or `now_us + rest_us` if its work may be throttled or unknown, or the
+    end of a lease, or whenever a rule that pauses it ends. One that cannot be read is found by `check_pointer`.
     """
     settings = place.layout.settings
     begin, end = place.keys.item_range()
@@ -40,7 +41,7 @@ def check_zone(tr: Any, place: Place, *, now_us: int, rest_us: int) -> Steps[lis
     slack_us = (settings.wake_slack_ms + settings.max_skew_ms) * 1000
     late = earliest_us is not None and pointer.vesting_us > max(earliest_us, now_us + rest_us) + slack_us
     lease_ends_us = now_us + (settings.max_pointer_lease_ms + settings.max_skew_ms) * 1000
-    if not late or (pointer.lease_id and pointer.vesting_us <= lease_ends_us):
+    if not late or (pointer.lease_id and pointer.vesting_us <= lease_ends_us) or may_sleep(tr, place):
         return []
 
     def wake(tr: Any) -> None:

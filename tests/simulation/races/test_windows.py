@@ -3,6 +3,7 @@
 A visit looks through a bounded window at the front and a second one from where the last visit stopped.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -76,10 +77,10 @@ def test_what_is_enqueued_in_front_of_a_search_that_has_gone_far_is_found_at_onc
 
 def test_without_a_look_at_the_front_it_waits_until_the_search_comes_round(monkeypatch: Patch) -> None:
     class OnwardOnly(Search):
-        def pick_steps(self, tr: Any, count: int) -> Steps[list[tuple[IndexEntry, str]]]:
+        def pick_steps(self, tr: Any, count_max: int, wanted: Callable[[], int]) -> Steps[list[tuple[IndexEntry, str]]]:
             yield  # until it has been told
             self._begin, self._second = self.resume, True
-            return (yield from super().pick_steps(tr, count))
+            return (yield from super().pick_steps(tr, count_max, wanted))
 
     monkeypatch.setattr(visit, "Search", OnwardOnly)
     assert a_mail_comes_in_front_of_a_search(zone_full_of_faxes()) > 1

@@ -1,0 +1,29 @@
+"""Pauses: what an operator has paused is leased by nobody who could have read so."""
+
+from simulation.oracles.oracle import Oracle
+from simulation.shadow import Meaning
+
+
+class WhatIsPausedStays(Oracle):
+    """No commit leases an item whose tenant, kind or shard was paused in the version that it read.
+
+    A pause of a tenant conflicts with every visit, so there it holds for what was committed since as well.
+    """
+
+    promise = "what is paused is not leased"
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        paused_since = meaning.shard.paused_since
+        if not paused_since:
+            return
+        read_version = meaning.commit.read_version
+        for item, before, after, *_ in meaning.items:
+            if before is None or after is None or after.lease_id in (b"", before.lease_id):
+                continue
+            if item.tenant in paused_since:
+                self.broken(f"{meaning.by} leases {item}, whose tenant is paused")
+            for what in (None, after.kind):
+                since = paused_since.get(what)
+                if since is not None and read_version is not None and since <= read_version:
+                    self.broken(f"{meaning.by} leases {item}, and {what or 'its shard'} is paused")

@@ -1,0 +1,120 @@
+"""What is paused waits, says so, and goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead import App, BadArgument, Job, TenantDatabase, UnknownShard
+from fairlead.testing import drain
+from tests.fairlead.shell import run
+
+
+@pytest.fixture
+def ran(app: App) -> list[str]:
+    """The kinds whose handlers ran, in order."""
+    kinds: list[str] = []
+    for kind in ("mail", "index"):
+        app.handler(kind)(lambda job: kinds.append(job.kind))
+    return kinds
+
+
+# --- From a program ---
+
+
+def test_a_paused_tenant_waits_and_goes_on(app: App, alice: TenantDatabase, ran: list[str]) -> None:
+    alice.enqueue("mail")
+    app.steering.pause_tenant("shop", "alice")
+    drain(app)
+    assert ran == []
+    app.steering.resume_tenant("shop", "alice")
+    drain(app)
+    assert ran == ["mail"]
+
+
+def test_a_paused_kind_waits_and_others_run(app: App, alice: TenantDatabase, ran: list[str]) -> None:
+    alice.enqueue("mail")
+    alice.enqueue("index")
+    app.steering.pause_kind("mail")
+    drain(app)
+    assert ran == ["index"]
+    app.steering.resume_kind("mail")
+    drain(app)
+    assert ran == ["index", "mail"]
+
+
+def test_a_paused_shard_waits_and_goes_on(app: App, alice: TenantDatabase, ran: list[str]) -> None:
+    alice.enqueue("mail")
+    app.steering.pause_shard("main")
+    drain(app)
+    assert ran == []
+    app.steering.resume_shard("main")
+    drain(app)
+    assert ran == ["mail"]
+
+
+def test_an_item_that_pauses_its_own_tenant_ends_and_the_next_waits(app: App, alice: TenantDatabase) -> None:
+    @app.handler("audit")
+    def audit(job: Job) -> None:
+        app.steering.pause_tenant(*job.tenant)
+
+    alice.enqueue("audit")
+    alice.enqueue("audit")
+    drain(app)
+    assert alice.count() == {"audit": 1}
+
+
+def test_names_that_nothing_can_have_are_refused(app: App) -> None:
+    with pytest.raises(BadArgument):
+        app.steering.pause_tenant("", "alice")
+    with pytest.raises(BadArgument):
+        app.steering.pause_kind("k" * 97)
+    with pytest.raises(UnknownShard):
+        app.steering.pause_shard("mian")
+
+
+# --- From the command line ---
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    url = f"embedded:{tmp_path / 'store'}"
+    run("enqueue", "mail", "--tenant", "shop", "alice", "--store", url)
+    return url
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        (["--tenant", "shop", "alice"], "tenant shop/alice"),
+        (["--kind", "mail"], "kind mail"),
+        (["--shard", "main"], "shard main"),
+    ],
+)
+def test_a_pause_is_said_by_status_with_the_command_that_ends_it(store: str, scope: list[str], said: str) -> None:
+    paused = run("pause", *scope, "--store", store)
+    assert (paused.code, paused.out) == (0, f"paused {said}; what runs already goes on to its end\n")
+    assert f"fairlead resume {' '.join(scope)}" in run("status", "--store", store).out
+    assert run("resume", *scope, "--store", store).out == f"resumed {said}\n"
+    assert "resume" not in run("status", "--store", store).out
+
+
+def test_programs_are_told_what_is_paused(store: str) -> None:
+    answer = run("pause", "--kind", "mail", "--store", store, "--json")
+    assert answer.json == {"paused": {"kind": "mail"}}
+    run("pause", "--tenant", "shop", "alice", "--store", store)
+    (shard,) = run("status", "--store", store, "--json").json["shards"]
+    assert (shard["paused"], shard["paused_kinds"], shard["paused_tenants"]) == (False, ["mail"], [["shop", "alice"]])
+
+
+@pytest.mark.parametrize("scope", [[], ["--kind", "mail", "--shard", "main"]])
+def test_a_pause_of_nothing_or_of_two_things_is_refused_and_changes_nothing(store: str, scope: list[str]) -> None:
+    refused = run("pause", *scope, "--store", store)
+    assert refused.code == 2
+    assert "--tenant APP USER" in refused.err
+    assert "paused" not in run("status", "--store", store).out
+
+
+def test_a_shard_that_is_not_there_cannot_be_paused(store: str) -> None:
+    assert run("pause", "--shard", "mian", "--store", store).code == 2

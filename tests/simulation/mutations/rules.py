@@ -1,0 +1,42 @@
+"""Bugs in rules: what is paused runs, or does not go on."""
+
+from actors.housekeeping import Housekeeping
+from simulation.oracles.leftovers import NothingIsLeftBehind
+from simulation.oracles.pauses import WhatIsPausedStays
+from simulation.oracles.pointers import PointersLeadToWork
+from simulation.run import DRAINS, GETS_OVER
+from tests.simulation.mutations.mutation import mutation
+from zones import dequeue, rules, visit
+
+RULES = (
+    mutation(
+        "a paused tenant is visited like any other",
+        (dequeue.choose_steps, "return 0 if paused else items_max - len(items)", "return items_max - len(items)"),
+        found_by=[WhatIsPausedStays.promise],
+    ),
+    mutation(
+        "a manager reads the rules once",
+        (rules.rules_steps, "if found == known.version:", "if known.version:"),
+        found_by=[WhatIsPausedStays.promise, DRAINS, GETS_OVER],
+    ),
+    mutation(
+        "a paused shard is visited",
+        (visit.visit_all, "if in_force.shard_paused:", "if False:"),
+        found_by=[WhatIsPausedStays.promise],
+    ),
+    mutation(
+        "a tenant that goes on is not woken",
+        (rules.set_tenant_rule, "if before.paused and not rule.paused:", "if False:"),
+        found_by=[DRAINS, PointersLeadToWork.promise],
+    ),
+    mutation(
+        "consumers leave it to whoever ends a pause to wake what is parked",
+        (Housekeeping._wake_parked, "shard.transact(", "(lambda body: None)("),
+        found_by=[GETS_OVER, DRAINS, NothingIsLeftBehind.promise],
+    ),
+    mutation(
+        "a pointer falls asleep because of a pause, and is not parked",
+        (visit._requeue_steps, "rules.park(tr, place, choice.passed_kinds & room.paused)", "pass"),
+        found_by=[DRAINS, PointersLeadToWork.promise],
+    ),
+)

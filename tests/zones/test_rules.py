@@ -1,0 +1,289 @@
+"""What an operator pauses starts no more, from that commit on, and goes on as soon as that is taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.zones.colliding import collides
+from tests.zones.world import ALICE, ANY, BOB, PAUSE_US, SECOND, World
+from zones import rules
+from zones.dequeue import Room
+from zones.errors import TenantMoved
+from zones.keyspace import ROOT, RULE, pack_int, pack_text
+from zones.layout import Tenant
+from zones.pointers import PointerRef
+from zones.records import FORMAT, OwnerRecord, TenantRule, encode
+from zones.rules import NO_RULES, WAKE_MAX
+from zones.visit import Found, Visit, visit_all
+
+MAX_SLEEP_US = 300 * SECOND
+
+
+def pause_kind(world: World, kind: str) -> None:
+    world.run(lambda tr: rules.pause_kind(tr, kind))
+
+
+def resume_kind(world: World, kind: str) -> None:
+    world.run(lambda tr: rules.resume_kind(tr, kind))
+
+
+def wake_parked(world: World) -> int:
+    return world.run(lambda tr: rules.wake_parked(tr, world.layout, now_us=world.now_us))
+
+
+def set_rule(world: World, rule: TenantRule, tenant: Tenant = ALICE) -> None:
+    world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, tenant, rule, now_us=world.now_us))
+
+
+def pause(world: World, tenant: Tenant = ALICE) -> None:
+    set_rule(world, TenantRule(paused=True), tenant)
+
+
+def resume(world: World, tenant: Tenant = ALICE) -> None:
+    set_rule(world, TenantRule(), tenant)
+
+
+def taken(visits: list[Visit]) -> list[bytes]:
+    return [item.id for visit in visits for item in visit.items]
+
+
+# --- Kinds ---
+
+
+def test_a_paused_kind_is_not_taken_and_others_are(world: World) -> None:
+    world.enqueue("mail")
+    index = world.enqueue("index")
+    pause_kind(world, "mail")
+    assert taken(world.visit()) == [index]
+
+
+def test_a_pointer_with_nothing_but_paused_work_sleeps_as_long_as_a_pointer_may(world: World) -> None:
+    """To look every few seconds whether 100,000 tenants are paused still would cost as much as their work."""
+    world.enqueue("mail")
+    pause_kind(world, "mail")
+    world.visit()
+    assert world.pointer_delay_us() == MAX_SLEEP_US
+
+
+def test_it_wakes_in_time_for_a_delayed_item_of_another_kind(world: World) -> None:
+    world.enqueue("mail")
+    world.enqueue("index", delay_ms=9_000)
+    pause_kind(world, "mail")
+    world.visit()
+    assert world.pointer_delay_us() == 9 * SECOND
+
+
+def test_what_was_paused_is_taken_once_its_kind_goes_on(world: World) -> None:
+    item_id = world.enqueue("mail")
+    pause_kind(world, "mail")
+    world.visit()
+    resume_kind(world, "mail")
+    assert wake_parked(world) == 1
+    assert taken(world.visit()) == [item_id]
+    assert wake_parked(world) == 0
+
+
+def test_only_what_sleeps_because_of_the_kind_that_goes_on_is_woken(world: World) -> None:
+    world.enqueue("mail")
+    world.enqueue("index", zone=world.zone_of(BOB))
+    pause_kind(world, "mail")
+    pause_kind(world, "index")
+    world.visit()
+    resume_kind(world, "index")
+    assert wake_parked(world) == 1
+    assert world.pointer_delay_us() == MAX_SLEEP_US
+    assert world.pointer_delay_us(world.zone_of(BOB)) == 0
+
+
+def test_a_zone_of_two_paused_kinds_is_woken_by_either(world: World) -> None:
+    world.enqueue("mail")
+    index = world.enqueue("index")
+    pause_kind(world, "mail")
+    pause_kind(world, "index")
+    world.visit()
+    resume_kind(world, "index")
+    wake_parked(world)
+    assert taken(world.visit()) == [index]
+    resume_kind(world, "mail")
+    wake_parked(world)
+    assert len(taken(world.visit())) == 1
+
+
+def test_paused_work_beside_work_that_nobody_here_knows_is_woken_too(world: World) -> None:
+    world.enqueue("mail")
+    world.enqueue("fax")
+    pause_kind(world, "mail")
+    world.visit()
+    assert world.pointer_delay_us() == PAUSE_US
+    resume_kind(world, "mail")
+    assert wake_parked(world) == 1
+    assert len(taken(world.visit())) == 1
+
+
+def test_a_paused_kind_is_left_to_no_other_consumer_that_knows_it(world: World) -> None:
+    world.present("one", "mail")
+    world.present("other", "mail")
+    world.enqueue("mail")
+    pause_kind(world, "mail")
+    (visit,) = world.visit()
+    assert visit.left_alone is None
+    assert world.scan() == []
+
+
+def test_many_parked_pointers_are_woken_piece_by_piece(world: World) -> None:
+    for number in range(WAKE_MAX + 5):
+        world.enqueue("mail", zone=world.zone_of(Tenant("shop", f"user-{number}")))
+    pause_kind(world, "mail")
+    world.visit()
+    assert world.scan() == []
+    resume_kind(world, "mail")
+    assert [wake_parked(world), wake_parked(world), wake_parked(world)] == [WAKE_MAX, 5, 0]
+    assert len(world.scan()) == WAKE_MAX + 5
+
+
+def test_of_a_pointer_that_falls_asleep_and_the_end_of_the_pause_at_one_moment_one_sees_the_other(world: World) -> None:
+    world.enqueue("mail")
+    pause_kind(world, "mail")
+    ref = world.ref()
+
+    def visit(tr: Any) -> None:
+        visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
+
+    assert collides(world.db, lambda tr: rules.resume_kind(tr, "mail"), visit)
+
+
+def test_a_visit_that_parks_nothing_does_not_conflict_with_new_rules(world: World) -> None:
+    world.enqueue("mail")
+    ref = world.ref()
+
+    def visit(tr: Any) -> None:
+        visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
+
+    assert not collides(world.db, lambda tr: rules.pause_kind(tr, "fax"), visit)
+
+
+# --- How a rule comes to be known ---
+
+
+def test_rules_are_read_again_only_when_they_have_changed(world: World) -> None:
+    pause_kind(world, "mail")
+    known = world.run(rules.read_rules)
+    assert known.paused_kinds == {"mail"}
+
+    def again(tr: Any) -> rules.Rules:
+        refs: list[PointerRef] = []
+        return visit_all(tr, world.layout, refs, Room(10, ANY), world.terms(), known)[1]
+
+    assert world.run(again) is known
+    pause_kind(world, "index")
+    assert world.run(again).paused_kinds == {"mail", "index"}
+
+
+def test_a_rule_of_a_newer_version_is_passed_over(world: World) -> None:
+    pause_kind(world, "index")
+    world.set(ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail"), bytes([FORMAT + 1]))
+    assert world.run(rules.read_rules).paused_kinds == {"index"}
+
+
+def test_a_shard_without_rules_has_none(world: World) -> None:
+    assert world.run(rules.read_rules) == NO_RULES
+
+
+# --- Shards ---
+
+
+def test_nothing_is_visited_while_the_shard_is_paused_and_its_pointers_stay_as_they_are(world: World) -> None:
+    item_id = world.enqueue()
+    world.run(rules.pause_shard)
+    assert world.visit() == []
+    assert len(world.scan()) == 1
+    world.run(rules.resume_shard)
+    assert taken(world.visit()) == [item_id]
+
+
+# --- Tenants ---
+
+
+def test_a_paused_tenant_starts_nothing_in_any_of_its_zones_and_others_do(world: World) -> None:
+    world.enqueue()
+    world.enqueue(zone=world.zone_of(ALICE, "mails"))
+    bobs = world.enqueue(zone=world.zone_of(BOB))
+    pause(world)
+    assert taken(world.visit()) == [bobs]
+    assert world.pointer_delay_us() == MAX_SLEEP_US
+
+
+def test_a_tenant_that_goes_on_has_all_its_zones_woken(world: World) -> None:
+    item_ids = {world.enqueue(), world.enqueue(zone=world.zone_of(ALICE, "mails"))}
+    pause(world)
+    world.visit()
+    resume(world)
+    assert set(taken(world.visit())) == item_ids
+
+
+def test_an_enqueue_does_not_wake_a_paused_tenant_and_its_item_runs_with_the_others(world: World) -> None:
+    world.enqueue()
+    pause(world)
+    world.visit()
+    world.enqueue(priority=0)
+    assert world.scan() == []
+    resume(world)
+    assert len(taken(world.visit())) == 2
+
+
+def test_the_first_item_of_a_paused_tenant_waits_too(world: World) -> None:
+    pause(world)
+    item_id = world.enqueue()
+    (visit,) = world.visit()
+    assert (visit.found, list(visit.items)) == (Found.SERVED, [])
+    resume(world)
+    assert taken(world.visit()) == [item_id]
+
+
+def test_an_item_of_a_paused_tenant_that_runs_can_be_completed(world: World) -> None:
+    world.enqueue()
+    (item,) = world.dequeue()
+    pause(world)
+    world.run(lambda tr: world.zone.complete(tr, item.id, now_us=world.now_us, lease_id=item.record.lease_id))
+    assert world.count() == {}
+
+
+def test_a_pause_conflicts_with_a_visit_at_the_same_moment(world: World) -> None:
+    world.enqueue()
+    ref = world.ref()
+
+    def visit(tr: Any) -> None:
+        visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
+
+    def pause(tr: Any) -> None:
+        rules.set_tenant_rule(tr, world.layout, ALICE, TenantRule(paused=True), now_us=world.now_us)
+
+    assert collides(world.db, pause, visit)
+
+
+def test_tenants_with_rules_are_listed_and_leave_nothing_behind_when_the_rule_is_gone(world: World) -> None:
+    before = world.everything()
+    pause(world)
+    pause(world, BOB)
+    listed = world.run(lambda tr: rules.tenants_with_rules(tr, tenants_max=10))
+    assert listed == [(ALICE, TenantRule(paused=True)), (BOB, TenantRule(paused=True))]
+    resume(world)
+    resume(world, BOB)
+    assert world.run(lambda tr: rules.tenants_with_rules(tr, tenants_max=10)) == []
+    assert world.everything() == before
+
+
+def test_a_tenant_that_has_moved_is_another_shards_to_steer(world: World) -> None:
+    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(3, b"elsewhere".ljust(16))))
+    with pytest.raises(TenantMoved):
+        pause(world)
+
+
+def test_a_tenant_that_has_come_back_keeps_its_epoch(world: World) -> None:
+    owner = world.zone.place.keys.tenant.owner
+    world.set(owner, encode(OwnerRecord(3, world.layout.shard_id)))
+    pause(world)
+    resume(world)
+    assert world.run(lambda tr: tr.get(owner).value) == encode(OwnerRecord(3, world.layout.shard_id))

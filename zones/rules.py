@@ -1,0 +1,253 @@
+"""Rules: what operators have decided about a shard, its kinds and its tenants, in force with the commit that says so.
+
+    (ROOT, RULE)                    -> version: counts how often the rules of the shard and its kinds have changed
+    (ROOT, RULE, SHARD)             -> empty; present while the shard is paused
+    (ROOT, RULE, KIND, kind)        -> rule of a kind
+    (ROOT, RULE, TENANT, app, user) -> a copy of a tenant's rule, for whoever lists them
+    (ROOT, PARKED, kind, zone)      -> empty; pointers that sleep because the kind is paused
+
+**How a rule comes to be known.** Whoever visits pointers reads the version beside them, one key for a whole batch, and
+the rules again when it is not the one that they know. A tenant's rule lies in its ownership record, which every
+operation on the tenant reads as it is. So a rule costs next to nothing where there is none, nobody has to be told of
+it, and what runs already is not touched by it.
+
+**How what was paused comes to run again.** A pointer with nothing but paused work sleeps; to look again and again would
+cost as much as to run it. One that sleeps because of a kind is *parked*: it is written down under the kind, and woken
+when that goes on. Whoever parks reads the version with conflict, whoever ends a pause writes it, so that of two at the
+same moment one sees the other. A tenant's own pointers are found from its name.
+
+All changes read what they change with conflict, and may run twice.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from zones import stored_item
+from zones.keyspace import PARKED, ROOT, RULE, TenantKeys, pack_int, pack_text, range_begin, range_end
+from zones.layout import Layout, Place, Tenant, check_name
+from zones.probes import probe
+from zones.queue_zone import QueueZone
+from zones.records import KindRule, OwnerRecord, TenantRule, decode, encode
+from zones.steps import Steps, alone, in_step
+from zones.vesting import WANT_ALL
+
+_SHARD, _KIND, _TENANT = (pack_int(number) for number in range(1, 4))
+_VERSION = ROOT + pack_int(RULE)
+_PAUSED = _VERSION + _SHARD
+_KINDS = _VERSION + _KIND
+_TENANTS = _VERSION + _TENANT
+_PARKED = ROOT + pack_int(PARKED)
+_ONE = (1).to_bytes(8, "little")
+WAKE_MAX = 500  # Pointers woken in one transaction.
+
+
+class Rules(NamedTuple):
+    """The rules of a shard and of its kinds, as they were found.
+
+    `version`: tells whether they have changed; empty: there never were any.
+    """
+
+    version: bytes
+    shard_paused: bool
+    kinds: Mapping[str, KindRule]
+    paused_kinds: frozenset[str]
+
+
+NO_RULES = Rules(b"", False, {}, frozenset())
+
+
+def rules_steps(tr: Any, known: Rules) -> Steps[Rules]:
+    """Read the rules of the shard and its kinds; `known` if they are still the ones. Snapshot reads.
+
+    One that a newer version wrote is passed over.
+    """
+    version = tr.snapshot.get(_VERSION)
+    yield
+    found = version.value or b""
+    if found == known.version:
+        return known
+    return _read(tr, found)
+
+
+def read_rules(tr: Any) -> Rules:
+    """Return the rules of the shard and its kinds. Snapshot reads."""
+    return alone(rules_steps(tr, NO_RULES))
+
+
+def record_type(key: bytes) -> type[KindRule | TenantRule] | None:
+    """Return what the record under a key of the rules is; None: the key holds no record."""
+    return KindRule if key.startswith(_KINDS) else TenantRule if key.startswith(_TENANTS) else None
+
+
+def _read(tr: Any, version: bytes) -> Rules:
+    paused = tr.snapshot.get(_PAUSED)
+    kinds = {}
+    for row in tr.snapshot.get_range(range_begin(_KINDS), range_end(_KINDS), streaming_mode=WANT_ALL):
+        rule = decode(KindRule, row.value)
+        if rule is not None:
+            kinds[row.key[len(_KINDS) + 1 : -1].decode()] = rule
+    return Rules(version, paused.present(), kinds, frozenset(kind for kind, rule in kinds.items() if rule.paused))
+
+
+def is_shard_paused(tr: Any) -> Any:
+    """Send for whether the shard is paused, by snapshot, and return the future; its `present()` tells."""
+    return tr.snapshot.get(_PAUSED)
+
+
+# --- Changing them ---
+
+
+def pause_shard(tr: Any) -> None:
+    """Let nobody take anything from this shard. Writes only."""
+    tr.set(_PAUSED, b"")
+    _count_change(tr)
+
+
+def resume_shard(tr: Any) -> None:
+    """Let work be taken from this shard again; its pointers have stayed as they were. Writes only."""
+    tr.clear(_PAUSED)
+    _count_change(tr)
+
+
+def pause_kind(tr: Any, kind: str) -> None:
+    """Let nobody take items of `kind` from this shard."""
+    set_kind_rule(tr, kind, KindRule(paused=True))
+
+
+def resume_kind(tr: Any, kind: str) -> None:
+    """Let items of `kind` be taken from this shard again. What is parked must be woken then: `wake_parked`."""
+    set_kind_rule(tr, kind, KindRule(paused=False))
+
+
+def set_kind_rule(tr: Any, kind: str, rule: KindRule) -> None:
+    """Give a kind a rule; one that says nothing is none. Writes only."""
+    key = _KINDS + pack_text(check_name("kind", kind))
+    if rule == KindRule():
+        tr.clear(key)
+    else:
+        tr.set(key, encode(rule))
+    _count_change(tr)
+
+
+def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *, now_us: int) -> None:
+    """Give a tenant a rule; one that says nothing is none. Wakes its pointers if it was paused and is no longer.
+
+    Reads and writes the ownership record, with which every operation on the tenant conflicts.
+
+    Raises:
+      TenantMoved: the tenant is another shard's.
+    """
+    keys = TenantKeys(tenant.app, tenant.user)
+    value = tr.get(keys.owner).value
+    before = stored_item.check_owner(layout, value)
+    owner = None if value is None else decode(OwnerRecord, value)
+    listed = _TENANTS + keys.packed
+    if rule == TenantRule():
+        tr.clear(listed)
+    else:
+        tr.set(listed, encode(rule))
+    if rule != TenantRule() or (owner is not None and owner.epoch):
+        epoch = 0 if owner is None else owner.epoch
+        tr.set(keys.owner, encode(OwnerRecord(epoch, layout.shard_id, rule)))
+    else:
+        tr.clear(keys.owner)
+    if before.paused and not rule.paused:
+        _wake(tr, [QueueZone(layout, tenant, name) for name in zone_names(tr, keys)], now_us)
+
+
+def tenant_rule(tr: Any, layout: Layout, tenant: Tenant) -> TenantRule:
+    """Return a tenant's rule. Reads its ownership record with conflict.
+
+    Raises:
+      TenantMoved: the tenant is another shard's.
+    """
+    return stored_item.check_owner(layout, tr.get(TenantKeys(tenant.app, tenant.user).owner).value)
+
+
+def tenants_with_rules(tr: Any, *, tenants_max: int) -> list[tuple[Tenant, TenantRule]]:
+    """Return tenants that have a rule, by name, with it. Snapshot reads; one that is unreadable is passed over."""
+    rows = tr.snapshot.get_range(range_begin(_TENANTS), range_end(_TENANTS), limit=tenants_max)
+    found = []
+    for row in rows:
+        rule = decode(TenantRule, row.value)
+        app, user, _ = row.key[len(_TENANTS) :].decode().split("\0")
+        if rule is not None:
+            found.append((Tenant(app[1:], user[1:]), rule))
+    return found
+
+
+def zone_names(tr: Any, keys: TenantKeys) -> Iterator[str]:
+    """Yield the names of a tenant's queue zones, also of those that hold nothing but a pointer. Snapshot reads."""
+    prefix = keys.zones
+    begin, end = range_begin(prefix), range_end(prefix)
+    while True:
+        row = next(iter(tr.snapshot.get_range(begin, end, limit=1)), None)
+        if row is None:
+            return
+        name_end = row.key.index(b"\x00", len(prefix)) + 1
+        yield row.key[len(prefix) + 1 : name_end - 1].decode()
+        begin = range_end(row.key[:name_end])
+
+
+# --- Pointers that sleep because of a paused kind ---
+
+
+def park(tr: Any, place: Place, kinds: Collection[str]) -> None:
+    """Note that a zone's pointer falls asleep because these kinds are paused. Reads the version with conflict."""
+    if not kinds:
+        return
+    probe("a pointer is parked")
+    tr.add_read_conflict_key(_VERSION)
+    for kind in kinds:
+        tr.set(_parked(place, kind), b"")
+
+
+def may_sleep(tr: Any, place: Place) -> bool:
+    """Say whether a zone's pointer may sleep on although it holds work: its tenant is paused, or it is parked.
+
+    Reads with conflict: ownership, the parked keys of kinds that are paused.
+    """
+    owner = tr.get(place.keys.tenant.owner).value
+    if stored_item.check_owner(place.layout, owner).paused:
+        return True
+    return any(tr.get(_parked(place, kind)).present() for kind in read_rules(tr).paused_kinds)
+
+
+def wake_parked(tr: Any, layout: Layout, *, now_us: int) -> int:
+    """Wake up to `WAKE_MAX` parked pointers of kinds that are not paused any more; return how many were looked at.
+
+    Reads with conflict: the pointers' guards, and the records of those that it wakes. Call it until it returns 0.
+    """
+    begin, end = range_begin(_PARKED), range_end(_PARKED)
+    if next(iter(tr.snapshot.get_range(begin, end, limit=1)), None) is None:
+        return 0
+    paused = read_rules(tr).paused_kinds
+    looked = 0
+    while looked < WAKE_MAX:
+        row = next(iter(tr.snapshot.get_range(begin, end, limit=1)), None)
+        if row is None:
+            break
+        kind_end = row.key.index(b"\x00", len(_PARKED)) + 1
+        prefix, kind = row.key[:kind_end], row.key[len(_PARKED) + 1 : kind_end - 1].decode()
+        begin = range_end(prefix)
+        if kind in paused:
+            continue
+        rows = list(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=WAKE_MAX - looked))
+        places = [layout.place_of(row.key[kind_end:]) for row in rows]
+        _wake(tr, [QueueZone(layout, each.tenant, each.name) for each in places if each is not None], now_us)
+        for row in rows:
+            tr.clear(row.key)
+        looked += len(rows)
+    return looked
+
+
+def _parked(place: Place, kind: str) -> bytes:
+    return _PARKED + pack_text(kind) + place.pointer_id
+
+
+def _wake(tr: Any, zones: Iterable[QueueZone], now_us: int) -> None:
+    in_step([zone.wake_steps(tr, earliest_us=now_us, now_us=now_us) for zone in zones])
+
+
+def _count_change(tr: Any) -> None:
+    tr.add(_VERSION, _ONE)
