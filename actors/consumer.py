@@ -101,6 +101,7 @@ class Consumer:
                 registry,
                 settings,
                 [workers[number] for number in numbers],
+                consumer_id=identity.consumer_id,
                 index=index,
                 count=settings.managers,
             )

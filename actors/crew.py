@@ -106,16 +106,18 @@ def room_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], 
     As long as a worker has not been heard of, nobody knows what it runs: then no more of a kind that has a limit.
     """
     left = {}
-    all_heard = all(member.heard for member in members)
     for kind, limit in limits.items():
-        if limit is None:
-            left[kind] = unlimited
-        elif not all_heard:
-            left[kind] = 0
-        else:
-            held = sum((member.report.kinds.get(kind, 0) if member.report else 0) for member in members)
-            left[kind] = max(0, limit - held - sum(member.kinds_on_the_way[kind] for member in members))
+        held = None if limit is None else held_of_kind(members, kind)
+        left[kind] = unlimited if limit is None else 0 if held is None else max(0, limit - held)
     return left
+
+
+def held_of_kind(members: Sequence[Member], kind: str) -> int | None:
+    """Return how many items of a kind the crew holds, those on their way included; None: nobody knows."""
+    if not all(member.heard for member in members):
+        return None
+    held = sum(member.report.kinds.get(kind, 0) for member in members if member.report)
+    return held + sum(member.kinds_on_the_way[kind] for member in members)
 
 
 def share_of(limit: int | None, *, index: int, count: int) -> int | None:

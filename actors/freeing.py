@@ -87,7 +87,9 @@ def _free(shard: Shard, refs: Sequence[ItemRef]) -> int:
     def body(attempt: Attempt) -> list[Outcome]:
         tr, now_us = attempt.tr, attempt.now_us
         return zone_by_zone(
-            shard, refs, lambda zone, held: zone.extend_steps(tr, held, lease_us=FREED_LEASE_US, now_us=now_us)
+            shard,
+            refs,
+            lambda zone, held: zone.extend_steps(tr, held, lease_us=FREED_LEASE_US, now_us=now_us, died=True),
         )
 
     return shard.transact(shard.in_turn(body)).count(Outcome.DONE)

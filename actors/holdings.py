@@ -97,8 +97,7 @@ class Holdings:
         self._held[held.ref] = held
         self.waiting.append(held)
         self._alone_held += held.ref.alone
-        if held.handler.max_running is not None:
-            self._kinds[held.ref.kind] = self._kinds.get(held.ref.kind, 0) + 1
+        self._kinds[held.ref.kind] = self._kinds.get(held.ref.kind, 0) + 1
         return True
 
     def next_to_run(self, now_us: int) -> Held | None:
@@ -144,8 +143,7 @@ class Holdings:
         if held is self._alone:
             self._alone = None
         self._alone_held -= held.ref.alone
-        if held.handler.max_running is not None:
-            self._kinds[held.ref.kind] -= 1
+        self._kinds[held.ref.kind] -= 1
         self._progress += 1
 
     @property

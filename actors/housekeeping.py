@@ -2,7 +2,8 @@
 
 It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
 is and what part of the queue is its own, enqueues the periodic items that are due, loads handlers that were submitted,
-clears what has expired, and wakes what was paused and goes on. Two small transactions per shard and second.
+clears what has expired, wakes what was paused and goes on, and packs what has ended. Two small transactions per shard
+and second.
 """
 
 import logging
@@ -13,7 +14,7 @@ from typing import Protocol
 from actors.host import Host
 from actors.selection.stretch import Session, divide, joined
 from actors.submitted import SubmittedHandlers, load_submitted
-from zones import presence
+from zones import completions, presence
 from zones.attempt import Attempt, clear_receipts
 from zones.history import forget
 from zones.periodic import Period, periods_of, tick_steps
@@ -148,7 +149,7 @@ class Housekeeping:
             return
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
         if fit:
-            self._wake_parked(name, shard)
+            self._tidy(name, shard)
         self._finder.set_session(name, self._session(name, shard, others, now_us, full=full) if fit else None)
         if fit:
             self._said_off.discard(name)
@@ -161,12 +162,17 @@ class Housekeeping:
                 name,
             )
 
-    def _wake_parked(self, name: str, shard: Shard) -> None:
-        """Wake pointers whose kinds go on: those that who ended the pause has not come to."""
+    def _tidy(self, name: str, shard: Shard) -> None:
+        """Wake pointers whose kinds go on, where whoever ended the pause has not; pack what has ended."""
+
+        def body(attempt: Attempt) -> None:
+            wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)
+            completions.tidy(attempt.tr, now_us=attempt.now_us)
+
         try:
-            shard.transact(lambda attempt: wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us))
+            shard.transact(body)
         except shard.db.errors as error:
-            log.info("shard %s keeps some pointers asleep for now, whose kinds are no longer paused: %s", name, error)
+            log.info("shard %s is not tidied for now: %s", name, error)
 
     def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int, *, full: bool) -> Session:
         """Return this consumer's session, which has just beaten: the live ones divide the queue among them.

@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from actors.crew import Member, deal, room_for_kinds, share_of
+from actors.crew import Member, deal, held_of_kind, room_for_kinds, share_of
 from actors.freeing import Freeing
 from actors.handlers import Registry
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import CARRIED_BYTES_MAX, ItemRef, Report, Served
+from actors.quotas import Quotas
 from actors.settings import ConsumerSettings
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
@@ -63,7 +65,10 @@ class _Serving:
 
 
 class Manager:
-    """One manager and its workers. `index` of `count`: which share of the consumer's limits is this manager's."""
+    """One manager and its workers.
+
+    `consumer_id`: whose manager it is. `index` of `count`: which share of the consumer's limits is this manager's.
+    """
 
     def __init__(
         self,
@@ -73,6 +78,7 @@ class Manager:
         settings: ConsumerSettings,
         workers: Sequence[Remote],
         *,
+        consumer_id: bytes,
         index: int = 0,
         count: int = 1,
     ) -> None:
@@ -81,6 +87,7 @@ class Manager:
         self._registry = registry
         self._settings = settings
         self._workers = workers
+        self._consumer_id = consumer_id
         self._share = (index, count)
         self._members = [Member() for _ in workers]
         self._lock = host.lock()
@@ -90,6 +97,9 @@ class Manager:
         self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
         self._rules = dict.fromkeys(shards, NO_RULES)  # as they were found last
+        self._quotas = Quotas(
+            host, shards, self._lock, holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000
+        )
         self._stopping = False
         self._store_down: set[str] = set()
 
@@ -129,6 +139,7 @@ class Manager:
         with self._lock:
             self._stopping = True
             self._freeing.stop()
+            self._quotas.stop()
 
     def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: _Serving) -> None:
         items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
@@ -208,6 +219,7 @@ class Manager:
                 throttle_delay_us=settings.throttle_delay_ms * 1000,
                 pause_recheck_us=settings.pause_recheck_ms * 1000,
                 may_leave=self._may_leave(attempt.now_us),
+                holder=self._consumer_id,
             )
             this_room = Room(room.items, room.kinds)
             known = self._rules[shard.name]
@@ -225,7 +237,13 @@ class Manager:
                         return True
             return False
 
-        return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
+        known = self._rules[shard.name]
+        try:
+            return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
+        finally:
+            if self._rules[shard.name] is not known:
+                with self._lock:
+                    self._quotas.obey(dict(chain.from_iterable(each.kinds.items() for each in self._rules.values())))
 
     def _may_leave(self, now_us: int) -> bool:
         """Say whether it may leave more pointers to others."""
@@ -283,10 +301,13 @@ class Manager:
                         item.stored if is_short(item) else b"",
                     )
                 )
+        taken = Counter(ref.kind for ref in refs) if self._quotas.limited else Counter()
         served.counts["items"] += len(refs)
         served.counts["missed_at_read"] += sum(visit.found is Found.LEASED for visit in visits)
         with self._lock:
             self._left_until_us.update((each.id, each.until_us) for each in served.left_alone)
+            for kind in self._quotas.limited:
+                self._quotas.spend(kind, taken[kind], more=any(kind in visit.passed_kinds for visit in visits))
             hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
             for member, hand in zip(self._members, hands, strict=True):
                 member.send(hand)
@@ -304,7 +325,7 @@ class Manager:
 
     def _await_room(self) -> None:
         """Wait up to a second until the crew has room. The lock is held."""
-        limited = any(handler.max_running is not None for handler in self._registry)
+        limited = self._quotas.limited or any(handler.max_running is not None for handler in self._registry)
         if limited or not self._room_left():
             self._ask_for_progress()
         until_us = self._host.clock.now_us() + ROOM_WAIT_US
@@ -324,7 +345,10 @@ class Manager:
         index, count = self._share
         limits = {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in self._registry}
         kinds = room_for_kinds(self._members, limits, UNLIMITED)
-        limited = {kind: max(0, kinds[kind] - self._granted[kind]) for kind in kinds if limits[kind] is not None}
+        for kind in self._quotas.limited & kinds.keys():
+            kinds[kind] = min(kinds[kind], self._quotas.left(kind, held_of_kind(self._members, kind)))
+        counted = self._quotas.limited | {kind for kind, limit in limits.items() if limit is not None}
+        limited = {kind: max(0, kinds[kind] - self._granted[kind]) for kind in kinds.keys() & counted}
         self._granted.update(limited)
         return Room(self._room_left(), {**kinds, **limited}), limited
 

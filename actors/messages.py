@@ -34,7 +34,7 @@ class Report(NamedTuple):
     capacity: int  # items it wants to hold: its slots, and as much in reserve as it works off in a moment
     held: int  # items accepted and not yet finished
     progress: int  # counts every change; `await_progress` returns when it has passed the caller's
-    kinds: dict[str, int]  # items held of kinds that have a `max_running`
+    kinds: dict[str, int]  # items held, by kind
 
 
 class Served(NamedTuple):

@@ -15,8 +15,10 @@ from actors import retry
 from actors.handlers import Form
 from actors.holdings import Held
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
+from zones import completions
 from zones.attempt import Attempt
 from zones.buried import bury, shortened
+from zones.completions import EndedOfZone, How
 from zones.engines import StoreUnavailable
 from zones.errors import TenantMoved
 from zones.items import Outcome
@@ -96,8 +98,11 @@ def _settle_once(
 ) -> Settled:
     settled: Settled = Counter()
     tr, now_us = attempt.tr, attempt.now_us
+    ended: list[EndedOfZone] = []
     outcomes = zone_by_zone(
-        shard, [held.ref for held in completed], lambda zone, held: zone.complete_steps(tr, held, now_us=now_us)
+        shard,
+        [held.ref for held in completed],
+        lambda zone, held: zone.complete_steps(tr, held, now_us=now_us, ended=ended),
     )
     for held, outcome in zip(completed, outcomes, strict=True):
         done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or _may_be_completed(held)))
@@ -105,7 +110,8 @@ def _settle_once(
             probe("an item that has run is somebody else's when it is settled")
         settled["completed" if done else "lost"] += 1
     for verdict in failed:
-        settled[_settle_failed(shard, tr, verdict, now_us)] += 1
+        settled[_settle_failed(shard, tr, verdict, now_us, ended)] += 1
+    completions.note(tr, ended, now_us=now_us)
     return settled
 
 
@@ -114,8 +120,8 @@ def _may_be_completed(held: Held) -> bool:
     return held.job.may_be_completed or held.handler.form is Form.REMOTE
 
 
-def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int) -> str:
-    """Requeue, bury or drop one item; say what became of it."""
+def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int, ended: list[EndedOfZone]) -> str:
+    """Requeue, bury or drop one item; say what became of it. Adds to `ended` what is gone for good."""
     held = verdict.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)
     if verdict.delay_us is not None:
@@ -145,7 +151,8 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int) -> str:
         return "lost"
     if held.handler.drop:
         probe("an item that failed for good is dropped")
-        zone.complete(tr, held.ref.item_id, now_us=now_us, lease_id=held.ref.lease_id)
+        holding = (held.ref.item_id, held.ref.lease_id)
+        alone(zone.complete_steps(tr, [holding], now_us=now_us, ended=ended, how=How.DROPPED))
         return "dropped"
     record.error_count += 1
     bury(

@@ -134,7 +134,9 @@ class Line:
         host = ThreadHost(clock=self.shard.clock, random=Random(0))
         submitted = SubmittedHandlers(Registry(dict(app.registry.handlers)), b"", allow=False)
         self._hands = Hands(host)
-        self._manager = Manager(host, self.shards, submitted.registry, self._settings, [self._hands], index=0, count=1)
+        self._manager = Manager(
+            host, self.shards, submitted.registry, self._settings, [self._hands], consumer_id=b"stages"
+        )
         self._worker = Worker(host, self.shards, submitted, self._settings, ThreadRunners())
         self._worker.start()
 

@@ -15,6 +15,7 @@ Read in this order:
     tenant_database  one tenant's keys and queue
     bulk             many items, few transactions
     views            items as they are shown
+    explaining       why an item is not running, or what became of it
     steering         pausing and resuming while the fleet runs
     shards           an application's stores, opened when used
     config, layers   settings, and where each came from
@@ -38,9 +39,11 @@ from actors.settings import BadSettings, ConsumerSettings
 from actors.submitted import HandlerNotPacked
 from fairlead.app import App, SubmissionsOff
 from fairlead.config import Config
+from fairlead.explaining import Attempts, Cause, Explanation
 from fairlead.layers import BadConfig
 from fairlead.loading import NotFound, load_app
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
+from fairlead.steering import Steering
 from fairlead.tenant_database import NotBuried, TenantDatabase
 from fairlead.views import BuriedView, ItemView, State
 from zones.engines import StoreError, StoreUnavailable
@@ -82,6 +85,11 @@ __all__ = [
     "ItemView",
     "State",
     "BuriedView",
+    # Asking and steering
+    "Explanation",
+    "Cause",
+    "Attempts",
+    "Steering",
     # Configuration
     "Config",
     "ConsumerSettings",

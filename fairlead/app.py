@@ -13,10 +13,11 @@ from actors.submitted import pack_handler, submit
 from fairlead import bulk
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
+from fairlead.explaining import Explanation, explain
 from fairlead.shards import NoShards, Shards
 from fairlead.simulated.scenario import Scenario
 from fairlead.steering import Steering
-from fairlead.tenant_database import TenantDatabase
+from fairlead.tenant_database import TenantDatabase, checked_id
 from zones.engines import Clock
 from zones.errors import BadArgument, QueueError
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
@@ -232,6 +233,20 @@ class App:
             raise SubmissionsOff
         code = pack_handler(kind, function, **options)
         return submit(self.shards, kind, code, key=self.config.signing_key.encode())
+
+    def explain(self, item_id: str | bytes) -> Explanation:
+        """Say why an item is not running, or what became of it, whosever it is.
+
+        Looks through the first few thousand active queues of each shard; who knows the tenant asks
+        `app.tenant(...).explain`, which costs the same however many there are.
+
+        Args:
+          item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
+
+        Raises:
+          BadArgument: `item_id` is neither text nor bytes.
+        """
+        return explain(self.shards, checked_id(item_id))
 
     @property
     def steering(self) -> Steering:

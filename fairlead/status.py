@@ -16,6 +16,7 @@ from zones.keyspace import range_begin, range_end
 from zones.layout import Layout, Tenant
 from zones.pointers import place_of, scan
 from zones.presence import Present
+from zones.records import KindRule, TenantRule
 from zones.shard import Shard
 from zones.steps import alone, in_step
 from zones.vesting import WANT_ALL, read_first_of_each_priority
@@ -37,7 +38,8 @@ class ShardStatus:
       buried: buried items, counted up to 10,000.
       consumers: the live ones, and those that died within the last minute.
       unserved: kinds with items that no live consumer knows. They wait.
-      paused: whether the shard is; `paused_kinds`, `paused_tenants`: those that are, of tenants the first hundred.
+      paused: whether the shard is. `kind_rules`, `tenant_rules`: what operators have decided, of tenants the first
+        hundred.
       stall: who has kept everybody from writing for a second; None if nobody has.
       error: why the shard could not be read; then the rest is empty.
     """
@@ -54,8 +56,8 @@ class ShardStatus:
     consumers: tuple[Present, ...] = ()
     unserved: tuple[str, ...] = ()
     paused: bool = False
-    paused_kinds: tuple[str, ...] = ()
-    paused_tenants: tuple[Tenant, ...] = ()
+    kind_rules: Mapping[str, KindRule] = field(default_factory=dict)
+    tenant_rules: Mapping[Tenant, TenantRule] = field(default_factory=dict)
     stall: Stall | None = None
     now_us: int = 0
     error: str | None = None
@@ -89,8 +91,8 @@ def look(shard: Shard, url: str) -> ShardStatus:
             consumers=tuple(consumers),
             unserved=tuple(kind for kind in depth if kind not in known),
             paused=in_force.shard_paused,
-            paused_kinds=tuple(sorted(in_force.paused_kinds)),
-            paused_tenants=tuple(tenant for tenant, rule in ruled if rule.paused),
+            kind_rules=in_force.kinds,
+            tenant_rules=dict(ruled),
             stall=stall,
             now_us=now_us,
         )

@@ -4,15 +4,18 @@ What is said here is a rule in the store (`zones.rules`): in force for everythin
 every process, through restarts, until it is taken back. What runs already goes on to its end.
 """
 
+import math
 from collections.abc import Callable, Iterable
-
-from msgspec.structs import replace
+from typing import Any
 
 from fairlead.shards import Shards
 from zones import rules
+from zones.errors import BadArgument
 from zones.layout import Tenant, named_tenant
-from zones.records import TenantRule
 from zones.shard import Shard
+
+WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, a tenant would hardly run, or hardly anybody else.
+COUNT_MAX = 1_000_000
 
 
 class Steering:
@@ -29,7 +32,7 @@ class Steering:
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
-        self._change(named_tenant(app, user), lambda rule: replace(rule, paused=True))
+        self._change(named_tenant(app, user), paused=True)
 
     def resume_tenant(self, app: str, user: str) -> None:
         """Let a tenant's items start again; its queue goes on where it was.
@@ -37,7 +40,21 @@ class Steering:
         Raises:
           BadArgument: see `pause_tenant`.
         """
-        self._change(named_tenant(app, user), lambda rule: replace(rule, paused=False))
+        self._change(named_tenant(app, user), paused=False)
+
+    def set_weight(self, app: str, user: str, weight: float) -> None:
+        """Let a tenant take `weight` times the items of others, of weight 1, where both have work waiting.
+
+        It holds for all that waits already. What workers hold at that moment goes on.
+
+        Args:
+          weight: 0.01 to 100; 1 is what a tenant has of whom nothing was said.
+
+        Raises:
+          BadArgument: `weight` is out of range; or a name, see `pause_tenant`.
+        """
+        _check("weight", weight, WEIGHT_MIN, WEIGHT_MAX, int | float)
+        self._change(named_tenant(app, user), weight=float(weight))
 
     def pause_kind(self, kind: str) -> None:
         """Start no more items of a kind, of whatever tenant, on every shard: one transaction after the other.
@@ -62,6 +79,41 @@ class Steering:
         for shard in self._each():
             _wake_parked(shard)
 
+    def limit_tenant(
+        self,
+        app: str,
+        user: str,
+        *,
+        max_running: int | None = None,
+        per_s: float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """Let no more than so many of a tenant's items run at once, and so many start in a second, of all its kinds.
+
+        Args and errors: see `limit_kind`, `pause_tenant`.
+        """
+        self._change(named_tenant(app, user), **_limit(max_running, per_s, burst))
+
+    def limit_kind(
+        self, kind: str, *, max_running: int | None = None, per_s: float | None = None, burst: int | None = None
+    ) -> None:
+        """Let no more than so many items of a kind run at once in all of the fleet, and so many start in a second.
+
+        What is not given is not limited any more. What runs already goes on, and counts. A handler's own `max_running`,
+        for each consumer, holds as well. A kind that was idle starts up to a third of a second later than without.
+
+        Args:
+          max_running: 1 to 1,000,000.
+          per_s: 0.001 to 1,000,000.
+          burst: how many may start at once after a while without any, 1 to 1,000,000; default: a second's worth.
+
+        Raises:
+          BadArgument: something is out of range, or `kind` cannot be the name of a kind.
+        """
+        limit = _limit(max_running, per_s, burst)
+        for shard in self._each():
+            shard.transact(lambda attempt: rules.change_kind_rule(attempt.tr, kind, **limit))
+
     def pause_shard(self, name: str) -> None:
         """Start nothing more from a shard; enqueueing goes on.
 
@@ -82,17 +134,26 @@ class Steering:
         shards = self._shards()
         return (shards[name] for name in shards)
 
-    def _change(self, tenant: Tenant, change: Callable[[TenantRule], TenantRule]) -> None:
+    def _change(self, tenant: Tenant, **changes: object) -> None:
         shard = self._shards().home(tenant)
         shard.transact(
-            lambda attempt: rules.set_tenant_rule(
-                attempt.tr,
-                shard.layout,
-                tenant,
-                change(rules.tenant_rule(attempt.tr, shard.layout, tenant)),
-                now_us=attempt.now_us,
-            )
+            lambda attempt: rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
         )
+
+
+def _limit(max_running: int | None, per_s: float | None, burst: int | None) -> dict[str, Any]:
+    """Return a limit as a rule says it."""
+    _check("max_running", max_running, 1, COUNT_MAX, int)
+    _check("per_s", per_s, 0.001, COUNT_MAX, int | float)
+    _check("burst", burst, 1, COUNT_MAX, int)
+    bucket = 1 if per_s is None else burst if burst is not None else max(1, math.ceil(per_s))
+    return {"max_running": max_running, "per_s": per_s, "burst": bucket}
+
+
+def _check(argument: str, value: Any, low: float, high: float, kind: Any) -> None:
+    """Refuse what is given and is not a number of this kind within these bounds."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high):
+        raise BadArgument(argument=argument, value=value, allowed=f"{low:,} to {high:,}")
 
 
 def _wake_parked(shard: Shard) -> None:

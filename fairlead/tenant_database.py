@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from fairlead.bulk import enqueue_many
+from fairlead.explaining import Explanation, explain_at
 from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
 from zones import buried
@@ -131,7 +132,7 @@ class TenantDatabase:
           BadArgument: `item_id` is neither text nor bytes.
           ItemGone: it completed, was cancelled, is buried, or never was.
         """
-        wanted = _checked_id(item_id)
+        wanted = checked_id(item_id)
         key = self.shard.layout.place(self.tenant, check_name("zone", zone)).keys.item(wanted)
         cancelled_us: int | None = None
 
@@ -142,6 +143,17 @@ class TenantDatabase:
 
         # After an unknown result: another item may have been enqueued by that name since, and must stay.
         self.shard.transact(body, applied=lambda tr: _enqueued_us(tr.get(key).value) != cancelled_us)
+
+    def explain(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Explanation:
+        """Say why an item is not running, or what became of it: one cause. Changes nothing, conflicts with nothing.
+
+        Args:
+          item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
+
+        Raises:
+          BadArgument: `item_id` is neither text nor bytes.
+        """
+        return explain_at(self.shard, self.tenant, check_name("zone", zone), checked_id(item_id))
 
     def buried(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[BuriedView]:
         """Return the tenant's buried items with their errors, in no particular order. Changes nothing."""
@@ -190,7 +202,7 @@ class TenantDatabase:
         self._exhume(item_id, zone, discard)
 
     def _exhume(self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, BuriedRecord], None]) -> None:
-        wanted = _checked_id(item_id)
+        wanted = checked_id(item_id)
         place = self.shard.layout.place(self.tenant, check_name("zone", zone))
 
         exhumed: BuriedRecord | None = None
@@ -216,7 +228,7 @@ def _same_burial(one: BuriedRecord | None, other: BuriedRecord | None) -> bool:
     return one is not None and other is not None and one.buried_us == other.buried_us
 
 
-def _checked_id(item_id: Any) -> bytes:
+def checked_id(item_id: Any) -> bytes:
     """Return the 16-byte id of the item that a caller names."""
     try:
         if isinstance(item_id, str | bytes):

@@ -181,6 +181,7 @@ class Cluster:
             self.application.registry(host),
             self.plan.consumer,
             [SimulatedRemote(self.network, host, worker) for worker in workers],
+            consumer_id=self.consumer_id(host.name.partition(".")[0]),
             index=index,
             count=self.plan.consumer.managers,
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from simulation.workload import Shop
 
 KINDS = {
-    "plain": 27, "long": 3, "flaky": 15, "effect": 20, "fenced": 10, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
+    "plain": 17, "long": 3, "flaky": 15, "effect": 20, "fenced": 20, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
     "dropped": 4, "new": 2,
 }  # fmt: skip
 LURKS_FRAC = 0.2  # How often a producer waits for a queue of its latest that has run empty to be looked at again.

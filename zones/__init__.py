@@ -15,6 +15,7 @@ Read in this order:
     queue_zone    one tenant's queue: the operations of the paper
     buried        items that will not run again by themselves
     history       ids that stay taken after completion
+    completions   what has ended lately, for whoever asks
     pointers      the top-level queue: one pointer per active zone; waking them
     rules         what operators have decided: what is paused
     visit         Algorithm 2: lease, dequeue, and requeue or delete a pointer

@@ -102,6 +102,16 @@ def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
             yield BuriedItem(place.tenant, zone, item_id, record)
 
 
+def graves_named(tr: Any, layout: Layout, item_id: bytes, *, graves_max: int) -> tuple[list[Place], bool]:
+    """Return the zones in which an item of this id is buried, and whether all graves were looked at. Snapshot reads.
+
+    The youngest graves are looked at first.
+    """
+    rows = list(tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=graves_max + 1, reverse=True))
+    named = [names for row in rows[:graves_max] if (names := _names(row.key))[3] == item_id]
+    return [layout.place(Tenant(app, user), zone) for app, user, zone, _ in named], len(rows) <= graves_max
+
+
 def grave_key(place: Place, item_id: bytes, buried_us: int) -> bytes:
     """Return the key of a buried item in the shard's list."""
     tenant = place.tenant

@@ -18,6 +18,8 @@ from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps
+from zones.tenant_limits import allowed_steps, note_taken
+from zones.turns import Turn
 from zones.vesting import Vested, read_vested
 
 UNLIMITED = 1 << 30
@@ -54,6 +56,11 @@ class Room:
             return Fit.UNKNOWN
         return Fit.RUNS if left > 0 and self.items > 0 else Fit.FULL
 
+    def close(self, kind: str) -> None:
+        """Leave no room for items of `kind`, if it is known here."""
+        if kind in self.kinds:
+            self.kinds[kind] = 0
+
     def take(self, kind: str) -> None:
         """Use the room of one item."""
         self.items -= 1
@@ -88,8 +95,10 @@ class Choice(NamedTuple):
     unreadable: int
 
 
-def choose_steps(tr: Any, search: "Search", *, items_max: int, lease_us: int) -> Steps[Choice]:
-    """Choose up to `items_max` vested items that a room admits, in (priority, vesting time) order, for `take` to lease.
+def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Steps[Choice]:
+    """Choose vested items that a room admits, in (priority, vesting time) order, for `take` to lease.
+
+    As many as the tenant's turn allows, whose first read has been sent.
 
     An item that lapsed `lapses_before_alone` times is taken alone, as the only item of its dequeue; one that lapsed
     again while it ran alone is buried instead: one poisonous item must not bury those that share its worker.
@@ -98,20 +107,19 @@ def choose_steps(tr: Any, search: "Search", *, items_max: int, lease_us: int) ->
     is ownership and the front of the index. Writes only what it buries, and clears index entries that lead nowhere.
     """
     place, now_us = search.place, search.now_us
-    owner = tr.get(place.keys.tenant.owner)
     items: list[tuple[bytes, ItemRecord]] = []
     buried = unreadable = 0
     suspected = postponed = False
 
-    def wanted() -> int:
-        paused = stored_item.check_owner(place.layout, owner.value).paused
-        return 0 if paused else items_max - len(items)
-
     while True:
-        picked = yield from search.pick_steps(tr, items_max - len(items), wanted)
+        picked = yield from search.pick_steps(tr, turn.items_max, lambda: turn.share() - len(items))
+        if turn.must_ask:
+            asks = turn.is_first(place.tenant)
+            turn.allowed = (yield from allowed_steps(tr, place, turn.rule, now_us=now_us)) if asks else 0
+            continue
         reads = [tr.get(place.keys.item(entry.id)) for entry, _ in picked]
         yield
-        rule = stored_item.check_owner(place.layout, owner.value)
+        paused = turn.rule.paused
         unreadable_before = unreadable
         for (entry, kind), read in zip(picked, reads, strict=True):
             record = None if read.value is None else decode(ItemRecord, read.value)
@@ -138,16 +146,26 @@ def choose_steps(tr: Any, search: "Search", *, items_max: int, lease_us: int) ->
             break
     left = Fit.RUNS if postponed or search.stopped_short else search.left
     first = _first_of_each(search.unvested)
-    if rule.paused and search.stopped_short:
+    if paused and search.stopped_short:
         probe("a paused tenant is visited")
         left, first = Fit.PAUSED, []
+    elif search.stopped_short and turn.allowed is not None and len(items) >= turn.allowed:
+        probe("a tenant is at its limit")
+        left = Fit.FULL
+    if turn.rule.is_limited:
+        note_taken(tr, place, turn.rule, [item_id for item_id, _ in items], now_us=now_us)
     return Choice(items, left, first, search.resume, search.passed, search.passed_kinds, buried, unreadable)
 
 
-def take(tr: Any, place: Place, choice: Choice, *, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
-    """Lease the items of a choice. Writes them and their index entries; conflicts with no enqueue."""
+def take(
+    tr: Any, place: Place, choice: Choice, *, lease_id: bytes, lease_us: int, now_us: int, holder: bytes | None = None
+) -> list[LeasedItem]:
+    """Lease the items of a choice for the consumer `holder`. Writes them and their index entries.
+
+    Conflicts with no enqueue.
+    """
     return [
-        lease(tr, place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+        lease(tr, place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us, holder=holder)
         for item_id, record in choice.items
     ]
 
@@ -156,7 +174,15 @@ LAPSED_ALONE = "its worker died or stalled while it ran this item alone"
 
 
 def lease(
-    tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, lease_id: bytes, lease_us: int, now_us: int
+    tr: Any,
+    place: Place,
+    item_id: bytes,
+    record: ItemRecord,
+    *,
+    lease_id: bytes,
+    lease_us: int,
+    now_us: int,
+    holder: bytes | None = None,
 ) -> LeasedItem:
     """Store `record`, which the caller has read with conflict and found vested, as leased; count its lapse.
 
@@ -166,7 +192,9 @@ def lease(
     if record.lease_id:
         probe("an item lapsed")
         record.lapse_count += 1
+        record.lapsed += 1
     record.lease_id, record.lease_us = lease_id, lease_us
+    record.session, record.leased_us = holder, now_us
     stored = stored_item.move(tr, place, item_id, record, now_us + lease_us)
     return LeasedItem(item_id, record, alone, stored)
 
@@ -219,7 +247,7 @@ class Search:
             nonlocal count
             count = wanted()
             for number, (entry, value) in enumerate(piece):
-                if len(picked) >= count:
+                if len(picked) >= count or self.room.items <= 0:
                     self._keys_left -= number
                     return number
                 kind = value.decode()
@@ -245,7 +273,7 @@ class Search:
                 enough=enough,
             )
             self.unvested += reading.unvested
-            self.stopped_short = reading.stopped_at is not None and len(picked) >= count
+            self.stopped_short = reading.stopped_at is not None and (len(picked) >= count or self.room.items <= 0)
             if reading.stopped_at is None:
                 self._end_at_the_end()
             elif self.stopped_short:

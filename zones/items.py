@@ -112,6 +112,20 @@ def new_item(
     return NewItem(kind, pack_payload(payload), priority, delay_ms * 1000, given_id, unique_ms * 1000, trace)
 
 
+def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -> ItemRecord:
+    """Return the record of an item that is enqueued now."""
+    return ItemRecord(
+        kind=item.kind,
+        payload=item.payload,
+        priority=item.priority,
+        vesting_us=vesting_us,
+        enqueued_us=now_us,
+        given_id=None if item.given_id == item_id else item.given_id,
+        unique_us=item.unique_us,
+        trace=item.trace,
+    )
+
+
 def _check_range(argument: str, value: int, maximum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
         raise BadArgument(argument=argument, value=value, allowed=f"a whole number, 0 to {maximum:,}")

@@ -10,7 +10,10 @@ record's own key.
 
     (ROOT, META)                                     -> shard record: format, number of parts, shard id
     (ROOT, DB, app, user, DATA, ...)                 -> the tenant's own data
-    (ROOT, DB, app, user, OWNER)                     -> ownership record; absent while the tenant never moved
+    (ROOT, DB, app, user, OWNER)                     -> ownership record; absent while the tenant never moved, and has
+                                                        no rule
+    (ROOT, DB, app, user, RUN, zone, id)             -> empty; items that run, of a tenant with a limit
+    (ROOT, DB, app, user, BUCKET)                    -> a tenant's bucket of tokens, if its rate is limited
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
@@ -30,6 +33,8 @@ record's own key.
     (ROOT, SESSION, consumer id)                     -> a consumer's last sign of life, and the kinds it knows
     (ROOT, RULE, ...)                                -> what operators have decided, see `rules`
     (ROOT, PARKED, kind, app, user, zone)            -> empty; pointers that sleep because the kind is paused
+    (ROOT, LIMIT, kind, ...)                         -> how much of a fleet-wide limit is taken, see `limits`
+    (ROOT, HISTORY, ...)                             -> what has ended lately, see `completions`
 
 Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
 a test holds every function here to what `fdb.tuple` packs.
@@ -43,9 +48,9 @@ ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and r
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
 DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
-RULE, PARKED = 14, 15
-# Reserved for later steps: placement 13, limits 16, history 17, intents 18, global indexes 19.
-DATA, OWNER, ZONE = range(1, 4)
+RULE, PARKED, LIMIT, HISTORY = range(14, 18)
+# Reserved for later steps: placement 13, intents 18, global indexes 19.
+DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
 COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD = range(4, 10)
@@ -66,6 +71,11 @@ def pack_int(number: int) -> bytes:
 def pack_bytes(value: bytes) -> bytes:
     """Return the tuple encoding of a byte string."""
     return b"\x01" + value.replace(b"\x00", b"\x00\xff") + b"\x00"
+
+
+def unpack_bytes(packed: bytes) -> bytes:
+    """Return the byte string that `pack_bytes` packed."""
+    return packed[1:-1].replace(b"\x00\xff", b"\x00")
 
 
 def pack_text(value: str) -> bytes:
@@ -200,6 +210,20 @@ class TenantKeys:
     def data(self) -> bytes:
         """The prefix of the tenant's own data."""
         return _DB + self.packed + _SMALL[DATA]
+
+    @property
+    def bucket(self) -> bytes:
+        """The key of the tenant's bucket of tokens."""
+        return _DB + self.packed + _SMALL[BUCKET]
+
+    @property
+    def running_prefix(self) -> bytes:
+        """The prefix of the marks of items that run."""
+        return _DB + self.packed + _SMALL[RUN]
+
+    def running(self, zone: str, item_id: bytes) -> bytes:
+        """Return the mark of an item that runs."""
+        return self.running_prefix + pack_text(zone) + pack_bytes(item_id)
 
     @property
     def zones(self) -> bytes:

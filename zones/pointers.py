@@ -73,6 +73,18 @@ def scan_back(
     return list(reversed(refs.values())), rows[-1].key if len(rows) == ids_max else None
 
 
+def pointer_ids(tr: Any, layout: Layout, *, ids_max: int) -> tuple[list[bytes], bool]:
+    """Return the ids of up to `ids_max` pointers, vested or not, and whether these are all. Snapshot reads."""
+    ids: list[bytes] = []
+    for part in layout.parts:
+        begin, end = part.vest_priority(0), part.vest_end()
+        rows = tr.snapshot.get_range(begin, end, limit=ids_max + 1 - len(ids), streaming_mode=WANT_ALL)
+        ids += [part.entry(row.key).id for row in rows]
+        if len(ids) > ids_max:
+            return ids[:ids_max], False
+    return ids, True
+
+
 def earliest_vesting_us(tr: Any, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:
     """Read when the next pointer of the part vests after `after_us`, or None if none does. Snapshot reads."""
     rows = tr.snapshot.get_range(part.vest_after(POINTER_PRIORITY, after_us), part.vest_end(), limit=1)

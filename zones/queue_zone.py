@@ -12,19 +12,21 @@ transaction. The others run one of them alone.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zones import pointers, stored_item
+from zones import completions, pointers, stored_item
 from zones.buried import shortened
+from zones.completions import EndedItem, EndedOfZone, How
 from zones.dequeue import Room, Search, choose_steps, lease, take
 from zones.errors import BadArgument, NotVested
 from zones.held import error_of, held_record, raise_unless_done
 from zones.history import keep_taken
-from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome
+from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
 from zones.keyspace import IndexEntry, range_begin, range_end
 from zones.layout import ID_BYTES, Layout, Tenant
 from zones.probes import probe
 from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps, alone
+from zones.turns import Turns
 from zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
@@ -83,7 +85,7 @@ class QueueZone:
                 continue
             new_ids.add(item_id)
             vesting_us = now_us + item.delay_us
-            stored_item.insert(tr, place, item_id, _record(item, item_id, vesting_us, now_us))
+            stored_item.insert(tr, place, item_id, new_record(item, item_id, vesting_us=vesting_us, now_us=now_us))
             added[item.kind] = added.get(item.kind, 0) + 1
             earliest_us = vesting_us if earliest_us is None else min(earliest_us, vesting_us)
         for kind, count in added.items():
@@ -150,7 +152,8 @@ class QueueZone:
         """
         self._check_lease(lease_us)
         search = Search(self.place, room, now_us=now_us)
-        operation = choose_steps(tr, search, items_max=room.items, lease_us=lease_us)
+        turn = Turns(self.layout, room.items).join(tr.get(self.place.keys.tenant.owner))
+        operation = choose_steps(tr, search, turn, lease_us=lease_us)
         return take(tr, self.place, alone(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
     def complete(self, tr: Any, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
@@ -163,27 +166,46 @@ class QueueZone:
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
-        raise_unless_done(alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us))[0], item_id)
+        ended: list[EndedOfZone] = []
+        (outcome,) = alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us, ended=ended))
+        raise_unless_done(outcome, item_id)
+        completions.note(tr, ended, now_us=now_us)
 
-    def complete_steps(self, tr: Any, held: Sequence[Holding], *, now_us: int) -> Steps[list[Outcome]]:
+    def complete_steps(
+        self,
+        tr: Any,
+        held: Sequence[Holding],
+        *,
+        now_us: int,
+        ended: list[EndedOfZone],
+        how: How = How.COMPLETED,
+    ) -> Steps[list[Outcome]]:
         """Delete items that are held under the leases given (None: whoever holds them); say how each went.
 
-        Reads with conflict: ownership, the records. Writes: records, index entries, counts.
+        Adds to `ended` what the caller must `completions.note`, for all zones of its transaction together; without a
+        lease an item counts as cancelled. Reads with conflict: ownership, the records. Writes: records, index entries,
+        counts.
         """
         records = yield from self._held_steps(tr, held)
         removed: dict[str, int] = {}
+        gone: list[EndedItem] = []
         outcomes = []
-        for (item_id, _), record in zip(held, records, strict=True):
+        for (item_id, lease_id), record in zip(held, records, strict=True):
             if isinstance(record, Outcome):
                 outcomes.append(record)
                 continue
             outcomes.append(Outcome.DONE)
             stored_item.remove(tr, self.place, item_id, record)
             removed[record.kind] = removed.get(record.kind, 0) + 1
+            attempt = 1 + record.error_count + record.lapsed
+            took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
+            gone.append(EndedItem(item_id, record.kind, How.CANCELLED if lease_id is None else how, attempt, took_ms))
             if record.unique_us:
                 keep_taken(tr, self.place, item_id, now_us + record.unique_us)
         for kind, count in removed.items():
             stored_item.change_count(tr, self.place, kind, -count)
+        if gone:
+            ended.append(EndedOfZone(*self.place.tenant, self.place.name, gone))
         return outcomes
 
     def extend_lease(self, tr: Any, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:
@@ -199,13 +221,20 @@ class QueueZone:
         )
 
     def extend_steps(
-        self, tr: Any, held: Sequence[Holding], *, lease_us: int, now_us: int, ran_alone: bool = False
+        self,
+        tr: Any,
+        held: Sequence[Holding],
+        *,
+        lease_us: int,
+        now_us: int,
+        ran_alone: bool = False,
+        died: bool = False,
     ) -> Steps[list[Outcome]]:
         """Move the vesting times of held items to `now_us + lease_us`; say how each went.
 
         Succeeds on an expired lease that nobody else took. `ran_alone` notes that the item now runs with nothing
-        beside it. Reads with conflict: ownership, the records. Writes: records, index entries; and the pointer, if the
-        lease gets shorter.
+        beside it, `died` that its worker is dead. Reads with conflict: ownership, the records. Writes: records, index
+        entries; and the pointer, if the lease gets shorter.
         """
         self._check_lease(lease_us)
         records = yield from self._held_steps(tr, held)
@@ -219,6 +248,7 @@ class QueueZone:
             earlier = earlier or now_us + lease_us < record.vesting_us
             record.lease_us = lease_us
             record.ran_alone = record.ran_alone or ran_alone
+            record.died += died
             stored_item.move(tr, self.place, item_id, record, now_us + lease_us)
         if earlier:
             yield from self.wake_steps(tr, earliest_us=now_us + lease_us, now_us=now_us)
@@ -270,6 +300,8 @@ class QueueZone:
         record.lease_id, record.lapse_count, record.ran_alone = b"", 0, False
         if error_count is not None:
             record.error_count, record.last_error = error_count, shortened(error)
+        else:
+            record.given_back += 1
         stored_item.move(tr, self.place, item_id, record, now_us + delay_us)
         if earlier:
             yield from self.wake_steps(tr, earliest_us=now_us + delay_us, now_us=now_us)
@@ -355,19 +387,6 @@ def _status(present: bytes | None, kept: tuple[Any, Any] | None, now_us: int) ->
             probe("an enqueue finds its id completed, and still taken")
             return EnqueueStatus.COMPLETED
     return EnqueueStatus.ENQUEUED
-
-
-def _record(item: NewItem, item_id: bytes, vesting_us: int, now_us: int) -> ItemRecord:
-    return ItemRecord(
-        kind=item.kind,
-        payload=item.payload,
-        priority=item.priority,
-        vesting_us=vesting_us,
-        enqueued_us=now_us,
-        given_id=None if item.given_id == item_id else item.given_id,
-        unique_us=item.unique_us,
-        trace=item.trace,
-    )
 
 
 def _check_id(item_id: bytes) -> None:

@@ -41,10 +41,15 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     unique_us: int = 0  # for how long after completion the id stays taken
     last_error: str = ""
     trace: Trace | None = None  # the enqueuer's trace context
-    # Reserved for later steps, so that older readers keep their places: weight, session, intent.
+    # Reserved for later steps, so that older readers keep their places: weight, intent.
     weight: int | None = None
-    session: bytes | None = None
+    session: bytes | None = None  # the consumer that holds it, or held it last, by its id
     intent: bytes | None = None
+    # What has become of its attempts, for whoever asks; nothing is decided by it.
+    leased_us: int = 0  # when the last of them began
+    lapsed: int = 0  # how many ended with their lease, or with their worker
+    died: int = 0  # of those: how many with their worker, as somebody saw
+    given_back: int = 0  # by a worker that drained, or had no slot for it
 
 
 POINTER_PRIORITY = 100  # Of all of them: they stand in line by time alone.
@@ -67,6 +72,8 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     weight: int | None = None
     session: bytes | None = None
     left: bool = False  # some consumer has left it to others, see `LeftAlone`, and does not look at what comes
+    credit: int = 0  # thousandths of an item that are left of its last turn, see `turns`
+    found: int | None = None  # the best `Fit` among what the last visit left in the zone, for whoever asks
 
 
 class BuriedRecord(msgspec.Struct, array_like=True):
@@ -79,16 +86,40 @@ class BuriedRecord(msgspec.Struct, array_like=True):
     buried_us: int
 
 
-class TenantRule(msgspec.Struct, array_like=True, frozen=True):
-    """What an operator has decided about a tenant."""
-
-    paused: bool = False
-
-
 class KindRule(msgspec.Struct, array_like=True, frozen=True):
-    """What an operator has decided about a kind, on one shard."""
+    """What an operator has decided about a kind, on one shard.
+
+    `max_running`: how many may run at once in all of the fleet. `per_s`, `burst`: how many may start in a second, and
+    at once. None: no limit.
+    """
 
     paused: bool = False
+    max_running: int | None = None
+    per_s: float | None = None
+    burst: int = 1
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it limits how many run or start."""
+        return self.max_running is not None or self.per_s is not None
+
+
+class TenantRule(msgspec.Struct, array_like=True, frozen=True):
+    """What an operator has decided about a tenant.
+
+    `weight`: how many turns of others one of its own is worth. The limits are as those of `KindRule`, of all its items.
+    """
+
+    paused: bool = False
+    weight: float = 1.0
+    max_running: int | None = None
+    per_s: float | None = None
+    burst: int = 1
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it limits how many run or start."""
+        return self.max_running is not None or self.per_s is not None
 
 
 class OwnerRecord(msgspec.Struct, array_like=True):

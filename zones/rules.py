@@ -16,19 +16,24 @@ cost as much as to run it. One that sleeps because of a kind is *parked*: it is 
 when that goes on. Whoever parks reads the version with conflict, whoever ends a pause writes it, so that of two at the
 same moment one sees the other. A tenant's own pointers are found from its name.
 
-All changes read what they change with conflict, and may run twice.
+All changes read what they change with conflict, whatever is there, and may run twice: one whose result is unknown may
+be applied late, and must not undo what somebody has said since.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from zones import stored_item
 from zones.keyspace import PARKED, ROOT, RULE, TenantKeys, pack_int, pack_text, range_begin, range_end
 from zones.layout import Layout, Place, Tenant, check_name
+from zones.limits import forget_limit
 from zones.probes import probe
 from zones.queue_zone import QueueZone
 from zones.records import KindRule, OwnerRecord, TenantRule, decode, encode
 from zones.steps import Steps, alone, in_step
+from zones.tenant_limits import forget_tenant_limit
 from zones.vesting import WANT_ALL
 
 _SHARD, _KIND, _TENANT = (pack_int(number) for number in range(1, 4))
@@ -51,9 +56,10 @@ class Rules(NamedTuple):
     shard_paused: bool
     kinds: Mapping[str, KindRule]
     paused_kinds: frozenset[str]
+    limited_kinds: frozenset[str]
 
 
-NO_RULES = Rules(b"", False, {}, frozenset())
+NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
 
 
 def rules_steps(tr: Any, known: Rules) -> Steps[Rules]:
@@ -86,7 +92,13 @@ def _read(tr: Any, version: bytes) -> Rules:
         rule = decode(KindRule, row.value)
         if rule is not None:
             kinds[row.key[len(_KINDS) + 1 : -1].decode()] = rule
-    return Rules(version, paused.present(), kinds, frozenset(kind for kind, rule in kinds.items() if rule.paused))
+    return Rules(
+        version,
+        paused.present(),
+        kinds,
+        frozenset(kind for kind, rule in kinds.items() if rule.paused),
+        frozenset(kind for kind, rule in kinds.items() if rule.is_limited),
+    )
 
 
 def is_shard_paused(tr: Any) -> Any:
@@ -98,35 +110,52 @@ def is_shard_paused(tr: Any) -> Any:
 
 
 def pause_shard(tr: Any) -> None:
-    """Let nobody take anything from this shard. Writes only."""
+    """Let nobody take anything from this shard."""
+    tr.get(_PAUSED).wait()
     tr.set(_PAUSED, b"")
     _count_change(tr)
 
 
 def resume_shard(tr: Any) -> None:
-    """Let work be taken from this shard again; its pointers have stayed as they were. Writes only."""
+    """Let work be taken from this shard again; its pointers have stayed as they were."""
+    tr.get(_PAUSED).wait()
     tr.clear(_PAUSED)
     _count_change(tr)
 
 
 def pause_kind(tr: Any, kind: str) -> None:
     """Let nobody take items of `kind` from this shard."""
-    set_kind_rule(tr, kind, KindRule(paused=True))
+    change_kind_rule(tr, kind, paused=True)
 
 
 def resume_kind(tr: Any, kind: str) -> None:
     """Let items of `kind` be taken from this shard again. What is parked must be woken then: `wake_parked`."""
-    set_kind_rule(tr, kind, KindRule(paused=False))
+    change_kind_rule(tr, kind, paused=False)
 
 
-def set_kind_rule(tr: Any, kind: str, rule: KindRule) -> None:
-    """Give a kind a rule; one that says nothing is none. Writes only."""
+def change_kind_rule(tr: Any, kind: str, **changes: Any) -> KindRule:
+    """Change some of what a kind's rule says, and return it; one that says nothing is none.
+
+    Reads and writes it, with conflict.
+    """
     key = _KINDS + pack_text(check_name("kind", kind))
+    value = tr.get(key).value
+    rule = msgspec.structs.replace((None if value is None else decode(KindRule, value)) or KindRule(), **changes)
     if rule == KindRule():
         tr.clear(key)
     else:
         tr.set(key, encode(rule))
+    if not rule.is_limited:
+        forget_limit(tr, kind)
     _count_change(tr)
+    return rule
+
+
+def change_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, *, now_us: int, **changes: Any) -> TenantRule:
+    """Change some of what a tenant's rule says, and return it; see `set_tenant_rule`."""
+    rule = msgspec.structs.replace(tenant_rule(tr, layout, tenant), **changes)
+    set_tenant_rule(tr, layout, tenant, rule, now_us=now_us)
+    return rule
 
 
 def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *, now_us: int) -> None:
@@ -146,6 +175,8 @@ def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *
         tr.clear(listed)
     else:
         tr.set(listed, encode(rule))
+    if not rule.is_limited:
+        forget_tenant_limit(tr, layout, tenant)
     if rule != TenantRule() or (owner is not None and owner.epoch):
         epoch = 0 if owner is None else owner.epoch
         tr.set(keys.owner, encode(OwnerRecord(epoch, layout.shard_id, rule)))

@@ -7,7 +7,7 @@ one to a busy tenant comes during every visit. So a visit under a lease leaves t
 no enqueue conflicts with it, and what was there is taken.
 
 Where a pointer goes after a visit:
-    items are left that can run      to now: behind every other vested pointer
+    items are left that can run      to now: behind every other vested pointer, unless its turn is not over (`turns`)
     items at their kinds' limits     for `throttle_delay`
     only items of unknown kinds      until the first of the others vests, `pause_recheck` at most
     only paused items                to sleep until the first of the others vests, `max_sleep` at most; see `rules`
@@ -18,7 +18,7 @@ What cannot run here may run on another consumer: if one that lives knows such a
 and this one leaves it alone for the time said. Else the clock that is ahead would come first, time and again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from zones.records import PointerRecord, decode
 from zones.rules import NO_RULES, Rules, rules_steps
 from zones.settings import ZoneSettings
 from zones.steps import Steps, alone, begun, in_step
+from zones.turns import ITEM, Turns
 from zones.vesting import conflict_before_first
 
 
@@ -70,14 +71,15 @@ class Visit:
     buried: int = 0
     unreadable: int = 0
     left_alone: LeftAlone | None = None
+    passed_kinds: Collection[str] = ()  # of what has vested and cannot run now
 
 
 @dataclass(frozen=True, slots=True)
 class VisitTerms:
     """What all visits of a transaction have in common.
 
-    `lease_id`: 16 random bytes, new for every transaction. `may_leave`: whether what cannot run here may be left to
-    other consumers, vested; else it sleeps.
+    `lease_id`: 16 random bytes, new for every transaction. `holder`: the consumer's id. `may_leave`: whether what
+    cannot run here may be left to other consumers, vested; else it sleeps.
     """
 
     now_us: int
@@ -87,6 +89,7 @@ class VisitTerms:
     throttle_delay_us: int
     pause_recheck_us: int
     may_leave: bool = True
+    holder: bytes | None = None
 
 
 def visit_all(
@@ -97,17 +100,20 @@ def visit_all(
     `known`: the rules as they were found last. While the shard is paused nothing is visited.
     """
     asking = begun(rules_steps(tr, known))
-    visits = [begun(visit_steps(tr, layout, ref, room, terms)) for ref in refs]
+    turns = Turns(layout, terms.items_max)
+    visits = [begun(visit_steps(tr, layout, ref, room, turns, terms)) for ref in refs]
     in_force = alone(asking)
     if in_force.shard_paused:
         probe("a paused shard is not visited")
         return [], in_force
     room.paused = in_force.paused_kinds
+    for kind in in_force.limited_kinds - known.limited_kinds:
+        room.close(kind)  # Nobody has asked yet how many may run.
     return in_step(visits), in_force
 
 
-def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: VisitTerms) -> Steps[Visit]:
-    """Lease the pointer, dequeue from its zone, and requeue or delete it.
+def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Turns, terms: VisitTerms) -> Steps[Visit]:
+    """Lease the pointer, dequeue from its zone, and requeue or delete it. Joins `turns`, which the batch shares.
 
     Reads with conflict: the pointer, ownership, the records of the items taken; before a sleep: the vesting index up
     to the first entry of every priority, or all of it if there is something in it that nobody here can run; before a
@@ -123,7 +129,8 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
         return (yield from _clear_dangling(tr, layout, ref))
     stored = tr.get(place.keys.pointer)
     search = Search(place, room, now_us=terms.now_us)
-    choosing = begun(choose_steps(tr, search, items_max=terms.items_max, lease_us=terms.lease_us))
+    turn = turns.join(tr.get(place.keys.tenant.owner))
+    choosing = begun(choose_steps(tr, search, turn, lease_us=terms.lease_us))
     yield
     if stored.value is None:
         probe("a pointer was deleted between the scan and the visit")
@@ -138,14 +145,18 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, terms: Vis
             yield from _clear_dangling(tr, layout, ref)
         return Visit(ref, Found.LEASED)
     search.resume_at(pointer.resume, Fit(pointer.passed))
+    turn.credit = pointer.credit
     choice = yield from choosing
+    pointer.credit = turn.credit_after(taken=len(choice.items), more=choice.left is Fit.RUNS)
     if pointer.lease_id == terms.lease_id:
         found, left_alone = Found.SERVED, None
         _requeue_awake(tr, place, pointer, choice, terms)
     else:
         found, left_alone = yield from _requeue_steps(tr, place, pointer, choice, room, terms)
-    items = take(tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us)
-    return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone)
+    items = take(
+        tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us, holder=terms.holder
+    )
+    return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone, choice.passed_kinds)
 
 
 def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
@@ -209,6 +220,7 @@ def _note_visit(pointer: PointerRecord, choice: Choice, terms: VisitTerms, *, le
     pointer.lease_id, pointer.lease_us = b"", 0
     pointer.resume, pointer.passed = choice.resume, int(choice.passed)
     pointer.left = left
+    pointer.found = choice.left
 
 
 def _requeue_steps(
@@ -237,6 +249,9 @@ def _requeue_steps(
     yield  # All visits of a batch declare their conflicts, then all write: a conflict is cheap before the first write.
     _note_visit(pointer, choice, terms, left=elsewhere)
     until_us = vesting_us = terms.now_us + delay_us
+    if pointer.credit >= ITEM:
+        probe("a pointer keeps its place, because its tenant's turn is not over")
+        vesting_us = pointer.vesting_us
     if elsewhere:
         probe("a pointer is left to another consumer")
         # Where it was, unless this visit has taken something: then it is another's turn to look.

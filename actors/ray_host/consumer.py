@@ -89,6 +89,7 @@ class RayConsumer:
                 f"manager-{index}",
                 opening,
                 [f"{stem}-worker-{number}" for number in numbers],
+                identity.consumer_id,
                 index,
                 settings.managers,
             )

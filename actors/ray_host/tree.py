@@ -100,7 +100,7 @@ class WorkerActor:
 class ManagerActor:
     """A `Manager` with a process of its own."""
 
-    def __init__(self, opening: Opening, workers: Sequence[str], index: int, count: int) -> None:
+    def __init__(self, opening: Opening, workers: Sequence[str], consumer_id: bytes, index: int, count: int) -> None:
         opened = _open(opening)
         host = ThreadHost(clock=opened.clock, random=opened.random)
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
@@ -111,6 +111,7 @@ class ManagerActor:
             opened.submitted.registry,
             opened.settings,
             [RayRemote(worker, self._unanswered) for worker in workers],
+            consumer_id=consumer_id,
             index=index,
             count=count,
         )

@@ -8,7 +8,8 @@ Read in this order:
     fleet       run, submit
     items       enqueue, peek, cancel
     graves      buried, revive, discard
-    steering    pause, resume
+    steering    pause, resume, limit, weigh
+    why         why
     overview    status, config
     upkeep      check, backup, restore
     demo        demo
@@ -18,7 +19,7 @@ May import: everything of fairlead. Imported by: nothing.
 
 import click
 
-from fairlead.cli import demo, fleet, graves, items, overview, simulate, steering, upkeep
+from fairlead.cli import demo, fleet, graves, items, overview, simulate, steering, upkeep, why
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -48,12 +49,15 @@ for command in (
     items.enqueue,
     items.peek,
     items.cancel,
+    why.why,
     overview.status,
     graves.buried,
     graves.revive,
     graves.discard,
     steering.pause,
     steering.resume,
+    steering.limit,
+    steering.weigh,
     fleet.submit,
     overview.config,
     upkeep.check,

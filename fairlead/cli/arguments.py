@@ -67,15 +67,21 @@ def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
     Raises:
       ItemGone, NotBuried: there is no such item.
     """
-    if not _ID.fullmatch(typed):
-        return operation(typed)
+    first, *second = ids_typed(typed)
     try:
-        return operation(bytes.fromhex(typed))
+        return operation(first)
     except (ItemGone, NotBuried) as not_there:
-        try:
-            return operation(typed)
-        except (ItemGone, NotBuried):
-            raise not_there from None
+        for other in second:
+            try:
+                return operation(other)
+            except (ItemGone, NotBuried):
+                raise not_there from None
+        raise
+
+
+def ids_typed(typed: str) -> list[str | bytes]:
+    """Return what a typed id may mean: an id of 32 hexadecimal digits as printed, and the name it was given."""
+    return [bytes.fromhex(typed), typed] if _ID.fullmatch(typed) else [typed]
 
 
 def _refuse_constant(text: str) -> NoReturn:

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 from rich.table import Table
 
 from fairlead import status as looking
 from fairlead.cli.failures import STORE_UNUSABLE, fields_of, message_of, remedy_of, sentence_of
 from fairlead.cli.output import ago, example, json_option, show, table, when
+from fairlead.cli.steering import limited
 from fairlead.cli.target import Target, settings_option, target_options
 from fairlead.config import settings_of
 from fairlead.shards import Shards, StoreMissing
@@ -88,8 +90,8 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
         ],
         "kinds_without_consumer": each.unserved,
         "paused": each.paused,
-        "paused_kinds": each.paused_kinds,
-        "paused_tenants": each.paused_tenants,
+        "kind_rules": {kind: asdict(rule) for kind, rule in each.kind_rules.items()},
+        "tenant_rules": [{"tenant": tenant, **asdict(rule)} for tenant, rule in each.tenant_rules.items()],
         "writers_wait_for": each.stall and _answer_stall(each.stall),
     }
 
@@ -109,7 +111,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
         if each.stall:
             yield f"{each.name}: nobody can write; the write lock is held by {each.stall.who}"
             yield f"  Do: {each.stall.remedy}"
-        yield from _pauses(each)
+        yield from _rules(each)
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     if depths:
         yield table(("shard", "kind", "#items", "consumers"), depths)
@@ -122,14 +124,22 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
         ))  # fmt: skip
 
 
-def _pauses(each: ShardStatus) -> Iterator[str]:
-    """Say what is paused on a shard, and how it goes on."""
+def _rules(each: ShardStatus) -> Iterator[str]:
+    """Say what is held back on a shard, and how it goes on."""
     if each.paused:
         yield f"{each.name}: paused; nothing starts before fairlead resume --shard {each.name}"
-    for kind in each.paused_kinds:
-        yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {kind}"
-    for app, user in each.paused_tenants:
-        yield f"{each.name}: tenant {app}/{user} is paused until fairlead resume --tenant {app} {user}"
+    for kind, rule in each.kind_rules.items():
+        if rule.paused:
+            yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {kind}"
+        if rule.is_limited:
+            yield f"{each.name}: kind {kind}: {limited(rule.max_running, rule.per_s)}"
+    for (app, user), own in each.tenant_rules.items():
+        if own.paused:
+            yield f"{each.name}: tenant {app}/{user} is paused until fairlead resume --tenant {app} {user}"
+        if own.is_limited:
+            yield f"{each.name}: tenant {app}/{user}: {limited(own.max_running, own.per_s)}"
+        if own.weight != 1:
+            yield f"{each.name}: tenant {app}/{user} weighs {own.weight:g}"
 
 
 def _row(each: ShardStatus) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""pause, resume: holding work back while the fleet runs, and letting it go on."""
+"""pause, resume, limit, weigh: what an operator says to a fleet that runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,3 +80,56 @@ def resume(steering: Steering, scope: Scope) -> None:
     elif scope.shard is not None:
         steering.resume_shard(scope.shard)
     show({"resumed": scope.answer}, lambda: [f"resumed {scope.said}"])
+
+
+@click.command(epilog=example("fairlead limit --kind receipt --max-running 3 --store embedded:./data"))
+@click.option("--tenant", nargs=2, metavar="APP USER", help="A tenant, all of its items.")
+@click.option("--kind", metavar="KIND", help="A kind, of all tenants, in all of the fleet.")
+@click.option("--max-running", type=int, metavar="N", help="No more than N run at once.")
+@click.option("--per-second", type=float, metavar="R", help="No more than R start in a second.")
+@click.option("--burst", type=int, metavar="N", help="With --per-second: how many at once after a while without any.")
+@click.option("--off", is_flag=True, help="Limit it no more.")
+@target_options
+@json_option
+def limit(
+    target: Target,
+    tenant: tuple[str, str] | None,
+    kind: str | None,
+    max_running: int | None,
+    per_second: float | None,
+    burst: int | None,
+    off: bool,
+) -> None:
+    """Limit how many items of a tenant or a kind run at once, and start in a second. What is not said is unlimited."""
+    scope = Scope(tenant, kind, None)
+    if len(scope.answer) != 1:
+        raise click.UsageError("Name a tenant, --tenant APP USER, or a kind, --kind KIND.")
+    if off == (max_running is not None or per_second is not None):
+        raise click.UsageError("Say --max-running N or --per-second R or both; or --off to limit it no more.")
+    if burst is not None and per_second is None:
+        raise click.UsageError("--burst goes with --per-second.")
+    steering = target.app().steering
+    if tenant is not None:
+        steering.limit_tenant(*tenant, max_running=max_running, per_s=per_second, burst=burst)
+    elif kind is not None:
+        steering.limit_kind(kind, max_running=max_running, per_s=per_second, burst=burst)
+    limits = {"max_running": max_running, "per_s": per_second, "burst": burst}
+    show({"limited": {**scope.answer, **limits}}, lambda: [f"{scope.said}: {limited(max_running, per_second)}"])
+
+
+@click.command(epilog=example("fairlead weigh 3 --tenant shop alice --store embedded:./data"))
+@click.argument("weight", type=float)
+@click.option("--tenant", nargs=2, metavar="APP USER", required=True, help="The tenant.")
+@target_options
+@json_option
+def weigh(target: Target, weight: float, tenant: tuple[str, str]) -> None:
+    """Let a tenant take WEIGHT times the items of others where all have work waiting; 1 is what all have."""
+    target.app().steering.set_weight(*tenant, weight)
+    show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {'/'.join(tenant)} weighs {weight:g}"])
+
+
+def limited(max_running: int | None, per_s: float | None) -> str:
+    """Return a limit as people say it."""
+    said = [f"at most {max_running:,} run at once"] if max_running is not None else []
+    said += [f"at most {per_s:g} start in a second"] if per_s is not None else []
+    return ", ".join(said) or "not limited"

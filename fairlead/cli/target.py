@@ -110,6 +110,19 @@ def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--tenant APP USER`, `--local KIND`, `--shard` and `--zone`, and pass it a `database`."""
 
+    @maybe_tenant_options
+    @wraps(command)
+    def with_database(*args: Any, app: App, database: TenantDatabase | None, **options: Any) -> Any:
+        if database is None:
+            raise click.UsageError("Name either a tenant, --tenant APP USER, or local items, --local KIND.")
+        return command(*args, database=database, **options)
+
+    return with_database
+
+
+def maybe_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what `tenant_options` gives; pass it the `app`, and a `database` or None if nobody was named."""
+
     @click.option("--tenant", nargs=2, metavar="APP USER", help="The tenant.")
     @click.option("--local", metavar="KIND", help="The local items of a kind, those without a tenant.")
     @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
@@ -124,18 +137,17 @@ def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
         target: Target,
         **options: Any,
     ) -> Any:
-        if (tenant is None) == (local is None):
+        if tenant is not None and local is not None:
             raise click.UsageError("Name either a tenant, --tenant APP USER, or local items, --local KIND.")
         if shard is not None and local is None:
             raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
         app = target.app()
-        database: TenantDatabase
+        database: TenantDatabase | None = None
         if tenant is not None:
             database = app.tenant(*tenant)
-        else:
-            assert local is not None
+        elif local is not None:
             database = app.local(local, shard=shard)
-        return command(*args, database=database, **options)
+        return command(*args, app=app, database=database, **options)
 
     return with_database
 

@@ -187,7 +187,8 @@ class Client:
 
     def _complete_in(self, attempt: Attempt, item_id: bytes, lease_id: bytes | None) -> Told:
         call = model.Complete(item_id, lease_id, _since_start(attempt.now_us))
-        (outcome,) = alone(self._zone.complete_steps(attempt.tr, [(item_id, lease_id)], now_us=attempt.now_us))
+        held = [(item_id, lease_id)]
+        (outcome,) = alone(self._zone.complete_steps(attempt.tr, held, now_us=attempt.now_us, ended=[]))
         return Told(call, outcome)
 
     def extend(self) -> None:

@@ -14,6 +14,7 @@ _STAYS = {
     keyspace.HANDLER,
     keyspace.PERIODIC,
     keyspace.RULE,
+    keyspace.HISTORY,
 }
 
 

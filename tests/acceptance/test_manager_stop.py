@@ -67,7 +67,7 @@ def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeyp
     monkeypatch.setattr(tree, "RayRemote", remote)
     monkeypatch.setattr(tree, "_open", lambda opening: opening())
     monkeypatch.setattr(tree, "_drain_on_sigterm", lambda drain: None)
-    actor: Any = tree.ManagerActor(nothing_opened, ["worker"], 0, 1)
+    actor: Any = tree.ManagerActor(nothing_opened, ["worker"], b"consumer", 0, 1)
     serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [])),))
     serving.start()
     assert Leasing.serving.wait(PATIENCE_S)

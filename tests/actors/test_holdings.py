@@ -200,15 +200,15 @@ def test_the_report_says_what_is_held_waiting_running_and_finished() -> None:
     assert made.report().held == 3
 
 
-def test_the_report_counts_items_of_kinds_with_a_limit_from_arrival_to_end() -> None:
-    limited, free = held_item(1, max_running=3), held_item(2, kind="index")
-    made = held_with(limited, free)
-    assert made.report().kinds == {"mail": 1}
+def test_the_report_counts_items_by_kind_from_arrival_to_end() -> None:
+    mail, index = held_item(1), held_item(2, kind="index")
+    made = held_with(mail, index)
+    assert made.report().kinds == {"mail": 1, "index": 1}
     made.next_to_run(0)
-    made.finish(limited, 1)
-    assert made.report().kinds == {"mail": 1}
-    made.drop(limited)
-    assert made.report().kinds == {"mail": 0}
+    made.finish(mail, 1)
+    assert made.report().kinds == {"mail": 1, "index": 1}
+    made.drop(mail)
+    assert made.report().kinds == {"mail": 0, "index": 1}
 
 
 def test_each_life_of_a_worker_has_a_name() -> None:

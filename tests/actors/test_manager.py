@@ -69,7 +69,7 @@ class Crew:
 
 def managed(
     stage: Stage, rooms: list[int], *, index: int = 0, count: int = 1, limits: dict[str, int] | None = None,
-    **settings: Any
+    consumer_id: bytes = b"consumer", **settings: Any
 ) -> tuple[Manager, Crew]:  # fmt: skip
     """Return a manager of played workers that knows the kinds `mail` and `index`."""
     crew = Crew(stage, rooms)
@@ -77,7 +77,10 @@ def managed(
     for kind in ("mail", "index"):
         registry.add(handler_of(kind, lambda job: None, max_running=(limits or {}).get(kind)))
     chosen = ConsumerSettings(**{"managers": 1, "workers": len(rooms), "lease_ms": LEASE_MS, **settings})
-    return Manager(stage.host, stage.shards, registry, chosen, crew.remotes, index=index, count=count), crew
+    manager = Manager(
+        stage.host, stage.shards, registry, chosen, crew.remotes, consumer_id=consumer_id, index=index, count=count
+    )
+    return manager, crew
 
 
 def serve(stage: Stage, manager: Manager, refs: list[PointerRef] | None = None) -> Served:

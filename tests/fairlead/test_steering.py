@@ -105,7 +105,8 @@ def test_programs_are_told_what_is_paused(store: str) -> None:
     assert answer.json == {"paused": {"kind": "mail"}}
     run("pause", "--tenant", "shop", "alice", "--store", store)
     (shard,) = run("status", "--store", store, "--json").json["shards"]
-    assert (shard["paused"], shard["paused_kinds"], shard["paused_tenants"]) == (False, ["mail"], [["shop", "alice"]])
+    assert (shard["paused"], shard["kind_rules"]["mail"]["paused"]) == (False, True)
+    assert [(rule["tenant"], rule["paused"]) for rule in shard["tenant_rules"]] == [(["shop", "alice"], True)]
 
 
 @pytest.mark.parametrize("scope", [[], ["--kind", "mail", "--shard", "main"]])
@@ -118,3 +119,36 @@ def test_a_pause_of_nothing_or_of_two_things_is_refused_and_changes_nothing(stor
 
 def test_a_shard_that_is_not_there_cannot_be_paused(store: str) -> None:
     assert run("pause", "--shard", "mian", "--store", store).code == 2
+
+
+@pytest.mark.parametrize("scope", [["--tenant", "shop", "alice"], ["--kind", "mail"]])
+def test_a_limit_is_said_by_status_until_it_is_off(store: str, scope: list[str]) -> None:
+    said = "at most 3 run at once, at most 0.5 start in a second"
+    limited = run("limit", *scope, "--max-running", 3, "--per-second", 0.5, "--store", store)
+    assert limited.out.endswith(f": {said}\n")
+    assert said in run("status", "--store", store).out
+    assert run("limit", *scope, "--off", "--store", store).out.endswith(": not limited\n")
+    assert "at most" not in run("status", "--store", store).out
+
+
+def test_a_weight_is_said_by_status(store: str) -> None:
+    assert run("weigh", 3, "--tenant", "shop", "alice", "--store", store).out == "tenant shop/alice weighs 3\n"
+    assert "tenant shop/alice weighs 3" in run("status", "--store", store).out
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["limit", "--kind", "mail"],
+        ["limit", "--kind", "mail", "--off", "--max-running", "3"],
+        ["limit", "--max-running", "3"],
+        ["limit", "--kind", "mail", "--max-running", "3", "--burst", "2"],
+        ["limit", "--kind", "mail", "--max-running", "0"],
+        ["limit", "--kind", "mail", "--per-second", "nan"],
+        ["weigh", "0", "--tenant", "shop", "alice"],
+        ["weigh", "3"],
+    ],
+)
+def test_what_limits_nothing_or_makes_no_sense_is_refused(store: str, typed: list[str]) -> None:
+    assert run(*typed, "--store", store).code == 2
+    assert "at most" not in run("status", "--store", store).out

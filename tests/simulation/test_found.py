@@ -60,7 +60,7 @@ def test_a_manager_whose_worker_is_overfull_asks_again_as_soon_as_one_item_has_l
     rooms: list[tuple[int, int]] = []
 
     def ask() -> None:
-        manager = Manager(host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker])
+        manager = Manager(host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0")
         rooms.append((manager.await_room(), world.elapsed_us))
 
     host.spawn("asking", ask)
@@ -143,7 +143,7 @@ def test_a_manager_that_was_stopped_answers_late_that_it_has_no_room() -> None:
     """Before, it answered at once, and a scanner that was not stopped yet asked again at once."""
     stage = Stage()
     worker = FullWorker(stage.world)
-    manager = Manager(stage.host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker])
+    manager = Manager(stage.host, {}, Registry(), ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0")
 
     def stop_and_ask() -> tuple[int, int]:
         manager.await_room()
@@ -262,7 +262,9 @@ def test_two_batches_that_a_manager_serves_side_by_side_share_the_limit_of_a_kin
     stage.play(lambda: stage.shard.transact(enqueue_all))
     registry, worker = Registry(), NotingWorker(stage.world)
     registry.add(handler_of("scarce", lambda job: None, max_running=2))
-    manager = Manager(stage.host, {"s0": stage.shard}, registry, ConsumerSettings(managers=1, workers=1), [worker])
+    manager = Manager(
+        stage.host, {"s0": stage.shard}, registry, ConsumerSettings(managers=1, workers=1), [worker], consumer_id=b"c0"
+    )
     stage.play(manager.await_room)
     stage.pass_us(SECOND)
     refs = [PointerRef(zone.place.part.part, zone.place.pointer_id, stage.now_us, 100) for zone in zones]

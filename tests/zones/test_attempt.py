@@ -96,7 +96,7 @@ def test_an_item_that_ran_and_was_completed_before_the_retry_does_not_come_again
 
     def run_all() -> None:
         held = [(item.id, item.record.lease_id) for item in world.dequeue()]
-        world.run(lambda tr: alone(world.zone.complete_steps(tr, held, now_us=world.now_us)))
+        world.run(lambda tr: alone(world.zone.complete_steps(tr, held, now_us=world.now_us, ended=[])))
         ran.extend(item_id for item_id, _ in held)
 
     faulty.faults += [Fault(applied=applied, then=run_all)]
@@ -230,7 +230,7 @@ def test_a_settlement_of_unknown_result_counts_once(world: World, faulty: Faulty
     first, second = world.enqueue(), world.enqueue()
     faulty.faults += [Fault(applied=applied)]
     world.shard.transact(
-        lambda attempt: alone(world.zone.complete_steps(attempt.tr, [(first, None)], now_us=attempt.now_us))
+        lambda attempt: alone(world.zone.complete_steps(attempt.tr, [(first, None)], now_us=attempt.now_us, ended=[]))
     )
     assert world.vested_ids() == [second]
     assert world.count() == {"mail": 1}

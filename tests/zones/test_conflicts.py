@@ -24,7 +24,7 @@ from zones.queue_zone import QueueZone
 from zones.records import OwnerRecord, encode
 from zones.settings import ZoneSettings
 from zones.steps import alone
-from zones.visit import Found, lease, visit_steps
+from zones.visit import Found, lease, visit_all
 
 SETTINGS = ZoneSettings()
 PRESENT, BURIED, COMPLETED = EnqueueStatus.PRESENT, EnqueueStatus.BURIED, EnqueueStatus.COMPLETED
@@ -50,7 +50,7 @@ def visits(world: World, found: Found = Found.SERVED, *, items_max: int = 10, re
     ref, terms = ref or world.ref(), world.terms(items_max=items_max)
 
     def body(tr: Any) -> None:
-        visit = alone(visit_steps(tr, world.layout, ref, Room(100, ANY), terms))
+        visit = visit_all(tr, world.layout, [ref], Room(100, ANY), terms)[0][0]
         assert visit.found is found
 
     return body

@@ -203,6 +203,13 @@ def test_nothing_is_visited_while_the_shard_is_paused_and_its_pointers_stay_as_t
     assert taken(world.visit()) == [item_id]
 
 
+def test_a_pause_that_is_applied_late_does_not_undo_its_own_end(world: World) -> None:
+    """A commit of unknown result was repeated, and the pause ended, before the first one came to the store."""
+    assert collides(world.db, rules.resume_shard, rules.pause_shard)
+    assert collides(world.db, rules.pause_shard, rules.resume_shard)
+    assert collides(world.db, lambda tr: rules.resume_kind(tr, "mail"), lambda tr: rules.pause_kind(tr, "mail"))
+
+
 # --- Tenants ---
 
 

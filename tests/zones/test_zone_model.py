@@ -166,7 +166,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
     def complete(self, which: int, lease: int, own: bool) -> None:
         item_id, lease_id, expected = self.someone(which, lease, own)
         outcomes = self.world.run(
-            lambda tr: alone(self.world.zone.complete_steps(tr, [(item_id, lease_id)], now_us=self.now_us))
+            lambda tr: alone(self.world.zone.complete_steps(tr, [(item_id, lease_id)], now_us=self.now_us, ended=[]))
         )
         assert outcomes == [expected]
         if expected is Outcome.DONE:

@@ -10,7 +10,7 @@ from tests.clocks import ManualClock
 from zones.dequeue import Fit, Room, Search, choose_steps, take
 from zones.engines import Database, transact
 from zones.items import Enqueued, LeasedItem, NewItem, new_item
-from zones.keyspace import ROOT_RANGE, range_end
+from zones.keyspace import HISTORY, ROOT, ROOT_RANGE, pack_int, range_end
 from zones.layout import Tenant, item_id_of
 from zones.pointers import PointerRef, scan
 from zones.presence import Presence, beat
@@ -19,6 +19,7 @@ from zones.records import ItemRecord, PointerRecord, decode
 from zones.settings import ZoneSettings
 from zones.shard import open_shard
 from zones.steps import alone, in_step
+from zones.turns import Turns
 from zones.visit import Visit, VisitTerms, visit_all
 
 T = TypeVar("T")
@@ -129,7 +130,8 @@ class World:
         def body(tr: Any) -> Dequeued:
             search = Search(place, Room(items_max, kinds), now_us=self.now_us)
             search.resume_at(resume, passed)
-            choice = alone(choose_steps(tr, search, items_max=items_max, lease_us=lease_us))
+            turn = Turns(self.layout, items_max).join(tr.get(place.keys.tenant.owner))
+            choice = alone(choose_steps(tr, search, turn, lease_us=lease_us))
             items = take(tr, place, choice, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
             return Dequeued(
                 items,
@@ -222,8 +224,8 @@ class World:
         return [pair for pair in self.stored(keys.prefix, range_end(keys.prefix)) if pair[0] != keys.pointer]
 
     def everything(self) -> list[tuple[bytes, bytes]]:
-        """Return all pairs of the shard."""
-        return self.stored(*ROOT_RANGE)
+        """Return all pairs of the shard, but for what it tells for a while of what has ended."""
+        return [pair for pair in self.stored(*ROOT_RANGE) if not pair[0].startswith(ROOT + pack_int(HISTORY))]
 
     def set(self, key: bytes, value: bytes) -> None:
         """Write one key behind the queue's back."""

@@ -25,6 +25,7 @@ from zones.keyspace import (
     FORGET,
     GRAVE,
     HANDLER,
+    HISTORY,
     ITEM,
     PARKED,
     PERIODIC,
@@ -50,7 +51,8 @@ Progress = Callable[[int], None]
 # Subspaces that this version has no name for.
 _UNKNOWN = [
     (ROOT + pack_int(SESSION + 1), ROOT + pack_int(RULE)),
-    (ROOT + pack_int(PARKED + 1), range_end(ROOT)),
+    (ROOT + pack_int(PARKED + 1), ROOT + pack_int(HISTORY)),
+    (ROOT + pack_int(HISTORY + 1), range_end(ROOT)),
 ]
 
 

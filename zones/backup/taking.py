@@ -18,7 +18,9 @@ from zones.keyspace import (
     COUNT,
     DB,
     HANDLER,
+    HISTORY,
     ITEM,
+    PARKED,
     PERIODIC,
     POINTER,
     ROOT,
@@ -43,11 +45,14 @@ _DB = ROOT + pack_int(DB)
 _ZONE = pack_int(ZONE)
 _DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
 _RECORDS = (pack_int(ITEM), pack_int(BURIED))
-# The rest is derived (the top-level queue, depths, graves), or means nothing later (receipts, time, sessions).
+# The rest is derived (the top-level queue, depths, graves, what is parked), or means nothing later (receipts, time,
+# sessions, completions).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
-    (ROOT + pack_int(SESSION + 1), range_end(ROOT)),
+    (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PARKED)),
+    (ROOT + pack_int(PARKED + 1), ROOT + pack_int(HISTORY)),
+    (ROOT + pack_int(HISTORY + 1), range_end(ROOT)),
 ]
 
 Progress = Callable[[int], None]

@@ -95,7 +95,7 @@ CONSUMERS = (
     ),
     mutation(
         "a kind that has a limit is leased as if it had none",
-        (crew.room_for_kinds, "if limit is None:", "if True:"),
+        (crew.room_for_kinds, "held = None if limit is None else held_of_kind(members, kind)", "limit = held = None"),
         found_by=[KindsKeepToTheirLimits.promise],
     ),
     mutation(

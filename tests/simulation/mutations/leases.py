@@ -61,7 +61,7 @@ LEASES = (
     mutation(
         "an item that failed for good is buried or dropped although another took it over",
         (settlement._settle_failed, "if record is None or record.lease_id != held.ref.lease_id:", "if record is None:"),
-        (settlement._settle_failed, "now_us=now_us, lease_id=held.ref.lease_id)", "now_us=now_us)"),
+        (settlement._settle_failed, "(held.ref.item_id, held.ref.lease_id)", "(held.ref.item_id, None)"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(

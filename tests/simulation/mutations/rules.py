@@ -6,12 +6,13 @@ from simulation.oracles.pauses import WhatIsPausedStays
 from simulation.oracles.pointers import PointersLeadToWork
 from simulation.run import DRAINS, GETS_OVER
 from tests.simulation.mutations.mutation import mutation
-from zones import dequeue, rules, visit
+from zones import rules, visit
+from zones.turns import Turn
 
 RULES = (
     mutation(
         "a paused tenant is visited like any other",
-        (dequeue.choose_steps, "return 0 if paused else items_max - len(items)", "return items_max - len(items)"),
+        (Turn.share, "if self.rule.paused or self.must_ask:", "if self.must_ask:"),
         found_by=[WhatIsPausedStays.promise],
     ),
     mutation(
@@ -31,7 +32,7 @@ RULES = (
     ),
     mutation(
         "consumers leave it to whoever ends a pause to wake what is parked",
-        (Housekeeping._wake_parked, "shard.transact(", "(lambda body: None)("),
+        (Housekeeping._tidy, "wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)", "pass"),
         found_by=[GETS_OVER, DRAINS, NothingIsLeftBehind.promise],
     ),
     mutation(

@@ -206,7 +206,7 @@ def manager_in(
         return report(capacity=100)
 
     chosen = ConsumerSettings(managers=1, workers=1, **settings)
-    return Manager(host, {"s0": shard}, registry_of(kinds), chosen, [Played(host, answer)])
+    return Manager(host, {"s0": shard}, registry_of(kinds), chosen, [Played(host, answer)], consumer_id=b"c0")
 
 
 def registry_of(kinds: Sequence[str]) -> Registry:

@@ -1,0 +1,67 @@
+"""why: what keeps an item from running, or what became of it."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from fairlead.app import App
+from fairlead.cli.arguments import ids_typed
+from fairlead.cli.output import example, json_option, show, when
+from fairlead.cli.target import maybe_tenant_options
+from fairlead.explaining import Attempts, Cause, Explanation
+from fairlead.tenant_database import TenantDatabase
+
+NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
+
+
+@click.command(epilog=example("fairlead why order-7 --tenant shop alice --store embedded:./data"))
+@click.argument("item")
+@maybe_tenant_options
+@json_option
+def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None:
+    """Say why ITEM, an id or the name it was given, is not running; or that it is; or what became of it.
+
+    Without a tenant the first few thousand active queues are looked through.
+    """
+    said = _explained(app, database, item, zone)
+    show(_answer(said), lambda: _lines(said))
+
+
+def _explained(app: App, database: TenantDatabase | None, item: str, zone: str) -> Explanation:
+    """Return what is to be said of the first item that what was typed may mean, and of none if there is none."""
+    for item_id in ids_typed(item):
+        said = app.explain(item_id) if database is None else database.explain(item_id, zone=zone)
+        if said.cause not in NOWHERE:
+            return said
+    return said
+
+
+def _answer(said: Explanation) -> dict[str, Any]:
+    return {
+        "item": said.item_id.hex(),
+        "cause": said.cause.value,
+        "sentence": said.sentence,
+        "shard": said.shard,
+        "tenant": said.tenant,
+        "zone": said.zone,
+        "kind": said.kind,
+        "attempts": dataclasses.asdict(said.attempts),
+        "details": {key: when(value) if key.endswith("_us") else value for key, value in said.details.items()},
+    }
+
+
+def _lines(said: Explanation) -> Iterator[str]:
+    yield f"{said.cause.value}: {said.sentence}"
+    if said.tenant is not None:
+        owner = "/".join(said.tenant) if said.tenant.app else "local"
+        yield f"item {said.item_id.hex()}, kind {said.kind}, of {owner}, zone {said.zone}, on shard {said.shard}"
+    if said.attempts != Attempts():
+        each = said.attempts
+        yield (
+            f"attempts so far: {each.raised} raised an error, {each.died} died with their worker,"
+            f" {each.lease_lost} lost their lease, {each.given_back} were given back"
+        )
+        if each.last_error:
+            yield f"last error: {each.last_error}"

@@ -1,0 +1,143 @@
+"""What an operator says to a fleet of Ray actors is in force within a second, and outlives every process of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead import App, Config, new_item
+from tests.acceptance.fleets import config, consumer, eventually
+from tests.acceptance.loads import Load, most_at_once, runs_of
+from tests.acceptance.shop import payload
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+IN_FORCE_S = 1.0
+
+
+@pytest.fixture
+def chosen(tmp_path: Path) -> Config:
+    return config(tmp_path)
+
+
+class Noted:
+    """Items of kind `noted`, for tenants in turn, that have been enqueued; and when each began."""
+
+    def __init__(self, app: App, path: Path) -> None:
+        self.path = path
+        self.users: dict[str, str] = {}  # by item
+        self._app = app
+
+    def enqueue(self, user: str, count: int, *, takes_ms: int = 2) -> None:
+        items = [new_item("noted", payload(0, path=str(self.path), takes_ms=takes_ms))] * count
+        for made in self._app.tenant("shop", user).enqueue_many(items):
+            self.users[made.item_id.hex()] = user
+
+    def begun(self, user: str) -> list[int]:
+        """When items of a user began, nanoseconds of the machine's monotonic clock."""
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        notes = [line.split() for line in lines]
+        return [int(time_ns) for what, item, time_ns, _ in notes if what == "begin" and self.users.get(item) == user]
+
+    @property
+    def ended(self) -> int:
+        """How many have ended."""
+        return self.path.read_text().count("end ") if self.path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("pause", "resume"),
+    [
+        (
+            lambda app: app.steering.pause_tenant("shop", "alice"),
+            lambda app: app.steering.resume_tenant("shop", "alice"),
+        ),
+        (lambda app: app.steering.pause_kind("noted"), lambda app: app.steering.resume_kind("noted")),
+        (lambda app: app.steering.pause_shard("main"), lambda app: app.steering.resume_shard("main")),
+    ],
+    ids=["tenant", "kind", "shard"],
+)
+def test_a_pause_and_its_end_are_in_force_within_a_second(
+    app: App, chosen: Config, tmp_path: Path, pause: Callable[[App], None], resume: Callable[[App], None]
+) -> None:
+    items = Noted(app, tmp_path / "notes")
+    with consumer(chosen):
+        items.enqueue("alice", 400, takes_ms=20)
+        eventually(lambda: items.begun("alice"))
+        pause(app)
+        paused_ns = time.monotonic_ns()
+        eventually(lambda: time.monotonic_ns() - max(items.begun("alice")) > 2 * IN_FORCE_S * 1e9)
+        assert len(items.begun("alice")) < 400, "it was paused too late to tell"
+        assert max(items.begun("alice")) - paused_ns < IN_FORCE_S * 1e9
+        before = len(items.begun("alice"))
+        resumed_ns = time.monotonic_ns()
+        resume(app)
+        eventually(lambda: len(items.begun("alice")) > before)
+        assert sorted(items.begun("alice"))[before] - resumed_ns < IN_FORCE_S * 1e9
+        eventually(lambda: len(items.begun("alice")) == 400)
+
+
+def test_a_pause_outlives_the_fleet(app: App, chosen: Config, tmp_path: Path) -> None:
+    items = Noted(app, tmp_path / "notes")
+    app.steering.pause_tenant("shop", "alice")
+    for _ in range(2):
+        with consumer(chosen):
+            items.enqueue("alice", 1)
+            items.enqueue("bob", 1)
+            bobs = len(items.begun("bob"))
+            eventually(lambda bobs=bobs: len(items.begun("bob")) > bobs)  # type: ignore[misc]
+    assert items.begun("alice") == []
+
+
+def test_what_runs_when_its_tenant_is_paused_goes_on_to_its_end(app: App, chosen: Config, tmp_path: Path) -> None:
+    items = Noted(app, tmp_path / "notes")
+    with consumer(chosen):
+        items.enqueue("alice", 1, takes_ms=1_000)
+        eventually(lambda: items.begun("alice"))
+        app.steering.pause_tenant("shop", "alice")
+        eventually(lambda: app.tenant("shop", "alice").count() == {})
+    ((run,),) = runs_of(tmp_path / "notes").values()
+    assert run[1] - run[0] >= 1e9
+
+
+def test_a_weight_holds_at_once_for_what_waits_already(app: App, chosen: Config, tmp_path: Path) -> None:
+    """Ten tenants of a thousand items; one of them is worth four from the moment that somebody says so."""
+    items = Noted(app, tmp_path / "notes")
+    users = [f"user {number}" for number in range(10)]
+    for user in users:
+        items.enqueue(user, 400, takes_ms=5)
+    app.steering.set_weight("shop", "user 0", 4)
+    with consumer(chosen):
+        eventually(lambda: len(items.begun("user 0")) >= 50)
+        before = {user: len(items.begun(user)) for user in users}
+        eventually(lambda: len(items.begun("user 0")) >= 300)
+        begun = {user: len(items.begun(user)) - before[user] for user in users}
+    others = sum(count for user, count in begun.items() if user != "user 0") / 9
+    assert 3 < begun["user 0"] / others < 5
+
+
+def test_a_kind_runs_no_oftener_at_once_in_two_consumers_than_its_limit(
+    app: App, chosen: Config, tmp_path: Path
+) -> None:
+    items = Noted(app, tmp_path / "notes")
+    app.steering.limit_kind("noted", max_running=3)
+    for number in range(10):
+        items.enqueue(f"user {number}", 6, takes_ms=50)
+    with consumer(chosen), consumer(chosen), Load(app, per_s=50):
+        eventually(lambda: items.ended == 60)
+    assert most_at_once(runs_of(items.path)) == 3
+
+
+def test_no_more_of_a_kind_start_in_a_second_than_its_rate(app: App, chosen: Config, tmp_path: Path) -> None:
+    items = Noted(app, tmp_path / "notes")
+    app.steering.limit_kind("noted", per_s=20, burst=5)
+    for number in range(10):
+        items.enqueue(f"user {number}", 10)
+    with consumer(chosen):
+        eventually(lambda: sum(len(items.begun(f"user {number}")) for number in range(10)) == 100)
+    times = sorted(time_ns for number in range(10) for time_ns in items.begun(f"user {number}"))
+    assert 20 * (times[-1] - times[0]) / 1e9 + 2 >= 100 - 5
+    assert (times[-1] - times[0]) / 1e9 < 8, "and not many fewer either"

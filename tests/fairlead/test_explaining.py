@@ -1,0 +1,278 @@
+"""For any item one call says why it is not running, or what became of it. Each cause is brought about for real."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fairlead import (
+    App,
+    Attempts,
+    Cause,
+    Config,
+    ConsumerSettings,
+    Explanation,
+    Job,
+    PermanentError,
+    Retry,
+    TenantDatabase,
+    fleet,
+    new_item,
+)
+from fairlead.testing import drain
+from tests.fairlead.shell import run
+from zones.keyspace import ROOT
+from zones.records import FORMAT
+
+PATIENCE_S = 30.0
+
+
+def until(wanted: Cause, look: Callable[[], Explanation]) -> Explanation:
+    """Wait until an item is explained in this way."""
+    end = time.monotonic() + PATIENCE_S
+    while (said := look()).cause is not wanted:
+        assert time.monotonic() < end, said
+        time.sleep(0.01)
+    return said
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[App]:
+    """An application on disk, by the machine's own time, for real consumers."""
+    settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, drain_ms=100)
+    made = App(config=Config(shards={"main": f"embedded:{tmp_path / 'store'}"}, consumer=settings))
+    yield made
+    made.close()
+
+
+@contextmanager
+def consumer(app: App) -> Iterator[None]:
+    """A consumer in threads of this process."""
+    running = fleet.start(app, "tests:app", host="threads")
+    try:
+        yield
+    finally:
+        running.stop(100)
+
+
+class Gate:
+    """A handler that waits until it is let through."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def __call__(self, job: Job) -> None:
+        while not self.opened.wait(0.01) and not job.cancelled:
+            pass
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.opened.set()
+
+
+# --- Not yet ---
+
+
+def test_a_delayed_item_vests_at_its_time(app: App, alice: TenantDatabase) -> None:
+    item_id = alice.enqueue("mail", delay_ms=90_000).item_id
+    said = alice.explain(item_id)
+    assert (said.cause, said.sentence) == (Cause.DELAYED, "it vests in 90.0 s")
+    assert said.details == {"vests_us": app.clock.now_us() + 90_000_000}
+    assert (said.tenant, said.zone, said.kind, said.shard) == (("shop", "alice"), "queue", "mail", "main")
+
+
+def test_a_failed_item_says_when_it_is_tried_again_and_what_went_wrong(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail", retry=Retry(attempts=5, backoff_ms=60_000))
+    def send(job: Job) -> None:
+        raise RuntimeError("no postman")
+
+    item_id = alice.enqueue("mail").item_id
+    drain(app, raise_errors=False)
+    said = alice.explain(item_id)
+    assert said.cause is Cause.RETRYING
+    assert "no postman" in said.sentence
+    assert "attempt 2 comes in" in said.sentence
+    assert said.attempts == Attempts(raised=1, last_error="RuntimeError: no postman")
+
+
+# --- Paused ---
+
+
+def test_an_item_of_a_paused_shard_kind_or_tenant_says_so_with_what_ends_it(app: App, alice: TenantDatabase) -> None:
+    item_id = alice.enqueue("mail").item_id
+    app.steering.pause_kind("mail")
+    assert alice.explain(item_id).cause is Cause.KIND_PAUSED
+    app.steering.pause_tenant("shop", "alice")
+    assert alice.explain(item_id).cause is Cause.TENANT_PAUSED
+    app.steering.pause_shard("main")
+    said = alice.explain(item_id)
+    assert (said.cause, "fairlead resume --shard" in said.sentence) == (Cause.SHARD_PAUSED, True)
+
+
+# --- Nobody there ---
+
+
+def test_without_a_consumer_nothing_runs(alice: TenantDatabase) -> None:
+    item_id = alice.enqueue("mail").item_id
+    assert alice.explain(item_id).cause is Cause.NO_CONSUMER
+
+
+def test_a_kind_that_no_consumer_knows_waits_for_one_that_does(live: App) -> None:
+    live.handler("index")(lambda job: None)
+    alice = live.tenant("shop", "alice")
+    item_id = alice.enqueue("mail").item_id
+    with consumer(live):
+        said = until(Cause.KIND_UNKNOWN, lambda: alice.explain(item_id))
+    assert said.details == {"consumers": 1, "known_kinds": ["index"]}
+
+
+# --- Its turn comes later ---
+
+
+def test_an_item_that_runs_says_where_since_when_and_until_when_its_lease_is(live: App, gate: Gate) -> None:
+    live.handler("mail")(gate)
+    alice = live.tenant("shop", "alice")
+    item_id = alice.enqueue("mail").item_id
+    with consumer(live):
+        said = until(Cause.RUNNING, lambda: alice.explain(item_id))
+        assert (said.details["pid"], said.details["live"]) == (os.getpid(), True)
+        assert said.details["since_us"] <= live.clock.now_us() < said.details["lease_until_us"]
+        gate.opened.set()
+        said = until(Cause.COMPLETED, lambda: alice.explain(item_id))
+        assert said.details["attempt"] == 1
+
+
+def test_items_behind_others_say_how_many_and_the_first_that_its_turn_is_next(live: App, gate: Gate) -> None:
+    live.handler("mail")(gate)
+    alice = live.tenant("shop", "alice")
+    with consumer(live):
+        running = [alice.enqueue("mail").item_id for _ in range(2)]
+        for item_id in running:
+            until(Cause.RUNNING, lambda item_id=item_id: alice.explain(item_id))  # type: ignore[misc]
+        waiting = [made.item_id for made in alice.enqueue_many([new_item("mail")] * 6)]
+        said = [alice.explain(item_id) for item_id in waiting]
+        before = [each.details["items_before"] for each in said if each.cause is Cause.BEHIND]
+        assert before == list(range(before[0], before[0] + len(before)))
+        assert said[0].cause in (Cause.NEXT, Cause.RUNNING)
+
+
+def test_a_kind_at_its_limit_says_so(live: App, gate: Gate) -> None:
+    live.handler("mail", max_running=1)(gate)
+    alice = live.tenant("shop", "alice")
+    with consumer(live):
+        first = alice.enqueue("mail").item_id
+        until(Cause.RUNNING, lambda: alice.explain(first))
+        second = alice.enqueue("mail").item_id
+        until(Cause.KIND_FULL, lambda: alice.explain(second))
+
+
+# --- It is over ---
+
+
+def test_a_buried_item_says_what_killed_it(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail")
+    def send(job: Job) -> None:
+        raise PermanentError("no such street")
+
+    item_id = alice.enqueue("mail").item_id
+    drain(app, raise_errors=False)
+    said = alice.explain(item_id)
+    assert (said.cause, said.details["reason"]) == (Cause.BURIED, "error")
+    assert "no such street" in said.sentence
+    assert (said.kind, said.attempts.raised) == ("mail", 1)
+
+
+def test_a_dropped_item_and_a_cancelled_one_say_so(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail", drop=True)
+    def send(job: Job) -> None:
+        raise PermanentError
+
+    dropped = alice.enqueue("mail").item_id
+    drain(app, raise_errors=False)
+    cancelled = alice.enqueue("mail").item_id
+    alice.cancel(cancelled)
+    assert alice.explain(dropped).cause is Cause.DROPPED
+    assert alice.explain(cancelled).cause is Cause.CANCELLED
+
+
+def test_an_item_that_completed_with_its_effects_says_so(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail", transactional=True)
+    def send(job: Job, tr: object) -> None:
+        pass
+
+    item_id = alice.enqueue("mail").item_id
+    drain(app)
+    assert alice.explain(item_id).cause is Cause.COMPLETED
+
+
+def test_an_id_that_nobody_gave_was_never_seen(alice: TenantDatabase) -> None:
+    assert alice.explain("order-8").cause is Cause.NEVER_SEEN
+
+
+def test_an_item_that_a_newer_version_wrote_says_so(app: App, alice: TenantDatabase) -> None:
+    item_id = alice.enqueue("mail").item_id
+    place = app.shards["main"].layout.place(alice.tenant, "queue")
+    assert place.keys.item(item_id).startswith(ROOT)
+    app.shards["main"].transact(lambda attempt: attempt.tr.set(place.keys.item(item_id), bytes([FORMAT + 1])))
+    assert alice.explain(item_id).cause is Cause.UNREADABLE
+
+
+def test_an_item_whose_queue_has_lost_its_pointer_says_what_mends_it(app: App, alice: TenantDatabase) -> None:
+    app.handler("mail")(lambda job: None)
+    item_id = alice.enqueue("mail").item_id
+    place = app.shards["main"].layout.place(alice.tenant, "queue")
+    app.shards["main"].transact(lambda attempt: attempt.tr.clear(place.keys.pointer))
+    with consumer(app):
+        said = until(Cause.POINTER_MISSING, lambda: alice.explain(item_id))
+    assert "fairlead check --repair" in said.sentence
+
+
+# --- Whose it is need not be known ---
+
+
+def test_an_item_is_found_without_its_tenant_wherever_it_is(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail")
+    def send(job: Job) -> None:
+        if job.payload == "bad":
+            raise PermanentError
+
+    buried = alice.enqueue("mail", "bad").item_id
+    done = app.tenant("shop", "bob").enqueue("mail").item_id
+    drain(app, raise_errors=False)
+    waiting = app.tenant("shop", "carol").enqueue("mail", zone="other", item_id="order-9").item_id
+    assert app.explain(buried).cause is Cause.BURIED
+    assert (app.explain(done).cause, app.explain(done).tenant) == (Cause.COMPLETED, ("shop", "bob"))
+    assert (app.explain("order-9").item_id, app.explain("order-9").zone) == (waiting, "other")
+    assert app.explain("order-10").cause is Cause.NEVER_SEEN
+
+
+def test_an_item_beyond_what_is_looked_through_is_not_said_to_be_nowhere(
+    app: App, alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zones.inquiry.ZONES_MAX", 3)
+    app.enqueue_many((app.tenant("shop", f"user {number}"), new_item("mail")) for number in range(10))
+    assert app.explain("order-10").cause is Cause.NOT_FOUND
+
+
+# --- From the command line ---
+
+
+def test_why_answers_in_a_sentence_and_as_data(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'store'}"
+    run("enqueue", "mail", "--tenant", "shop", "alice", "--id", "order-7", "--store", url)
+    said = run("why", "order-7", "--store", url)
+    assert said.code == 0
+    assert said.out.startswith("no consumer: no consumer of its shard is alive; start one with fairlead run\n")
+    answer = run("why", "order-7", "--tenant", "shop", "alice", "--store", url, "--json").json
+    assert (answer["cause"], answer["tenant"], answer["kind"]) == ("no consumer", ["shop", "alice"], "mail")
+    assert run("why", answer["item"], "--store", url).out == said.out
+    assert run("why", "order-8", "--store", url).out.startswith("never seen: ")

@@ -1,0 +1,167 @@
+"""What has ended is told for an hour, in few long values, and never becomes much."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.zones.colliding import collides
+from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, World
+from zones import completions
+from zones.completions import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
+from zones.errors import ItemGone
+from zones.items import new_item
+from zones.keyspace import HISTORY, ROOT, pack_int, range_begin, range_end
+from zones.steps import alone
+
+TOTAL = ROOT + pack_int(HISTORY)
+
+
+def ended(world: World, item_id: bytes) -> list[completions.Ended]:
+    return world.run(lambda tr: completions.find(tr, item_id))
+
+
+def complete(world: World, item_id: bytes, lease_id: bytes | None = None) -> None:
+    world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us, lease_id=lease_id))
+
+
+def tidy(world: World) -> None:
+    world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
+
+
+def kept(world: World) -> list[tuple[bytes, bytes]]:
+    """What is kept of what has ended, without how much it is."""
+    return world.stored(range_begin(TOTAL), range_end(TOTAL))
+
+
+def note(world: World, *item_ids: bytes, kind: str = "mail") -> None:
+    items = [EndedItem(item_id, kind, How.COMPLETED, 1, 5) for item_id in item_ids]
+    world.run(lambda tr: completions.note(tr, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us))
+
+
+def test_a_completed_item_is_told_with_when_where_and_in_which_attempt(world: World) -> None:
+    item_id = world.enqueue()
+    world.dequeue()
+    world.pass_us(LEASE_US)
+    (item,) = world.dequeue()
+    world.pass_us(3_000)
+    complete(world, item_id, item.record.lease_id)
+    (found,) = ended(world, item_id)
+    assert found == (ALICE, "queue", world.now_us, (item_id, "mail", How.COMPLETED, 2, 3))
+
+
+def test_a_cancelled_item_is_told_as_such(world: World) -> None:
+    item_id = world.enqueue()
+    complete(world, item_id)
+    assert [each.item.how for each in ended(world, item_id)] == [How.CANCELLED]
+
+
+def test_an_item_that_was_not_there_is_not_told(world: World) -> None:
+    with pytest.raises(ItemGone):
+        complete(world, b"nobody's item id")
+    assert kept(world) == []
+
+
+def test_items_that_end_in_one_transaction_cost_one_key(world: World) -> None:
+    for zone in (world.zone, world.zone_of(BOB)):
+        world.enqueue_all([new_item("mail")] * 10, zone=zone)
+
+    def body(tr: object) -> None:
+        ended: list[EndedOfZone] = []
+        for zone in (world.zone, world.zone_of(BOB)):
+            held = [(item_id, None) for item_id in zone.peek_ids(tr, items_max=100, now_us=world.now_us)]
+            alone(zone.complete_steps(tr, held, now_us=world.now_us, ended=ended))
+        completions.note(tr, ended, now_us=world.now_us)
+
+    world.run(body)
+    assert len(kept(world)) == 1
+
+
+def test_more_than_a_value_holds_is_split(world: World) -> None:
+    item_ids = [world.new_id() for _ in range(1_000)]
+    note(world, *item_ids, kind="k" * 96)
+    assert len(kept(world)) > 1
+    assert all(len(value) <= BLOCK_BYTES for _, value in kept(world))
+    assert all(len(ended(world, item_id)) == 1 for item_id in (item_ids[0], item_ids[500], item_ids[-1]))
+
+
+def test_an_id_that_ended_twice_is_told_twice_the_last_time_first(world: World) -> None:
+    for _ in range(2):
+        item_id = world.enqueue(given_id="order")
+        complete(world, item_id)
+        world.pass_us(2 * SECOND)
+        tidy(world)
+    first, second = ended(world, item_id)
+    assert first.ended_us > second.ended_us
+
+
+# --- Packing ---
+
+
+def test_what_has_ended_is_packed_after_a_moment_and_still_told(world: World) -> None:
+    item_ids = [world.new_id() for _ in range(50)]
+    for item_id in item_ids:
+        note(world, item_id)
+        world.pass_us(1_000)
+    tidy(world)
+    assert len(kept(world)) == 50, "commits of these times may still come"
+    world.pass_us(SECOND)
+    tidy(world)
+    assert len(kept(world)) == 1
+    assert [len(ended(world, item_id)) for item_id in item_ids] == [1] * 50
+
+
+def test_packing_does_not_conflict_with_what_ends_meanwhile(world: World) -> None:
+    note(world, world.new_id())
+    world.pass_us(2 * SECOND)
+
+    def end(tr: object) -> None:
+        items = [EndedItem(world.new_id(), "mail", How.COMPLETED, 1, 5)]
+        completions.note(tr, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
+
+    assert not collides(world.db, end, lambda tr: completions.tidy(tr, now_us=world.now_us))
+
+
+def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
+    note(world, world.new_id())
+    world.pass_us(2 * SECOND)
+
+    def pack(tr: object) -> None:
+        completions.tidy(tr, now_us=world.now_us)
+
+    assert collides(world.db, pack, pack)
+
+
+def test_what_ended_an_hour_ago_is_forgotten(world: World) -> None:
+    first, second = world.new_id(), world.new_id()
+    note(world, first)
+    world.pass_us(2 * SECOND)
+    tidy(world)
+    world.pass_us(KEPT_US - 2 * SECOND)
+    note(world, second)
+    world.pass_us(2 * SECOND)
+    tidy(world)
+    assert (ended(world, first), len(ended(world, second))) == ([], 1)
+
+
+def test_no_more_is_kept_than_a_bound_and_the_oldest_goes_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completions, "PACKED_BYTES_MAX", 100_000)
+    first = world.new_id()
+    note(world, first)
+    for _ in range(10):
+        world.pass_us(2 * SECOND)
+        last = world.new_id()
+        note(world, last, *(world.new_id() for _ in range(1_000)))
+        world.pass_us(2 * SECOND)
+        tidy(world)
+    assert sum(len(value) for _, value in kept(world)) < 200_000
+    assert (ended(world, first), len(ended(world, last))) == ([], 1)
+
+
+def test_values_of_a_newer_version_are_passed_over(world: World) -> None:
+    item_id = world.new_id()
+    note(world, item_id)
+    ((key, value),) = kept(world)
+    world.set(key, b"\x02" + value)
+    assert ended(world, item_id) == []
+    world.set(key, b"\x01\xc1" + item_id)
+    assert ended(world, item_id) == []

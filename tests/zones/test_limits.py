@@ -1,0 +1,136 @@
+"""No more run, and no more start, than a fleet-wide limit says, whoever has died meanwhile."""
+
+from __future__ import annotations
+
+from tests.zones.colliding import collides
+from tests.zones.world import SECOND, World
+from zones import limits, rules
+from zones.records import KindRule
+
+LEASE_US = 10 * SECOND
+
+
+def slots(world: World, holder: bytes, wanted: int, maximum: int = 5, kind: str = "mail") -> int:
+    return world.run(
+        lambda tr: limits.take_slots(
+            tr, kind, maximum, holder=holder, wanted=wanted, lease_us=LEASE_US, now_us=world.now_us
+        )
+    )
+
+
+def tokens(world: World, wanted: int, *, returned: int = 0, per_s: float = 10, burst: int = 10) -> int:
+    rule = KindRule(per_s=per_s, burst=burst)
+    return world.run(
+        lambda tr: limits.take_tokens(tr, "mail", rule, wanted=wanted, returned=returned, now_us=world.now_us)
+    )
+
+
+# --- Slots ---
+
+
+def test_holders_together_have_no_more_slots_than_there_are(world: World) -> None:
+    assert [slots(world, b"a", 3), slots(world, b"b", 3), slots(world, b"c", 3)] == [3, 2, 0]
+
+
+def test_a_holder_that_wants_less_leaves_the_rest_to_others(world: World) -> None:
+    slots(world, b"a", 5)
+    assert slots(world, b"b", 5) == 0
+    assert slots(world, b"a", 1) == 1
+    assert slots(world, b"b", 5) == 4
+
+
+def test_a_holder_that_wants_nothing_leaves_nothing_behind(world: World) -> None:
+    before = world.everything()
+    slots(world, b"a", 5)
+    slots(world, b"a", 0)
+    assert world.everything() == before
+
+
+def test_the_slots_of_a_dead_holder_come_back_when_its_grant_ends(world: World) -> None:
+    slots(world, b"a", 5)
+    world.pass_us(LEASE_US - 1)
+    assert slots(world, b"b", 5) == 0
+    world.pass_us(1)
+    assert slots(world, b"b", 5) == 5
+
+
+def test_a_holder_that_renews_keeps_its_slots(world: World) -> None:
+    slots(world, b"a", 5)
+    world.pass_us(LEASE_US - 1)
+    slots(world, b"a", 5)
+    world.pass_us(LEASE_US - 1)
+    assert slots(world, b"b", 1) == 0
+
+
+def test_a_limit_that_was_lowered_is_kept_as_soon_as_holders_let_go(world: World) -> None:
+    slots(world, b"a", 5)
+    assert slots(world, b"b", 1, maximum=2) == 0
+    assert slots(world, b"a", 5, maximum=2) == 2
+
+
+def test_kinds_have_limits_of_their_own(world: World) -> None:
+    slots(world, b"a", 5)
+    assert slots(world, b"a", 5, kind="index") == 5
+
+
+def test_of_two_that_take_the_last_slot_at_one_moment_one_conflicts(world: World) -> None:
+    def take(holder: bytes) -> object:
+        return lambda tr: limits.take_slots(
+            tr, "mail", 1, holder=holder, wanted=1, lease_us=LEASE_US, now_us=world.now_us
+        )
+
+    assert collides(world.db, take(b"a"), take(b"b"))  # type: ignore[arg-type]
+
+
+# --- Tokens ---
+
+
+def test_a_bucket_that_was_left_alone_is_full_and_fills_at_its_rate(world: World) -> None:
+    assert [tokens(world, 25), tokens(world, 5)] == [10, 0]
+    world.pass_us(SECOND // 2)
+    assert tokens(world, 25) == 5
+    world.pass_us(100 * SECOND)
+    assert tokens(world, 25) == 10
+
+
+def test_fractions_of_tokens_add_up(world: World) -> None:
+    tokens(world, 10)
+    taken = 0
+    for _ in range(30):
+        world.pass_us(SECOND // 30)
+        taken += tokens(world, 1)
+    assert 9 <= taken <= 10
+
+
+def test_a_slow_rate_gives_one_token_now_and_then(world: World) -> None:
+    assert [tokens(world, 5, per_s=0.1, burst=1), tokens(world, 5, per_s=0.1, burst=1)] == [1, 0]
+    world.pass_us(9 * SECOND)
+    assert tokens(world, 5, per_s=0.1, burst=1) == 0
+    world.pass_us(SECOND)
+    assert tokens(world, 5, per_s=0.1, burst=1) == 1
+
+
+def test_tokens_that_were_not_used_come_back(world: World) -> None:
+    tokens(world, 10)
+    assert tokens(world, 0, returned=4) == 0
+    assert tokens(world, 10) == 4
+
+
+def test_a_clock_that_is_behind_neither_fills_nor_empties_a_bucket(world: World) -> None:
+    tokens(world, 4)
+    world.pass_us(-5 * SECOND)
+    assert tokens(world, 10) == 6
+    world.pass_us(5 * SECOND)
+    assert tokens(world, 10) == 0
+
+
+# --- The rule ---
+
+
+def test_a_limit_that_is_taken_back_leaves_nothing_behind_but_that_rules_have_changed(world: World) -> None:
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", max_running=3, per_s=5.0, burst=5))
+    slots(world, b"a", 1)
+    tokens(world, 1)
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", max_running=None, per_s=None, burst=1))
+    assert world.run(rules.read_rules).kinds == {}
+    assert len(world.everything()) == 2, "what makes the shard, and the version of its rules"

@@ -1,0 +1,109 @@
+"""Tenants share what there is by their weights, from the commit on that says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.zones.world import ANY, SECOND, World
+from zones import rules
+from zones.dequeue import Room
+from zones.items import new_item
+from zones.layout import Tenant
+from zones.visit import VisitTerms, visit_all
+
+
+def named(user: str) -> Tenant:
+    return Tenant("shop", user)
+
+
+def flood(world: World, *users: str, items: int = 1_000) -> None:
+    for user in users:
+        world.enqueue_all([new_item("mail")] * items, zone=world.zone_of(named(user)))
+
+
+def weigh(world: World, user: str, weight: float) -> None:
+    world.run(lambda tr: rules.change_tenant_rule(tr, world.layout, named(user), now_us=world.now_us, weight=weight))
+
+
+def shares(world: World, batches: int, *, room: int, pointers: int = 1_000, dequeue_max: int = 64) -> Counter[str]:
+    """Serve the oldest pointers again and again, as a manager with room for so many; count whose items it takes."""
+    taken: Counter[str] = Counter()
+    for _ in range(batches):
+        world.pass_us(1_000)
+        refs = sorted(world.scan(), key=lambda ref: (ref.vesting_us, ref.id))[: min(pointers, room)]
+        items_max = min(dequeue_max, room // len(refs))
+        terms = VisitTerms(world.now_us, world.new_id(), 100 * SECOND, items_max, SECOND, SECOND)
+        visits, _ = world.run(lambda tr: visit_all(tr, world.layout, refs, Room(room, ANY), terms))  # noqa: B023
+        for visit in visits:
+            assert visit.place is not None
+            taken[visit.place.tenant.user] += len(visit.items)
+    return taken
+
+
+def test_without_weights_all_take_equally_many(world: World) -> None:
+    flood(world, "a", "b", "c")
+    assert shares(world, 5, room=30) == {"a": 50, "b": 50, "c": 50}
+
+
+def test_a_heavier_tenant_takes_more_of_every_batch(world: World) -> None:
+    flood(world, "a", "b", "c")
+    weigh(world, "a", 3)
+    assert shares(world, 5, room=45) == {"a": 135, "b": 45, "c": 45}
+
+
+def test_a_lighter_tenant_takes_less_and_fractions_add_up(world: World) -> None:
+    flood(world, "a", "b")
+    weigh(world, "a", 0.25)
+    assert shares(world, 8, room=20) == {"a": 20, "b": 80}
+
+
+@pytest.mark.parametrize("weight", [2, 5])
+def test_where_there_is_room_for_one_item_at_a_time_a_heavier_tenant_keeps_its_place(
+    world: World, weight: float
+) -> None:
+    """Long items: a worker has a free slot now and then, and there is nothing to divide."""
+    flood(world, "a", "b", "c", items=100)
+    weigh(world, "a", weight)
+    taken = shares(world, 10 * (int(weight) + 2), room=1)
+    assert taken == {"a": 10 * weight, "b": 10, "c": 10}
+
+
+def test_where_there_is_room_for_one_item_at_a_time_a_lighter_tenant_passes_its_turn_on(world: World) -> None:
+    flood(world, "a", "b", items=100)
+    weigh(world, "a", 0.5)
+    taken = shares(world, 61, room=1)
+    assert 2 * taken["a"] - 2 <= taken["b"] <= 2 * taken["a"] + 2
+    assert taken["a"] > 10
+
+
+def test_a_heavy_tenant_alone_takes_what_there_is(world: World) -> None:
+    flood(world, "a", items=100)
+    weigh(world, "a", 100)
+    assert shares(world, 2, room=50) == {"a": 100}
+
+
+def test_nobody_is_left_with_nothing_however_heavy_another_is(world: World) -> None:
+    flood(world, *"abcdefgh", items=200)
+    weigh(world, "a", 100)
+    taken = shares(world, 40, room=8)
+    assert all(taken[user] >= 1 for user in "abcdefgh")
+
+
+def test_a_weight_takes_no_room_from_the_others_of_its_batch(world: World) -> None:
+    """Who finds the room used up would be put off as if its kind were at its limit."""
+    flood(world, *"abcdefgh")
+    weigh(world, "a", 5)
+    shares(world, 1, room=8)
+    assert len(world.scan()) == 8
+
+
+def test_a_tenant_whose_queue_is_empty_leaves_no_credit_behind(world: World) -> None:
+    flood(world, "a", items=1)
+    flood(world, "b")
+    weigh(world, "a", 5)
+    shares(world, 3, room=1)
+    pointer = world.pointer(world.zone_of(named("a")))
+    assert pointer is not None
+    assert pointer.credit == 0

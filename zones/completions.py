@@ -1,0 +1,193 @@
+"""Completions: what has ended lately, so that somebody who asks for an item learns that it ran and did not vanish.
+
+Kept for an hour, and of busy shards the last 16 MB, some hundred thousand items. Nothing that must be true hangs on it.
+
+    (ROOT, HISTORY, FRESH, ended_us, item id)  -> one commit's ends, as they were written with them
+    (ROOT, HISTORY, PACKED, ended_us, item id) -> many commits' ends, in one value
+    (ROOT, HISTORY)                            -> how many bytes are packed
+
+An end costs the transaction that brings it about a few dozen bytes and, whatever their number, one key: it is appended
+by time, not filed by item, which would touch a page of its own for each. So to look for an item is to look through all
+of them; housekeeping packs them, so that this is a search in few long values, a hundredth of a second at most.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end
+from zones.layout import Tenant
+from zones.probes import probe
+from zones.records import FORMAT
+from zones.vesting import WANT_ALL
+
+KEPT_US = 3_600_000_000  # An hour: long enough to answer "what became of it" to a person who has just waited for it.
+PACKED_BYTES_MAX = 16_000_000
+BLOCK_BYTES = 64_000  # Below FoundationDB's limit of a value.
+PACK_ROWS_MAX = 2_000  # Fresh ones packed in one transaction,
+PACK_BYTES_MAX = 1_000_000  # or some more bytes than this.
+SETTLED_US = 1_000_000  # Commits of times longer ago do not come any more, and conflict with nobody who packs.
+_ROW_BYTES = 16  # What a row's time and length add to it.
+
+_TOTAL = ROOT + pack_int(HISTORY)
+_FRESH = _TOTAL + pack_int(1)
+_PACKED = _TOTAL + pack_int(2)
+_FORMAT_BYTE = bytes([FORMAT])
+
+
+class How(IntEnum):
+    """How an item ended."""
+
+    COMPLETED = 0
+    CANCELLED = 1  # by somebody who did not hold it
+    DROPPED = 2  # it failed for good, and its kind says that such items are deleted
+
+
+class EndedItem(NamedTuple):
+    """One item that ended. `attempt`: its number, the last; `took_ms`: since it was leased for that."""
+
+    item_id: bytes
+    kind: str
+    how: int
+    attempt: int
+    took_ms: int
+
+
+class EndedOfZone(NamedTuple):
+    """Items of one queue zone that ended together."""
+
+    app: str
+    user: str
+    zone: str
+    items: list[EndedItem]
+
+
+class Ended(NamedTuple):
+    """An item that ended, where and when."""
+
+    tenant: Tenant
+    zone: str
+    ended_us: int
+    item: EndedItem
+
+
+_encoder = msgspec.msgpack.Encoder()
+_commit_decoder = msgspec.msgpack.Decoder(list[EndedOfZone])
+_block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # when, and the commit's ends as they were written
+
+
+def note(tr: Any, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
+    """Write down, in the transaction in which they end, what items end. A blind write; may run twice."""
+    if not ended:
+        return
+    value = _FORMAT_BYTE + _encoder.encode(ended)
+    if len(value) <= BLOCK_BYTES:
+        tr.set(_FRESH + _name(now_us, ended[0].items[0].item_id), value)
+    else:
+        for half in _halves(ended):
+            note(tr, half, now_us=now_us)
+
+
+def find(tr: Any, item_id: bytes) -> list[Ended]:
+    """Return how an item ended, the last time first: its name may have been given again. Snapshot reads."""
+    found: list[Ended] = []
+    for row in tr.snapshot.get_range(range_begin(_FRESH), range_end(_FRESH), reverse=True, streaming_mode=WANT_ALL):
+        if item_id in row.value:
+            found += _ends_in(_time_of(row.key, _FRESH), row.value, item_id)
+    for row in tr.snapshot.get_range(range_begin(_PACKED), range_end(_PACKED), reverse=True, streaming_mode=WANT_ALL):
+        if item_id in row.value:
+            for ended_us, value in reversed(_decoded(_block_decoder, row.value)):
+                found += _ends_in(ended_us, value, item_id)
+    return found
+
+
+def tidy(tr: Any, *, now_us: int) -> None:
+    """Pack what is fresh, and clear what is too old or too much. Conflicts with whoever tidies at the same time.
+
+    A little at a time: it keeps up with some thousand commits a second.
+    """
+    total = int.from_bytes(tr.get(_TOTAL).value or b"", "little")
+    packed = 0
+    for block in _blocks(tr, now_us - SETTLED_US):
+        value = _FORMAT_BYTE + _encoder.encode([(_time_of(key, _FRESH), value) for key, value in block])
+        tr.set(_PACKED + block[0][0][len(_FRESH) :], value)
+        packed += len(value)
+        for key, _ in block:
+            tr.clear(key)
+    cleared = _clear_oldest(tr, total + packed, now_us) if total + packed else 0
+    if packed or cleared:
+        tr.set(_TOTAL, (total + packed - cleared).to_bytes(8, "little"))
+
+
+def _blocks(tr: Any, until_us: int) -> list[list[tuple[bytes, bytes]]]:
+    """Read what ended until then and is fresh, as far as one transaction packs it, by the block that it goes into."""
+    blocks: list[list[tuple[bytes, bytes]]] = []
+    size = read = 0
+    for row in tr.get_range(range_begin(_FRESH), _FRESH + pack_int(until_us), limit=PACK_ROWS_MAX):
+        if not blocks or size + len(row.value) > BLOCK_BYTES:
+            if read > PACK_BYTES_MAX:
+                break
+            blocks.append([])
+            size = 0
+        blocks[-1].append((row.key, row.value))
+        size += len(row.value) + _ROW_BYTES
+        read += len(row.value)
+    return blocks
+
+
+def _clear_oldest(tr: Any, total: int, now_us: int) -> int:
+    """Clear blocks, the oldest first, while they are too many or too old; return how many bytes that were."""
+    cleared = 0
+    begin = range_begin(_PACKED)
+    while total > cleared:
+        row = next(iter(tr.get_range(begin, range_end(_PACKED), limit=1)), None)
+        if row is None:
+            return total  # The count was wrong: there is nothing.
+        if total - cleared <= PACKED_BYTES_MAX and _time_of(row.key, _PACKED) > now_us - KEPT_US:
+            break
+        probe("completions are forgotten")
+        tr.clear(row.key)
+        cleared += len(row.value)
+        begin = row.key + b"\x00"
+    return cleared
+
+
+def _ends_in(ended_us: int, value: bytes, item_id: bytes) -> list[Ended]:
+    """Return the ends of an item in what one commit wrote. What a newer version wrote is passed over."""
+    return [
+        Ended(Tenant(each.app, each.user), each.zone, ended_us, item)
+        for each in _decoded(_commit_decoder, value)
+        for item in each.items
+        if item.item_id == item_id
+    ]
+
+
+def _decoded(decoder: Any, value: bytes) -> list[Any]:
+    if value[:1] != _FORMAT_BYTE:
+        return []
+    try:
+        return list(decoder.decode(memoryview(value)[1:]))
+    except msgspec.DecodeError:
+        return []
+
+
+def _halves(ended: Sequence[EndedOfZone]) -> Iterator[Sequence[EndedOfZone]]:
+    if len(ended) > 1:
+        half = len(ended) // 2
+        yield from (ended[:half], ended[half:])
+    else:
+        (zone,) = ended
+        half = len(zone.items) // 2
+        yield from ([zone._replace(items=zone.items[:half])], [zone._replace(items=zone.items[half:])])
+
+
+def _name(ended_us: int, item_id: bytes) -> bytes:
+    return pack_int(ended_us) + pack_bytes(item_id)
+
+
+def _time_of(key: bytes, prefix: bytes) -> int:
+    at = len(prefix)
+    size = key[at] - 0x14
+    return int.from_bytes(key[at + 1 : at + 1 + size], "big")

@@ -1,0 +1,126 @@
+"""Inquiry: all that the store knows of one item, for whoever must say why it does not run, or what became of it.
+
+Snapshot reads in one transaction, of counted length: an answer costs the same in a shard of a million tenants, and
+conflicts with nobody.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from zones import completions, stored_item
+from zones.buried import graves_named
+from zones.completions import Ended
+from zones.keyspace import IndexEntry
+from zones.layout import Layout, Place
+from zones.pointers import pointer_ids
+from zones.presence import Present, listing
+from zones.records import POINTER_PRIORITY, BuriedRecord, ItemRecord, PointerRecord, TenantRule, decode
+from zones.rules import Rules, read_rules
+from zones.vesting import WANT_ALL
+
+COUNTED_MAX = 1_000  # Of what stands before an item so much is counted.
+ZONES_MAX = 5_000  # So many active zones, and so many graves, are looked through for an item whose tenant is unknown.
+
+
+class Facts(NamedTuple):
+    """What is known of an item, in one version of the store. Times in microseconds since the epoch.
+
+    Attributes:
+      item: its record, if it is in its queue and can be read; `unreadable`: it is there, and cannot.
+      buried: its record in the grave. `ended`: how items of this id ended lately, the last first.
+      rule: its tenant's. `rules`: the shard's. `consumers`: those of the shard, the dead of the last minute too.
+      pointer: of its zone; None: there is none, or it cannot be read.
+      items_before: vested items of its zone that come before it; `pointers_before`: vested zones that come before its
+        own, in its part of the top-level queue. Both counted up to 1,000.
+    """
+
+    now_us: int
+    item: ItemRecord | None
+    unreadable: bool
+    buried: BuriedRecord | None
+    ended: Sequence[Ended]
+    rule: TenantRule
+    rules: Rules
+    consumers: Sequence[Present]
+    pointer: PointerRecord | None
+    items_before: int
+    pointers_before: int
+
+
+def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
+    """Return what is known of an item of this id in a queue zone.
+
+    Raises:
+      TenantMoved: the tenant is another shard's.
+    """
+    snapshot = tr.snapshot
+    stored = snapshot.get(place.keys.item(item_id))
+    buried = snapshot.get(place.keys.buried(item_id))
+    owner = snapshot.get(place.keys.tenant.owner)
+    pointing = snapshot.get(place.keys.pointer)
+    rule = stored_item.check_owner(place.layout, owner.value)
+    item = None if stored.value is None else decode(ItemRecord, stored.value)
+    pointer = None if pointing.value is None else decode(PointerRecord, pointing.value)
+    return Facts(
+        now_us=now_us,
+        item=item,
+        unreadable=item is None and stored.value is not None,
+        buried=None if buried.value is None else decode(BuriedRecord, buried.value),
+        ended=[] if item is not None else [each for each in completions.find(tr, item_id) if _is_at(each, place)],
+        rule=rule,
+        rules=read_rules(tr),
+        consumers=listing(tr, now_us=now_us),
+        pointer=pointer,
+        items_before=0 if item is None else _items_before(tr, place, item_id, item, now_us),
+        pointers_before=0 if pointer is None else _pointers_before(tr, place, pointer, now_us),
+    )
+
+
+class Whereabouts(NamedTuple):
+    """Where items of one id are or were. `whole`: whether all of the shard was looked at."""
+
+    places: Sequence[Place]
+    whole: bool
+
+
+def whereabouts(tr: Any, layout: Layout, item_id: bytes) -> Whereabouts:
+    """Look for an item whose tenant is unknown: among active zones, in graves, among what has ended lately."""
+    ids, all_pointers = pointer_ids(tr, layout, ids_max=ZONES_MAX)
+    places = [place for each in ids if (place := layout.place_of(each)) is not None]
+    reads = [tr.snapshot.get(place.keys.item(item_id)) for place in places]
+    found = [place for place, read in zip(places, reads, strict=True) if read.present()]
+    graves, all_graves = graves_named(tr, layout, item_id, graves_max=ZONES_MAX)
+    ended = [layout.place(each.tenant, each.zone) for each in completions.find(tr, item_id)]
+    unique = {(place.tenant, place.name): place for place in (*found, *graves, *ended)}
+    return Whereabouts(list(unique.values()), all_pointers and all_graves)
+
+
+def _is_at(ended: Ended, place: Place) -> bool:
+    return (ended.tenant, ended.zone) == (place.tenant, place.name)
+
+
+def _items_before(tr: Any, place: Place, item_id: bytes, item: ItemRecord, now_us: int) -> int:
+    """Count the vested items of a zone that come before one, in (priority, vesting time) order."""
+    keys, count = place.keys, 0
+    last = keys.vest(item.priority, item.vesting_us, item_id)
+    begin = keys.vest_priority(0)
+    while count < COUNTED_MAX:
+        rows = list(tr.snapshot.get_range(begin, last, limit=COUNTED_MAX - count, streaming_mode=WANT_ALL))
+        entries = [keys.entry(row.key) for row in rows]
+        vested = [entry for entry in entries if entry.vesting_us <= now_us]
+        count += len(vested)
+        if len(vested) == len(entries):
+            return count
+        unvested: IndexEntry = next(entry for entry in entries if entry.vesting_us > now_us)
+        if unvested.priority == item.priority:
+            return count
+        begin = keys.vest_priority(unvested.priority + 1)
+        count -= sum(entry.priority > unvested.priority for entry in vested)
+    return count
+
+
+def _pointers_before(tr: Any, place: Place, pointer: PointerRecord, now_us: int) -> int:
+    part = place.part
+    end = part.vest(POINTER_PRIORITY, min(pointer.vesting_us, now_us), place.pointer_id)
+    rows = tr.snapshot.get_range(part.vest_priority(POINTER_PRIORITY), end, limit=COUNTED_MAX, streaming_mode=WANT_ALL)
+    return sum(1 for _ in rows)

@@ -1,0 +1,131 @@
+"""Limits of kinds over a whole fleet: how many may run at once, and how many may start in a second.
+
+    (ROOT, LIMIT, kind, GRANT, holder) -> a manager's grant: how many may run there, until when
+    (ROOT, LIMIT, kind, BUCKET)        -> the kind's bucket of tokens: how many, as of when
+
+They lie on the kind's own shard, whatever shards its items come from: no transaction crosses shards, and a fleet-wide
+limit must be counted in one place. So that an item costs no transaction, managers take both in blocks and ahead of
+time: slots for what they run and want to run, tokens for a moment's starts.
+
+A grant is a lease. Its holder renews it while it holds items of the kind; of one that is dead it ends when its items'
+leases have ended, and those run elsewhere. Tokens that nobody has used come back; those of the dead are lost, so a
+limit is never exceeded by them.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
+from zones.probes import probe
+from zones.records import FORMAT, KindRule
+from zones.vesting import WANT_ALL
+
+TOKEN = 1_000  # Tokens are counted in thousandths.
+UNLIMITED = 1 << 30
+
+_LIMIT = ROOT + pack_int(LIMIT)
+_GRANT, _BUCKET = pack_int(1), pack_int(2)
+_FORMAT_BYTE = bytes([FORMAT])
+
+
+class Grant(msgspec.Struct, array_like=True, frozen=True):
+    """So many items of a kind may run at one manager until then."""
+
+    slots: int
+    until_us: int
+
+
+class Bucket(msgspec.Struct, array_like=True, frozen=True):
+    """So many thousandths of a token were there then."""
+
+    tokens: int
+    at_us: int
+
+
+class Taken(NamedTuple):
+    """What a manager may do with a kind now: run so many, start so many."""
+
+    slots: int
+    tokens: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_grants = msgspec.msgpack.Decoder(Grant)
+_buckets = msgspec.msgpack.Decoder(Bucket)
+
+
+def take_slots(tr: Any, kind: str, maximum: int, *, holder: bytes, wanted: int, lease_us: int, now_us: int) -> int:
+    """Grant a holder up to `wanted` of the `maximum` that may run at once, in place of what it had; return how many.
+
+    Reads with conflict: all grants of the kind. Writes: the holder's. May run twice.
+    """
+    prefix = _LIMIT + pack_text(kind) + _GRANT
+    own = prefix + pack_bytes(holder)
+    others = 0
+    for row in tr.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL):
+        grant = _decoded(_grants, row.value)
+        if row.key == own:
+            continue
+        if grant is None or grant.until_us <= now_us:
+            probe("a grant of slots has ended with its holder")
+            tr.clear(row.key)
+        else:
+            others += grant.slots
+    slots = max(0, min(wanted, maximum - others))
+    if slots:
+        tr.set(own, _FORMAT_BYTE + _encoder.encode(Grant(slots, now_us + lease_us)))
+    else:
+        tr.clear(own)
+    return slots
+
+
+def take_tokens(tr: Any, kind: str, rule: KindRule, *, wanted: int, returned: int, now_us: int) -> int:
+    """Take up to `wanted` tokens out of a kind's bucket, after `returned` unused ones were put back; return how many.
+
+    The bucket fills at `rule.per_s` up to `rule.burst`. Reads and writes it, with conflict; may run twice.
+    """
+    assert rule.per_s is not None
+    key = _LIMIT + pack_text(kind) + _BUCKET
+    tokens = tokens_in(tr.get(key).value, rule.per_s, rule.burst, now_us=now_us) + returned * TOKEN
+    taken = max(0, min(wanted, tokens // TOKEN))
+    take_out(tr, key, rule.per_s, rule.burst, tokens=taken - returned, now_us=now_us)
+    return taken
+
+
+def tokens_in(value: bytes | None, per_s: float, burst: int, *, now_us: int) -> int:
+    """Return how many thousandths of a token are in a bucket that is stored as `value`; None: nobody took any yet."""
+    return _filled(value, per_s, burst, now_us).tokens
+
+
+def take_out(tr: Any, key: bytes, per_s: float, burst: int, *, tokens: int, now_us: int) -> None:
+    """Take tokens out of the bucket under `key`, or put some back: fewer than none. Reads it with conflict."""
+    bucket = _filled(tr.get(key).value, per_s, burst, now_us)
+    left = min(burst * TOKEN, bucket.tokens - tokens * TOKEN)
+    tr.set(key, _FORMAT_BYTE + _encoder.encode(Bucket(left, bucket.at_us)))
+
+
+def _filled(value: bytes | None, per_s: float, burst: int, now_us: int) -> Bucket:
+    """Return a bucket as it is now; a clock that is behind the one that wrote it fills it no further."""
+    bucket = None if value is None else _decoded(_buckets, value)
+    if bucket is None:
+        return Bucket(burst * TOKEN, now_us)
+    passed_us = max(0, now_us - bucket.at_us)
+    tokens = min(burst * TOKEN, bucket.tokens + int(passed_us * per_s * TOKEN / 1e6))
+    return Bucket(tokens, max(now_us, bucket.at_us))
+
+
+def forget_limit(tr: Any, kind: str) -> None:
+    """Clear what a limit that is no more has left. Writes only."""
+    prefix = _LIMIT + pack_text(kind)
+    tr.clear_range(range_begin(prefix), range_end(prefix))
+
+
+def _decoded(decoder: Any, value: bytes) -> Any:
+    """Return what is stored, or None if a newer version wrote it, or it is damaged."""
+    if value[:1] != _FORMAT_BYTE:
+        return None
+    try:
+        return decoder.decode(memoryview(value)[1:])
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,82 @@
+"""Limits of tenants: how many of a tenant's items may run at once, and how many may start in a second.
+
+    (ROOT, DB, app, user, RUN, zone, id) -> empty; items that were leased while the tenant had a limit
+    (ROOT, DB, app, user, BUCKET)        -> the tenant's bucket of tokens, see `limits`
+
+Only visits read and write these, and only those of tenants that have such a limit: nobody else pays for it. An item
+that has ended, or is nobody's any more, leaves its mark behind; the next visit sees by the item's record that it means
+nothing, and clears it. So whatever happens to a worker, what counts is what holds a lease.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from zones import limits
+from zones.keyspace import range_begin, range_end, unpack_bytes
+from zones.layout import Layout, Place, Tenant
+from zones.probes import probe
+from zones.records import ItemRecord, TenantRule, decode
+from zones.steps import Steps
+from zones.vesting import WANT_ALL
+
+SPARE_MARKS = 64  # Marks that mean nothing are cleared so many at a time, at least.
+
+
+def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> Steps[int]:
+    """Return how many more items of a limited tenant may be taken now, in any of its zones.
+
+    Reads with conflict: the marks, the records of the items that they are of, the bucket. Clears marks that mean
+    nothing. Two visits of one tenant conflict.
+    """
+    allowed = limits.UNLIMITED
+    if rule.max_running is not None:
+        allowed = min(allowed, rule.max_running - (yield from _running_steps(tr, place, rule.max_running, now_us)))
+    if rule.per_s is not None:
+        bucket = tr.get(place.keys.tenant.bucket)
+        yield
+        allowed = min(allowed, limits.tokens_in(bucket.value, rule.per_s, rule.burst, now_us=now_us) // limits.TOKEN)
+    return max(0, allowed)
+
+
+def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
+    """Mark items that are leased now, and take their tokens; `allowed_steps` came before, in this transaction."""
+    if rule.max_running is not None:
+        for item_id in item_ids:
+            tr.set(place.keys.tenant.running(place.name, item_id), b"")
+    if rule.per_s is not None and item_ids:
+        key = place.keys.tenant.bucket
+        limits.take_out(tr, key, rule.per_s, rule.burst, tokens=len(item_ids), now_us=now_us)
+
+
+def forget_tenant_limit(tr: Any, layout: Layout, tenant: Tenant) -> None:
+    """Clear what a limit that is no more has left. Writes only."""
+    keys = layout.place(tenant, "queue").keys.tenant
+    tr.clear_range(range_begin(keys.running_prefix), range_end(keys.running_prefix))
+    tr.clear(keys.bucket)
+
+
+def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Steps[int]:
+    prefix = place.keys.tenant.running_prefix
+    rows = tr.get_range(
+        range_begin(prefix), range_end(prefix), limit=max_running + SPARE_MARKS, streaming_mode=WANT_ALL
+    )
+    yield
+    marks = [row.key for row in rows]
+    named = [_marked(key, prefix) for key in marks]
+    reads = [tr.get(place.layout.place(place.tenant, zone).keys.item(item_id)) for zone, item_id in named]
+    yield
+    running = 0
+    for key, read in zip(marks, reads, strict=True):
+        record = None if read.value is None else decode(ItemRecord, read.value)
+        if record is not None and record.lease_id and record.vesting_us > now_us:
+            running += 1
+        elif record is not None or read.value is None:
+            probe("a mark of an item that runs no more is cleared")
+            tr.clear(key)
+    return running
+
+
+def _marked(key: bytes, prefix: bytes) -> tuple[str, bytes]:
+    """Take a mark apart: zone and item id. Names hold no NUL."""
+    end = key.index(b"\x00", len(prefix))
+    return key[len(prefix) + 1 : end].decode(), unpack_bytes(key[end + 1 :])
