@@ -86,7 +86,12 @@ class Member:
         return [*self.before, self.life] if self.taken else list(self.before)
 
     def leave(self, ended: Collection[bytes]) -> list[Leftover]:
-        """Return what the lives of `ended` had taken; of one before the last that is not among them it is forgotten."""
+        """Return what the lives of `ended` had taken; of one before the last that is not among them it is forgotten.
+
+        One whose present life has ended is dead, though no call to it has failed yet: it is given nothing more.
+        """
+        if self.report is not None and self.report.incarnation in ended:
+            self.report = None
         if self.life in ended:
             self._begin(b"")
         before, self.before = self.before, {}

@@ -85,6 +85,12 @@ class Stage:
                 return killed_s
         raise TurnFailed(f"no worker has a process {pid}")
 
+    def supervise(self) -> None:
+        """Start again what has ended, as a supervisor does: some workers end when a process of theirs was killed."""
+        for number, worker in enumerate(self._workers):
+            if worker.poll() is not None:
+                self._workers[number] = self._start_worker(number)
+
     def _start_worker(self, number: int) -> subprocess.Popen[bytes]:
         command = self.system.worker_command(number)
         with self._log(number).open("ab") as log:

@@ -190,3 +190,23 @@ def test_what_was_leased_for_a_worker_that_died_meanwhile_goes_to_one_that_lives
 def test_if_all_died_meanwhile_the_items_are_dealt_all_the_same() -> None:
     """One of them may be back by the time they come; if not, they lapse."""
     assert [len(hand) for hand in deal([item_ref(1), item_ref(2)], [None, None])] == [1, 1]
+
+
+def test_a_worker_whose_life_is_seen_to_have_ended_is_given_nothing_until_it_answers_again() -> None:
+    """Before, what had just been freed went to the dead worker, or was lost on the way to its next life."""
+    member = Member()
+    member.hear(report(life=b"first", capacity=10))
+    member.leave({b"another"})
+    assert member.room == 10
+    member.leave({b"first"})
+    assert (member.report, member.room) == (None, 0)
+    member.hear(report(life=b"second", capacity=10))
+    assert member.room == 10
+
+
+def test_a_worker_that_has_a_new_life_already_keeps_its_room_when_its_last_one_is_seen_to_have_ended() -> None:
+    member = Member()
+    member.hear(report(life=b"first", capacity=10))
+    member.hear(report(life=b"second", capacity=10))
+    member.leave({b"first"})
+    assert member.room == 10

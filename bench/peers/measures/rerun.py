@@ -39,5 +39,6 @@ def _rerun(stage: Stage, sizes: Sizes, tag: int, *, whole: bool) -> float | None
     while len(starts(tag)) < 2:
         if time.monotonic() > killed_s + sizes.rerun_s_max:
             return None
+        stage.supervise()
         time.sleep(0.05)
     return starts(tag)[1].started_ns / 1e9 - killed_s
