@@ -25,10 +25,15 @@ from fairlead import (
     fleet,
     new_item,
 )
-from fairlead.testing import drain
+from fairlead.testing import ManualClock, drain
 from tests.fairlead.shell import run
+from zones import presence
 from zones.keyspace import ROOT
+from zones.pointers import PointerRef
+from zones.presence import Presence
 from zones.records import FORMAT
+from zones.steps import alone
+from zones.visit import lease
 
 PATIENCE_S = 30.0
 
@@ -173,6 +178,76 @@ def test_a_kind_at_its_limit_says_so(live: App, gate: Gate) -> None:
         until(Cause.RUNNING, lambda: alice.explain(first))
         second = alice.enqueue("mail").item_id
         until(Cause.KIND_FULL, lambda: alice.explain(second))
+
+
+def present(app: App, *kinds: str) -> None:
+    """Let a consumer show that it lives, and which kinds it knows."""
+    sign = Presence("there", 1, sorted(kinds), app.clock.now_us(), app.clock.now_us())
+    app.shards["main"].transact(lambda attempt: presence.beat(attempt.tr, b"consumer", sign))
+
+
+def leased(app: App, alice: TenantDatabase, item_id: bytes) -> bytes:
+    """Lease an item for ten seconds; return the lease's id."""
+    zone, lease_id = app.shards["main"].zone(alice.tenant), b"l" * 16
+    app.shards["main"].transact(
+        lambda attempt: zone.obtain_lease(
+            attempt.tr, item_id, lease_id=lease_id, lease_us=10_000_000, now_us=attempt.now_us
+        )
+    )
+    return lease_id
+
+
+def pass_s(app: App, seconds: int) -> None:
+    assert isinstance(app.clock, ManualClock)
+    app.clock.advance_us(seconds * 1_000_000)
+
+
+def test_an_item_whose_queue_was_left_asleep_by_who_did_not_know_its_kind_says_when_it_is_looked_at(
+    app: App, alice: TenantDatabase
+) -> None:
+    item_id = alice.enqueue("mail").item_id
+    drain(app)  # without a handler
+    present(app, "mail")
+    said = alice.explain(item_id)
+    assert said.cause is Cause.POINTER_ASLEEP
+    assert said.details["pointer_vests_us"] > app.clock.now_us()
+
+
+def test_an_item_whose_queue_a_consumer_is_about_to_look_into_says_so(app: App, alice: TenantDatabase) -> None:
+    item_id = alice.enqueue("mail").item_id
+    present(app, "mail")
+    shard = app.shards["main"]
+    place = shard.layout.place(alice.tenant, "queue")
+    ref = PointerRef(place.part.part, place.pointer_id, app.clock.now_us(), 100)
+    shard.transact(
+        lambda attempt: lease(
+            attempt.tr, shard.layout, ref, lease_id=b"p" * 16, lease_us=1_000_000, now_us=attempt.now_us
+        )
+    )
+    assert alice.explain(item_id).cause is Cause.POINTER_LEASED
+
+
+def test_an_item_whose_lease_has_ended_says_so_and_what_became_of_its_attempts(app: App, alice: TenantDatabase) -> None:
+    item_id = alice.enqueue("mail").item_id
+    shard, zone = app.shards["main"], app.shards["main"].zone(alice.tenant)
+    lease_id = leased(app, alice, item_id)
+    shard.transact(
+        lambda attempt: zone.requeue(attempt.tr, item_id, lease_id, delay_us=0, now_us=attempt.now_us)
+    )  # as by a worker that drains
+    for died in (True, False):
+        held = (item_id, leased(app, alice, item_id))
+        shard.transact(
+            lambda attempt: alone(
+                zone.extend_steps(attempt.tr, [held], lease_us=1_000_000, now_us=attempt.now_us, died=died)  # noqa: B023
+            )
+        )
+        pass_s(app, 2)
+    leased(app, alice, item_id)
+    pass_s(app, 20)
+    present(app, "mail")
+    said = alice.explain(item_id)
+    assert said.cause is Cause.LAPSED
+    assert said.attempts == Attempts(raised=0, died=1, lease_lost=1, given_back=1)
 
 
 # --- It is over ---
