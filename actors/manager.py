@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from actors.crew import Member, deal, held_of_kind, room_for_kinds, share_of
@@ -241,9 +240,12 @@ class Manager:
         try:
             return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
         finally:
-            if self._rules[shard.name] is not known:
+            found = self._rules[shard.name]
+            if found is not known:
+                for kind in found.limited_kinds - known.limited_kinds:
+                    room.close(kind)  # For what is left of this call, too.
                 with self._lock:
-                    self._quotas.obey(dict(chain.from_iterable(each.kinds.items() for each in self._rules.values())))
+                    self._quotas.obey(found.kinds)  # All shards have the same; of others what was heard may be old.
 
     def _may_leave(self, now_us: int) -> bool:
         """Say whether it may leave more pointers to others."""

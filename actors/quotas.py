@@ -30,11 +30,13 @@ GRANT_LEASES = 2  # A grant outlives the leases of the items that it stands for,
 class _Quota:
     """What there is of one kind.
 
-    `asked`: how many more could have been used since the last round. `idle`: for how many rounds none could.
+    `until_us`: when the grant of the slots ends. `asked`: how many more could have been used since the last round.
+    `idle`: for how many rounds none could.
     """
 
     rule: KindRule
     slots: int = 0
+    until_us: int = 0
     tokens: int = 0
     running: int = 0
     asked: int = 0
@@ -84,7 +86,8 @@ class Quotas:
         if running is None:
             return 0
         quota.running = running
-        slots = UNLIMITED if quota.rule.max_running is None else quota.slots - running
+        granted = quota.slots if self._host.clock.now_us() < quota.until_us else 0
+        slots = UNLIMITED if quota.rule.max_running is None else granted - running
         tokens = UNLIMITED if quota.rule.per_s is None else quota.tokens
         return max(0, min(slots, tokens))
 
@@ -131,7 +134,9 @@ class Quotas:
         block = max(1, int((rule.per_s or 0) * 2 * ROUND_S)) if asked else 0
 
         def body(attempt: Attempt) -> limits.Taken:
+            nonlocal unused
             tr, now_us = attempt.tr, attempt.now_us
+            returned, unused = unused, 0  # Once: an attempt of unknown result may have put them back.
             slots = tokens = 0
             if rule.max_running is not None:
                 slots = limits.take_slots(
@@ -139,8 +144,8 @@ class Quotas:
                     now_us=now_us,
                 )  # fmt: skip
             if rule.per_s is not None:
-                tokens = limits.take_tokens(tr, kind, rule, wanted=block, returned=unused, now_us=now_us)
-            return limits.Taken(slots, tokens)
+                tokens = limits.take_tokens(tr, kind, rule, wanted=block, returned=returned, now_us=now_us)
+            return limits.Taken(slots, tokens, now_us + self._lease_us)
 
         try:
             taken = shard.transact(body)
@@ -148,5 +153,5 @@ class Quotas:
             log.info("shard %s does not tell how many items of %s may run: %s", shard.name, kind, error)
             return
         with self._lock:
-            quota.slots = taken.slots
+            quota.slots, quota.until_us = taken.slots, taken.until_us
             quota.tokens += taken.tokens

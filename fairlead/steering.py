@@ -143,16 +143,20 @@ class Steering:
 
 def _limit(max_running: int | None, per_s: float | None, burst: int | None) -> dict[str, Any]:
     """Return a limit as a rule says it."""
-    _check("max_running", max_running, 1, COUNT_MAX, int)
-    _check("per_s", per_s, 0.001, COUNT_MAX, int | float)
-    _check("burst", burst, 1, COUNT_MAX, int)
+    for argument, value, low, kind in (
+        ("max_running", max_running, 1, int),
+        ("per_s", per_s, 0.001, int | float),
+        ("burst", burst, 1, int),
+    ):
+        if value is not None:
+            _check(argument, value, low, COUNT_MAX, kind)
     bucket = 1 if per_s is None else burst if burst is not None else max(1, math.ceil(per_s))
     return {"max_running": max_running, "per_s": per_s, "burst": bucket}
 
 
 def _check(argument: str, value: Any, low: float, high: float, kind: Any) -> None:
-    """Refuse what is given and is not a number of this kind within these bounds."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high):
+    """Refuse what is not a number of this kind within these bounds."""
+    if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
         raise BadArgument(argument=argument, value=value, allowed=f"{low:,} to {high:,}")
 
 

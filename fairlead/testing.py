@@ -31,6 +31,7 @@ from zones.items import DEFAULT_PRIORITY, LeasedItem
 from zones.layout import ID_BYTES, Place
 from zones.periodic import Period, last_tick_us, periods_of, tick_steps
 from zones.pointers import PointerRef, scan
+from zones.rules import read_rules
 from zones.shard import Shard
 from zones.steps import alone, in_step
 from zones.visit import Found, Visit, VisitTerms, visit_all
@@ -88,7 +89,7 @@ def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max:
 
     Periodic items whose tick has come are enqueued first. Items of kinds without a handler, delayed ones, and those
     that others have leased, stay. Timeouts are not enforced; Ray remote functions run as the functions they were made
-    of. Time may pass by as much as `wake_slack_ms`.
+    of. Limits of kinds are not: one item runs at a time. Time may pass by as much as `wake_slack_ms`.
 
     Args:
       within_ms: let so much time pass on the application's `ManualClock`, and run what becomes due in it: delayed
@@ -166,7 +167,7 @@ class _Drain:
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
             room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED))
-            return visit_all(attempt.tr, shard.layout, [ref], room, terms)[0]
+            return visit_all(attempt.tr, shard.layout, [ref], room, terms, read_rules(attempt.tr))[0]
 
         return shard.transact(body)
 

@@ -22,7 +22,6 @@ from zones.records import FORMAT, KindRule
 from zones.vesting import WANT_ALL
 
 TOKEN = 1_000  # Tokens are counted in thousandths.
-UNLIMITED = 1 << 30
 
 _LIMIT = ROOT + pack_int(LIMIT)
 _GRANT, _BUCKET = pack_int(1), pack_int(2)
@@ -44,10 +43,11 @@ class Bucket(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Taken(NamedTuple):
-    """What a manager may do with a kind now: run so many, start so many."""
+    """What a manager may do with a kind now: run so many, until then, and start so many."""
 
     slots: int
     tokens: int
+    until_us: int
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -104,22 +104,13 @@ class KindRule(msgspec.Struct, array_like=True, frozen=True):
         return self.max_running is not None or self.per_s is not None
 
 
-class TenantRule(msgspec.Struct, array_like=True, frozen=True):
-    """What an operator has decided about a tenant.
+class TenantRule(KindRule, array_like=True, frozen=True):
+    """What an operator has decided about a tenant: as of a kind, but of all its items.
 
-    `weight`: how many turns of others one of its own is worth. The limits are as those of `KindRule`, of all its items.
+    `weight`: how many turns of others one of its own is worth.
     """
 
-    paused: bool = False
     weight: float = 1.0
-    max_running: int | None = None
-    per_s: float | None = None
-    burst: int = 1
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether it limits how many run or start."""
-        return self.max_running is not None or self.per_s is not None
 
 
 class OwnerRecord(msgspec.Struct, array_like=True):

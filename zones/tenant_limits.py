@@ -23,19 +23,19 @@ SPARE_MARKS = 64  # Marks that mean nothing are cleared so many at a time, at le
 
 
 def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> Steps[int]:
-    """Return how many more items of a limited tenant may be taken now, in any of its zones.
+    """Return how many more items of a tenant that has a limit may be taken now, in any of its zones.
 
     Reads with conflict: the marks, the records of the items that they are of, the bucket. Clears marks that mean
     nothing. Two visits of one tenant conflict.
     """
-    allowed = limits.UNLIMITED
+    left = []
     if rule.max_running is not None:
-        allowed = min(allowed, rule.max_running - (yield from _running_steps(tr, place, rule.max_running, now_us)))
+        left.append(rule.max_running - (yield from _running_steps(tr, place, rule.max_running, now_us)))
     if rule.per_s is not None:
         bucket = tr.get(place.keys.tenant.bucket)
         yield
-        allowed = min(allowed, limits.tokens_in(bucket.value, rule.per_s, rule.burst, now_us=now_us) // limits.TOKEN)
-    return max(0, allowed)
+        left.append(limits.tokens_in(bucket.value, rule.per_s, rule.burst, now_us=now_us) // limits.TOKEN)
+    return max(0, min(left))
 
 
 def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
@@ -56,10 +56,10 @@ def forget_tenant_limit(tr: Any, layout: Layout, tenant: Tenant) -> None:
 
 
 def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Steps[int]:
+    """Count the items that run; `max_running` if there are more marks than it reads, as after a limit was lowered."""
     prefix = place.keys.tenant.running_prefix
-    rows = tr.get_range(
-        range_begin(prefix), range_end(prefix), limit=max_running + SPARE_MARKS, streaming_mode=WANT_ALL
-    )
+    marks_max = max_running + SPARE_MARKS
+    rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=marks_max, streaming_mode=WANT_ALL)
     yield
     marks = [row.key for row in rows]
     named = [_marked(key, prefix) for key in marks]
@@ -73,7 +73,7 @@ def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Step
         elif record is not None or read.value is None:
             probe("a mark of an item that runs no more is cleared")
             tr.clear(key)
-    return running
+    return running if len(marks) < marks_max else max_running
 
 
 def _marked(key: bytes, prefix: bytes) -> tuple[str, bytes]:

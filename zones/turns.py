@@ -10,6 +10,7 @@ A weight is read with the tenant's rule, which comes with the first reads of its
 backlog from the commit on that says so.
 """
 
+from functools import cached_property
 from typing import Any
 
 from zones import stored_item
@@ -26,7 +27,6 @@ class Turns:
         self._layout = layout
         self._items_max = items_max
         self._turns: list[Turn] = []
-        self._unit: float | None = None
         self._limited: set[Tenant] = set()
 
     def join(self, owner: Any) -> "Turn":
@@ -54,14 +54,13 @@ class Turns:
         """
         return stored_item.check_owner(self._layout, owner.value)
 
-    @property
+    @cached_property
     def unit(self) -> float | None:
         """How many items a weight of 1 stands for; None: all weights are 1. Known once the first reads are there."""
-        if self._unit is None:
-            weights = [turn.rule.weight for turn in self._turns if not turn.rule.paused]
-            differ = any(weight != 1.0 for weight in weights)
-            self._unit = self._items_max * min(1.0, len(weights) / sum(weights)) if differ else -1.0
-        return None if self._unit < 0 else self._unit
+        weights = [rule.weight for rule in (turn.rule for turn in self._turns) if not rule.paused]
+        if all(weight == 1.0 for weight in weights):
+            return None
+        return self._items_max * min(1.0, len(weights) / sum(weights))
 
 
 class Turn:

@@ -9,9 +9,11 @@ import pytest
 
 from actors.manager import Manager
 from actors.messages import Report
-from tests.actors.stage import ALICE, BOB, Stage, report
+from tests.actors.stage import ALICE, BOB, LEASE_MS, Stage, report
 from tests.actors.test_manager import Crew, managed, serve
+from tests.zones.faults import Fault
 from zones import rules
+from zones.engines.errors import NOT_COMMITTED
 from zones.layout import Tenant
 
 
@@ -89,6 +91,29 @@ def test_a_limit_that_comes_while_items_run_counts_them(stage: Stage) -> None:
     limit(stage, max_running=6)
     fill(stage, tenants=3)
     assert serve_for(stage, manager, crew, 3) == 1
+
+
+def test_a_limit_that_is_heard_of_in_a_batch_that_is_then_halved_holds_for_the_halves(stage: Stage) -> None:
+    fill(stage)
+    manager, crew = crewed(stage)
+    limit(stage, max_running=1)
+    stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
+    serve(stage, manager)
+    assert crew.all_sent == []
+
+
+def test_a_manager_that_stood_still_for_longer_than_its_grant_takes_nothing_by_it(stage: Stage) -> None:
+    """Others may have its slots by then, and its own loop has not come round yet."""
+    limit(stage, max_running=1)
+    stage.enqueue("mail", tenant=ALICE)
+    manager, crew = crewed(stage)
+    serve(stage, manager)
+    stage.pass_ms(300)
+    stage.store.away = True  # Nothing is renewed.
+    stage.pass_ms(3 * LEASE_MS)
+    stage.store.away = False
+    serve(stage, manager)
+    assert crew.all_sent == []
 
 
 def test_a_limit_that_is_gone_limits_nothing(stage: Stage) -> None:

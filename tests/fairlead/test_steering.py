@@ -65,6 +65,20 @@ def test_an_item_that_pauses_its_own_tenant_ends_and_the_next_waits(app: App, al
     assert alice.count() == {"audit": 1}
 
 
+def test_a_limit_does_not_keep_a_test_from_running_what_is_due(app: App, alice: TenantDatabase, ran: list[str]) -> None:
+    app.steering.limit_kind("mail", max_running=1, per_s=1)
+    alice.enqueue("mail")
+    alice.enqueue("mail")
+    drain(app)
+    assert ran == ["mail", "mail"]
+
+
+def test_a_weight_that_is_no_number_is_refused(app: App) -> None:
+    for weight in (None, True, "3", float("nan"), 0):
+        with pytest.raises(BadArgument):
+            app.steering.set_weight("shop", "alice", weight)  # type: ignore[arg-type]
+
+
 def test_names_that_nothing_can_have_are_refused(app: App) -> None:
     with pytest.raises(BadArgument):
         app.steering.pause_tenant("", "alice")

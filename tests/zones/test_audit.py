@@ -19,6 +19,7 @@ from zones.history import forget_key
 from zones.items import LeasedItem, new_item
 from zones.keyspace import HANDLER, ROOT, RULE, pack_int, pack_text
 from zones.layout import Place, Tenant, local_tenant
+from zones.limits import take_slots
 from zones.pointers import delete, move
 from zones.queue_zone import QueueZone
 from zones.records import FORMAT, OwnerRecord, TenantRule, encode
@@ -494,6 +495,17 @@ def test_a_pointer_that_sleeps_because_of_a_rule_is_not_late_before_the_rule_is_
     assert (report.findings, report.unknown, report.newer) == ([], 0, 0)
     world.run(lambda tr: rules.resume_kind(tr, "mail"))
     assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER], "not woken yet"
+
+
+def test_what_limits_have_counted_is_known(world: World) -> None:
+    world.enqueue("mail")
+    limit = {"max_running": 3, "per_s": 5.0, "burst": 5}
+    world.run(lambda tr: rules.change_kind_rule(tr, "fax", **limit))
+    world.run(lambda tr: take_slots(tr, "fax", 3, holder=b"h", wanted=1, lease_us=SECOND, now_us=world.now_us))
+    world.run(lambda tr: rules.change_tenant_rule(tr, world.layout, ALICE, now_us=world.now_us, **limit))
+    world.visit()
+    report = look(world)
+    assert (report.findings, report.unknown, report.newer, report.foreign) == ([], 0, 0, 0)
 
 
 def test_a_damaged_rule_is_found(world: World) -> None:

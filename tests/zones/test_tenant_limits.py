@@ -65,6 +65,17 @@ def test_the_limit_counts_all_zones_of_the_tenant_also_in_one_batch(world: World
     assert total == 3
 
 
+def test_a_limit_that_is_lowered_below_what_runs_lets_nothing_start_before_it_is_kept(world: World) -> None:
+    limit(world, max_running=200)
+    flood(world, 200)
+    running = [item_id for _ in range(30) for item_id in visit_again(world)]
+    for item_id in sorted(running)[:150]:
+        complete(world, item_id)
+    limit(world, max_running=2)
+    flood(world, 5)
+    assert [visit_again(world) for _ in range(5)] == [[]] * 5
+
+
 def test_others_are_not_limited(world: World) -> None:
     limit(world, max_running=1)
     flood(world)

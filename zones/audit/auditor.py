@@ -27,7 +27,6 @@ from zones.keyspace import (
     HANDLER,
     HISTORY,
     ITEM,
-    PARKED,
     PERIODIC,
     POINTER,
     ROOT,
@@ -51,7 +50,6 @@ Progress = Callable[[int], None]
 # Subspaces that this version has no name for.
 _UNKNOWN = [
     (ROOT + pack_int(SESSION + 1), ROOT + pack_int(RULE)),
-    (ROOT + pack_int(PARKED + 1), ROOT + pack_int(HISTORY)),
     (ROOT + pack_int(HISTORY + 1), range_end(ROOT)),
 ]
 

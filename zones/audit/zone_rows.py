@@ -10,7 +10,7 @@ from zones.audit.places import Places, ZoneKey, elements_of
 from zones.audit.records import check_record
 from zones.audit.walk import Check
 from zones.engines import KeyValue
-from zones.keyspace import BURIED, COUNT, DONE, ITEM, OWNER, PAYLOAD, POINTER, VEST, IndexEntry
+from zones.keyspace import BUCKET, BURIED, COUNT, DONE, ITEM, OWNER, PAYLOAD, POINTER, RUN, VEST, IndexEntry
 from zones.layout import Layout, Place
 from zones.records import OwnerRecord
 
@@ -60,7 +60,7 @@ def checks_of(
 def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
     """Say whether this version knows what a row of a tenant is for."""
     if key is None:
-        return _owner_check(row) is not None
+        return _owner_check(row) is not None or _is_of_limit(row)
     return key.number == COUNT or _zone_check(key, 0) is not None
 
 
@@ -69,6 +69,14 @@ def _owner_check(row: KeyValue) -> Check | None:
         case (_, _, str(_), str(_), int(number)) if number == OWNER:
             return partial(check_record, struct=OwnerRecord, key=row.key)
     return None
+
+
+def _is_of_limit(row: KeyValue) -> bool:
+    """Say whether a row of a tenant counts what its limits allow for; the next visit puts right what is wrong there."""
+    match elements_of(row.key):
+        case (_, _, str(_), str(_), int(number), *_):
+            return number in (RUN, BUCKET)
+    return False
 
 
 def _zone_check(key: ZoneKey, now_us: int) -> Check | None:

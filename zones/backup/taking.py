@@ -46,12 +46,11 @@ _ZONE = pack_int(ZONE)
 _DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
 _RECORDS = (pack_int(ITEM), pack_int(BURIED))
 # The rest is derived (the top-level queue, depths, graves, what is parked), or means nothing later (receipts, time,
-# sessions, completions).
+# sessions, what is granted of limits, completions).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
     (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PARKED)),
-    (ROOT + pack_int(PARKED + 1), ROOT + pack_int(HISTORY)),
     (ROOT + pack_int(HISTORY + 1), range_end(ROOT)),
 ]
 
