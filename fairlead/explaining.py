@@ -15,7 +15,7 @@ from zones.dequeue import Fit
 from zones.inquiry import COUNTED_MAX, Facts, Whereabouts, inquire, whereabouts
 from zones.layout import Place, Tenant
 from zones.presence import Present
-from zones.records import ItemRecord
+from zones.records import ItemRecord, KindRule
 from zones.shard import Shard
 
 
@@ -31,6 +31,7 @@ class Cause(Enum):
     KIND_PAUSED = "kind paused"
     NO_CONSUMER = "no consumer"  # none that is alive serves the shard
     KIND_UNKNOWN = "kind unknown"  # none of those that are alive has a handler for it
+    TENANT_FULL = "tenant at its limit"
     KIND_FULL = "kind at its limit"  # as many of its kind as may run are running
     POINTER_LEASED = "pointer leased"  # a consumer is about to look into its queue
     POINTER_ASLEEP = "pointer asleep"  # its queue is looked at later
@@ -205,13 +206,30 @@ def _pointer(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]
         return Cause.POINTER_MISSING, "nobody is led to its queue; fairlead check --repair mends that", {}
     left = {"pointer_vests_us": pointer.vesting_us}
     if pointer.found == Fit.FULL and item.vesting_us <= pointer.last_active_us:
-        return Cause.KIND_FULL, f"as many items of kind {item.kind} as may run at once are running", left
+        return _full(facts, item, left)
     if pointer.vesting_us <= now_us:
         return None
     span = _span(pointer.vesting_us - now_us)
     if pointer.lease_id:
         return Cause.POINTER_LEASED, f"a consumer looks into its queue, within {span}", left
     return Cause.POINTER_ASLEEP, f"its queue is looked at again in {span}", left
+
+
+def _full(facts: Facts, item: ItemRecord, left: dict[str, Any]) -> tuple[Cause, str, dict[str, Any]]:
+    """Say which limit an item waits for: its tenant's, its kind's in all of the fleet, or its handler's."""
+    tenants, kinds = facts.rule, facts.rules.kinds.get(item.kind)
+    if kinds is not None and kinds.is_limited:
+        return Cause.KIND_FULL, f"its kind is at its limit in the fleet: {limit_in_words(kinds)}", left
+    if tenants.is_limited:
+        return Cause.TENANT_FULL, f"its tenant is at its limit: {limit_in_words(tenants)}", left
+    return Cause.KIND_FULL, f"as many items of kind {item.kind} as its handler's max_running lets run are running", left
+
+
+def limit_in_words(rule: KindRule) -> str:
+    """Return a limit as people say it."""
+    said = [f"at most {rule.max_running:,} run at once"] if rule.max_running is not None else []
+    said += [f"at most {rule.per_s:g} start in a second"] if rule.per_s is not None else []
+    return ", ".join(said) or "not limited"
 
 
 def _ended(ended: Ended, now_us: int) -> tuple[Cause, str, dict[str, Any]]:

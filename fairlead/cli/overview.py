@@ -10,9 +10,9 @@ from rich.table import Table
 from fairlead import status as looking
 from fairlead.cli.failures import STORE_UNUSABLE, fields_of, message_of, remedy_of, sentence_of
 from fairlead.cli.output import ago, example, json_option, show, table, when
-from fairlead.cli.steering import limited
 from fairlead.cli.target import Target, settings_option, target_options
 from fairlead.config import settings_of
+from fairlead.explaining import limit_in_words
 from fairlead.shards import Shards, StoreMissing
 from fairlead.status import COUNTED_MAX, ShardStatus
 from zones.engines import Stall, StoreError
@@ -132,12 +132,12 @@ def _rules(each: ShardStatus) -> Iterator[str]:
         if rule.paused:
             yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {kind}"
         if rule.is_limited:
-            yield f"{each.name}: kind {kind}: {limited(rule.max_running, rule.per_s)}"
+            yield f"{each.name}: kind {kind}: {limit_in_words(rule)}"
     for (app, user), own in each.tenant_rules.items():
         if own.paused:
             yield f"{each.name}: tenant {app}/{user} is paused until fairlead resume --tenant {app} {user}"
         if own.is_limited:
-            yield f"{each.name}: tenant {app}/{user}: {limited(own.max_running, own.per_s)}"
+            yield f"{each.name}: tenant {app}/{user}: {limit_in_words(own)}"
         if own.weight != 1:
             yield f"{each.name}: tenant {app}/{user} weighs {own.weight:g}"
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import click
 
 from fairlead.cli.output import example, json_option, show
 from fairlead.cli.target import Target, target_options
+from fairlead.explaining import limit_in_words
 from fairlead.steering import Steering
+from zones.records import KindRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,15 @@ class Scope:
         if self.tenant is not None:
             return f"tenant {'/'.join(self.tenant)}"
         return f"kind {self.kind}" if self.kind is not None else f"shard {self.shard}"
+
+    def pause_and_resume(self, steering: Steering) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return what pauses it, and what lets it go on."""
+        if self.tenant is not None:
+            return partial(steering.pause_tenant, *self.tenant), partial(steering.resume_tenant, *self.tenant)
+        if self.kind is not None:
+            return partial(steering.pause_kind, self.kind), partial(steering.resume_kind, self.kind)
+        assert self.shard is not None
+        return partial(steering.pause_shard, self.shard), partial(steering.resume_shard, self.shard)
 
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,12 +70,8 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 def pause(steering: Steering, scope: Scope) -> None:
     """Start no more items of a tenant, of a kind, or from a shard. What runs goes on; enqueueing goes on."""
-    if scope.tenant is not None:
-        steering.pause_tenant(*scope.tenant)
-    elif scope.kind is not None:
-        steering.pause_kind(scope.kind)
-    elif scope.shard is not None:
-        steering.pause_shard(scope.shard)
+    pause, _ = scope.pause_and_resume(steering)
+    pause()
     show({"paused": scope.answer}, lambda: [f"paused {scope.said}; what runs already goes on to its end"])
 
 
@@ -73,12 +80,8 @@ def pause(steering: Steering, scope: Scope) -> None:
 @json_option
 def resume(steering: Steering, scope: Scope) -> None:
     """Let what was paused start again; its queues go on where they were."""
-    if scope.tenant is not None:
-        steering.resume_tenant(*scope.tenant)
-    elif scope.kind is not None:
-        steering.resume_kind(scope.kind)
-    elif scope.shard is not None:
-        steering.resume_shard(scope.shard)
+    _, resume = scope.pause_and_resume(steering)
+    resume()
     show({"resumed": scope.answer}, lambda: [f"resumed {scope.said}"])
 
 
@@ -114,7 +117,10 @@ def limit(
     elif kind is not None:
         steering.limit_kind(kind, max_running=max_running, per_s=per_second, burst=burst)
     limits = {"max_running": max_running, "per_s": per_second, "burst": burst}
-    show({"limited": {**scope.answer, **limits}}, lambda: [f"{scope.said}: {limited(max_running, per_second)}"])
+    show(
+        {"limited": {**scope.answer, **limits}},
+        lambda: [f"{scope.said}: {limit_in_words(KindRule(max_running=max_running, per_s=per_second))}"],
+    )
 
 
 @click.command(epilog=example("fairlead weigh 3 --tenant shop alice --store embedded:./data"))
@@ -126,10 +132,3 @@ def weigh(target: Target, weight: float, tenant: tuple[str, str]) -> None:
     """Let a tenant take WEIGHT times the items of others where all have work waiting; 1 is what all have."""
     target.app().steering.set_weight(*tenant, weight)
     show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {'/'.join(tenant)} weighs {weight:g}"])
-
-
-def limited(max_running: int | None, per_s: float | None) -> str:
-    """Return a limit as people say it."""
-    said = [f"at most {max_running:,} run at once"] if max_running is not None else []
-    said += [f"at most {per_s:g} start in a second"] if per_s is not None else []
-    return ", ".join(said) or "not limited"

@@ -250,6 +250,18 @@ def test_an_item_whose_lease_has_ended_says_so_and_what_became_of_its_attempts(a
     assert said.attempts == Attempts(raised=0, died=1, lease_lost=1, given_back=1)
 
 
+def test_an_item_whose_tenant_is_at_its_limit_says_so_and_which_it_is(live: App, gate: Gate) -> None:
+    live.handler("mail")(gate)
+    alice = live.tenant("shop", "alice")
+    live.steering.limit_tenant("shop", "alice", max_running=1)
+    with consumer(live):
+        first = alice.enqueue("mail").item_id
+        until(Cause.RUNNING, lambda: alice.explain(first))
+        second = alice.enqueue("mail").item_id
+        said = until(Cause.TENANT_FULL, lambda: alice.explain(second))
+    assert said.sentence == "its tenant is at its limit: at most 1 run at once"
+
+
 # --- It is over ---
 
 
