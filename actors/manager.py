@@ -332,11 +332,12 @@ class Manager:
             self._ask_for_progress()
         until_us = self._host.clock.now_us() + ROOM_WAIT_US
         while not self._room_left():
-            left_us = until_us - self._host.clock.now_us()
+            left_us = min(until_us - self._host.clock.now_us(), ROOM_WAIT_US)  # A clock may be set back meanwhile.
             if left_us <= 0:
                 break
             self._ask_for_progress(known_only=True)
-            self._changed.wait(left_us / 1e6)
+            if not self._changed.wait(left_us / 1e6):
+                break
 
     def _take_room(self) -> tuple[Room, dict[str, int]]:
         """Return the room of the crew, and how much of it is of kinds with limits. The lock is held.

@@ -494,6 +494,17 @@ def test_a_manager_that_was_stopped_takes_nothing(stage: Stage) -> None:
     assert stage.lease(["mail"]) != []
 
 
+def test_a_manager_waits_no_longer_for_room_because_its_clock_is_set_back(stage: Stage) -> None:
+    """Before, it waited by the clock: an hour set back was an hour more, and a process that ended waited for it."""
+    manager, _ = managed(stage, [0])
+    stage.do(manager.await_room)
+    asked = stage.begin(manager.await_room)
+    stage.pass_ms(500)
+    stage.clock.jump(-3600 * SECOND)
+    stage.pass_ms(2_000)
+    assert asked.result == 0
+
+
 def test_an_answer_that_comes_late_does_no_harm(stage: Stage) -> None:
     stage.enqueue("mail", tenant=BOB)
     manager, crew = managed(stage, [10])
