@@ -8,13 +8,15 @@
 Read in this order:
     settings      the parameters, under the paper's names
     handlers      what a user registers for a kind; retry: when it runs again
-    job           what a handler is given
+    job           what a handler is given, and tells
+    identity      who a consumer is, and where an actor of it lives
     messages      what the actors say to each other
     host          the seam: time, randomness, locks, threads, calls
     selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
     crew          what a manager knows of its workers; freeing: what dead ones held; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
+    timekeeping   what a worker writes about itself, for people who look
     zone_by_zone  one operation on held items of many queue zones
     coordinator   who may scan in order, where not all have parts of their own
     housekeeping  signs of life, clocks, periodic items, once a second

@@ -12,7 +12,8 @@ from random import Random
 
 from actors.coordinator import Coordinator
 from actors.host import Host
-from actors.housekeeping import Housekeeping, Identity
+from actors.housekeeping import Housekeeping
+from actors.identity import Identity
 from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
@@ -88,7 +89,7 @@ class Consumer:
         shards, registry, settings = opened.shards, opened.submitted.registry, opened.settings
         self._settings = settings
         self._workers = [
-            Worker(host, shards, opened.submitted, settings, ThreadRunners()) for _ in range(settings.workers)
+            Worker(host, shards, opened.submitted, settings, ThreadRunners(), identity) for _ in range(settings.workers)
         ]
         for worker in self._workers:
             worker.start()

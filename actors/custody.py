@@ -2,7 +2,7 @@
 
 Two loops per shard, so that a shard that refuses holds up no other, and ends wait for nothing but commits:
     settling   commits the ends of all that finished while the last commit was under way
-    renewing   extends leases, requeues what ran past its timeout, gives back what waited too long
+    renewing   extends leases, requeues what ran past its timeout, gives back what waited too long, writes the timesheet
 They do what `Worker` has decided, and share its table. None of them decides whether a handler may go on: that must not
 wait for a store.
 """
@@ -17,9 +17,11 @@ from actors import settlement
 from actors.failures import Failures
 from actors.holdings import Held, Holdings, Phase
 from actors.host import Condition, Host, Lock
+from actors.identity import Identity
 from actors.keeping import Chores
 from actors.running import JobTimeout
 from actors.settings import ConsumerSettings
+from actors.timekeeping import Account, Timekeeper
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones.attempt import Attempt
 from zones.engines.errors import TRANSACTION_TOO_LARGE
@@ -85,7 +87,7 @@ class Table:
 class Custody:
     """A worker's dealings with one shard. `start` starts its loops; they end once the table is `stopping`."""
 
-    def __init__(self, host: Host, shard: Shard, settings: ConsumerSettings, table: Table) -> None:
+    def __init__(self, host: Host, shard: Shard, settings: ConsumerSettings, table: Table, identity: Identity) -> None:
         self._host = host
         self._shard = shard
         self._lease_us = settings.lease_ms * 1000
@@ -95,6 +97,8 @@ class Custody:
         self._extend: Sequence[Held] = ()
         self._timed_out: list[Held] = []
         self._returning: list[Held] = []
+        self._timekeeper = Timekeeper(shard, identity, life=host.life, slots=settings.slots)
+        self._account: Account | None = None
         self._ended = host.condition(table.lock)
         self._due = host.condition(table.lock)
         self._pause = host.condition(table.lock)  # notified when the worker stops
@@ -120,10 +124,32 @@ class Custody:
         self._table.returning += len(work.give_back)
         self._due.notify()
 
+    def lose(self, held: Held) -> None:
+        """Count an item that its worker has lost."""
+        self._note([(held, "lost")])
+
+    def tick(self) -> bool:
+        """Write the timesheet if it is time to; say whether there is something to write, now or later."""
+        now_us, held_items, keeper = self._host.clock.now_us(), self._table.holdings, self._timekeeper
+        if len(held_items):
+            keeper.begin(now_us)
+        if self._account is None and keeper.is_due(now_us):
+            self._account = keeper.account(held_items, now_us=now_us)
+            self._due.notify()
+        return keeper.unwritten
+
     def stop(self) -> None:
         """Let the loops end, once they have done what they have."""
+        if self._timekeeper.unwritten:
+            self._account = self._timekeeper.account(self._table.holdings, now_us=self._host.clock.now_us())
         for condition in (self._ended, self._due, self._pause):
             condition.notify_all()
+
+    def _note(self, settled: settlement.Settled) -> None:
+        now_us = self._host.clock.now_us()
+        for held, outcome in settled:
+            self._table.counts[outcome] += 1
+            self._timekeeper.note(held, outcome, now_us=now_us)
 
     # --- Called without ---
 
@@ -154,7 +180,7 @@ class Custody:
         """Cancel an item that somebody else has taken over. The lock is held."""
         probe("an extension finds its item taken over or gone")
         held.cancel(self._host.clock.now_us())
-        self._table.counts["lost"] += 1
+        self._note([(held, "lost")])
         if held.phase is Phase.WAITING:
             self._table.holdings.drop(held)
             self._table.note_left()
@@ -217,23 +243,24 @@ class Custody:
 
     def _settle(self, batch: Sequence[Held]) -> None:
         """Commit the ends of items; try as long as a lease stands, then let them lapse."""
-        by_themselves = sum(held.job.completed for held in batch)
         mine = [held for held in batch if not held.job.cancelled and not held.job.completed]
         completed = [held for held in mine if held.error is None]
         errors = [(held, held.error) for held in mine if held.error is not None]
         failed = self._verdicts([(held, error) for held, error in errors if not _was_lost(held, error)])
         until_us = max((held.lease_until_us for held in mine), default=0)
-        settled = self._commit_ends(completed, failed, until_us) if mine else Counter()
+        settled = [(held, "completed") for held in batch if held.job.completed]
+        settled += [(held, "lost") for held, error in errors if _was_lost(held, error)]
+        if mine:
+            settled += self._commit_ends(completed, failed, until_us)
         with self._table.lock:
-            self._table.counts.update(settled)
-            self._table.counts["completed"] += by_themselves
-            self._table.counts["lost"] += len(errors) - len(failed)
+            self._note(settled)
 
     def _commit_ends(
         self, completed: Sequence[Held], failed: Sequence[settlement.Verdict], until_us: int
     ) -> settlement.Settled:
         """Commit ends, in halves if they are too large for one transaction; try until the last lease ends."""
-        settled: settlement.Settled = Counter(lost=len(completed) + len(failed))
+        settled: settlement.Settled = [(held, "lost") for held in completed]
+        settled += [(verdict.held, "lost") for verdict in failed]
         too_large = False
 
         def work() -> None:
@@ -259,16 +286,19 @@ class Custody:
         table = self._table
         while True:
             with table.lock:
-                while not (self._extend or self._timed_out or self._returning):
+                while not (self._extend or self._timed_out or self._returning or self._account):
                     if table.stopping:
                         return
                     self._due.wait()
+                account, self._account = self._account, None
                 extend, self._extend = self._extend, ()
                 timed_out, self._timed_out = self._timed_out, []
                 returning, self._returning = self._returning, []
             self._survive(partial(self._renew, extend))
             self._survive(partial(self._time_out, timed_out))
             self._survive(partial(self._return, returning))
+            if account is not None:
+                self._survive(partial(self._write, account))
             if returning:
                 with table.lock:
                     table.returning -= len(returning)
@@ -282,12 +312,24 @@ class Custody:
         for begin in range(0, len(items), SETTLE_MAX):
             self.give_back(items[begin : begin + SETTLE_MAX])
 
+    def _write(self, account: Account) -> None:
+        lost: list[Held] = []
+
+        def work() -> None:
+            lost[:] = self._timekeeper.write(account)
+
+        self.with_store(work)
+        with self._table.lock:
+            for held in lost:
+                if held.phase is Phase.RUNNING and not held.job.cancelled and not held.job.may_be_completed:
+                    self._lose(held)
+
     def _time_out(self, items: Sequence[Held]) -> None:
         """Requeue items whose handlers ran past their timeout; the handlers' own ends no longer count."""
         if not items:
             return
         verdicts = self._verdicts([(held, _timeout_of(held)) for held in items])
-        settled: settlement.Settled = Counter(lost=len(items))
+        settled: settlement.Settled = [(held, "lost") for held in items]
 
         def work() -> None:
             nonlocal settled
@@ -295,7 +337,7 @@ class Custody:
 
         self.with_store(work)
         with self._table.lock:
-            self._table.counts.update(settled)
+            self._note(settled)
 
     def _verdicts(self, failed: Sequence[tuple[Held, BaseException]]) -> list[settlement.Verdict]:
         now_us, random = self._host.clock.now_us(), self._host.random

@@ -38,7 +38,7 @@ class Held:
 
     __slots__ = (
         "cancelled_us", "deadline_us", "error", "handler", "job", "lease_until_us", "phase", "record", "ref",
-        "since_us",
+        "since_us", "took_us",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -51,6 +51,7 @@ class Held:
         self.lease_until_us = record.vesting_us
         self.deadline_us = NEVER_US  # until its handler begins
         self.cancelled_us = 0
+        self.took_us = 0  # its handler, once it has ended
         self.error: BaseException | None = None  # how its handler failed, once FINISHED
 
     def begin(self, now_us: int) -> None:
@@ -121,7 +122,8 @@ class Holdings:
 
     def finish(self, held: Held, now_us: int) -> None:
         """Note that a running item's handler has ended."""
-        self._mean_us += (now_us - held.since_us - self._mean_us) * _WEIGHT
+        held.took_us = now_us - held.since_us
+        self._mean_us += (held.took_us - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
 
     def found_no_slot(self, held: Held, now_us: int) -> None:

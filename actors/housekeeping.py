@@ -2,19 +2,19 @@
 
 It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
 is and what part of the queue is its own, enqueues the periodic items that are due, loads handlers that were submitted,
-clears what has expired, wakes what was paused and goes on, and packs what has ended. Two small transactions per shard
-and second.
+clears what has expired, wakes what was paused and goes on, packs what has ended, and sums up what was done. Two small
+transactions per shard and second.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from actors.host import Host
+from actors.identity import Identity
 from actors.selection.stretch import Session, divide, joined
 from actors.submitted import SubmittedHandlers, load_submitted
-from zones import completions, presence
+from zones import completions, presence, series, timesheets
 from zones.attempt import Attempt, clear_receipts
 from zones.history import forget
 from zones.periodic import Period, periods_of, tick_steps
@@ -26,16 +26,6 @@ from zones.shard_time import ShardClock, Standing, beat
 from zones.steps import in_step
 
 log = logging.getLogger("fairlead.housekeeping")
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a consumer is: its id, where it runs, and since when."""
-
-    consumer_id: bytes
-    host: str
-    pid: int
-    started_us: int
 
 
 BEAT_S = 1.0
@@ -163,11 +153,13 @@ class Housekeeping:
             )
 
     def _tidy(self, name: str, shard: Shard) -> None:
-        """Wake pointers whose kinds go on, where whoever ended the pause has not; pack what has ended."""
+        """Wake pointers whose kinds go on, where whoever ended the pause has not; pack and sum up what was done."""
 
         def body(attempt: Attempt) -> None:
             wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)
             completions.tidy(attempt.tr, now_us=attempt.now_us)
+            if series.sum_up(attempt.tr, shard.layout, now_us=attempt.now_us):
+                timesheets.clear_old(attempt.tr, now_us=attempt.now_us, keys_max=CLEAR_MAX)
 
         try:
             shard.transact(body)

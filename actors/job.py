@@ -1,17 +1,21 @@
 """A job: one attempt at an item, as its handler sees it."""
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from actors.messages import ItemRef
 from zones.attempt import Attempt
-from zones.errors import QueueError
+from zones.errors import BadArgument, QueueError
 from zones.items import unpack_payload
-from zones.records import ItemRecord
+from zones.progress import NOTE_CHARS_MAX
+from zones.records import ItemRecord, Progress
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
 T = TypeVar("T")
+
+Teller = Callable[[float, float | None, str], None]
 
 
 class NoStoreHere(QueueError):
@@ -32,6 +36,8 @@ class Job:
       kind: as enqueued.
       attempt: 1 for the first; every later one follows an error or a lapse.
       enqueued_us: when it was enqueued, microseconds since the epoch.
+      last_progress: what an attempt before this one told of its progress, the last; None: none did.
+      reported: what this one has.
       completed: its completion is committed. `completing`: the handler completed it in a transaction of its own, of
         which nobody here knows whether it committed.
     """
@@ -52,6 +58,9 @@ class Job:
         self._shard = shard
         self._cancelled = False
         self._interrupt: Callable[[], object] | None = None
+        self.last_progress = record.progress
+        self.reported: Progress | None = None
+        self._teller: Teller | None = None
 
     @property
     def payload(self) -> Any:
@@ -67,6 +76,36 @@ class Job:
         A long handler asks now and then, and returns: its result is no longer wanted.
         """
         return self._cancelled
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Tell how far this attempt is: `fairlead why`, `app.explain` and the dashboard show it within two seconds.
+
+        May be called as often as one likes: what was told last is written once a second, into the item's record. There
+        the next attempt finds it, as `last_progress`. Of a transactional handler, which takes five seconds at most, it
+        is not written.
+
+        Args:
+          done, total: numbers of the handler's own unit, 0 or more; `total` None: it does not know.
+          note: a few words, up to 200 characters; more is cut off.
+
+        Raises:
+          BadArgument: an argument is nothing of the kind.
+        """
+        if not _is_amount(done) or not (total is None or _is_amount(total)) or not isinstance(note, str):
+            raise BadArgument(argument="progress", value=(done, total, note), allowed="numbers, 0 or more, and text")
+        if self._teller is not None:
+            self._teller(done, total, note[:NOTE_CHARS_MAX])
+        else:
+            self.hear_progress(done, total, note[:NOTE_CHARS_MAX])
+
+    def hear_progress(self, done: float, total: float | None, note: str) -> None:
+        """Called where the worker is: note what the handler tells."""
+        assert self._shard is not None
+        self.reported = Progress(done, total, note, self._shard.clock.now_us())
+
+    def tell_by(self, teller: Teller | None) -> None:
+        """Called by the host of a Ray task: how it tells its progress."""
+        self._teller = teller
 
     def transact(self, body: Callable[[TenantTransaction], T]) -> T:
         """Run `body` in a transaction on the tenant's database; it may run twice.
@@ -129,3 +168,7 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.id.hex()} {self.kind!r} of {self.tenant.app}/{self.tenant.user}, attempt {self.attempt}>"
+
+
+def _is_amount(number: Any) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < math.inf

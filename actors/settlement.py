@@ -5,7 +5,6 @@ Algorithm 3). One lost item never fails the rest: each is checked against its ow
 """
 
 import traceback
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -30,7 +29,7 @@ from zones.stored_item import check_owner
 
 STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
 
-Settled = Counter[str]  # items by what became of them: completed, retried, buried, dropped, lost
+Settled = list[tuple[Held, str]]  # what became of each: completed, retried, buried, dropped, lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -
 def _settle_once(
     shard: Shard, attempt: Attempt, completed: Sequence[Held], failed: Sequence[Verdict], *, gone_is_mine: bool
 ) -> Settled:
-    settled: Settled = Counter()
+    settled: Settled = []
     tr, now_us = attempt.tr, attempt.now_us
     ended: list[EndedOfZone] = []
     outcomes = zone_by_zone(
@@ -108,9 +107,9 @@ def _settle_once(
         done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or _may_be_completed(held)))
         if not done:
             probe("an item that has run is somebody else's when it is settled")
-        settled["completed" if done else "lost"] += 1
+        settled.append((held, "completed" if done else "lost"))
     for verdict in failed:
-        settled[_settle_failed(shard, tr, verdict, now_us, ended)] += 1
+        settled.append((verdict.held, _settle_failed(shard, tr, verdict, now_us, ended)))
     completions.note(tr, ended, now_us=now_us)
     return settled
 

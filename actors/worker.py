@@ -17,6 +17,7 @@ from actors.failures import Failures
 from actors.handlers import Handler, describe
 from actors.holdings import Held, Holdings, Phase, by_shard
 from actors.host import Host
+from actors.identity import Identity
 from actors.job import Job
 from actors.keeping import TICK_US, Chores, chores, lease_at_start
 from actors.messages import ItemRef, Report
@@ -45,6 +46,7 @@ class Worker:
         submitted: SubmittedHandlers,
         settings: ConsumerSettings,
         runners: Runners,
+        identity: Identity,
     ) -> None:
         self._host = host
         self._clock = host.clock
@@ -53,6 +55,7 @@ class Worker:
         self._settings = settings
         self._lease_us = settings.lease_ms * 1000
         self._runners = runners
+        self._identity = identity
         lock = host.lock()
         self._table = Table(
             Holdings(slots=settings.slots, incarnation=host.life),
@@ -152,7 +155,9 @@ class Worker:
             custody = self._custodies.get(name)
             if custody is not None:
                 return custody
-            custody = self._custodies[name] = Custody(self._host, self._shards[name], self._settings, self._table)
+            custody = self._custodies[name] = Custody(
+                self._host, self._shards[name], self._settings, self._table, self._identity
+            )
         custody.start()
         return custody
 
@@ -222,14 +227,14 @@ class Worker:
             probe("an item is lost just before it starts")
             with self._lock:
                 held.cancel(now_us)
-                self._table.counts["lost"] += 1
+                self._custodies[held.ref.shard].lose(held)
         held.begin(now_us)
         return not held.job.cancelled
 
     def _run_keeping(self) -> None:
         while True:
             with self._lock:
-                while not len(self._holdings) and not self._table.stopping:
+                while not (len(self._holdings) or self._table.stopping or self._write_timesheets()):
                     self._busy.wait()
                 if self._table.stopping:
                     return
@@ -242,14 +247,22 @@ class Worker:
                 for held in work.stuck:
                     self._holdings.give_up(held)
                     self._given_up += 1
-                self._table.counts.update({"lost": len(work.lost), "timed_out": len(work.time_out)})
+                self._table.counts["timed_out"] += len(work.time_out)
+                for held in work.lost:
+                    self._custodies[held.ref.shard].lose(held)
                 self._hand_over(work)
+                self._write_timesheets()
                 if work.lost or work.stuck:
                     self._table.note_left()
             self._replace_slots(work.stuck)
             with self._lock:
                 if not self._table.stopping:
                     self._busy.wait(min(TICK_US, self._lease_us // 6) / 1e6)
+
+    def _write_timesheets(self) -> bool:
+        """Have the timesheets written that are due; say whether one is not up to date. The lock is held."""
+        unwritten = [custody.tick() for custody in self._custodies.values()]
+        return any(unwritten)
 
     def _hand_over(self, work: Chores) -> None:
         """Hand what the store must be told to the shards' custodies. The lock is held.

@@ -5,9 +5,10 @@ from typing import TypeVar
 
 from actors.messages import ItemRef
 from zones.errors import TenantMoved
+from zones.held import Holding
 from zones.items import Outcome
 from zones.layout import Tenant
-from zones.queue_zone import Holding, QueueZone
+from zones.queue_zone import QueueZone
 from zones.shard import Shard
 from zones.steps import Steps, in_step
 

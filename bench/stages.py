@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from actors.handlers import Registry
+from actors.identity import Identity
 from actors.manager import Manager
 from actors.messages import ItemRef, Report
 from actors.selection.reading import batches, oldest
@@ -48,6 +49,8 @@ from zones.settings import ZoneSettings
 from zones.shard import DEFAULT_PART_COUNT, Shard
 
 T = TypeVar("T")
+
+IDENTITY = Identity(consumer_id=b"stages", host="here", pid=0, started_us=0)
 
 FULL_ITEMS = 20_000
 QUICK_ITEMS = 2_000
@@ -137,7 +140,7 @@ class Line:
         self._manager = Manager(
             host, self.shards, submitted.registry, self._settings, [self._hands], consumer_id=b"stages"
         )
-        self._worker = Worker(host, self.shards, submitted, self._settings, ThreadRunners())
+        self._worker = Worker(host, self.shards, submitted, self._settings, ThreadRunners(), IDENTITY)
         self._worker.start()
 
     def run(self, items: int) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from actors.consumer import Consumer, Opened
 from actors.handlers import Form, describe
-from actors.housekeeping import Identity
+from actors.identity import Identity
 from actors.submitted import SubmittedHandlers
 from actors.thread_host import NeedsRay
 from fairlead.app import App

@@ -8,22 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zones import presence, rules
+from zones import depth, presence, rules
 from zones.attempt import Attempt
 from zones.buried import grave_range
 from zones.engines import Stall, write_stall
-from zones.keyspace import range_begin, range_end
 from zones.layout import Layout, Tenant
-from zones.pointers import place_of, scan
+from zones.pointers import scan
 from zones.presence import Present
 from zones.records import KindRule, TenantRule
 from zones.shard import Shard
-from zones.steps import alone, in_step
-from zones.vesting import WANT_ALL, read_first_of_each_priority
+from zones.steps import alone
 
 COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
 TENANTS_LISTED_MAX = 100  # Tenants with rules.
-OLDEST_OF = 64  # Pointers that have waited longest, whose zones are asked for their oldest item.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ def look(shard: Shard, url: str) -> ShardStatus:
 
     def body(attempt: Attempt) -> ShardStatus:
         tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
-        depth = _depth(tr, layout)
+        waiting = depth.depth(tr, layout)
         consumers = presence.listing(tr, now_us=now_us)
         known = {kind for each in consumers if each.live for kind in each.presence.kinds}
         ruled = rules.tenants_with_rules(tr, tenants_max=TENANTS_LISTED_MAX)
@@ -83,13 +80,13 @@ def look(shard: Shard, url: str) -> ShardStatus:
             url=url,
             shard_id=layout.shard_id.hex(),
             part_count=layout.part_count,
-            depth=depth,
+            depth=waiting,
             pointers=_count(tr, [(part.vest_priority(0), part.vest_end()) for part in layout.parts]),
             vested=_count_vested(tr, layout, now_us),
-            oldest_us=_oldest_us(tr, layout, now_us),
+            oldest_us=depth.oldest_us(tr, layout, now_us),
             buried=_count(tr, [grave_range()]),
             consumers=tuple(consumers),
-            unserved=tuple(kind for kind in depth if kind not in known),
+            unserved=tuple(kind for kind in waiting if kind not in known),
             paused=in_force.shard_paused,
             kind_rules=in_force.kinds,
             tenant_rules=dict(ruled),
@@ -98,19 +95,6 @@ def look(shard: Shard, url: str) -> ShardStatus:
         )
 
     return shard.transact(body)
-
-
-def _depth(tr: Any, layout: Layout) -> dict[str, int]:
-    ranges = [
-        (part, tr.snapshot.get_range(range_begin(part.depth_prefix), range_end(part.depth_prefix), 0, False, WANT_ALL))
-        for part in layout.parts
-    ]
-    depth: dict[str, int] = {}
-    for part, rows in ranges:
-        for row in rows:
-            kind = row.key[len(part.depth_prefix) + 1 : -1].decode()
-            depth[kind] = depth.get(kind, 0) + int.from_bytes(row.value, "little", signed=True)
-    return {kind: count for kind, count in sorted(depth.items()) if count}
 
 
 def _count(tr: Any, ranges: list[tuple[bytes, bytes]]) -> int:
@@ -128,12 +112,3 @@ def _count_vested(tr: Any, layout: Layout, now_us: int) -> int:
             refs, _ = alone(scan(tr, part, now_us=now_us, ids_max=COUNTED_MAX - count))
             count += len(refs)
     return count
-
-
-def _oldest_us(tr: Any, layout: Layout, now_us: int) -> int | None:
-    scans = in_step([scan(tr, part, now_us=now_us, ids_max=OLDEST_OF) for part in layout.parts])
-    refs = sorted((ref for refs, _ in scans for ref in refs), key=lambda ref: ref.vesting_us)[:OLDEST_OF]
-    places = [place_of(ref, layout) for ref in refs]
-    firsts = in_step([read_first_of_each_priority(tr, place.keys) for place in places if place is not None])
-    waiting = (entry.vesting_us for first in firsts for entry in first)
-    return min((vesting_us for vesting_us in waiting if vesting_us <= now_us), default=None)

@@ -184,8 +184,8 @@ class _Drain:
             self.drained.completed[kind] += 1
         else:
             failed = [] if error is None else [judge(held, error, now_us=clock.now_us(), random=self._jitter)]
-            for name, count in settle(shard, [] if failed else [held], failed).items():
-                getattr(self.drained, name)[kind] += count
+            for _, outcome in settle(shard, [] if failed else [held], failed):
+                getattr(self.drained, outcome)[kind] += 1
         if error is not None:
             self.drained.errors.append(error)
             if self._raise_errors:

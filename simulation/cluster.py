@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
 from actors.handlers import Registry
-from actors.housekeeping import Housekeeping, Identity
+from actors.housekeeping import Housekeeping
+from actors.identity import Identity
 from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.submitted import SubmittedHandlers
@@ -146,11 +147,12 @@ class Cluster:
     def _add_consumer(self, name: str, coordinator: Actor) -> None:
         """Add one consumer: what `actors.consumer.Consumer` puts together in threads."""
         node, settings = self.add_node(name), self.plan.consumer
+        identity = Identity(self.consumer_id(name), name, 1, START_US)
         workers = [
             self._add_actor(
                 node,
                 f"{name}.worker{number}",
-                self._birth_of_worker,
+                partial(self._birth_of_worker, identity=identity),
                 leave=lambda worker: worker.drain(RECYCLE_DRAIN_MS),
             )
             for number in range(settings.workers)
@@ -163,14 +165,13 @@ class Cluster:
             )
             for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
         ]
-        identity = Identity(self.consumer_id(name), name, 1, START_US)
         birth = partial(self._birth_of_scanner, managers=managers, coordinator=coordinator, identity=identity)
         self._add_actor(node, f"{name}.scanner", birth)
         self.consumers.append(node)
 
-    def _birth_of_worker(self, host: SimulatedHost) -> Worker:
+    def _birth_of_worker(self, host: SimulatedHost, identity: Identity) -> Worker:
         handlers = self._handlers(watched(self.application.registry(host), host, self))
-        worker = Worker(host, self.open_shards(host), handlers, self.plan.consumer, SimulatedRunners(host))
+        worker = Worker(host, self.open_shards(host), handlers, self.plan.consumer, SimulatedRunners(host), identity)
         worker.start()
         return worker
 

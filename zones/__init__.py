@@ -16,6 +16,10 @@ Read in this order:
     buried        items that will not run again by themselves
     history       ids that stay taken after completion
     completions   what has ended lately, for whoever asks
+    progress      how far a handler says that it is
+    timesheets    what runs on each worker, by its own account
+    series        what was done in the last hour, and what waited
+    depth         how much waits now, and since when
     pointers      the top-level queue: one pointer per active zone; waking them
     rules         what operators have decided: what is paused
     visit         Algorithm 2: lease, dequeue, and requeue or delete a pointer

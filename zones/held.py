@@ -1,9 +1,26 @@
 """Whether whoever says that it holds an item does: what was found, and the error for it."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from zones import stored_item
 from zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
 from zones.items import Outcome
+from zones.layout import Place
 from zones.probes import probe
 from zones.records import ItemRecord, decode
+from zones.steps import Steps
+
+Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
+
+
+def held_steps(tr: Any, place: Place, held: Sequence[Holding]) -> Steps[list[ItemRecord | Outcome]]:
+    """Read the records of held items with conflict, and the tenant's ownership; for one not to be touched, why not."""
+    owner = tr.get(place.keys.tenant.owner)
+    reads = [tr.get(place.keys.item(item_id)) for item_id, _ in held]
+    yield
+    stored_item.check_owner(place.layout, owner.value)
+    return [held_record(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
 
 
 def held_record(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:

@@ -35,6 +35,8 @@ record's own key.
     (ROOT, PARKED, kind, app, user, zone)            -> empty; pointers that sleep because the kind is paused
     (ROOT, LIMIT, kind, ...)                         -> how much of a fleet-wide limit is taken, see `limits`
     (ROOT, HISTORY, ...)                             -> what has ended lately, see `completions`
+    (ROOT, SHEET, worker's life)                     -> what runs on a worker, by its own account, see `timesheets`
+    (ROOT, SERIES, ...)                              -> what was done in the last hour, see `series`
 
 Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
 a test holds every function here to what `fdb.tuple` packs.
@@ -50,6 +52,7 @@ META, DB, RECEIPT, TOP = range(1, 5)
 DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
 RULE, PARKED, LIMIT, HISTORY = range(14, 18)
 # Reserved for later steps: placement 13, intents 18, global indexes 19.
+SHEET, SERIES = 20, 23
 DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.

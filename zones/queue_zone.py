@@ -17,7 +17,7 @@ from zones.buried import shortened
 from zones.completions import EndedItem, EndedOfZone, How
 from zones.dequeue import Room, Search, choose_steps, lease, take
 from zones.errors import BadArgument, NotVested
-from zones.held import error_of, held_record, raise_unless_done
+from zones.held import Holding, error_of, held_steps, raise_unless_done
 from zones.history import keep_taken
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
 from zones.keyspace import IndexEntry, range_begin, range_end
@@ -31,8 +31,6 @@ from zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
 COUNT_MAX = 100_000  # Items of one peek: more would not fit the five seconds of a transaction.
-
-Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
 
 
 class QueueZone:
@@ -138,7 +136,7 @@ class QueueZone:
           NotVested: it is leased, or scheduled for later.
         """
         self._check_lease(lease_us)
-        (record,) = alone(self._held_steps(tr, [(item_id, None)]))
+        (record,) = alone(held_steps(tr, self.place, [(item_id, None)]))
         if isinstance(record, Outcome):
             raise error_of(record, item_id)
         if record.vesting_us > now_us:
@@ -186,7 +184,7 @@ class QueueZone:
         lease an item counts as cancelled. Reads with conflict: ownership, the records. Writes: records, index entries,
         counts.
         """
-        records = yield from self._held_steps(tr, held)
+        records = yield from held_steps(tr, self.place, held)
         removed: dict[str, int] = {}
         gone: list[EndedItem] = []
         outcomes = []
@@ -237,7 +235,7 @@ class QueueZone:
         entries; and the pointer, if the lease gets shorter.
         """
         self._check_lease(lease_us)
-        records = yield from self._held_steps(tr, held)
+        records = yield from held_steps(tr, self.place, held)
         outcomes = []
         earlier = False
         for (item_id, _), record in zip(held, records, strict=True):
@@ -293,7 +291,7 @@ class QueueZone:
         Reads with conflict: ownership, record; and when the item now vests earlier than its lease would have ended,
         the pointer as `pointers.look` says. Writes: record, index entry, perhaps the pointer.
         """
-        (record,) = yield from self._held_steps(tr, [(item_id, lease_id)])
+        (record,) = yield from held_steps(tr, self.place, [(item_id, lease_id)])
         if isinstance(record, Outcome):
             return record
         earlier = now_us + delay_us < record.vesting_us
@@ -359,14 +357,6 @@ class QueueZone:
             and pointers.must_wake(pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings)
         ):
             pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us)
-
-    def _held_steps(self, tr: Any, held: Sequence[Holding]) -> Steps[list[ItemRecord | Outcome]]:
-        """Read the records of held items with conflict; for one that the caller must not touch, why not."""
-        owner = tr.get(self.place.keys.tenant.owner)
-        reads = [tr.get(self.place.keys.item(item_id)) for item_id, _ in held]
-        yield
-        stored_item.check_owner(self.layout, owner.value)
-        return [held_record(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
 
     def _check_lease(self, lease_us: int) -> None:
         maximum_us = self.layout.settings.max_item_lease_ms * 1000

@@ -19,6 +19,15 @@ Trace = dict[str, str]
 GivenId = str | bytes
 
 
+class Progress(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How far a handler says that it is: `done` of `total`, which it may not know, and a few words. Since when."""
+
+    done: float
+    total: float | None
+    note: str
+    at_us: int
+
+
 class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     """One unit of deferred work (QuiCK section 5: priority, lease identifier, vesting time, error count).
 
@@ -50,6 +59,7 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     lapsed: int = 0  # how many ended with their lease, or with their worker
     died: int = 0  # of those: how many with their worker, as somebody saw
     given_back: int = 0  # by a worker that drained, or had no slot for it
+    progress: Progress | None = None  # as the last attempt told that told any
 
 
 POINTER_PRIORITY = 100  # Of all of them: they stand in line by time alone.

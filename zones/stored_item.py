@@ -29,6 +29,11 @@ def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
     tr.set(place.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
 
 
+def rewrite(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
+    """Store `record`, of which the caller changed nothing that the index names."""
+    tr.set(place.keys.item(item_id), encode(record))
+
+
 def move(tr: Any, place: Place, item_id: bytes, record: ItemRecord, vesting_us: int) -> bytes:
     """Store `record`, changed by the caller, under a new vesting time; return its stored form."""
     tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))

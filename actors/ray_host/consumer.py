@@ -11,7 +11,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.consumer import Opening, deal_workers
-from actors.housekeeping import Identity
+from actors.identity import Identity
 from actors.ray_host.calls import NAMESPACE
 from actors.ray_host.tree import COORDINATOR, CoordinatorActor, ManagerActor, ScannerActor, WorkerActor
 from zones.errors import QueueError
@@ -82,7 +82,7 @@ class RayConsumer:
         if settings.selection == "in_order":
             options = {"name": COORDINATOR, "lifetime": "detached", "get_if_exists": True}
             self._coordinator = _start(CoordinatorActor, options, opened.clock)
-        self._workers = [start(WorkerActor, f"worker-{number}", opening) for number in workers]
+        self._workers = [start(WorkerActor, f"worker-{number}", opening, identity) for number in workers]
         self._managers = [
             start(
                 ManagerActor,

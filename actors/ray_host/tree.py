@@ -1,11 +1,13 @@
 """The actors of a consumer, each one process around its plain class, and how they start and leave."""
 
 import gc
+import itertools
 import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,9 @@ from ray.exceptions import RayError, RayTaskError
 
 from actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
 from actors.holdings import Held
-from actors.housekeeping import Housekeeping, Identity
+from actors.housekeeping import Housekeeping
+from actors.identity import Identity
+from actors.job import Job
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
 from actors.ray_host.calls import RayRemote, called_with
@@ -31,20 +35,56 @@ COORDINATOR = "coordinator-1"  # The number changes with what it answers; old an
 RECYCLE_DRAIN_MS = 2_000
 OPEN_RETRY_S = 1.0
 RAYLET_LOOK_S = 2.0
+TELL_S_MAX = 1.0  # A task waits no longer for a worker that does not take its progress.
 COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes.
 
 
 class RayRunners(ThreadRunners):
     """Runs coroutines on one event loop of this process, and Ray remote functions as Ray tasks."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_by: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
+        self._numbers = itertools.count()
+
     def run_remote(self, function: Any, held: Held) -> None:
         """See `Runners`. Past its timeout the task is killed."""
-        reference = function.remote(held.job)
-        held.job.on_cancel(partial(_kill_task, reference, held))
+        number, job = next(self._numbers), held.job
+        self._told_by[number] = job
+        job.tell_by(TellWorker(ray.get_runtime_context().current_actor, number))
         try:
+            reference = function.remote(job)
+            job.on_cancel(partial(_kill_task, reference, held))
             ray.get(reference)
         except RayTaskError as error:
             raise error.cause from error  # which holds the traceback of the task's process
+        finally:
+            del self._told_by[number]
+
+    def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
+        """Take what a task tells of its progress, unless it has ended."""
+        job = self._told_by.get(number)
+        if job is not None:
+            job.hear_progress(done, total, note)
+
+
+class TellWorker:
+    """How the job in a Ray task tells its progress to the worker that started it. Travels with the job.
+
+    One message at a time, each waited for before the next: a handler that tells in every turn of a loop is slowed to a
+    thousand turns a second, and floods nobody.
+    """
+
+    def __init__(self, worker: Any, number: int) -> None:
+        self._worker = worker
+        self._number = number
+        self._last: Any = None
+
+    def __call__(self, done: float, total: float | None, note: str) -> None:
+        """Send it."""
+        if self._last is not None:
+            ray.wait([self._last], timeout=TELL_S_MAX)
+        self._last = self._worker.hear_progress.remote(self._number, done, total, note)
 
 
 def _kill_task(reference: Any, held: Held) -> None:
@@ -64,11 +104,14 @@ def _kill_task(reference: Any, held: Held) -> None:
 class WorkerActor:
     """A `Worker` with a process of its own."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, identity: Identity) -> None:
         os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store, and by nobody else.
         opened = _open(opening)
         host = ThreadHost(clock=opened.clock, random=opened.random, on_recycle=self._recycle)
-        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, RayRunners())
+        here = replace(identity, pid=os.getpid())
+        runners = RayRunners()
+        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here)
+        self._runners = runners
         self._worker.start()
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
         _drain_on_sigterm(lambda: self._worker.drain(opened.settings.drain_ms))
@@ -86,6 +129,9 @@ class WorkerActor:
 
     def drain(self, drain_ms: int) -> dict[str, int]:
         return self._worker.drain(drain_ms)
+
+    def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
+        self._runners.hear_progress(number, done, total, note)
 
     def _recycle(self, reason: str) -> None:
         log.error("this worker starts anew: %s", reason)

@@ -15,6 +15,8 @@ _STAYS = {
     keyspace.PERIODIC,
     keyspace.RULE,
     keyspace.HISTORY,
+    keyspace.SHEET,
+    keyspace.SERIES,
 }
 
 

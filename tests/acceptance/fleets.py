@@ -14,7 +14,7 @@ from random import Random
 from typing import IO, Any
 from uuid import uuid4
 
-from actors.housekeeping import Identity
+from actors.identity import Identity
 from actors.settings import ConsumerSettings
 from fairlead import App, Config
 from fairlead.fleet import AppOpening

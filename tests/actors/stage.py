@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from actors.handlers import Handler, Registry, handler_of
 from actors.holdings import Held
+from actors.identity import Identity
 from actors.job import Job
 from actors.messages import ItemRef, Report
 from actors.selection.stretch import PLACES, Session, Stretch
@@ -42,6 +43,7 @@ MS = 1_000
 SECOND = 1_000_000
 ALICE = Tenant("shop", "alice")
 BOB = Tenant("shop", "bob")
+IDENTITY = Identity(consumer_id=bytes(16), host="here", pid=1, started_us=0)
 LEASE_MS = 10_000
 ALONE = Session(Stretch(0, PART_COUNT_MAX * PLACES), 1 << 62)  # The session of a consumer that all belongs to.
 
@@ -286,7 +288,7 @@ class Stage:
             registry.add(handler)
         submitted = SubmittedHandlers(registry, key=b"", allow=True)
         chosen = ConsumerSettings(**{"managers": 1, "workers": 1, "slots": 2, **settings})
-        worker = Worker(self.host, shards or self.shards, submitted, chosen, NoRunners())
+        worker = Worker(self.host, shards or self.shards, submitted, chosen, NoRunners(), IDENTITY)
         worker.start()
         return worker
 

@@ -13,7 +13,7 @@ import pytest
 from actors.consumer import Consumer, Opened
 from actors.handlers import Registry, handler_of
 from actors.host import ActorDied
-from actors.housekeeping import Identity
+from actors.identity import Identity
 from actors.job import Job
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers

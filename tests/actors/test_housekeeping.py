@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from actors.handlers import Registry, handler_of
-from actors.housekeeping import Housekeeping, Identity
+from actors.housekeeping import Housekeeping
+from actors.identity import Identity
 from actors.selection.stretch import PLACES, Session, Stretch
 from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
 from tests.actors.stage import LEASE_MS, MS, SECOND, Stage

@@ -68,7 +68,7 @@ def test_the_lease_of_a_long_handler_is_extended_as_often_as_need_be(stage: Stag
 
 
 def test_a_short_handler_costs_no_extension(stage: Stage) -> None:
-    worker, _ = begin(stage, Noting(stage, takes_ms=1_000))
+    worker, _ = begin(stage, Noting(stage, takes_ms=900))
     before = stage.store.commits
     stage.settled(worker)
     assert stage.store.commits == before + 1
@@ -78,7 +78,7 @@ def test_leases_are_extended_many_at_a_time(stage: Stage) -> None:
     worker, ids = begin(stage, Noting(stage, takes_ms=5_000), payloads=50, slots=50)
     before = stage.store.commits
     stage.pass_ms(4_000)
-    assert stage.store.commits - before <= 2
+    assert stage.store.commits - before <= 6, "two extensions, and a timesheet every second"
     records = [stage.record(item_id) for item_id in ids]
     assert all(record is not None and record.vesting_us > stage.now_us + 8 * SECOND for record in records)
     assert stage.settled(worker) == {"completed": 50}

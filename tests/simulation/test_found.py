@@ -19,7 +19,7 @@ from actors.worker import Worker
 from simulation.host import NodeClock, SimulatedHost
 from simulation.running import SimulatedRunners
 from simulation.world import START_US, World
-from tests.actors.stage import ALONE
+from tests.actors.stage import ALONE, IDENTITY
 from tests.simulation.stage import ALICE, SECOND, Stage
 from zones.attempt import Attempt
 from zones.dequeue import Room
@@ -197,7 +197,7 @@ def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> N
     shard, registry = stage.shard, Registry()
     registry.add(handler_of("mail", lambda job: None))
     handlers = SubmittedHandlers(registry, key=b"", allow=False)
-    worker = Worker(stage.host, {"s0": shard}, handlers, ConsumerSettings(), SimulatedRunners(stage.host))
+    worker = Worker(stage.host, {"s0": shard}, handlers, ConsumerSettings(), SimulatedRunners(stage.host), IDENTITY)
     worker.start()
     zone = shard.zone(ALICE)
 
@@ -218,7 +218,8 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
     registry = Registry()
     registry.add(handler_of("deaf", lambda job: stage.host.clock.sleep_us(60 * SECOND)))
     handlers = SubmittedHandlers(registry, key=b"", allow=False)
-    worker = Worker(stage.host, {"s0": stage.shard}, handlers, ConsumerSettings(slots=1), SimulatedRunners(stage.host))
+    chosen = ConsumerSettings(slots=1)
+    worker = Worker(stage.host, {"s0": stage.shard}, handlers, chosen, SimulatedRunners(stage.host), IDENTITY)
     worker.start()
     zone = stage.shard.zone(ALICE)
 

@@ -31,7 +31,9 @@ from zones.keyspace import (
     POINTER,
     ROOT,
     RULE,
+    SERIES,
     SESSION,
+    SHEET,
     TOP,
     VEST,
     IndexEntry,
@@ -50,7 +52,9 @@ Progress = Callable[[int], None]
 # Subspaces that this version has no name for.
 _UNKNOWN = [
     (ROOT + pack_int(SESSION + 1), ROOT + pack_int(RULE)),
-    (ROOT + pack_int(HISTORY + 1), range_end(ROOT)),
+    (ROOT + pack_int(HISTORY + 1), ROOT + pack_int(SHEET)),
+    (ROOT + pack_int(SHEET + 1), ROOT + pack_int(SERIES)),
+    (ROOT + pack_int(SERIES + 1), range_end(ROOT)),
 ]
 
 

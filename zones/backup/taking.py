@@ -24,7 +24,9 @@ from zones.keyspace import (
     PERIODIC,
     POINTER,
     ROOT,
+    SERIES,
     SESSION,
+    SHEET,
     VEST,
     ZONE,
     pack_int,
@@ -46,12 +48,14 @@ _ZONE = pack_int(ZONE)
 _DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
 _RECORDS = (pack_int(ITEM), pack_int(BURIED))
 # The rest is derived (the top-level queue, depths, graves, what is parked), or means nothing later (receipts, time,
-# sessions, what is granted of limits, completions).
+# sessions, what is granted of limits, completions, what workers write about themselves).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
     (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PARKED)),
-    (ROOT + pack_int(HISTORY + 1), range_end(ROOT)),
+    (ROOT + pack_int(HISTORY + 1), ROOT + pack_int(SHEET)),
+    (ROOT + pack_int(SHEET + 1), ROOT + pack_int(SERIES)),
+    (ROOT + pack_int(SERIES + 1), range_end(ROOT)),
 ]
 
 Progress = Callable[[int], None]

@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 from actors.consumer import ClockedCoordinator
 from actors.handlers import Handler, Registry, handler_of
 from actors.holdings import Held
-from actors.housekeeping import Housekeeping, Identity
+from actors.housekeeping import Housekeeping
+from actors.identity import Identity
 from actors.job import Job
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
@@ -22,7 +23,7 @@ from fairlead.tenant_database import TenantDatabase
 from simulation.host import SimulatedHost
 from simulation.running import SimulatedRunners
 from simulation.shadow import ZoneName, ZoneShadow
-from tests.actors.stage import ALONE, Played, report
+from tests.actors.stage import ALONE, IDENTITY, Played, report
 from tests.simulation.races.director import DirectedStore, Role
 from tests.simulation.stage import ALICE, SECOND, Stage
 from zones.attempt import Attempt
@@ -229,7 +230,7 @@ class WorkerRole(Role[Report]):
         registry = Registry({handler.kind: handler for handler in handlers})
         submitted = SubmittedHandlers(registry, key=b"", allow=False)
         chosen = ConsumerSettings(managers=1, workers=1, **settings)
-        self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners(host))
+        self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners(host), IDENTITY)
         self._worker.start()
         refs = [ref_of(item) for item in items]
         super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs))

@@ -1,0 +1,190 @@
+"""What a worker writes about itself on one shard, a second after anything happens: its timesheet and its series.
+
+Plain bookkeeping until `write`, which is one transaction; who calls it is `custody`. Writing is also when a worker
+looks whether what has run there for a second is still its own: an item that somebody cancelled is interrupted so.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+
+from actors.handlers import Form
+from actors.holdings import Held, Phase
+from actors.identity import Identity
+from actors.zone_by_zone import zone_by_zone
+from zones import series, timesheets
+from zones.attempt import Attempt
+from zones.layout import Tenant
+from zones.probes import probe
+from zones.progress import progress_steps
+from zones.records import ItemRecord, Progress, decode
+from zones.series import KindTally, Tally, slot_of
+from zones.shard import Shard
+from zones.timesheets import RUNNING_MAX, SHEET_US, Running, Timesheet
+
+# Of how many tenants a worker keeps the handlers' time before it forgets those with least: of many small ones no sum is
+# right, of those that take much it is.
+TENANTS_MAX = 2_000
+TENANTS_KEPT = 200
+
+
+class SlotTally:
+    """What ends in one slot of the series."""
+
+    __slots__ = ("_kinds", "_tenants", "slot")
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self._kinds: dict[str, KindTally] = {}
+        self._tenants: dict[Tenant, int] = {}
+
+    def note(self, held: Held, outcome: str) -> None:
+        """Count what became of an attempt: a field of `KindTally`."""
+        tally = self._kinds.get(held.ref.kind)
+        if tally is None:
+            tally = self._kinds[held.ref.kind] = KindTally()
+        setattr(tally, outcome, getattr(tally, outcome) + 1)
+        tally.run_us += held.took_us
+        tenants = self._tenants
+        tenants[held.ref.tenant] = tenants.get(held.ref.tenant, 0) + held.took_us
+        if len(tenants) > TENANTS_MAX:
+            self._tenants = dict(nlargest(TENANTS_KEPT, tenants.items(), key=lambda each: (each[1], each[0])))
+
+    def stored(self) -> Tally:
+        """Return it as it is stored."""
+        tenants: dict[str, dict[str, int]] = {}
+        for (app, user), run_us in self._tenants.items():
+            tenants.setdefault(app, {})[user] = run_us
+        return Tally(self._kinds, tenants).shortened()
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a worker is about to write.
+
+    `checked`: the items of which it asks whether they are still its own. `progress`: what their handlers have told.
+    """
+
+    sheet: Timesheet
+    rows: Sequence[tuple[int, Tally]]
+    checked: Sequence[Held]
+    progress: Sequence[tuple[Held, Progress]]
+
+
+class Timekeeper:
+    """Keeps a worker's timesheet on one shard. All but `write` is called with the worker's lock held."""
+
+    def __init__(self, shard: Shard, identity: Identity, *, life: bytes, slots: int) -> None:
+        self._shard = shard
+        self._identity = identity
+        self._life = life
+        self._slots = slots
+        self._tallies: list[SlotTally] = []
+        self._due_us: int | None = None  # when to write; None: what was written last is still so
+
+    def note(self, held: Held, outcome: str, *, now_us: int) -> None:
+        """Count what became of an attempt."""
+        slot = slot_of(now_us)
+        if not self._tallies or self._tallies[-1].slot != slot:
+            self._tallies.append(SlotTally(slot))
+        self._tallies[-1].note(held, outcome)
+        self.begin(now_us)
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether something has happened since it wrote."""
+        return self._due_us is not None
+
+    def begin(self, now_us: int) -> None:
+        """Note that the worker holds something, or has done something: it is written a second later."""
+        if self._due_us is None:
+            self._due_us = now_us + SHEET_US
+
+    def is_due(self, now_us: int) -> bool:
+        """Say whether it is time to write. A clock that was set back does not put it off."""
+        return self._due_us is not None and not 0 < self._due_us - now_us <= SHEET_US
+
+    def account(self, held_items: Iterable[Held], *, now_us: int) -> Account:
+        """Return what is to be written now, of all that the worker holds."""
+        running = [held for held in held_items if held.phase is Phase.RUNNING and not held.job.cancelled]
+        mine = sorted((held for held in running if held.ref.shard == self._shard.name), key=lambda each: each.since_us)
+        told = [(held, held.job.reported) for held in mine if held.handler.form is not Form.TRANSACTIONAL]
+        progress = [(held, new) for held, new in told if new is not None and new is not held.record.progress]
+        identity = self._identity
+        sheet = Timesheet(
+            consumer_id=identity.consumer_id,
+            host=identity.host,
+            pid=identity.pid,
+            slots=self._slots,
+            busy=len(running),
+            written_us=now_us,
+            running=[_as_stored(held) for held in mine[:RUNNING_MAX]],
+        )
+        rows = [(tally.slot, tally.stored()) for tally in self._tallies]
+        del self._tallies[:-1]
+        self._due_us = now_us + SHEET_US if mine else None
+        return Account(sheet, rows, [held for held in mine if now_us - held.since_us >= SHEET_US], progress)
+
+    def write(self, account: Account) -> list[Held]:
+        """Write it; return those of the `checked` items that are not this worker's any more.
+
+        Blind writes and snapshot reads: it conflicts with nothing, and may run twice. What the handlers have told is
+        written into the items' records, in a transaction of its own that reads them with conflict.
+        """
+
+        def body(attempt: Attempt) -> list[Held]:
+            tr = attempt.tr
+            for slot, tally in account.rows:
+                series.write(tr, self._life, slot, tally)
+            timesheets.write(tr, self._life, account.sheet)
+            places = [self._shard.layout.place(held.ref.tenant, held.ref.zone) for held in account.checked]
+            reads = [
+                tr.snapshot.get(place.keys.item(held.ref.item_id))
+                for place, held in zip(places, account.checked, strict=True)
+            ]
+            return [held for held, read in zip(account.checked, reads, strict=True) if not _is_held(held, read.value)]
+
+        lost = self._shard.transact(body)
+        if account.progress:
+            self._write_progress(account.progress)
+        return lost
+
+    def _write_progress(self, told: Sequence[tuple[Held, Progress]]) -> None:
+        new = {(held.ref.tenant, held.ref.zone, held.ref.item_id): progress for held, progress in told}
+
+        def body(attempt: Attempt) -> None:
+            zone_by_zone(
+                self._shard,
+                [held.ref for held, _ in told],
+                lambda zone, held: progress_steps(
+                    attempt.tr,
+                    zone.place,
+                    [(holding, new[zone.place.tenant, zone.place.name, holding[0]]) for holding in held],
+                ),
+            )
+
+        self._shard.transact(self._shard.in_turn(body))
+        for held, progress in told:
+            held.record.progress = progress
+
+
+def _is_held(held: Held, stored: bytes | None) -> bool:
+    record = None if stored is None else decode(ItemRecord, stored)
+    if record is not None and record.lease_id == held.ref.lease_id:
+        return True
+    probe("a worker sees that an item which runs is not its own any more")
+    return False
+
+
+def _as_stored(held: Held) -> Running:
+    ref, job = held.ref, held.job
+    return Running(
+        *ref.tenant,
+        ref.zone,
+        ref.item_id,
+        ref.kind,
+        job.attempt,
+        held.since_us,
+        held.lease_until_us,
+        job.reported or held.record.progress,
+    )

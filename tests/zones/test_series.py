@@ -1,0 +1,117 @@
+"""What workers have done is told for an hour, by slots, whatever the number of workers."""
+
+from __future__ import annotations
+
+from tests.zones.colliding import collides
+from tests.zones.world import World
+from zones import series
+from zones.keyspace import ROOT, SERIES, pack_int, range_begin, range_end
+from zones.series import KEPT_SLOTS, SLOT_US, TENANTS_MAX, KindTally, Slot, Tally, slot_of
+
+WORKER, OTHER = b"worker\x00one", b"worker two"
+ALL = ROOT + pack_int(SERIES)
+
+
+def completed(count: int, *, run_us: int = 0) -> Tally:
+    return Tally({"mail": KindTally(completed=count, run_us=run_us)}, {"shop": {"alice": run_us}})
+
+
+def write(world: World, life: bytes, tally: Tally) -> None:
+    world.run(lambda tr: series.write(tr, life, slot_of(world.now_us), tally))
+
+
+def sum_up(world: World) -> bool:
+    return world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
+
+
+def read(world: World) -> list[Slot]:
+    return world.run(lambda tr: series.read(tr, now_us=world.now_us))
+
+
+def counted(slots: list[Slot]) -> list[tuple[int, int]]:
+    return [(slot.number, slot.tally.kinds["mail"].completed) for slot in slots if slot.tally.kinds]
+
+
+def test_what_a_worker_writes_again_replaces_what_it_wrote_in_the_slot(world: World) -> None:
+    write(world, WORKER, completed(3))
+    write(world, WORKER, completed(5))
+    assert counted(read(world)) == [(slot_of(world.now_us), 5)]
+
+
+def test_a_slot_tells_of_all_workers_before_and_after_it_is_summed_up(world: World) -> None:
+    first = slot_of(world.now_us)
+    write(world, WORKER, completed(3, run_us=10))
+    write(world, OTHER, completed(4, run_us=5))
+    assert counted(read(world)) == [(first, 7)]
+    world.pass_us(2 * SLOT_US)
+    assert sum_up(world)
+    assert counted(read(world)) == [(first, 7)]
+    (slot,) = read(world)
+    assert slot.tally.tenants == {"shop": {"alice": 15}}
+    assert len(world.stored(range_begin(ALL), range_end(ALL))) == 1, "the workers' rows have gone into one"
+
+
+def test_a_slot_that_is_summed_up_says_what_waited(world: World) -> None:
+    world.enqueue("mail")
+    world.pass_us(2 * SLOT_US)
+    sum_up(world)
+    (slot,) = read(world)
+    assert slot.waiting == {"mail": 1}
+    assert slot.oldest_us == world.now_us - 2 * SLOT_US
+
+
+def test_a_slot_is_summed_up_once(world: World) -> None:
+    write(world, WORKER, completed(3))
+    world.pass_us(2 * SLOT_US)
+    assert [sum_up(world), sum_up(world)] == [True, False]
+    assert counted(read(world)) == [(slot_of(world.now_us) - 2, 3)]
+
+
+def test_of_two_that_sum_up_one_slot_one_does(world: World) -> None:
+    write(world, WORKER, completed(3))
+    world.pass_us(2 * SLOT_US)
+    body = lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
+    assert collides(world.db, body, body)
+
+
+def test_a_row_that_comes_late_is_added_to_its_slot(world: World) -> None:
+    slot = slot_of(world.now_us)
+    world.pass_us(2 * SLOT_US)
+    sum_up(world)
+    world.run(lambda tr: series.write(tr, WORKER, slot, completed(3)))
+    world.pass_us(SLOT_US)
+    sum_up(world)
+    assert counted(read(world)) == [(slot, 3)]
+
+
+def test_what_is_older_than_an_hour_is_forgotten(world: World) -> None:
+    for _ in range(KEPT_SLOTS + 50):
+        world.pass_us(SLOT_US)
+        sum_up(world)
+    assert len(world.stored(range_begin(ALL), range_end(ALL))) <= KEPT_SLOTS + 1
+
+
+def test_of_many_tenants_a_row_names_those_that_took_most_time(world: World) -> None:
+    users = {f"user{number}": number for number in range(100)}
+    write(world, WORKER, Tally({}, {"shop": users}))
+    (slot,) = read(world)
+    assert sorted(slot.tally.tenants["shop"].values()) == list(range(100 - TENANTS_MAX, 100))
+    assert series.busiest([slot, slot])[0] == (198, "shop", "user99")
+
+
+def test_a_row_that_cannot_be_read_is_passed_over(world: World) -> None:
+    write(world, WORKER, completed(3))
+    write(world, OTHER, completed(4))
+    (first, _), (second, _) = world.stored(range_begin(ALL), range_end(ALL))
+    world.run(lambda tr: tr.set(first, b"\x01rubbish"))
+    world.run(lambda tr: tr.set(second, b"\xff"))
+    assert counted(read(world)) == []
+    world.pass_us(2 * SLOT_US)
+    assert sum_up(world)
+
+
+def test_each_slot_tells_of_its_own(world: World) -> None:
+    write(world, WORKER, completed(1))
+    world.pass_us(SLOT_US)
+    write(world, WORKER, completed(2))
+    assert [count for _, count in counted(read(world))] == [1, 2]

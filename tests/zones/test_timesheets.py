@@ -1,0 +1,70 @@
+"""What runs is told by those who run it, as long as they live."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.zones.world import ALICE, World
+from zones import timesheets
+from zones.keyspace import ROOT, SHEET, pack_bytes, pack_int
+from zones.records import Progress
+from zones.timesheets import FORGET_US, LIVE_US, Running, Timesheet, longest_running
+
+WORKER, OTHER = b"one\x00", b"two"
+
+
+def running(number: int, *, since_us: int, progress: Progress | None = None) -> Running:
+    return Running(*ALICE, "queue", bytes([number]) * 16, "mail", 1, since_us, since_us + 10, progress)
+
+
+def write(world: World, life: bytes, *items: Running) -> None:
+    sheet = Timesheet(b"consumer", "host", 7, 16, len(items), world.now_us, list(items))
+    world.run(lambda tr: timesheets.write(tr, life, sheet))
+
+
+def read(world: World) -> list[Timesheet]:
+    return world.run(lambda tr: timesheets.read(tr, now_us=world.now_us))
+
+
+def test_a_sheet_tells_what_runs_and_how_far_it_is(world: World) -> None:
+    item = running(1, since_us=5, progress=Progress(3, 10, "resizing", 6))
+    write(world, WORKER, item)
+    (sheet,) = read(world)
+    assert (sheet.host, sheet.pid, sheet.slots, sheet.busy, sheet.running) == ("host", 7, 16, 1, [item])
+    assert item.tenant == ALICE
+
+
+def test_of_all_workers_the_items_that_have_run_longest_come_first(world: World) -> None:
+    write(world, WORKER, running(1, since_us=5), running(2, since_us=9))
+    write(world, OTHER, running(3, since_us=7))
+    found = longest_running(read(world), items_max=2)
+    assert [each.item.since_us for each in found] == [5, 7]
+
+
+def test_what_a_dead_worker_ran_is_not_told(world: World) -> None:
+    write(world, WORKER, running(1, since_us=5))
+    write(world, OTHER)
+    world.pass_us(LIVE_US + 1)
+    assert [sheet.running for sheet in read(world)] == [[]], "one that does nothing need not write"
+
+
+def test_old_sheets_are_cleared(world: World) -> None:
+    write(world, WORKER, running(1, since_us=5))
+    world.pass_us(FORGET_US + 1)
+    write(world, OTHER)
+    world.run(lambda tr: timesheets.clear_old(tr, now_us=world.now_us, keys_max=10))
+    world.pass_us(-FORGET_US)
+    assert len(read(world)) == 1
+
+
+def test_a_sheet_that_cannot_be_read_is_passed_over(world: World) -> None:
+    key = ROOT + pack_int(SHEET) + pack_bytes(WORKER)
+
+    def write_raw(tr: Any, value: bytes) -> None:
+        tr.set(key, value)
+
+    for rubbish in (b"", b"\xff", b"\x01\xc1"):
+        world.run(partial(write_raw, value=rubbish))
+        assert read(world) == []
+    world.run(lambda tr: timesheets.clear_old(tr, now_us=world.now_us, keys_max=10))
