@@ -17,6 +17,7 @@ from zones.errors import BadArgument, QueueError
 from zones.layout import check_name
 
 TIMEOUT_S_MAX = 7 * 24 * 3600.0
+RESULT_S_MAX = 30 * 24 * 3600.0
 
 
 class PermanentError(Exception):
@@ -62,6 +63,7 @@ class Handler:
     max_running: int | None
     permanent: tuple[type[BaseException], ...]
     drop: bool
+    result_ms: int  # how long what it returns is kept; 0: not at all
 
 
 @dataclass(slots=True)
@@ -95,6 +97,7 @@ def handler_of(
     transactional: bool = False,
     permanent: tuple[type[BaseException], ...] = (),
     drop: bool = False,
+    keep_result: float | None = None,
 ) -> Handler:
     """Return a checked handler.
 
@@ -107,6 +110,7 @@ def handler_of(
       transactional: its effects commit together with the completion: exactly once.
       permanent: exceptions that are not worth a retry, besides `PermanentError`.
       drop: an item that failed for good is deleted instead of buried.
+      keep_result: for how many seconds what it returns is kept, above 0, to 30 days; None: it is dropped.
 
     Raises:
       BadArgument: an argument is out of range, or the function is nothing that could run, or be stopped, as a handler.
@@ -121,6 +125,7 @@ def handler_of(
     if max_running is not None and (type(max_running) is not int or max_running < 1):
         raise BadArgument(argument="max_running", value=max_running, allowed="a whole number, 1 or more, or None")
     _check_permanent(permanent)
+    _check_kept(keep_result)
     form = _form(function)
     if transactional and form is not Form.PLAIN:
         raise NotTransactional(kind=kind, handler=describe(function), form=form.value)
@@ -133,7 +138,15 @@ def handler_of(
         max_running=max_running,
         permanent=(PermanentError, *permanent),
         drop=drop,
+        result_ms=0 if keep_result is None else max(1, int(keep_result * 1000)),
     )
+
+
+def _check_kept(keep_result: Any) -> None:
+    number = isinstance(keep_result, int | float) and not isinstance(keep_result, bool)
+    if keep_result is not None and not (number and 0 < keep_result <= RESULT_S_MAX):
+        allowed = f"seconds, above 0, to {RESULT_S_MAX:,.0f}, or None"
+        raise BadArgument(argument="keep_result", value=keep_result, allowed=allowed)
 
 
 def _check_function(function: Any, *, transactional: bool) -> None:

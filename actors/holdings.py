@@ -38,7 +38,7 @@ class Held:
 
     __slots__ = (
         "cancelled_us", "deadline_us", "error", "handler", "job", "lease_until_us", "phase", "record", "ref",
-        "since_us", "took_us",
+        "result", "since_us", "took_us",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -51,7 +51,9 @@ class Held:
         self.lease_until_us = record.vesting_us
         self.deadline_us = NEVER_US  # until its handler begins
         self.cancelled_us = 0
+        job.keeps_result_us = handler.result_ms * 1000
         self.took_us = 0  # its handler, once it has ended
+        self.result: bytes | None = None  # what its handler returned, packed, if its kind keeps it
         self.error: BaseException | None = None  # how its handler failed, once FINISHED
 
     def begin(self, now_us: int) -> None:

@@ -10,6 +10,7 @@ from zones.errors import BadArgument, QueueError
 from zones.items import unpack_payload
 from zones.progress import NOTE_CHARS_MAX
 from zones.records import ItemRecord, Progress
+from zones.results import keep, pack_result
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
@@ -59,6 +60,7 @@ class Job:
         self._cancelled = False
         self._interrupt: Callable[[], object] | None = None
         self.last_progress = record.progress
+        self.keeps_result_us = 0  # its kind, for how long after completion
         self.reported: Progress | None = None
         self._teller: Teller | None = None
 
@@ -133,17 +135,22 @@ class Job:
         self.completed = self.completed or completes
         return result
 
-    def complete_in(self, tr: TenantTransaction) -> None:
+    def complete_in(self, tr: TenantTransaction, *, result: Any = None) -> None:
         """Complete the item in a transaction of the handler's own, as its last step.
 
-        If the transaction does not commit, or the handler fails without it, the item is settled as if this had not been
-        called.
+        `result` is kept, if the kind keeps results, instead of what the handler returns later. If the transaction does
+        not commit, or the handler fails without it, the item is settled as if this had not been called.
 
         Raises:
           LeaseLost, ItemGone: the item is somebody else's by now; the transaction must not commit, and will not if
             this passes through.
+          ResultNotKept: `result` is no plain data, or too long.
         """
-        tr.zone(self.zone).complete(tr.raw, self.id, now_us=tr.now_us, lease_id=self.lease_id)
+        zone = tr.zone(self.zone)
+        zone.complete(tr.raw, self.id, now_us=tr.now_us, lease_id=self.lease_id)
+        if self.keeps_result_us:
+            kept = pack_result(result)
+            keep(tr.raw, zone.place, self.id, kept, now_us=tr.now_us, kept_us=self.keeps_result_us)
         self.completing = True
 
     @property

@@ -14,6 +14,7 @@ from actors.job import Job
 from zones.attempt import Attempt
 from zones.errors import LeaseLost, QueueError
 from zones.probes import probe
+from zones.results import ResultNotKept, keep, pack_result
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
@@ -52,12 +53,12 @@ class HandlerNotRun(QueueError):
 class Runners(Protocol):
     """Where coroutines and Ray remote functions run; supplied by the host."""
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> None:
-        """Run a coroutine function to its end; raise what it raises. Sets `held.stop`."""
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
+        """Run a coroutine function to its end; return what it returns, raise what it raises."""
         ...
 
-    def run_remote(self, function: Any, held: Held) -> None:
-        """Run a Ray remote function to its end; raise what it raises. Sets `held.stop`."""
+    def run_remote(self, function: Any, held: Held) -> Any:
+        """Run a Ray remote function to its end; return what it returns, raise what it raises."""
         ...
 
 
@@ -67,24 +68,31 @@ def run_handler(held: Held, shard: Shard, runners: Runners) -> None:
     while True:
         try:
             return _run_once(held, shard, runners)
-        except held.handler.permanent:
-            raise
-        except Exception:
-            if tries_left == 0 or not held.may_run(shard.clock.now_us()):
+        except Exception as error:
+            if is_permanent(held.handler, error) or tries_left == 0 or not held.may_run(shard.clock.now_us()):
                 raise
             tries_left -= 1
 
 
+def is_permanent(handler: Handler, error: BaseException) -> bool:
+    """Say whether an error would come again however often the item is tried."""
+    return isinstance(error, (*handler.permanent, ResultNotKept))
+
+
 def _run_once(held: Held, shard: Shard, runners: Runners) -> None:
     handler, job = held.handler, held.job
-    if handler.form is Form.PLAIN:
-        _check_ran(handler, handler.function(job))
-    elif handler.form is Form.TRANSACTIONAL:
+    if handler.form is Form.TRANSACTIONAL:
         _run_transactional(handler, job, held, shard)
+        return
+    if handler.form is Form.PLAIN:
+        returned = handler.function(job)
+        _check_ran(handler, returned)
     elif handler.form is Form.ASYNC:
-        runners.run_coroutine(handler.function, held)
+        returned = runners.run_coroutine(handler.function, held)
     else:
-        runners.run_remote(handler.function, held)
+        returned = runners.run_remote(handler.function, held)
+    if handler.result_ms and not job.may_be_completed:
+        held.result = pack_result(returned)
 
 
 def _check_ran(handler: Handler, result: Any) -> None:
@@ -109,8 +117,12 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
                 probe("a transactional handler has lost its item before its next attempt")
                 raise LeaseLost(item=job.id.hex())
             tr = TenantTransaction(shard, job.tenant, attempt, trace=held.record.trace)
-            _check_ran(handler, handler.function(job, tr))
+            returned = handler.function(job, tr)
+            _check_ran(handler, returned)
             zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)
+            if job.keeps_result_us:
+                kept = pack_result(returned)
+                keep(attempt.tr, zone.place, job.id, kept, now_us=attempt.now_us, kept_us=job.keeps_result_us)
         finally:
             took_us = shard.clock.now_us() - attempt.now_us
             if took_us > TRANSACTION_US:

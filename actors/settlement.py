@@ -13,8 +13,9 @@ from typing import Any
 from actors import retry
 from actors.handlers import Form
 from actors.holdings import Held
+from actors.running import is_permanent
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
-from zones import completions
+from zones import completions, results
 from zones.attempt import Attempt
 from zones.buried import bury, shortened
 from zones.completions import EndedOfZone, How
@@ -51,7 +52,7 @@ def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> V
     text, lines = worded(error)
     if isinstance(error, StoreUnavailable) and held.handler.form is Form.TRANSACTIONAL:
         return Verdict(held, STORE_PAUSE_US, text, lines, counted=False)
-    if isinstance(error, held.handler.permanent):
+    if is_permanent(held.handler, error):
         return Verdict(held, None, text, lines)
     record = held.record
     delay_us = retry.delay_us(
@@ -105,6 +106,9 @@ def _settle_once(
     )
     for held, outcome in zip(completed, outcomes, strict=True):
         done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or _may_be_completed(held)))
+        if outcome is Outcome.DONE and held.result is not None:
+            place = shard.layout.place(held.ref.tenant, held.ref.zone)
+            results.keep(tr, place, held.ref.item_id, held.result, now_us=now_us, kept_us=held.job.keeps_result_us)
         if not done:
             probe("an item that has run is somebody else's when it is settled")
         settled.append((held, "completed" if done else "lost"))

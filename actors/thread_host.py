@@ -149,13 +149,13 @@ class ThreadRunners:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> None:
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
         """See `Runners`. Past its timeout the coroutine is cancelled."""
         future = asyncio.run_coroutine_threadsafe(function(held.job), self._running_loop())
         held.job.on_cancel(future.cancel)
-        future.result()
+        return future.result()
 
-    def run_remote(self, function: Any, held: Held) -> None:
+    def run_remote(self, function: Any, held: Held) -> Any:
         """See `Runners`."""
         raise NeedsRay(kind=held.ref.kind, handler=describe(function))
 

@@ -13,6 +13,7 @@
 Read in this order:
     app              an application: handlers, periodic items, tenants
     tenant_database  one tenant's keys and queue
+    handle           an item that was enqueued: its result, its end
     bulk             many items, few transactions
     views            items as they are shown
     explaining       why an item is not running, or what became of it
@@ -40,6 +41,7 @@ from actors.submitted import HandlerNotPacked
 from fairlead.app import App, SubmissionsOff
 from fairlead.config import Config
 from fairlead.explaining import Attempts, Cause, Explanation
+from fairlead.handle import EnqueuedHandle, Handle, ItemFailed, NoResult, ResultPending
 from fairlead.layers import BadConfig
 from fairlead.loading import NotFound, load_app
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
@@ -62,6 +64,8 @@ from zones.errors import (
 )
 from zones.items import Enqueued, EnqueueStatus, NewItem, new_item
 from zones.layout import Tenant
+from zones.records import Progress
+from zones.results import ResultNotKept
 from zones.settings import ZoneSettings
 from zones.submitted import HandlerTooLarge
 from zones.tenant_transaction import TenantTransaction
@@ -77,7 +81,10 @@ __all__ = [
     "Job",
     "Retry",
     "PermanentError",
+    "Progress",
     # Items
+    "Handle",
+    "EnqueuedHandle",
     "new_item",
     "NewItem",
     "Enqueued",
@@ -103,10 +110,12 @@ __all__ = [
     "HandlerNotPacked",
     "HandlerTooLarge",
     "HandlerTwice",
+    "ItemFailed",
     "ItemGone",
     "ItemUnreadable",
     "JobTimeout",
     "LeaseLost",
+    "NoResult",
     "NoShards",
     "NoStoreHere",
     "NotBuried",
@@ -115,6 +124,8 @@ __all__ = [
     "NotVested",
     "PayloadNotData",
     "PayloadTooLarge",
+    "ResultNotKept",
+    "ResultPending",
     "ShardRefused",
     "StoreMissing",
     "SubmissionsOff",

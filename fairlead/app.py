@@ -14,6 +14,7 @@ from fairlead import bulk
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.explaining import Explanation, explain
+from fairlead.handle import EnqueuedHandle
 from fairlead.shards import NoShards, Shards
 from fairlead.simulated.scenario import Scenario
 from fairlead.steering import Steering
@@ -47,6 +48,7 @@ class HandlerOptions(TypedDict, total=False):
     transactional: bool
     permanent: tuple[type[BaseException], ...]
     drop: bool
+    keep_result: float | None
 
 
 class App:
@@ -140,6 +142,7 @@ class App:
         transactional: bool = False,
         permanent: tuple[type[BaseException], ...] = (),
         drop: bool = False,
+        keep_result: float | None = None,
     ) -> Callable[[F], F]:
         """Make the decorated function the handler of `kind`: a plain, async, or Ray remote function of a `Job`.
 
@@ -152,6 +155,8 @@ class App:
             together with the completion: exactly once.
           permanent: exceptions that are not worth a retry, besides `PermanentError`.
           drop: an item that failed for good is deleted instead of buried.
+          keep_result: for how many seconds what it returns is kept for `Handle.result`, above 0, to 30 days; plain data
+            of up to 64,000 bytes. None: it is dropped.
 
         Raises:
           BadArgument: an argument is out of range.
@@ -171,6 +176,7 @@ class App:
                     transactional=transactional,
                     permanent=permanent,
                     drop=drop,
+                    keep_result=keep_result,
                 )
             )
             return function
@@ -282,7 +288,7 @@ class App:
         delay_ms: int = 0,
         unique_ms: int = 0,
         shard: str | None = None,
-    ) -> Enqueued:
+    ) -> EnqueuedHandle:
         """Enqueue one item that belongs to no tenant; all of a kind take turns as if they were one tenant's.
 
         Args and errors: see `TenantDatabase.enqueue`; `shard` names one, default the kind's own.

@@ -15,7 +15,7 @@ from zones.dequeue import Fit
 from zones.inquiry import COUNTED_MAX, Facts, Whereabouts, inquire, whereabouts
 from zones.layout import Place, Tenant
 from zones.presence import Present
-from zones.records import ItemRecord, KindRule
+from zones.records import ItemRecord, KindRule, Progress
 from zones.shard import Shard
 
 
@@ -66,6 +66,8 @@ class Attempts:
 class Explanation:
     """What is to be said of an item.
 
+    `progress`: what the last of its attempts that told any told of it.
+
     `details`: what the cause is about, as data: times as microseconds since the epoch, names, counts.
     """
 
@@ -77,6 +79,7 @@ class Explanation:
     zone: str | None = None
     kind: str | None = None
     attempts: Attempts = Attempts()
+    progress: Progress | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -252,7 +255,16 @@ def _explained(shard_name: str, place: Place, item_id: bytes, facts: Facts) -> E
         attempts = Attempts(record.error_count, record.died, lease_lost, record.given_back, record.last_error)
     kind = record.kind if record is not None else facts.ended[0].item.kind if facts.ended else None
     return Explanation(
-        item_id, cause, sentence, shard_name, place.tenant, place.name, kind, attempts=attempts, details=details
+        item_id,
+        cause,
+        sentence,
+        shard_name,
+        place.tenant,
+        place.name,
+        kind,
+        attempts=attempts,
+        progress=None if record is None else record.progress,
+        details=details,
     )
 
 

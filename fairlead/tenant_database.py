@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from fairlead.bulk import enqueue_many
 from fairlead.explaining import Explanation, explain_at
+from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
 from zones import buried
@@ -78,8 +79,8 @@ class TenantDatabase:
         delay_ms: int = 0,
         unique_ms: int = 0,
         zone: str = DEFAULT_ZONE,
-    ) -> Enqueued:
-        """Enqueue one item in a transaction of its own; return its id and whether this call put it there.
+    ) -> EnqueuedHandle:
+        """Enqueue one item in a transaction of its own; return a handle: its id, and whether this call put it there.
 
         Args:
           kind: names the handler; text of 1 to 96 bytes. A kind that nobody knows yet waits.
@@ -94,7 +95,16 @@ class TenantDatabase:
           BadArgument, PayloadNotData, PayloadTooLarge: nothing was changed.
         """
         item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
-        return self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
+        made = self.transact(lambda tr: tr.enqueue_item(item, zone=zone))
+        return EnqueuedHandle(self, made.item_id, zone, made.status)
+
+    def item(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> Handle:
+        """Return the handle of an item that was enqueued before, here or elsewhere. Nothing is read.
+
+        Raises:
+          BadArgument: `item_id` is neither text nor bytes.
+        """
+        return Handle(self, checked_id(item_id), check_name("zone", zone))
 
     def enqueue_many(self, items: Iterable[NewItem], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
         """Enqueue items that `new_item` made; see `App.enqueue_many`."""
@@ -123,7 +133,7 @@ class TenantDatabase:
         return self.transact(lambda tr: tr.zone(zone).count(tr.raw))
 
     def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> None:
-        """Delete an item from the queue, whoever holds it; one that runs is not interrupted, but its end is lost.
+        """Delete an item from the queue, whoever holds it; the handler of one that runs is told; see `Handle.cancel`.
 
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.

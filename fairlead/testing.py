@@ -195,13 +195,13 @@ class _Drain:
 class _SameThread:
     """Runs coroutines to their end, and Ray remote functions as plain ones, where the drain runs."""
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> None:
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
         """See `Runners`."""
-        asyncio.run(function(held.job))
+        return asyncio.run(function(held.job))
 
-    def run_remote(self, function: Any, held: Held) -> None:
+    def run_remote(self, function: Any, held: Held) -> Any:
         """See `Runners`."""
-        plain_function(function)(held.job)
+        return plain_function(function)(held.job)
 
 
 def _error_of(held: Held, shard: Shard) -> Exception | None:

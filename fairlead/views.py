@@ -8,7 +8,7 @@ from zones import stored_item
 from zones.buried import BuriedItem
 from zones.items import unpack_payload
 from zones.layout import Place, Tenant
-from zones.records import GivenId, ItemRecord
+from zones.records import GivenId, ItemRecord, Progress
 from zones.shard import Shard
 
 
@@ -38,6 +38,7 @@ class ItemView:
     error_count: int
     lapse_count: int
     last_error: str
+    progress: Progress | None  # as the last attempt told that told any
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def item_view(shard: Shard, tr: Any, place: Place, item_id: bytes, record: ItemR
         error_count=record.error_count,
         lapse_count=record.lapse_count,
         last_error=record.last_error,
+        progress=record.progress,
     )
 
 
@@ -102,3 +104,9 @@ def buried_view(shard: Shard, tr: Any, buried: BuriedItem) -> BuriedView:
         enqueued_us=item.enqueued_us,
         buried_us=buried.record.buried_us,
     )
+
+
+def progress_in_words(progress: Progress) -> str:
+    """Return progress as people say it: "40 of 100, resizing"."""
+    of = "" if progress.total is None else f" of {progress.total:g}"
+    return f"{progress.done:g}{of}" + (f", {progress.note}" if progress.note else "")

@@ -43,8 +43,8 @@ class EventLoop(asyncio.BaseEventLoop):
             _abandon(task.get_coro())
         super().close()
 
-    def run_to_end(self, coroutine: Coroutine[Any, Any, Any], *, on_cancel: Any) -> None:
-        """Run a coroutine on this loop from another task, and wait for its end; raise what it raises.
+    def run_to_end(self, coroutine: Coroutine[Any, Any, Any], *, on_cancel: Any) -> Any:
+        """Run a coroutine on this loop from another task, and return what it returns; raise what it raises.
 
         Args:
           on_cancel: is told how to cancel it.
@@ -58,7 +58,7 @@ class EventLoop(asyncio.BaseEventLoop):
             future.add_done_callback(lambda _: world.wake(task))
             while not future.done():
                 world.park()
-            future.result()
+            return future.result()
         finally:
             _abandon(coroutine)
 

@@ -30,19 +30,21 @@ class SimulatedRunners:
         self._host = host
         self._loop: EventLoop | None = None
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> None:
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
         """See `Runners`. One event loop serves all coroutines of a worker, as in production."""
         if self._loop is None:
             self._loop = EventLoop(self._host)
             self._host.spawn("event loop", self._loop.live)
-        self._loop.run_to_end(function(held.job), on_cancel=held.job.on_cancel)
+        return self._loop.run_to_end(function(held.job), on_cancel=held.job.on_cancel)
 
-    def run_remote(self, function: Callable[[Job], Any], held: Held) -> None:
+    def run_remote(self, function: Callable[[Job], Any], held: Held) -> Any:
         """Run the function of which a Ray remote one was made, with what Ray would carry to its task.
 
         It runs in the worker, and dies with it; past its timeout it is not killed but given up.
         """
-        function(pickle.loads(pickle.dumps(held.job)))
+        carried: Job = pickle.loads(pickle.dumps(held.job))
+        carried.tell_by(held.job.hear_progress)
+        return function(carried)
 
 
 def watched(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
@@ -57,10 +59,11 @@ def _watched(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Callabl
     called = plain_function(handler.function) if handler.form is Form.REMOTE else handler.function
 
     @wraps(called)  # Errors name the handler.
-    async def coroutine(job: Job) -> None:
+    async def coroutine(job: Job) -> Any:
         with _watching(handler, job, host, cluster) as run:
-            await called(job)
+            result = await called(job)
             run.returned = True
+        return result
 
     @wraps(called)
     def function(job: Job, *rest: Any) -> Any:

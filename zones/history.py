@@ -1,7 +1,7 @@
-"""Ids that stay taken after completion (`unique_ms`), and how they are forgotten.
+"""Ids that stay taken after completion (`unique_ms`), and how they, and results, are forgotten.
 
 A completed item of such an id leaves a key behind that an enqueue of the id reads; a second key, ordered by time,
-tells the shard's housekeeping when the first may go.
+tells the shard's housekeeping when the first may go. So it is with results: their values begin with the time, too.
 """
 
 from typing import Any
@@ -11,13 +11,15 @@ from zones.layout import Place
 from zones.probes import probe
 from zones.vesting import WANT_ALL
 
+TIME_BYTES = 8  # With these each value begins: until when it is kept.
+
 _FORGET = ROOT + pack_int(FORGET)
 
 
 def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
     """Keep the id of a completed item taken until `until_us`. Writes two keys, conflicts with an enqueue of the id."""
     key = place.keys.done(item_id)
-    tr.set(key, until_us.to_bytes(8, "big"))
+    tr.set(key, until_us.to_bytes(TIME_BYTES, "big"))
     tr.set(forget_key(key, until_us), b"")
 
 
@@ -32,7 +34,7 @@ def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
     reads = [tr.get(key) for key in keys]
     for row, key, until in zip(rows, keys, reads, strict=True):
         probe("an id that was kept taken is free again")
-        if until.value is not None and int.from_bytes(until.value, "big") < now_us:
+        if until.value is not None and int.from_bytes(until.value[:TIME_BYTES], "big") < now_us:
             tr.clear(key)
         tr.clear(row.key)
     return len(rows)
@@ -45,7 +47,7 @@ def _kept_key(row_key: bytes) -> bytes:
 
 
 def forget_key(key: bytes, until_us: int) -> bytes:
-    """Return the key that says when `key`, which keeps an id taken, may go."""
+    """Return the key that says when `key`, which keeps an id taken or a result, may go."""
     return _FORGET + pack_int(until_us) + pack_bytes(key)
 
 

@@ -20,13 +20,14 @@ record's own key.
     (ROOT, DB, app, user, ZONE, zone, BURIED, id)    -> buried record
     (ROOT, DB, app, user, ZONE, zone, PAYLOAD, id, n)-> piece n of a payload too long for its record
     (ROOT, DB, app, user, ZONE, zone, DONE, id)      -> until when a completed id stays taken (`unique_for`)
+    (ROOT, DB, app, user, ZONE, zone, RESULT, id)    -> until when a result is kept, and what it is
     (ROOT, DB, app, user, ZONE, zone, POINTER)       -> pointer record
     (ROOT, DB, app, user, ZONE, zone, GUARD)         -> never a value: only conflicts are declared on it, see `pointers`
     (ROOT, RECEIPT, expires, transaction id)         -> which attempt; proof that its commit happened
     (ROOT, TOP, part, VEST, p, t, app, user, zone)   -> empty; the top-level queue, its pointers in vesting order
     (ROOT, DEPTH, part, kind)                        -> items present in all zones of the part; atomic add
     (ROOT, GRAVE, t, app, user, zone, id)            -> kind; buried items of the shard, oldest first
-    (ROOT, FORGET, t, key)                           -> empty; `key` (a DONE key) may be cleared from t on
+    (ROOT, FORGET, t, key)                           -> empty; `key` (DONE or RESULT) may be cleared from t on
     (ROOT, TIME)                                     -> the shard's time, advanced by its consumers
     (ROOT, HANDLER, kind, version)                   -> a submitted handler
     (ROOT, PERIODIC, name)                           -> a periodic item's next tick
@@ -56,7 +57,7 @@ SHEET, SERIES = 20, 23
 DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
-COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD = range(4, 10)
+COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD, RESULT = range(4, 11)
 # Within a part of the top-level queue there is VEST alone: (TOP, part, ITEM, hash of the zone) held pointer records.
 
 KEY_FORMAT = 2  # Changes when keys come to lie elsewhere. 1 had pointers in the top-level queue; it was never released.
@@ -295,6 +296,10 @@ class ZoneKeys(QueueKeys):
     def done(self, item_id: bytes) -> bytes:
         """Return the key that keeps a completed id taken."""
         return self.prefix + _SMALL[DONE] + pack_bytes(item_id)
+
+    def result(self, item_id: bytes) -> bytes:
+        """Return the key of an item's result."""
+        return self.prefix + _SMALL[RESULT] + pack_bytes(item_id)
 
 
 class PartKeys(QueueKeys):

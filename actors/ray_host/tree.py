@@ -47,7 +47,7 @@ class RayRunners(ThreadRunners):
         self._told_by: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
         self._numbers = itertools.count()
 
-    def run_remote(self, function: Any, held: Held) -> None:
+    def run_remote(self, function: Any, held: Held) -> Any:
         """See `Runners`. Past its timeout the task is killed."""
         number, job = next(self._numbers), held.job
         self._told_by[number] = job
@@ -55,7 +55,7 @@ class RayRunners(ThreadRunners):
         try:
             reference = function.remote(job)
             job.on_cancel(partial(_kill_task, reference, held))
-            ray.get(reference)
+            return ray.get(reference)
         except RayTaskError as error:
             raise error.cause from error  # which holds the traceback of the task's process
         finally:

@@ -26,7 +26,7 @@ EPILOG = """\b
 Exit codes:
   0  done
   1  done, and something is wrong: `check` found faults, `demo` a difference, `simulate` a broken promise,
-     `run` has lost its fleet
+     `run` has lost its fleet, `result` has none: the item has not ended, or failed
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
   4  what the command names is not there
@@ -49,6 +49,7 @@ for command in (
     items.enqueue,
     items.peek,
     items.cancel,
+    items.result,
     why.why,
     overview.status,
     graves.buried,

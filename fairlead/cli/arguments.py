@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from fairlead.handle import NoResult
 from fairlead.tenant_database import NotBuried
 from zones.errors import ItemGone
 
@@ -65,16 +66,16 @@ def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
     A name may look like an id; then it is tried second.
 
     Raises:
-      ItemGone, NotBuried: there is no such item.
+      ItemGone, NoResult, NotBuried: there is no such item.
     """
     first, *second = ids_typed(typed)
     try:
         return operation(first)
-    except (ItemGone, NotBuried) as not_there:
+    except (ItemGone, NoResult, NotBuried) as not_there:
         for other in second:
             try:
                 return operation(other)
-            except (ItemGone, NotBuried):
+            except (ItemGone, NoResult, NotBuried):
                 raise not_there from None
         raise
 

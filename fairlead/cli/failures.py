@@ -14,6 +14,7 @@ import click
 from fairlead.app import App
 from fairlead.cli.output import JSON, plain, ready
 from fairlead.fleet import FleetLost
+from fairlead.handle import ItemFailed, NoResult, ResultPending
 from fairlead.shards import StoreMissing
 from fairlead.tenant_database import NotBuried
 from zones.engines import StoreError, StoreUnavailable
@@ -26,8 +27,11 @@ NOT_THERE = 4
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (FleetLost, FOUND_FAULTS),
+    (ItemFailed, FOUND_FAULTS),
+    (ResultPending, FOUND_FAULTS),
     (ItemGone, NOT_THERE),
     (NotBuried, NOT_THERE),
+    (NoResult, NOT_THERE),
     (ShardRefused, STORE_UNUSABLE),
     (StoreMissing, STORE_UNUSABLE),
     (QueueError, REFUSED),

@@ -5,10 +5,10 @@ from typing import Any
 import click
 
 from fairlead.cli.arguments import Duration, Payload, with_id
-from fairlead.cli.output import ago, example, item_answer, item_text, json_option, show, stacked
+from fairlead.cli.output import ago, example, item_answer, item_text, json_option, payload_text, show, stacked
 from fairlead.cli.target import Target, target_options, tenant_options
 from fairlead.tenant_database import TenantDatabase
-from fairlead.views import ItemView, State
+from fairlead.views import ItemView, State, progress_in_words
 from zones.items import DEFAULT_PRIORITY, EnqueueStatus
 
 
@@ -78,13 +78,30 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
 @tenant_options
 @json_option
 def cancel(database: TenantDatabase, item: str, zone: str) -> None:
-    """Delete ITEM, an id or the name it was given, from its queue. One that runs now is not interrupted."""
+    """Delete ITEM, an id or the name it was given, from its queue. If it runs, its handler is told to stop."""
     with_id(item, lambda item_id: database.cancel(item_id, zone=zone))
     show({"cancelled": item}, lambda: [f"cancelled {item}"])
+
+
+@click.command(epilog=example("fairlead result order-7 --tenant shop alice --store embedded:./data"))
+@click.argument("item")
+@click.option("--timeout", type=Duration(), default=0, help="How long to wait for it: 500ms, 90s; default not at all.")
+@tenant_options
+@json_option
+def result(database: TenantDatabase, item: str, timeout: int, zone: str) -> None:
+    """Show what the handler of ITEM, an id or the name it was given, returned, if its kind keeps results."""
+    found: list[Any] = []
+
+    def wait_for(item_id: str | bytes) -> None:
+        found.append(database.item(item_id, zone=zone).result(timeout / 1000))
+
+    with_id(item, wait_for)
+    show({"item": item, "result": found[0]}, lambda: [payload_text(found[0])])
 
 
 def _row(item: ItemView, now_us: int) -> tuple[object, ...]:
     vests = "" if item.state is State.VESTED else f"\n{ago(item.vesting_us, now_us)}"
     waits = ago(item.enqueued_us, now_us).removesuffix(" ago")
     state = f"{item.state.value}{vests}"
-    return state, item.priority, waits, item.error_count, item.lapse_count, item_text(item, item.last_error)
+    told = "" if item.progress is None else f"at {progress_in_words(item.progress)}"
+    return state, item.priority, waits, item.error_count, item.lapse_count, item_text(item, told, item.last_error)

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.views import BuriedView, ItemView
+from zones import records
 
 JSON = "fairlead.json"  # where the context notes that `--json` was given
 WIDTH = 160  # Of a table in a pipe or a file.
@@ -131,7 +132,15 @@ def item_answer(item: ItemView) -> dict[str, Any]:
         "errors": item.error_count,
         "lapses": item.lapse_count,
         "last_error": item.last_error,
+        "progress": progress_answer(item.progress),
     }
+
+
+def progress_answer(progress: records.Progress | None) -> dict[str, Any] | None:
+    """Return progress as JSON shows it."""
+    if progress is None:
+        return None
+    return {"done": progress.done, "total": progress.total, "note": progress.note, "at": when(progress.at_us)}
 
 
 def buried_answer(item: BuriedView) -> dict[str, Any]:

@@ -8,10 +8,11 @@ import click
 
 from fairlead.app import App
 from fairlead.cli.arguments import ids_typed
-from fairlead.cli.output import example, json_option, show, when
+from fairlead.cli.output import example, json_option, progress_answer, show, when
 from fairlead.cli.target import maybe_tenant_options
 from fairlead.explaining import Attempts, Cause, Explanation
 from fairlead.tenant_database import TenantDatabase
+from fairlead.views import progress_in_words
 
 NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 
@@ -48,6 +49,7 @@ def _answer(said: Explanation) -> dict[str, Any]:
         "zone": said.zone,
         "kind": said.kind,
         "attempts": dataclasses.asdict(said.attempts),
+        "progress": progress_answer(said.progress),
         "details": {key: when(value) if key.endswith("_us") else value for key, value in said.details.items()},
     }
 
@@ -57,6 +59,8 @@ def _lines(said: Explanation) -> Iterator[str]:
     if said.tenant is not None:
         owner = "/".join(said.tenant) if said.tenant.app else "local"
         yield f"item {said.item_id.hex()}, kind {said.kind}, of {owner}, zone {said.zone}, on shard {said.shard}"
+    if said.progress is not None:
+        yield f"progress: {progress_in_words(said.progress)}, as told at {when(said.progress.at_us)}"
     if said.attempts != Attempts():
         each = said.attempts
         yield (

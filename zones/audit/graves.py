@@ -5,8 +5,8 @@ from typing import Any
 from zones.audit.findings import Problem
 from zones.audit.places import Places, ZoneKey, elements_of
 from zones.buried import grave_key
-from zones.history import forget_key
-from zones.keyspace import DONE
+from zones.history import TIME_BYTES, forget_key
+from zones.keyspace import DONE, RESULT
 from zones.layout import Layout, Place, Tenant
 from zones.records import BuriedRecord, decode, is_newer
 from zones.steps import Steps
@@ -16,6 +16,7 @@ NOT_LISTED = "a buried item is missing from the shard's list"
 BURIED_ALIVE = "an id is both present and buried"
 DANGLING_GRAVE = "the list of buried items names one that is not there"
 NEVER_FORGOTTEN = "an id would stay taken for ever"
+RESULT_NEVER_FORGOTTEN = "a result would be kept for ever"
 DAMAGED_DONE = "until when an id stays taken cannot be read"
 DANGLING_FORGET = "an entry to forget names no id that stays taken"
 
@@ -77,6 +78,21 @@ def check_done(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     return [Problem(NEVER_FORGOTTEN, key, place, item_id, lambda tr: tr.set(forgotten_by, b""))]
 
 
+def check_result(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+    """Check a kept result: there is an entry that will make it be forgotten."""
+    key = place.keys.result(item_id)
+    stored = tr.get(key)
+    yield
+    if stored.value is None:
+        return []
+    forgotten_by = forget_key(key, int.from_bytes(stored.value[:TIME_BYTES], "big"))
+    entry = tr.get(forgotten_by)
+    yield
+    if entry.value is not None:
+        return []
+    return [Problem(RESULT_NEVER_FORGOTTEN, key, place, item_id, lambda tr: tr.set(forgotten_by, b""))]
+
+
 def check_forget(tr: Any, layout: Layout, key: bytes) -> Steps[list[Problem]]:
     """Check an entry to forget: what it names could be an id that stays taken.
 
@@ -93,4 +109,4 @@ def check_forget(tr: Any, layout: Layout, key: bytes) -> Steps[list[Problem]]:
 
 
 def _keeps_taken(key: ZoneKey | None) -> bool:
-    return key is not None and key.number == DONE and [type(element) for element in key.rest] == [bytes]
+    return key is not None and key.number in (DONE, RESULT) and [type(element) for element in key.rest] == [bytes]

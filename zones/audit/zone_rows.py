@@ -10,7 +10,7 @@ from zones.audit.places import Places, ZoneKey, elements_of
 from zones.audit.records import check_record
 from zones.audit.walk import Check
 from zones.engines import KeyValue
-from zones.keyspace import BUCKET, BURIED, COUNT, DONE, ITEM, OWNER, PAYLOAD, POINTER, RUN, VEST, IndexEntry
+from zones.keyspace import BUCKET, BURIED, COUNT, DONE, ITEM, OWNER, PAYLOAD, POINTER, RESULT, RUN, VEST, IndexEntry
 from zones.layout import Layout, Place
 from zones.records import OwnerRecord
 
@@ -93,6 +93,8 @@ def _zone_check(key: ZoneKey, now_us: int) -> Check | None:
             return partial(items.check_payload, place=place, item_id=item_id)
         case int(number), bytes(item_id) if number == DONE:
             return partial(graves.check_done, place=place, item_id=item_id)
+        case int(number), bytes(item_id) if number == RESULT:
+            return partial(graves.check_result, place=place, item_id=item_id)
         case (int(number),) if number == POINTER:
             return partial(tops.check_pointer, place=place, now_us=now_us)
     return None

@@ -29,8 +29,8 @@ from zones.backup.backup_file import (
 from zones.buried import grave_key
 from zones.engines import Clock, Database, transact
 from zones.errors import BackupRefused
-from zones.history import forget_key
-from zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
+from zones.history import TIME_BYTES, forget_key
+from zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, RESULT, ROOT_RANGE
 from zones.layout import Layout, Place
 from zones.records import FORMAT, BuriedRecord, ItemRecord, ShardRecord, decode, encode
 from zones.settings import ZoneSettings
@@ -178,6 +178,8 @@ class _Rebuilding:
                 yield _set(grave_key(place, found.rest[0], buried.buried_us), buried.item.kind.encode())
         elif found.number == DONE:
             yield _set(forget_key(key, int.from_bytes(value, "big")), b"")
+        elif found.number == RESULT:
+            yield _set(forget_key(key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
         yield _set(key, value, from_file=True)
 
     def _release(self, item: ItemRecord) -> None:

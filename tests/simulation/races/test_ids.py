@@ -6,13 +6,14 @@ Who says that an id is free, taken or buried has read with conflict why; so it i
 import pytest
 
 from actors.settlement import Verdict, settle
+from fairlead.handle import EnqueuedHandle
 from fairlead.tenant_database import NotBuried
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import Scene, held
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import TenantMoved
-from zones.items import Enqueued, EnqueueStatus
+from zones.items import EnqueueStatus
 from zones.layout import item_id_of
 from zones.records import OwnerRecord, encode
 from zones.tenant_transaction import TenantTransaction
@@ -20,7 +21,7 @@ from zones.tenant_transaction import TenantTransaction
 # --- Enqueued, and enqueued or cancelled ---
 
 
-def two_enqueue_one_id(scene: Scene) -> tuple[EnqueueStatus, Role[Enqueued]]:
+def two_enqueue_one_id(scene: Scene) -> tuple[EnqueueStatus, Role[EnqueuedHandle]]:
     scene.has(lambda alice: alice.enqueue("mail"))  # The pointer is there: nothing else makes them conflict.
     first = scene.user("first", lambda alice: alice.enqueue("mail", item_id="order 7"))
     second = scene.user("second", lambda alice: alice.enqueue("mail", item_id="order 7"))
@@ -105,7 +106,7 @@ def test_without_the_conflict_on_its_grave_a_revived_item_is_counted_twice(monke
 # --- A tenant that moves away ---
 
 
-def a_tenant_moves_away(scene: Scene) -> Role[Enqueued]:
+def a_tenant_moves_away(scene: Scene) -> Role[EnqueuedHandle]:
     scene.has(lambda alice: alice.enqueue("mail"))
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     enqueuer.runs_until_commit()

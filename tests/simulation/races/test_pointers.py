@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.handle import EnqueuedHandle
 from fairlead.tenant_database import TenantDatabase
 from simulation.database import LatentTransaction
 from tests.simulation.races.director import Role
@@ -38,7 +39,7 @@ DELETES_AT_ONCE = ZoneSettings(min_inactive_ms=0)
 # --- Made by two ---
 
 
-def two_enqueue_into_a_new_zone(scene: Scene) -> Role[Enqueued]:
+def two_enqueue_into_a_new_zone(scene: Scene) -> Role[EnqueuedHandle]:
     late = scene.user("late", lambda alice: alice.enqueue("mail", delay_ms=10_000))
     soon = scene.user("soon", lambda alice: alice.enqueue("mail"))
     late.runs_until_commit()
@@ -66,7 +67,7 @@ def test_without_the_conflict_on_the_guard_the_second_overwrites_it(monkeypatch:
 # --- Woken by two, and woken while it is visited ---
 
 
-def two_wake_one_pointer(scene: Scene) -> Role[Enqueued]:
+def two_wake_one_pointer(scene: Scene) -> Role[EnqueuedHandle]:
     scene.has(lambda alice: alice.enqueue("mail", delay_ms=20_000))
     in_a_while = scene.user("in a while", lambda alice: alice.enqueue("mail", delay_ms=10_000))
     now = scene.user("now", lambda alice: alice.enqueue("mail"))
@@ -90,7 +91,7 @@ def test_without_the_conflict_that_a_waker_declares_the_later_undoes_the_earlier
     assert scene.late_us > SECOND
 
 
-def a_pointer_is_woken_and_visited(scene: Scene) -> Role[Enqueued]:
+def a_pointer_is_woken_and_visited(scene: Scene) -> Role[EnqueuedHandle]:
     """It vests just now for the manager; for the enqueuer, whose clock is slower, it still sleeps."""
     scene.has(lambda alice: alice.enqueue("mail", delay_ms=1_000))
     ahead = scene.manager(skew_us=SECOND)
@@ -124,7 +125,7 @@ def leave_an_idle_pointer(scene: Scene) -> None:
     scene.has(lambda alice: alice.cancel(item_id))
 
 
-def deletion_comes_first(scene: Scene) -> Role[Enqueued]:
+def deletion_comes_first(scene: Scene) -> Role[EnqueuedHandle]:
     leave_an_idle_pointer(scene)
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     enqueuer.runs_until_commit()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from actors import manager, settlement
+from fairlead.handle import EnqueuedHandle
 from simulation.database import SimulatedDatabase
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import TENANTS, Patch, look_for_nothing, read_by_snapshot
@@ -24,7 +25,7 @@ from zones.engines.errors import (
     TRANSACTION_TIMED_OUT,
     StoreError,
 )
-from zones.items import Enqueued, EnqueueStatus
+from zones.items import EnqueueStatus
 from zones.probes import probes_into
 from zones.tenant_transaction import TenantTransaction
 from zones.visit import lease
@@ -73,7 +74,7 @@ def test_without_a_receipt_an_item_that_has_run_comes_again(monkeypatch: Patch) 
     assert len(scene.zone.items) == 1
 
 
-def enqueued_later_than_anybody_asked(scene: Scene) -> Role[Enqueued]:
+def enqueued_later_than_anybody_asked(scene: Scene) -> Role[EnqueuedHandle]:
     """The first attempt lands when the second has found no trace of it, and is run before the second lands."""
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     commit = enqueuer.runs_until_commit()

@@ -1,0 +1,144 @@
+"""A handle: an item that was enqueued, wherever it is by now. Ask after it, wait for it, take it back."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fairlead.explaining import Explanation
+from zones.attempt import Attempt
+from zones.errors import BadArgument, QueueError
+from zones.items import EnqueueStatus
+from zones.results import Failed, NotKept, Pending, Returned, ending
+
+if TYPE_CHECKING:
+    from fairlead.tenant_database import TenantDatabase
+
+LOOK_US_MIN, LOOK_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
+
+
+class ResultPending(QueueError, TimeoutError):
+    """An item had not ended when the time to wait for it was over. It runs on.
+
+    Do: ask again later with the same handle, or `explain` what it waits for.
+    """
+
+    message = "the item has not ended yet"
+
+
+class ItemFailed(QueueError):
+    """An item failed for good, and will return nothing.
+
+    Do: see `error`; a buried item can be revived (`fairlead revive`) once its cause is mended.
+    """
+
+    message = "the item failed for good"
+
+
+class NoResult(QueueError):
+    """An item has ended, or never was, and no result of it is kept.
+
+    Do: let its kind keep results, `@app.handler(kind, keep_result=3600)`, and ask within that time.
+    """
+
+    message = "no result of this item is kept"
+
+
+class Handle:
+    """An item that was enqueued. Costs nothing until it is asked.
+
+    Attributes:
+      item_id: 16 bytes.
+      zone: which of the tenant's queue zones it is in.
+    """
+
+    __slots__ = ("_database", "item_id", "zone")
+
+    def __init__(self, database: "TenantDatabase", item_id: bytes, zone: str) -> None:
+        self._database = database
+        self.item_id = item_id
+        self.zone = zone
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait until the item has ended, and return what its handler returned.
+
+        Its kind must keep results (`keep_result`). A wait costs the store a look at each change of the item.
+
+        Args:
+          timeout: seconds, 0 or more: 0 does not wait; None: as long as it takes.
+
+        Raises:
+          ResultPending: it has not ended in that time.
+          ItemFailed: it failed for good.
+          NoResult: it ended without, was cancelled, or its result is kept no more.
+        """
+        shard, clock = self._database.shard, self._database.shard.clock
+        place = shard.layout.place(self._database.tenant, self.zone)
+        until_us = _end_of_wait(timeout, clock.now_us())
+
+        def body(attempt: Attempt) -> Returned | Pending | Failed | NotKept:
+            return ending(attempt.tr, place, self.item_id)
+
+        while True:
+            found = shard.transact(body)
+            if not isinstance(found, Pending):
+                return self._answer(found)
+            if not _await_change(found.watch, clock, until_us):
+                raise ResultPending(item=self.item_id.hex(), waited_s=timeout)
+
+    def cancel(self) -> None:
+        """Take the item back: it will not run, and if it runs, its handler is told within two seconds.
+
+        A coroutine and a Ray task are stopped; a plain function sees `job.cancelled`. A transactional one commits
+        nothing any more.
+
+        Raises:
+          ItemGone: it ended, was cancelled, is buried, or never was.
+        """
+        self._database.cancel(self.item_id, zone=self.zone)
+
+    def explain(self) -> Explanation:
+        """Say why the item is not running, or what became of it; see `TenantDatabase.explain`."""
+        return self._database.explain(self.item_id, zone=self.zone)
+
+    def _answer(self, found: Returned | Failed | NotKept) -> Any:
+        if isinstance(found, Returned):
+            return found.value
+        if isinstance(found, Failed):
+            raise ItemFailed(item=self.item_id.hex(), error=found.error, buried=found.buried)
+        raise NoResult(item=self.item_id.hex(), ended=None if found.how is None else found.how.name.lower())
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.item_id.hex()} of {self._database.tenant.app}/{self._database.tenant.user}>"
+
+
+class EnqueuedHandle(Handle):
+    """The handle of an item that was just enqueued. `status`: what the enqueue found."""
+
+    __slots__ = ("status",)
+
+    def __init__(self, database: "TenantDatabase", item_id: bytes, zone: str, status: EnqueueStatus) -> None:
+        super().__init__(database, item_id, zone)
+        self.status = status
+
+
+def _end_of_wait(timeout: float | None, now_us: int) -> int | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
+        raise BadArgument(argument="timeout", value=timeout, allowed="seconds, 0 or more, or None")
+    return now_us + int(timeout * 1e6)
+
+
+def _await_change(watch: Any, clock: Any, until_us: int | None) -> bool:
+    """Wait until a watch is ready; False if the time to wait was over before."""
+    look_us = LOOK_US_MIN
+    is_ready: Callable[[], bool] = watch.is_ready
+    while not is_ready():
+        if until_us is not None:
+            left_us = until_us - clock.now_us()
+            if left_us <= 0:
+                watch.cancel()
+                return False
+            look_us = min(look_us, left_us)
+        clock.sleep_us(look_us)
+        look_us = min(look_us * 2, LOOK_US_MAX)
+    return True

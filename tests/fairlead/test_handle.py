@@ -1,0 +1,283 @@
+"""Who enqueued an item can wait for what its handler returned, learn that it failed, or take it back."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import (
+    App,
+    BadArgument,
+    Cause,
+    EnqueueStatus,
+    ItemFailed,
+    ItemGone,
+    Job,
+    NoResult,
+    PermanentError,
+    Progress,
+    ResultPending,
+    Retry,
+    Tenant,
+    TenantDatabase,
+    TenantTransaction,
+)
+from fairlead.testing import ManualClock, drain
+from tests.fairlead.shell import run
+from zones.attempt import Attempt
+from zones.history import forget
+from zones.progress import progress_steps
+from zones.results import RESULT_BYTES_MAX
+from zones.steps import alone
+
+
+def clock_of(app: App) -> ManualClock:
+    assert isinstance(app.clock, ManualClock)
+    return app.clock
+
+
+# --- Results ---
+
+
+def test_a_handle_says_what_the_enqueue_found_and_what_the_handler_returned(app: App, alice: TenantDatabase) -> None:
+    @app.handler("square", keep_result=60)
+    def square(job: Job) -> int:
+        return int(job.payload) ** 2
+
+    handle = alice.enqueue("square", 7, item_id="seven")
+    assert handle.status is EnqueueStatus.ENQUEUED
+    drain(app)
+    assert handle.result() == 49
+    assert alice.item("seven").result() == 49
+    assert alice.item(handle.item_id).result() == 49
+
+
+def test_a_result_of_none_is_a_result(app: App, alice: TenantDatabase) -> None:
+    app.handler("mail", keep_result=60)(lambda job: None)
+    handle = alice.enqueue("mail")
+    drain(app)
+    assert handle.result() is None
+
+
+def test_an_item_that_has_not_ended_is_waited_for_as_long_as_one_says(app: App, alice: TenantDatabase) -> None:
+    app.handler("mail", keep_result=60)(lambda job: None)
+    handle = alice.enqueue("mail")
+    with pytest.raises(ResultPending):
+        handle.result(timeout=0)
+    before_us = app.clock.now_us()
+    with pytest.raises(TimeoutError):
+        handle.result(timeout=2.5)
+    assert app.clock.now_us() - before_us == 2_500_000
+
+
+def test_a_result_that_comes_while_one_waits_is_returned(tmp_path: Path) -> None:
+    app = App(f"embedded:{tmp_path / 'store'}")
+    app.handler("mail", keep_result=60)(lambda job: "sent")
+    handle = app.tenant("shop", "alice").enqueue("mail")
+    results: list[Any] = []
+    waiting = threading.Thread(target=lambda: results.append(handle.result(timeout=60)))
+    waiting.start()
+    drain(app)
+    waiting.join(60)
+    assert results == ["sent"]
+    app.close()
+
+
+def test_the_result_of_a_retried_item_is_that_of_its_last_attempt(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail", keep_result=600, retry=Retry(attempts=3))
+    def mail(job: Job) -> int:
+        if job.attempt < 2:
+            raise RuntimeError("again")
+        return job.attempt
+
+    handle = alice.enqueue("mail")
+    drain(app, raise_errors=False)
+    with pytest.raises(ResultPending):
+        handle.result(timeout=0)
+    drain(app, within_ms=600_000)
+    assert handle.result() == 2
+
+
+def test_a_result_is_kept_as_long_as_its_kind_says(app: App, alice: TenantDatabase) -> None:
+    app.handler("mail", keep_result=60)(lambda job: "sent")
+    handle = alice.enqueue("mail")
+    drain(app)
+    clock_of(app).advance_us(61_000_000)
+    shard = alice.shard
+
+    def housekeeping(attempt: Attempt) -> int:
+        return forget(attempt.tr, now_us=attempt.now_us, keys_max=10)
+
+    assert shard.transact(housekeeping) == 1
+    with pytest.raises(NoResult, match="completed"):
+        handle.result()
+
+
+def test_a_kind_that_keeps_nothing_has_no_result_and_says_so(app: App, alice: TenantDatabase) -> None:
+    app.handler("mail")(lambda job: "sent")
+    handle = alice.enqueue("mail")
+    drain(app)
+    with pytest.raises(NoResult, match="completed"):
+        handle.result()
+
+
+def test_a_transactional_handlers_result_commits_with_its_effects(app: App, alice: TenantDatabase) -> None:
+    @app.handler("count", keep_result=60, transactional=True)
+    def count(job: Job, tr: TenantTransaction) -> int:
+        counted = int(tr.get(("count",)) or b"0") + 1
+        tr.set(("count",), b"%d" % counted)
+        return counted
+
+    first, second = alice.enqueue("count"), alice.enqueue("count")
+    drain(app)
+    assert sorted([first.result(), second.result()]) == [1, 2]
+
+
+def test_a_handler_that_completes_its_item_itself_gives_the_result_with_it(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail", keep_result=60)
+    def mail(job: Job) -> str:
+        job.transact(lambda tr: job.complete_in(tr, result="mine"))
+        return "not this"
+
+    handle = alice.enqueue("mail")
+    drain(app)
+    assert handle.result() == "mine"
+
+
+@pytest.mark.parametrize("returned", [object(), {1, 2}, b"x" * (RESULT_BYTES_MAX + 1)])
+def test_an_item_whose_result_cannot_be_kept_is_buried_and_not_run_again(
+    app: App, alice: TenantDatabase, returned: Any
+) -> None:
+    runs: list[int] = []
+
+    @app.handler("mail", keep_result=60, retry=Retry(attempts=5, in_line=2))
+    def mail(job: Job) -> Any:
+        runs.append(job.attempt)
+        return returned
+
+    handle = alice.enqueue("mail")
+    drained = drain(app, raise_errors=False)
+    assert drained.buried == {"mail": 1}
+    assert runs == [1]
+    with pytest.raises(ItemFailed, match="cannot be kept"):
+        handle.result()
+
+
+def test_a_failed_item_says_so_to_who_waits(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail", keep_result=60)
+    def mail(job: Job) -> None:
+        raise PermanentError("no such address")
+
+    handle = alice.enqueue("mail")
+    drain(app, raise_errors=False)
+    with pytest.raises(ItemFailed, match="no such address") as failed:
+        handle.result()
+    assert failed.value.fields["buried"] is True
+
+
+def test_a_dropped_item_says_so_to_who_waits(app: App, alice: TenantDatabase) -> None:
+    @app.handler("mail", keep_result=60, drop=True)
+    def mail(job: Job) -> None:
+        raise PermanentError("no such address")
+
+    handle = alice.enqueue("mail")
+    drain(app, raise_errors=False)
+    with pytest.raises(ItemFailed) as failed:
+        handle.result()
+    assert failed.value.fields["buried"] is False
+
+
+def test_a_second_item_of_a_name_is_waited_for_although_the_first_has_a_result(app: App, alice: TenantDatabase) -> None:
+    numbers = iter(range(10))
+    app.handler("mail", keep_result=60)(lambda job: next(numbers))
+    alice.enqueue("mail", item_id="daily")
+    drain(app)
+    again = alice.enqueue("mail", item_id="daily")
+    with pytest.raises(ResultPending):
+        again.result(timeout=0)
+    drain(app)
+    assert again.result() == 1
+
+
+def test_an_item_that_never_was_has_no_result(alice: TenantDatabase) -> None:
+    with pytest.raises(NoResult):
+        alice.item("nothing").result()
+
+
+@pytest.mark.parametrize("timeout", [-1, "1", True, float("inf"), float("nan")])
+def test_a_wait_that_is_none_is_refused(alice: TenantDatabase, timeout: Any) -> None:
+    with pytest.raises(BadArgument, match="timeout"):
+        alice.item("order-7").result(timeout)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "1", True, 31 * 24 * 3600, float("nan")])
+def test_a_time_to_keep_results_that_is_none_is_refused(app: App, seconds: Any) -> None:
+    with pytest.raises(BadArgument, match="keep_result"):
+        app.handler("mail", keep_result=seconds)(lambda job: None)
+
+
+# --- Taking it back, asking after it ---
+
+
+def test_a_cancelled_item_does_not_run_and_has_no_result(app: App, alice: TenantDatabase) -> None:
+    ran: list[bytes] = []
+    app.handler("mail", keep_result=60)(lambda job: ran.append(job.id))
+    handle = alice.enqueue("mail")
+    handle.cancel()
+    drain(app)
+    assert ran == []
+    with pytest.raises(NoResult, match="cancelled"):
+        handle.result()
+    with pytest.raises(ItemGone):
+        handle.cancel()
+
+
+def test_a_handle_explains_its_item(app: App, alice: TenantDatabase) -> None:
+    handle = alice.enqueue("mail", delay_ms=60_000)
+    assert handle.explain().cause is Cause.DELAYED
+
+
+def test_progress_is_told_wherever_the_item_is_shown(tmp_path: Path) -> None:
+    store = f"embedded:{tmp_path / 'store'}"
+    app = App(store)
+    alice = app.tenant("shop", "alice")
+    handle = alice.enqueue("resize", item_id="picture")
+    queue = alice.shard.zone(Tenant("shop", "alice"))
+    told = Progress(40, 100, "resizing", app.clock.now_us())
+
+    def lease_and_tell(attempt: Attempt) -> None:
+        item_id, now_us = handle.item_id, attempt.now_us
+        queue.obtain_lease(attempt.tr, item_id, lease_id=b"1" * 16, lease_us=5_000_000, now_us=now_us)
+        alone(progress_steps(attempt.tr, queue.place, [((item_id, b"1" * 16), told)]))
+
+    alice.shard.transact(lease_and_tell)
+    (item,) = alice.peek()
+    assert item.progress == told
+    assert handle.explain().progress == told
+    app.close()
+    where = ("--tenant", "shop", "alice", "--store", store)
+    assert "progress: 40 of 100, resizing" in run("why", "picture", *where).out
+    assert "at 40 of 100, resizing" in run("peek", *where).out
+    assert run("why", "picture", *where, "--json").json["progress"]["done"] == 40
+
+
+# --- On the command line ---
+
+
+def test_the_command_shows_a_result(tmp_path: Path) -> None:
+    store = f"embedded:{tmp_path / 'store'}"
+    app = App(store)
+    app.handler("square", keep_result=3600)(lambda job: {"square": job.payload**2})
+    app.tenant("shop", "alice").enqueue("square", 7, item_id="seven")
+    asked = ("result", "seven", "--tenant", "shop", "alice", "--store", store)
+    assert run(*asked).code == 1, "it has not ended"
+    drain(app)
+    app.close()
+    assert run(*asked).out == '{"square": 49}\n'
+    assert run(*asked, "--json").json == {"item": "seven", "result": {"square": 49}}
+    missing = run("result", "eight", "--tenant", "shop", "alice", "--store", store)
+    assert missing.code == 4
+    assert "no result" in missing.err

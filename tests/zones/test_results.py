@@ -1,0 +1,59 @@
+"""A kept result has a time to go, is checked, and is there after a restore."""
+
+from __future__ import annotations
+
+from tests.zones.world import SECOND, World
+from zones import results
+from zones.audit import audit
+from zones.history import forget, forget_range
+from zones.results import NotKept, Returned, ending
+
+ITEM = b"1" * 16
+
+
+def keep(world: World, value: object, kept_us: int = 60 * SECOND) -> None:
+    packed = results.pack_result(value)
+    world.run(lambda tr: results.keep(tr, world.zone.place, ITEM, packed, now_us=world.now_us, kept_us=kept_us))
+
+
+def found(world: World) -> object:
+    return world.run(lambda tr: ending(tr, world.zone.place, ITEM))
+
+
+def forgotten(world: World) -> int:
+    return world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=10))
+
+
+def test_a_result_is_forgotten_when_its_time_has_come(world: World) -> None:
+    keep(world, [1, "two"])
+    assert found(world) == Returned([1, "two"])
+    world.pass_us(60 * SECOND)
+    assert forgotten(world) == 0
+    world.pass_us(SECOND)
+    assert forgotten(world) == 1
+    assert found(world) == NotKept(None)
+
+
+def test_a_result_that_was_kept_anew_stays_until_its_later_time(world: World) -> None:
+    keep(world, 1)
+    world.pass_us(30 * SECOND)
+    keep(world, 2)
+    world.pass_us(31 * SECOND)
+    assert forgotten(world) == 1
+    assert found(world) == Returned(2)
+
+
+def test_a_result_that_cannot_be_read_is_none(world: World) -> None:
+    key = world.zone.place.keys.result(ITEM)
+    for rubbish in (b"", b"\0" * 8, b"\0" * 8 + b"\x01\xc1", b"\0" * 8 + b"\xff"):
+        world.run(lambda tr, rubbish=rubbish: tr.set(key, rubbish))  # type: ignore[misc]
+        assert found(world) == NotKept(None)
+
+
+def test_a_result_of_which_nothing_says_when_it_goes_is_found_and_mended(world: World) -> None:
+    keep(world, 1)
+    assert audit(world.shard).findings == []
+    world.run(lambda tr: tr.clear_range(*forget_range()))
+    (finding,) = audit(world.shard, repair=True).findings
+    assert finding.what == "a result would be kept for ever"
+    assert audit(world.shard).findings == []
