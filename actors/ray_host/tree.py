@@ -40,10 +40,14 @@ COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes.
 
 
 class RayRunners(ThreadRunners):
-    """Runs coroutines on one event loop of this process, and Ray remote functions as Ray tasks."""
+    """Runs coroutines on one event loop of this process, and Ray remote functions as Ray tasks.
 
-    def __init__(self) -> None:
+    `worker`: the actor that this process is, to which the tasks tell their progress.
+    """
+
+    def __init__(self, worker: Any) -> None:
         super().__init__()
+        self._worker = worker
         self._told_by: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
         self._numbers = itertools.count()
 
@@ -51,7 +55,7 @@ class RayRunners(ThreadRunners):
         """See `Runners`. Past its timeout the task is killed."""
         number, job = next(self._numbers), held.job
         self._told_by[number] = job
-        job.tell_by(TellWorker(ray.get_runtime_context().current_actor, number))
+        job.tell_by(TellWorker(self._worker, number))
         try:
             reference = function.remote(job)
             job.on_cancel(partial(_kill_task, reference, held))
@@ -109,7 +113,7 @@ class WorkerActor:
         opened = _open(opening)
         host = ThreadHost(clock=opened.clock, random=opened.random, on_recycle=self._recycle)
         here = replace(identity, pid=os.getpid())
-        runners = RayRunners()
+        runners = RayRunners(ray.get_runtime_context().current_actor)
         self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here)
         self._runners = runners
         self._worker.start()

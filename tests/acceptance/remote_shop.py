@@ -36,6 +36,19 @@ def linger(job: fairlead.Job) -> None:
 
 
 @ray.remote(num_cpus=0)
+def tell(job: fairlead.Job) -> dict[str, int]:
+    """Tell how far it is until a file appears, and return what was asked for."""
+    path = Path(job.payload["path"])
+    note(job.payload["path"] + ".begun", os.getpid())
+    number = 0
+    while not path.exists():
+        number += 1
+        job.progress(number, note="waiting")
+        time.sleep(0.01)
+    return {"told": number}
+
+
+@ray.remote(num_cpus=0)
 def die(job: fairlead.Job) -> None:
     note(job.payload["path"], "begun", os.getpid())
     os.kill(os.getpid(), 9)
@@ -61,6 +74,8 @@ register("work", work)
 register("options", work.options(num_cpus=0, name="named"))
 register("fail", fail, permanent=(KeyError,))
 register("linger", linger, timeout=1, retry=fairlead.Retry(attempts=1))
+register("linger_on", linger)
+register("tell", tell, keep_result=600)
 register("die", die, retry=fairlead.Retry(attempts=2, backoff_ms=100))
 register("complete", complete)
 

@@ -111,6 +111,21 @@ def until_told(job: fairlead.Job) -> None:
     note(f"{path}.ended", job.payload["number"], "cancelled" if job.cancelled else "told")
 
 
+@app.handler("told", timeout=600, keep_result=600)
+async def told(job: fairlead.Job) -> dict[str, int]:
+    """Tell how far it is, as a coroutine, until a file appears; return what was asked for."""
+    path = Path(job.payload["path"])
+    job.progress(1, 2, "half")
+    note(f"{path}.begun", job.payload["number"])
+    try:
+        while not path.exists():
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        note(f"{path}.ended", "cancelled")
+        raise
+    return {"number": job.payload["number"]}
+
+
 @app.handler("deaf", timeout=1, retry=fairlead.Retry(attempts=1))
 def deaf(job: fairlead.Job) -> None:
     """Never listen."""

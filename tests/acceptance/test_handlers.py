@@ -124,7 +124,7 @@ def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
         held = held_item(7)
         held.job.cancel()
         with caplog.at_level("WARNING", logger="fairlead.ray"):
-            RayRunners().run_remote(function, held)
+            RayRunners(None).run_remote(function, held)
         (record,) = caplog.records
         assert (record.levelname, "kind=mail" in record.getMessage()) == ("WARNING", True)
         caplog.clear()
