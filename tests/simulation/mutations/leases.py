@@ -21,8 +21,8 @@ LEASES = (
         "an item is completed by whoever once held it",
         (
             QueueZone.complete_steps,
-            "yield from self._held_steps(tr, held)",
-            "yield from self._held_steps(tr, [(item_id, None) for item_id, _ in held])",
+            "yield from held_steps(tr, self.place, held)",
+            "yield from held_steps(tr, self.place, [(item_id, None) for item_id, _ in held])",
         ),
         found_by=[HELD_BY_ONE, RUN_BEFORE],
     ),
@@ -30,8 +30,8 @@ LEASES = (
         "a lease is extended although another took the item over",
         (
             QueueZone.extend_steps,
-            "yield from self._held_steps(tr, held)",
-            "yield from self._held_steps(tr, [(item_id, None) for item_id, _ in held])",
+            "yield from held_steps(tr, self.place, held)",
+            "yield from held_steps(tr, self.place, [(item_id, None) for item_id, _ in held])",
         ),
         found_by=[HELD_BY_ONE],
     ),
@@ -39,8 +39,8 @@ LEASES = (
         "an item is requeued by whoever once held it",
         (
             QueueZone.requeue_steps,
-            "yield from self._held_steps(tr, [(item_id, lease_id)])",
-            "yield from self._held_steps(tr, [(item_id, None)])",
+            "yield from held_steps(tr, self.place, [(item_id, lease_id)])",
+            "yield from held_steps(tr, self.place, [(item_id, None)])",
         ),
         found_by=[HELD_BY_ONE],
     ),
