@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.host import Host, Lock
-from zones import limits
+from zones import limits, rules
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED
 from zones.layout import local_tenant
@@ -68,10 +68,10 @@ class Quotas:
         self._runs = False
         self._stopping = False
 
-    def obey(self, rules: Mapping[str, KindRule]) -> None:
+    def obey(self, kind_rules: Mapping[str, KindRule]) -> None:
         """Hear the rules of the kinds. The loop begins with the first limit."""
         quotas = {}
-        for kind, rule in rules.items():
+        for kind, rule in kind_rules.items():
             if rule.is_limited:
                 quotas[kind] = self._quotas.get(kind) or _Quota(rule)
                 quotas[kind].rule = rule
@@ -137,6 +137,11 @@ class Quotas:
             nonlocal unused
             tr, now_us = attempt.tr, attempt.now_us
             returned, unused = unused, 0  # Once: an attempt of unknown result may have put them back.
+            if not rules.kind_rule(tr, kind).is_limited:
+                # Somebody changes the limit, shard by shard, or was broken off: nothing of it is to stay here, and
+                # until the other shards' rules say the same each manager keeps to it by itself.
+                probe("a kind's own shard does not know its limit")
+                return limits.Taken(rule.max_running or 0, block, now_us + self._lease_us)
             slots = tokens = 0
             if rule.max_running is not None:
                 slots = limits.take_slots(

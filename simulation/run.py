@@ -15,7 +15,7 @@ from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, I
 from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
 from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from simulation.oracles.leftovers import NothingIsLeftBehind
-from simulation.oracles.limits import VisitsTakeTheirShare
+from simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits, VisitsTakeTheirShare
 from simulation.oracles.lives import (
     ItemsAreEnqueuedOnce,
     ItemsRunBeforeTheyGo,
@@ -199,7 +199,10 @@ class Simulation(Trial):
             ),
             NothingIsLeftBehind(world),
             WhatIsPausedStays(world),
+            TenantsKeepToTheirLimits(world, self.cluster.clock_of),
         ]
+        if plan.is_calm:
+            oracles.append(KindsKeepToFleetLimits(world))
         if self.workload.punctual and not plan.leases_may_run_out:
             oracles.append(NothingLapsesWithoutCause(world, self.cluster.life_of))
         return oracles

@@ -19,6 +19,7 @@ from zones.records import BuriedRecord, ItemRecord, KindRule, OwnerRecord, Point
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
 Paused = Tenant | str | None  # a tenant, a kind, or the shard itself
+Limited = Tenant | str
 
 
 class ZoneName(NamedTuple):
@@ -89,6 +90,13 @@ class Meaning:
         return self.commit.by.partition("#")[0]
 
 
+class Limit(NamedTuple):
+    """How many may run at once of a tenant or a kind, and the version that says so."""
+
+    max_running: int
+    since: int
+
+
 class ShardShadow:
     """One shard."""
 
@@ -98,6 +106,7 @@ class ShardShadow:
         self.depths: dict[tuple[int, str], int] = {}
         self.others: dict[bytes, bytes] = {}  # what belongs to no zone
         self.paused_since: dict[Paused, int] = {}  # what is paused, and the version that says so
+        self.limits: dict[Limited, Limit] = {}
         self.parked: dict[ZoneName, set[str]] = {}  # zones whose pointers are to be woken when a kind goes on
         self.strays: set[bytes] = set()  # index entries that lead nowhere, and are meant to
         self._strewn: set[bytes] = set()
@@ -162,13 +171,20 @@ class ShardShadow:
                 self._note_pause(None, after is not None, version)
             case [keyspace.RULE, 2, str(kind)]:
                 rule = None if after is None else decode(KindRule, after)
-                self._note_pause(kind, rule is not None and rule.paused, version)
+                self._note_rule(kind, rule, version)
             case [keyspace.DB, str(app), str(user), keyspace.OWNER]:
                 owner = None if after is None else decode(OwnerRecord, after)
-                self._note_pause(Tenant(app, user), owner is not None and owner.rule.paused, version)
+                self._note_rule(Tenant(app, user), None if owner is None else owner.rule, version)
             case [keyspace.PARKED, str(kind), str(app), str(user), str(zone)]:
                 kinds = self.parked.setdefault(ZoneName(Tenant(app, user), zone), set())
                 _put_in(kinds, kind, after)
+
+    def _note_rule(self, whose: Limited, rule: KindRule | None, version: int) -> None:
+        self._note_pause(whose, rule is not None and rule.paused, version)
+        if rule is None or rule.max_running is None:
+            self.limits.pop(whose, None)
+        elif whose not in self.limits or self.limits[whose].max_running != rule.max_running:
+            self.limits[whose] = Limit(rule.max_running, version)
 
     def _note_pause(self, what: Paused, paused: bool, version: int) -> None:
         if paused:

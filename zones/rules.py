@@ -133,14 +133,19 @@ def resume_kind(tr: Any, kind: str) -> None:
     change_kind_rule(tr, kind, paused=False)
 
 
+def kind_rule(tr: Any, kind: str) -> KindRule:
+    """Return a kind's rule on this shard. Reads it with conflict."""
+    value = tr.get(_KINDS + pack_text(kind)).value
+    return (None if value is None else decode(KindRule, value)) or KindRule()
+
+
 def change_kind_rule(tr: Any, kind: str, **changes: Any) -> KindRule:
     """Change some of what a kind's rule says, and return it; one that says nothing is none.
 
     Reads and writes it, with conflict.
     """
     key = _KINDS + pack_text(check_name("kind", kind))
-    value = tr.get(key).value
-    rule = msgspec.structs.replace((None if value is None else decode(KindRule, value)) or KindRule(), **changes)
+    rule = msgspec.structs.replace(kind_rule(tr, kind), **changes)
     if rule == KindRule():
         tr.clear(key)
     else:

@@ -1,72 +1,73 @@
-"""An operator who pauses tenants, kinds and whole shards, and lets each go on a moment later."""
+"""An operator who pauses or limits tenants, kinds and whole shards, and lets each go on as before a moment later."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, Protocol
 
 from simulation.faults.fault import Fault
-from simulation.shadow import ShardShadow
 from zones import rules
 from zones.attempt import Attempt
 from zones.layout import Tenant
-from zones.records import TenantRule
 from zones.shard import Shard
 
-LASTS_US_MEAN = 500_000
 TRY_AGAIN_US = 100_000
 
-Change = Callable[[Shard, Attempt, bool], None]  # Pauses something, or lets it go on.
+
+class Change(Protocol):
+    """Holds something back, or lets it go on."""
+
+    def __call__(self, shard: Shard, attempt: Attempt, /, *, holds: bool) -> None: ...
 
 
-class PausesByRule(Fault):
-    """Something that has work is paused, of one shard, and goes on after a while.
-
-    Whoever lets a kind go on leaves it to the consumers, every other time, to wake what is parked.
-    """
+class _RulesForAWhile(Fault):
+    """Something that has work is held back by a rule, which goes after a while of `lasts_us` on the average."""
 
     costs_leases = False
+    lasts_us = 500_000
 
     def set_up(self) -> None:
         """See `Fault`."""
         self._shards: dict[str, Shard] = {}
-        self._paused = 0
-        self.now_and_then(self.random.choice([0.2e6, 1e6]), self._pause)
+        self._in_force = 0
+        self.now_and_then(self.random.choice([0.2e6, 1e6]), self._begin)
+
+    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
+        """Return what may be changed, of a kind and a tenant that have work; and whether of all shards."""
+        raise NotImplementedError
 
     def check(self) -> str | None:
-        """Everything goes on, and nothing is parked."""
-        if self._paused:
-            return f"{self._paused} pauses have not ended"
-        shadows = self.cluster.bench.shards.values()
-        parked = [str(zone) for shard in shadows for zone, kinds in shard.parked.items() if kinds]
-        return f"parked still: {parked[0]}, one of {len(parked)}" if parked else None
+        """Everything goes on."""
+        return f"{self._in_force} rules are in force still" if self._in_force else None
 
-    def _pause(self) -> None:
+    def end(self, shard: Shard) -> None:
+        """Do what there is to do at the end of a rule."""
+
+    def _begin(self) -> None:
         shadow = self.random.choice(list(self.cluster.bench.shards.values()))
         zones = [zone for zone in shadow.zones.values() if zone.counts]
         if not zones:
             return
         zone = self.random.choice(zones)
-        changes: list[Change] = [
-            _shard_rule,
-            partial(_kind_rule, min(zone.counts)),
-            partial(_tenant_rule, zone.name.tenant),
-        ]
-        change = self.random.choice(changes)
+        change, everywhere = self.random.choice(self.changes(min(zone.counts), zone.name.tenant))
         self.happened += 1
-        self._paused += 1
-        self.cluster.operator.do("pause", partial(self._hold, shadow, change))
+        self._in_force += 1
+        names = list(self.cluster.bench.shards) if everywhere else [shadow.name]
+        self.cluster.operator.do("rule", partial(self._hold, names, change))
 
-    def _hold(self, shadow: ShardShadow, change: Change) -> None:
-        shard = self._open(shadow.name)
-        self._insist(shard, lambda attempt: change(shard, attempt, True))
-        self.cluster.world.sleep_us(int(self.random.expovariate(1 / LASTS_US_MEAN)))
-        self._insist(shard, lambda attempt: change(shard, attempt, False))
-        if self.random.random() < 0.5:
-            self._insist(shard, lambda attempt: rules.wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us))
-        self._paused -= 1
+    def _hold(self, names: Sequence[str], change: Change) -> None:
+        shards = [self._open(name) for name in names]
+        for shard in shards:
+            self.insist(shard, partial(change, shard, holds=True))
+        self.cluster.world.sleep_us(int(self.random.expovariate(1 / self.lasts_us)))
+        for shard in shards:
+            self.insist(shard, partial(change, shard, holds=False))
+            self.end(shard)
+        self._in_force -= 1
 
-    def _insist(self, shard: Shard, body: Callable[[Attempt], object]) -> None:
+    def insist(self, shard: Shard, body: Callable[[Attempt], object]) -> None:
+        """Run `body` in a transaction until the store takes it."""
         while True:
             try:
                 shard.transact(body)
@@ -82,13 +83,59 @@ class PausesByRule(Fault):
         return self._shards[name]
 
 
-def _shard_rule(shard: Shard, attempt: Attempt, paused: bool) -> None:
-    rules.pause_shard(attempt.tr) if paused else rules.resume_shard(attempt.tr)
+class PausesByRule(_RulesForAWhile):
+    """Something that has work is paused, of one shard, and goes on after a while.
+
+    Whoever lets a kind go on leaves it to the consumers, every other time, to wake what is parked.
+    """
+
+    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
+        """See there."""
+        return [(_shard_rule, False), (partial(_kind_rule, kind), False), (partial(_tenant_rule, tenant), False)]
+
+    def check(self) -> str | None:
+        """Everything goes on, and nothing is parked."""
+        shadows = self.cluster.bench.shards.values()
+        parked = [str(zone) for shard in shadows for zone, kinds in shard.parked.items() if kinds]
+        return super().check() or (f"parked still: {parked[0]}, one of {len(parked)}" if parked else None)
+
+    def end(self, shard: Shard) -> None:
+        """See there."""
+        if self.random.random() < 0.5:
+            self.insist(shard, lambda attempt: rules.wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us))
 
 
-def _kind_rule(kind: str, shard: Shard, attempt: Attempt, paused: bool) -> None:
-    rules.pause_kind(attempt.tr, kind) if paused else rules.resume_kind(attempt.tr, kind)
+class LimitsByRule(_RulesForAWhile):
+    """A tenant, or a kind of all shards, may run or start no more than so many at once, for a while."""
+
+    lasts_us = 2_000_000
+
+    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
+        """See there."""
+        most, per_s = self.random.randint(1, 3), self.random.choice([None, 5.0, 100.0])
+        limit: dict[str, Any] = {"max_running": most, "per_s": per_s, "burst": 2}
+        return [(partial(_kind_limit, kind, limit), True), (partial(_tenant_limit, tenant, limit), False)]
 
 
-def _tenant_rule(tenant: Tenant, shard: Shard, attempt: Attempt, paused: bool) -> None:
-    rules.set_tenant_rule(attempt.tr, shard.layout, tenant, TenantRule(paused=paused), now_us=attempt.now_us)
+_NO_LIMIT: dict[str, Any] = {"max_running": None, "per_s": None, "burst": 1}
+
+
+def _kind_limit(kind: str, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+    rules.change_kind_rule(attempt.tr, kind, **(limit if holds else _NO_LIMIT))
+
+
+def _tenant_limit(tenant: Tenant, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+    changes = limit if holds else _NO_LIMIT
+    rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
+
+
+def _shard_rule(shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+    rules.pause_shard(attempt.tr) if holds else rules.resume_shard(attempt.tr)
+
+
+def _kind_rule(kind: str, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+    rules.pause_kind(attempt.tr, kind) if holds else rules.resume_kind(attempt.tr, kind)
+
+
+def _tenant_rule(tenant: Tenant, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+    rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, paused=holds)

@@ -1,11 +1,13 @@
-"""Limits: what a tenant may take from others at a time, and how many of a kind may run at once."""
+"""Limits: what a tenant may take from others at a time, and how many of a kind, or a tenant, may run at once."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import Meaning
+from simulation.shadow import ItemName, Limit, Meaning
 from simulation.world import World
+from zones.layout import Tenant
+from zones.records import ItemRecord
 
 
 class VisitsTakeTheirShare(Oracle):
@@ -56,3 +58,91 @@ class KindsKeepToTheirLimits(Oracle):
         beside.append(run)
         if len(beside) > limit:
             self.broken(f"{consumer} runs {len(beside)} items of kind {run.job.kind} at once")
+
+
+class _Leases:
+    """The leases that were taken under a limit, and stand."""
+
+    def __init__(self) -> None:
+        self._taken: dict[ItemName, tuple[ItemRecord, Limit]] = {}
+
+    def follow(self, meaning: Meaning, limit_of: Callable[[ItemName, ItemRecord], Limit | None]) -> list[ItemName]:
+        """Take a commit in; return which items it leases under a limit that it could have read."""
+        new = []
+        for item, before, after, *_ in meaning.items:
+            if after is None or not after.lease_id:
+                self._taken.pop(item, None)
+            elif before is not None and after.lease_id == before.lease_id:
+                if item in self._taken:
+                    self._taken[item] = after, self._taken[item][1]
+            elif (limit := limit_of(item, after)) is not None:
+                self._taken[item] = after, limit
+                new.append(item)
+            else:
+                self._taken.pop(item, None)
+        return new
+
+    def standing(self, limit: Limit, now_us: int, belongs: Callable[[ItemName, ItemRecord], bool]) -> int:
+        """Count the leases of what belongs there that were taken under this limit, and have not ended by `now_us`."""
+        return sum(
+            taken_under == limit and record.vesting_us > now_us and belongs(item, record)
+            for item, (record, taken_under) in self._taken.items()
+        )
+
+
+class TenantsKeepToTheirLimits(Oracle):
+    """No visit leases more of a tenant than its rule lets run at once, by the clock of who visits.
+
+    Args:
+      clock_of: answers the latest time that the clock of a host's node has shown.
+    """
+
+    promise = "no more of a tenant are leased than its limit"
+
+    def __init__(self, world: World, clock_of: Callable[[str], int]) -> None:
+        super().__init__(world)
+        self._clock_of = clock_of
+        self._leases = _Leases()
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        limits = meaning.shard.limits
+        for tenant in {item.tenant for item in self._leases.follow(meaning, lambda item, _: limits.get(item.tenant))}:
+            limit, now_us = limits[tenant], self._clock_of(meaning.commit.by)
+            count = self._leases.standing(limit, now_us, _is_of(meaning.shard.name, tenant))
+            if count > limit.max_running:
+                self.broken(f"{meaning.by} leases, so that {count} of {tenant.app}/{tenant.user} run at once")
+
+
+class KindsKeepToFleetLimits(Oracle):
+    """No visit leases more of a kind than its rule lets run at once in all of the fleet.
+
+    For runs without faults: a manager that is held up may find its grant ended, and granted again.
+    """
+
+    promise = "no more of a kind are leased in a fleet than its limit"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._leases = _Leases()
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        limits, read_version = meaning.shard.limits, meaning.commit.read_version
+
+        def limit_of(item: ItemName, record: ItemRecord) -> Limit | None:
+            limit = limits.get(record.kind)
+            heard = limit is not None and read_version is not None and limit.since <= read_version
+            return Limit(limit.max_running, 0) if heard and limit is not None else None
+
+        kinds = {meaning.shard.zones[item.tenant, item.zone].items[item.item_id].kind  # type: ignore[index]
+                 for item in self._leases.follow(meaning, limit_of)}  # fmt: skip
+        for kind in kinds:
+            limit = Limit(limits[kind].max_running, 0)
+            count = self._leases.standing(limit, self.world.now_us(), lambda _, record, kind=kind: record.kind == kind)  # type: ignore[misc]
+            if count > limit.max_running:
+                self.broken(f"{meaning.by} leases, so that {count} of kind {kind} run at once")
+
+
+def _is_of(shard: str, tenant: Tenant) -> Callable[[ItemName, ItemRecord], bool]:
+    return lambda item, _: item.shard == shard and item.tenant == tenant

@@ -14,6 +14,7 @@ from tests.actors.test_manager import Crew, managed, serve
 from tests.zones.faults import Fault
 from zones import rules
 from zones.engines.errors import NOT_COMMITTED
+from zones.keyspace import LIMIT, ROOT, pack_int, range_begin, range_end
 from zones.layout import Tenant
 
 
@@ -154,3 +155,18 @@ def test_a_manager_that_runs_nothing_of_a_limited_kind_any_more_gives_its_slots_
     stage.enqueue("mail", tenant=BOB)
     other, others = crewed(stage, consumer_id=b"other")
     assert serve_for(stage, other, others, 2) == 1
+
+
+@pytest.mark.parametrize("ordinal", range(1, 7))
+def test_a_limit_that_is_lifted_just_before_a_commit_leaves_nothing_behind(stage: Stage, ordinal: int) -> None:
+    """Before, the renewal that was under way wrote a grant that nobody would clear (seed 1012 of limits by rule)."""
+    limit(stage, max_running=3)
+    fill(stage)
+    manager, crew = crewed(stage)
+    serve_for(stage, manager, crew, 1)
+    stage.store.on_commit(ordinal, lambda: limit(stage, max_running=None))
+    serve_for(stage, manager, crew, 3)
+    prefix = ROOT + pack_int(LIMIT)
+    left = stage.shard.transact(lambda attempt: list(attempt.tr.get_range(range_begin(prefix), range_end(prefix))))
+    assert left == []
+    stage.do(manager.stop)
