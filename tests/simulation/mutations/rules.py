@@ -1,12 +1,14 @@
-"""Bugs in rules: what is paused runs, or does not go on."""
+"""Bugs in rules: what is paused runs, or does not go on; more run than a limit allows."""
 
 from actors.housekeeping import Housekeeping
+from actors.quotas import Quotas
 from simulation.oracles.leftovers import NothingIsLeftBehind
+from simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits
 from simulation.oracles.pauses import WhatIsPausedStays
 from simulation.oracles.pointers import PointersLeadToWork
 from simulation.run import DRAINS, GETS_OVER
 from tests.simulation.mutations.mutation import mutation
-from zones import rules, visit
+from zones import limits, rules, tenant_limits, visit
 from zones.turns import Turn
 
 RULES = (
@@ -39,5 +41,25 @@ RULES = (
         "a pointer falls asleep because of a pause, and is not parked",
         (visit._requeue_steps, "rules.park(tr, place, choice.passed_kinds & room.paused)", "pass"),
         found_by=[DRAINS, PointersLeadToWork.promise],
+    ),
+    mutation(
+        "an item of a tenant with a limit is not marked",
+        (tenant_limits.note_taken, 'tr.set(place.keys.tenant.running(place.name, item_id), b"")', "pass"),
+        found_by=[TenantsKeepToTheirLimits.promise],
+    ),
+    mutation(
+        "a mark is cleared while its item runs",
+        (tenant_limits._running_steps, "record.vesting_us > now_us", "record.vesting_us < now_us"),
+        found_by=[TenantsKeepToTheirLimits.promise],
+    ),
+    mutation(
+        "slots are granted as if nobody else had any",
+        (limits.take_slots, "others += grant.slots", "pass"),
+        found_by=[KindsKeepToFleetLimits.promise],
+    ),
+    mutation(
+        "a manager takes its slots again for what it runs already",
+        (Quotas.left, "else granted - running", "else granted"),
+        found_by=[KindsKeepToFleetLimits.promise],
     ),
 )
