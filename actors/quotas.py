@@ -127,28 +127,27 @@ class Quotas:
         with self._lock:
             asked, quota.asked = quota.asked, 0
             unused, quota.tokens = quota.tokens, 0
-            rule, running = quota.rule, quota.running
+            running = quota.running
             quota.idle = 0 if asked else quota.idle + 1
             spare = quota.slots if quota.idle < IDLE_ROUNDS else 0
         wanted = max(running + 2 * asked, spare)
-        block = max(1, int((rule.per_s or 0) * 2 * ROUND_S)) if asked else 0
 
         def body(attempt: Attempt) -> limits.Taken:
             nonlocal unused
             tr, now_us = attempt.tr, attempt.now_us
             returned, unused = unused, 0  # Once: an attempt of unknown result may have put them back.
-            if not rules.kind_rule(tr, kind).is_limited:
-                # Somebody changes the limit, shard by shard, or was broken off: nothing of it is to stay here, and
-                # until the other shards' rules say the same each manager keeps to it by itself.
-                probe("a kind's own shard does not know its limit")
-                return limits.Taken(rule.max_running or 0, block, now_us + self._lease_us)
-            slots = tokens = 0
+            rule = rules.kind_rule(tr, kind)  # Its own shard's is the first to say so, and the last to say it no more.
+            if not rule.is_limited:
+                probe("a kind's own shard does not limit it any more")
+                return limits.Taken(0, 0, now_us)
+            slots, tokens = wanted, 2 * asked
             if rule.max_running is not None:
                 slots = limits.take_slots(
                     tr, kind, rule.max_running, holder=self._holder, wanted=wanted, lease_us=self._lease_us,
                     now_us=now_us,
                 )  # fmt: skip
             if rule.per_s is not None:
+                block = max(1, int(rule.per_s * 2 * ROUND_S)) if asked else 0
                 tokens = limits.take_tokens(tr, kind, rule, wanted=block, returned=returned, now_us=now_us)
             return limits.Taken(slots, tokens, now_us + self._lease_us)
 

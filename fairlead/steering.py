@@ -11,7 +11,8 @@ from typing import Any
 from fairlead.shards import Shards
 from zones import rules
 from zones.errors import BadArgument
-from zones.layout import Tenant, named_tenant
+from zones.layout import Tenant, local_tenant, named_tenant
+from zones.records import KindRule
 from zones.shard import Shard
 
 WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, a tenant would hardly run, or hardly anybody else.
@@ -111,7 +112,10 @@ class Steering:
           BadArgument: something is out of range, or `kind` cannot be the name of a kind.
         """
         limit = _limit(max_running, per_s, burst)
-        for shard in self._each():
+        own = self._shards().home(local_tenant(kind))
+        others = [shard for shard in self._each() if shard is not own]
+        # Managers ask the kind's own shard: it must know a limit before they hear of it, and forget it after they do.
+        for shard in [own, *others] if KindRule(**limit).is_limited else [*others, own]:
             shard.transact(lambda attempt: rules.change_kind_rule(attempt.tr, kind, **limit))
 
     def pause_shard(self, name: str) -> None:

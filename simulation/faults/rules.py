@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from simulation.faults.fault import Fault
 from zones import rules
 from zones.attempt import Attempt
-from zones.layout import Tenant
+from zones.layout import Tenant, local_tenant
+from zones.placement import home
 from zones.shard import Shard
 
 TRY_AGAIN_US = 100_000
@@ -50,10 +51,13 @@ class _RulesForAWhile(Fault):
         if not zones:
             return
         zone = self.random.choice(zones)
-        change, everywhere = self.random.choice(self.changes(min(zone.counts), zone.name.tenant))
+        kind = min(zone.counts)
+        change, everywhere = self.random.choice(self.changes(kind, zone.name.tenant))
         self.happened += 1
         self._in_force += 1
-        names = list(self.cluster.bench.shards) if everywhere else [shadow.name]
+        all_names = list(self.cluster.bench.shards)
+        own = home(local_tenant(kind), all_names)  # A limit begins and ends on the kind's own shard, see `steering`.
+        names = sorted(all_names, key=lambda name: name != own) if everywhere else [shadow.name]
         self.cluster.operator.do("rule", partial(self._hold, names, change))
 
     def _hold(self, names: Sequence[str], change: Change) -> None:
@@ -61,7 +65,7 @@ class _RulesForAWhile(Fault):
         for shard in shards:
             self.insist(shard, partial(change, shard, holds=True))
         self.cluster.world.sleep_us(int(self.random.expovariate(1 / self.lasts_us)))
-        for shard in shards:
+        for shard in reversed(shards):
             self.insist(shard, partial(change, shard, holds=False))
             self.end(shard)
         self._in_force -= 1
