@@ -20,7 +20,7 @@ import msgspec
 from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end
 from zones.layout import Tenant
 from zones.probes import probe
-from zones.records import FORMAT
+from zones.records import FORMAT, unpacked
 from zones.vesting import WANT_ALL
 
 KEPT_US = 3_600_000_000  # An hour: long enough to answer "what became of it" to a person who has just waited for it.
@@ -98,7 +98,7 @@ def find(tr: Any, item_id: bytes) -> list[Ended]:
             found += _ends_in(_time_of(row.key, _FRESH), row.value, item_id)
     for row in tr.snapshot.get_range(range_begin(_PACKED), range_end(_PACKED), reverse=True, streaming_mode=WANT_ALL):
         if item_id in row.value:
-            for ended_us, value in reversed(_decoded(_block_decoder, row.value)):
+            for ended_us, value in reversed(unpacked(_block_decoder, row.value) or []):
                 found += _ends_in(ended_us, value, item_id)
     return found
 
@@ -155,22 +155,13 @@ def _clear_oldest(tr: Any, total: int, now_us: int) -> int:
 
 
 def _ends_in(ended_us: int, value: bytes, item_id: bytes) -> list[Ended]:
-    """Return the ends of an item in what one commit wrote. What a newer version wrote is passed over."""
+    """Return the ends of an item in what one commit wrote. What is unreadable is passed over."""
     return [
         Ended(Tenant(each.app, each.user), each.zone, ended_us, item)
-        for each in _decoded(_commit_decoder, value)
+        for each in unpacked(_commit_decoder, value) or []
         for item in each.items
         if item.item_id == item_id
     ]
-
-
-def _decoded(decoder: Any, value: bytes) -> list[Any]:
-    if value[:1] != _FORMAT_BYTE:
-        return []
-    try:
-        return list(decoder.decode(memoryview(value)[1:]))
-    except msgspec.DecodeError:
-        return []
 
 
 def _halves(ended: Sequence[EndedOfZone]) -> Iterator[Sequence[EndedOfZone]]:

@@ -18,7 +18,7 @@ import msgspec
 
 from zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
 from zones.probes import probe
-from zones.records import FORMAT, KindRule
+from zones.records import FORMAT, Count, KindRule, TimeUs, unpacked
 from zones.vesting import WANT_ALL
 
 TOKEN = 1_000  # Tokens are counted in thousandths.
@@ -31,15 +31,15 @@ _FORMAT_BYTE = bytes([FORMAT])
 class Grant(msgspec.Struct, array_like=True, frozen=True):
     """So many items of a kind may run at one manager until then."""
 
-    slots: int
-    until_us: int
+    slots: Count
+    until_us: TimeUs
 
 
 class Bucket(msgspec.Struct, array_like=True, frozen=True):
     """So many thousandths of a token were there then."""
 
     tokens: int
-    at_us: int
+    at_us: TimeUs
 
 
 class Taken(NamedTuple):
@@ -64,7 +64,7 @@ def take_slots(tr: Any, kind: str, maximum: int, *, holder: bytes, wanted: int, 
     own = prefix + pack_bytes(holder)
     others = 0
     for row in tr.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL):
-        grant = _decoded(_grants, row.value)
+        grant = unpacked(_grants, row.value)
         if row.key == own:
             continue
         if grant is None or grant.until_us <= now_us:
@@ -107,7 +107,7 @@ def take_out(tr: Any, key: bytes, per_s: float, burst: int, *, tokens: int, now_
 
 def _filled(value: bytes | None, per_s: float, burst: int, now_us: int) -> Bucket:
     """Return a bucket as it is now; a clock that is behind the one that wrote it fills it no further."""
-    bucket = None if value is None else _decoded(_buckets, value)
+    bucket = None if value is None else unpacked(_buckets, value)
     if bucket is None:
         return Bucket(burst * TOKEN, now_us)
     passed_us = max(0, now_us - bucket.at_us)
@@ -119,13 +119,3 @@ def forget_limit(tr: Any, kind: str) -> None:
     """Clear what a limit that is no more has left. Writes only."""
     prefix = _LIMIT + pack_text(kind)
     tr.clear_range(range_begin(prefix), range_end(prefix))
-
-
-def _decoded(decoder: Any, value: bytes) -> Any:
-    """Return what is stored, or None if a newer version wrote it, or it is damaged."""
-    if value[:1] != _FORMAT_BYTE:
-        return None
-    try:
-        return decoder.decode(memoryview(value)[1:])
-    except msgspec.DecodeError:
-        return None

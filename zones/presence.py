@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
-from zones.records import FORMAT
+from zones.records import FORMAT, Kind, TimeUs, unpacked
 from zones.steps import Steps, alone
 from zones.vesting import WANT_ALL
 
@@ -33,9 +33,9 @@ class Presence(msgspec.Struct, array_like=True, frozen=True):
 
     host: str
     pid: int
-    kinds: list[str]
-    started_us: int
-    beat_us: int
+    kinds: list[Kind]
+    started_us: TimeUs
+    beat_us: TimeUs
     full: bool = False
 
 
@@ -92,7 +92,7 @@ def listing_steps(tr: Any, *, now_us: int) -> Steps[list[Present]]:
     yield
     found = []
     for row in rows:
-        presence = _decode(row.value)
+        presence = unpacked(_decoder, row.value)
         if presence is not None:
             found.append(Present(_consumer_id(row.key), presence, now_us - presence.beat_us <= LIVE_US))
     return found
@@ -115,12 +115,3 @@ def _key(consumer_id: bytes) -> bytes:
 
 def _consumer_id(key: bytes) -> bytes:
     return key[len(_PREFIX) + 1 : -1].replace(b"\x00\xff", b"\x00")
-
-
-def _decode(value: bytes) -> Presence | None:
-    if value[:1] != bytes([FORMAT]):
-        return None
-    try:
-        return _decoder.decode(memoryview(value)[1:])
-    except msgspec.DecodeError:
-        return None

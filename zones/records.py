@@ -4,19 +4,34 @@ A record is the byte of its format and then a msgpack array. Fields are only eve
 those it does not know; the format number changes when a field's meaning does. A reader that meets a newer format
 leaves the record alone (`decode` answers None) and goes on with the next: a fleet is upgraded machine by machine.
 
+A record is damaged if it cannot be decoded, or holds what nobody writes: each field states its range. So whoever has
+decoded one can rely on it. A bit that was turned over within a text or a number and leaves it possible is not noticed.
+
 Those of which a batch holds hundreds are `gc=False`: they hold plain data, never each other, and the collector need not
 look at them.
 """
 
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Meta
+
+from zones.keyspace import NAME_BYTES_MAX, PART_COUNT_MAX, PRIORITY_MAX
 
 FORMAT = 1
 _FORMAT_BYTE = bytes([FORMAT])
 
 Trace = dict[str, str]
 GivenId = str | bytes
+
+TimeUs = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # or a duration; what a key of the vesting index can hold
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Priority = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
+Kind = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
+Known = Annotated[int, Meta(ge=0, le=3)]  # the value of a `Fit`
+
+# What a decoder raises: a text that is none, and nesting without end, are no errors of msgspec's own.
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Progress(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -25,7 +40,7 @@ class Progress(msgspec.Struct, array_like=True, frozen=True, gc=False):
     done: float
     total: float | None
     note: str
-    at_us: int
+    at_us: TimeUs
 
 
 class ItemRecord(msgspec.Struct, array_like=True, gc=False):
@@ -35,19 +50,19 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     item over: that is how a lapse is noticed, and why `extend_lease` may still succeed.
     """
 
-    kind: str
+    kind: Kind
     payload: bytes  # msgpack; empty if `payload_bytes` says that it lies in pieces of its own
-    priority: int
-    vesting_us: int
-    enqueued_us: int
+    priority: Priority
+    vesting_us: TimeUs
+    enqueued_us: TimeUs
     lease_id: bytes = b""
-    lease_us: int = 0
-    error_count: int = 0
-    lapse_count: int = 0
+    lease_us: TimeUs = 0
+    error_count: Count = 0
+    lapse_count: Count = 0
     ran_alone: bool = False
-    payload_bytes: int = 0  # length of a payload kept in pieces, else 0
+    payload_bytes: Count = 0  # length of a payload kept in pieces, else 0
     given_id: Any = None  # text or bytes: what the caller named it, if not the 16 bytes of the id itself
-    unique_us: int = 0  # for how long after completion the id stays taken
+    unique_us: TimeUs = 0  # for how long after completion the id stays taken
     last_error: str = ""
     trace: Trace | None = None  # the enqueuer's trace context
     # Reserved for later steps, so that older readers keep their places: weight, intent.
@@ -55,10 +70,10 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     session: bytes | None = None  # the consumer that holds it, or held it last, by its id
     intent: bytes | None = None
     # What has become of its attempts, for whoever asks; nothing is decided by it.
-    leased_us: int = 0  # when the last of them began
-    lapsed: int = 0  # how many ended with their lease, or with their worker
-    died: int = 0  # of those: how many with their worker, as somebody saw
-    given_back: int = 0  # by a worker that drained, or had no slot for it
+    leased_us: TimeUs = 0  # when the last of them began
+    lapsed: Count = 0  # how many ended with their lease, or with their worker
+    died: Count = 0  # of those: how many with their worker, as somebody saw
+    given_back: Count = 0  # by a worker that drained, or had no slot for it
     progress: Progress | None = None  # as the last attempt told that told any
 
 
@@ -71,19 +86,19 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     Its key says which zone.
     """
 
-    vesting_us: int
-    last_active_us: int
+    vesting_us: TimeUs
+    last_active_us: TimeUs
     lease_id: bytes = b""
-    lease_us: int = 0
-    error_count: int = 0
+    lease_us: TimeUs = 0
+    error_count: Count = 0
     resume: bytes = b""  # where in the zone's vesting index the last visit stopped short, see `QueueZone.dequeue`
-    passed: int = 0  # the best `Fit` among the entries that `resume` passes over
-    priority: int = POINTER_PRIORITY
+    passed: Known = 0  # the best `Fit` among the entries that `resume` passes over
+    priority: Priority = POINTER_PRIORITY
     weight: int | None = None
     session: bytes | None = None
     left: bool = False  # some consumer has left it to others, see `LeftAlone`, and does not look at what comes
-    credit: int = 0  # thousandths of an item that are left of its last turn, see `turns`
-    found: int | None = None  # the best `Fit` among what the last visit left in the zone, for whoever asks
+    credit: Count = 0  # thousandths of an item that are left of its last turn, see `turns`
+    found: Known | None = None  # the best `Fit` among what the last visit left in the zone, for whoever asks
 
 
 class BuriedRecord(msgspec.Struct, array_like=True):
@@ -93,7 +108,7 @@ class BuriedRecord(msgspec.Struct, array_like=True):
     reason: str  # "error": failed for good; "lapsed": its worker died or stalled while it ran alone
     error: str
     traceback: str
-    buried_us: int
+    buried_us: TimeUs
 
 
 class KindRule(msgspec.Struct, array_like=True, frozen=True):
@@ -104,9 +119,9 @@ class KindRule(msgspec.Struct, array_like=True, frozen=True):
     """
 
     paused: bool = False
-    max_running: int | None = None
-    per_s: float | None = None
-    burst: int = 1
+    max_running: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    burst: Annotated[int, Meta(ge=1, le=2**53)] = 1
 
     @property
     def is_limited(self) -> bool:
@@ -120,7 +135,7 @@ class TenantRule(KindRule, array_like=True, frozen=True):
     `weight`: how many turns of others one of its own is worth.
     """
 
-    weight: float = 1.0
+    weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
 
 
 class OwnerRecord(msgspec.Struct, array_like=True):
@@ -129,7 +144,7 @@ class OwnerRecord(msgspec.Struct, array_like=True):
     Every operation on the tenant reads it, so a move, or a new rule, conflicts with all of them.
     """
 
-    epoch: int
+    epoch: Count
     shard_id: bytes
     rule: TenantRule = TenantRule()
 
@@ -138,26 +153,26 @@ class ShardRecord(msgspec.Struct, array_like=True):
     """What a shard is made with, once."""
 
     shard_id: bytes
-    part_count: int
-    created_us: int
-    key_format: int = 1  # where its keys lie: `keyspace.KEY_FORMAT` of the program that made it
+    part_count: Annotated[int, Meta(ge=1, le=PART_COUNT_MAX)]
+    created_us: TimeUs
+    key_format: Count = 1  # where its keys lie: `keyspace.KEY_FORMAT` of the program that made it
 
 
 class HandlerRecord(msgspec.Struct, array_like=True):
     """A handler submitted to a running fleet."""
 
-    kind: str
-    version: int
+    kind: Kind
+    version: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     code: bytes  # cloudpickle of the handler and its options
     signature: bytes  # HMAC-SHA256 of the code under the fleet's signing key; empty if there is none
-    submitted_us: int
+    submitted_us: TimeUs
 
 
 class PeriodicRecord(msgspec.Struct, array_like=True):
     """When a periodic item is due next."""
 
-    every_us: int
-    next_us: int
+    every_us: Annotated[int, Meta(ge=1, le=2**53)]
+    next_us: TimeUs
 
 
 Record = (
@@ -193,9 +208,19 @@ def decode(struct: type[_R], value: bytes) -> _R | None:
         return None
     try:
         record: _R = _decoders[struct].decode(memoryview(value)[1:])
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     return record
+
+
+def unpacked(decoder: Any, value: bytes) -> Any:
+    """Return what a msgpack decoder makes of a value behind its format byte; None where `decode` would answer None."""
+    if value[:1] != _FORMAT_BYTE:
+        return None
+    try:
+        return decoder.decode(memoryview(value)[1:])
+    except UNDECODABLE:
+        return None
 
 
 def is_newer(value: bytes) -> bool:

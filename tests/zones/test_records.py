@@ -14,11 +14,13 @@ from zones.records import (
     BuriedRecord,
     HandlerRecord,
     ItemRecord,
+    KindRule,
     OwnerRecord,
     PeriodicRecord,
     PointerRecord,
     Record,
     ShardRecord,
+    TenantRule,
     decode,
     encode,
 )
@@ -78,3 +80,45 @@ def test_a_given_id_stays_text_or_bytes(given_id: str | bytes | None) -> None:
     read = decode(ItemRecord, encode(record))
     assert read is not None
     assert read.given_id == given_id
+
+
+@EVERY_RECORD
+def test_a_text_that_is_none_makes_a_record_damaged_and_raises_nothing(record: Record) -> None:
+    value = encode(record)
+    for at, byte in enumerate(value):
+        if 0xA1 <= byte <= 0xBF and at + 1 < len(value):  # a short text begins here, or something that looks like it
+            decode(type(record), value[: at + 1] + b"\xff" + value[at + 2 :])
+
+
+def test_nesting_without_end_makes_a_record_damaged_and_raises_nothing() -> None:
+    given_id_at = ItemRecord.__struct_fields__.index("given_id")
+    packed = encode(ITEM)[1:]
+    fields: list[Any] = msgspec.msgpack.decode(packed)
+    head = b"".join(msgspec.msgpack.encode(each) for each in fields[:given_id_at])
+    nested = bytes([FORMAT, 0xDC, 0, given_id_at + 1]) + head + b"\x91" * 100_000 + b"\x01"
+    assert decode(ItemRecord, nested) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "value"),
+    [
+        (ITEM, "priority", 256),
+        (ITEM, "priority", -1),
+        (ITEM, "vesting_us", -1),
+        (ITEM, "vesting_us", 2**63),
+        (ITEM, "kind", ""),
+        (ITEM, "lapsed", -1),
+        (PointerRecord(1_700, 1_600), "passed", 4),
+        (PointerRecord(1_700, 1_600), "credit", -1),
+        (TenantRule(), "weight", 0.0),
+        (TenantRule(), "weight", float("nan")),
+        (TenantRule(), "weight", float("inf")),
+        (KindRule(), "per_s", -1.0),
+        (KindRule(), "max_running", 0),
+        (ShardRecord(b"s" * 16, 16, 1_500, 2), "part_count", 0),
+        (PeriodicRecord(60_000_000, 1_900), "every_us", 0),
+    ],
+)
+def test_a_field_outside_its_range_makes_a_record_damaged(record: Record, field: str, value: Any) -> None:
+    """Nobody writes it, and whoever read it would divide by it, or look for a key that cannot be."""
+    assert decode(type(record), encode(msgspec.structs.replace(record, **{field: value}))) is None
