@@ -27,10 +27,10 @@ from zones import stored_item
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
 from zones.errors import BadArgument, QueueError
-from zones.items import DEFAULT_PRIORITY, LeasedItem
+from zones.items import LeasedItem
 from zones.layout import ID_BYTES, Place
 from zones.periodic import Period, last_tick_us, periods_of, tick_steps
-from zones.pointers import PointerRef, scan
+from zones.pointers import PointerRef, earliest_vesting_us, scan
 from zones.rules import read_rules
 from zones.shard import Shard
 from zones.steps import alone, in_step
@@ -230,16 +230,11 @@ def _vested(shard: Shard) -> list[PointerRef]:
 
 
 def _next_vesting_us(shard: Shard, now_us: int) -> int | None:
-    """Return when, after `now_us`, the shard's next pointer vests. Pointers all have one priority."""
+    """Return when, after `now_us`, the shard's next pointer vests."""
 
     def body(attempt: Attempt) -> int | None:
-        parts = shard.layout.parts
-        begins = [part.vest_after(DEFAULT_PRIORITY, now_us) for part in parts]
-        reads = [
-            attempt.tr.snapshot.get_range(begin, part.vest_end(), limit=1)
-            for begin, part in zip(begins, parts, strict=True)
-        ]
-        return min((part.entry(row.key).vesting_us for part, rows in zip(parts, reads, strict=True) for row in rows),
-                   default=None)  # fmt: skip
+        tr, parts = attempt.tr, shard.layout.parts
+        found = in_step([earliest_vesting_us(tr, part, after_us=now_us) for part in parts])
+        return min((vesting_us for vesting_us in found if vesting_us is not None), default=None)
 
     return shard.transact(body)

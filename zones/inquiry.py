@@ -106,7 +106,7 @@ def _items_before(tr: Any, place: Place, item_id: bytes, item: ItemRecord, now_u
     begin = keys.vest_priority(0)
     while count < COUNTED_MAX:
         rows = list(tr.snapshot.get_range(begin, last, limit=COUNTED_MAX - count, streaming_mode=WANT_ALL))
-        entries = [keys.entry(row.key) for row in rows]
+        entries = [entry for row in rows if (entry := keys.entry(row.key)) is not None]
         vested = [entry for entry in entries if entry.vesting_us <= now_us]
         count += len(vested)
         if len(vested) == len(entries):

@@ -174,19 +174,28 @@ class QueueKeys:
 
     def vest_end(self) -> bytes:
         """Return the end of the vesting index."""
-        return range_end(self.vest_prefix)
+        return self.vest_priority(PRIORITY_MAX + 1)
 
-    def entry(self, key: bytes) -> IndexEntry:
-        """Take a key of the vesting index apart."""
+    def entry(self, key: bytes) -> IndexEntry | None:
+        """Take a key of the vesting index apart; None if `vest` makes no such key: it is damaged."""
         at = len(self.prefix) + 2
-        if key[at] == _ONE_BYTE:
-            priority = key[at + 1]
-            at += 2
-        else:
-            priority = 0
-            at += 1
-        end = at + key[at] - _NO_BYTES + 1
-        return _new(IndexEntry, (priority, int.from_bytes(key[at + 1 : end], "big"), self._id_of(key[end:])))
+        priority = 0
+        try:
+            if key[at] == _ONE_BYTE:
+                priority = key[at + 1]
+                if not priority:
+                    return None
+                at += 1
+            elif key[at] != _NO_BYTES:
+                return None
+            size = key[at + 1] - _NO_BYTES
+            end = at + 2 + size
+            # A time of fewer bytes than stated, or later than any, sorts where nobody looks for it.
+            if not 0 <= size <= 8 or (size and not key[at + 2]) or (size == 8 and key[at + 2] >> 7) or end >= len(key):
+                return None
+        except IndexError:
+            return None
+        return _new(IndexEntry, (priority, int.from_bytes(key[at + 2 : end], "big"), self._id_of(key[end:])))
 
     def _id_of(self, packed_id: bytes) -> bytes:
         return packed_id[1:-1].replace(b"\x00\xff", b"\x00")

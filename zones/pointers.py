@@ -68,7 +68,7 @@ def scan_back(
     sent = tr.snapshot.get_range(begin, end, limit=ids_max, reverse=True, streaming_mode=WANT_ALL)
     yield
     rows = list(sent)
-    entries = [part.entry(row.key) for row in rows]
+    entries = [entry for row in rows if (entry := part.entry(row.key)) is not None]
     refs = {entry.id: PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in reversed(entries)}
     return list(reversed(refs.values())), rows[-1].key if len(rows) == ids_max else None
 
@@ -79,7 +79,7 @@ def pointer_ids(tr: Any, layout: Layout, *, ids_max: int) -> tuple[list[bytes], 
     for part in layout.parts:
         begin, end = part.vest_priority(0), part.vest_end()
         rows = tr.snapshot.get_range(begin, end, limit=ids_max + 1 - len(ids), streaming_mode=WANT_ALL)
-        ids += [part.entry(row.key).id for row in rows]
+        ids += [entry.id for row in rows if (entry := part.entry(row.key)) is not None]
         if len(ids) > ids_max:
             return ids[:ids_max], False
     return ids, True
@@ -87,10 +87,17 @@ def pointer_ids(tr: Any, layout: Layout, *, ids_max: int) -> tuple[list[bytes], 
 
 def earliest_vesting_us(tr: Any, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:
     """Read when the next pointer of the part vests after `after_us`, or None if none does. Snapshot reads."""
-    rows = tr.snapshot.get_range(part.vest_after(POINTER_PRIORITY, after_us), part.vest_end(), limit=1)
-    yield
-    row = next(iter(rows), None)
-    return None if row is None else part.entry(row.key).vesting_us
+    begin, end = part.vest_after(POINTER_PRIORITY, after_us), part.vest_end()
+    while True:
+        rows = tr.snapshot.get_range(begin, end, limit=1)
+        yield
+        row = next(iter(rows), None)
+        if row is None:
+            return None
+        entry = part.entry(row.key)
+        if entry is not None:
+            return entry.vesting_us
+        begin = row.key + b"\x00"
 
 
 def place_of(ref: PointerRef, layout: Layout) -> Place | None:

@@ -1,13 +1,14 @@
 """Reading a vesting index: what has vested, in (priority, vesting time) order, and what vests next.
 
 The index is ordered by priority first, so what has vested is not one range but one per priority. Both readers skip:
-at the first key of a priority that has not vested they seek to the next priority, and so on to the end.
+at the first key of a priority that has not vested they seek to the next priority, and so on to the end. A key that is
+damaged is passed over; an audit finds it.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from zones.keyspace import PRIORITY_MAX, IndexEntry, QueueKeys
+from zones.keyspace import IndexEntry, QueueKeys
 from zones.steps import Steps
 
 WANT_ALL = -2  # StreamingMode.want_all: a batch is read whole; the default fetches in small steps.
@@ -59,7 +60,7 @@ def read_vested(
         skipping, behind = -1, None
         for row in rows:
             entry = keys.entry(row.key)
-            if entry.priority == skipping:
+            if entry is None or entry.priority == skipping:
                 continue
             if entry.vesting_us > now_us:
                 skipping = entry.priority
@@ -85,7 +86,8 @@ def read_vested(
             begin = keys.vest_priority(skipping + 1)
         else:
             begin = row.key + b"\x00"
-            bound, size = keys.vest_after(entry.priority, now_us), then_read
+            # Behind a damaged key nobody knows of which priority the next is.
+            bound, size = end if entry is None else keys.vest_after(entry.priority, now_us), then_read
     return Reading(begin, unvested)
 
 
@@ -108,15 +110,19 @@ def collect_vested(
 def read_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[IndexEntry]]:
     """Read the first entry of every priority that has one; see `conflict_before_first` for the conflicts."""
     first: list[IndexEntry] = []
-    priority = 0
-    while priority <= PRIORITY_MAX:
-        rows = tr.snapshot.get_range(keys.vest_priority(priority), keys.vest_end(), limit=1, streaming_mode=WANT_ALL)
+    begin, end = keys.vest_priority(0), keys.vest_end()
+    while begin < end:
+        rows = tr.snapshot.get_range(begin, end, limit=1, streaming_mode=WANT_ALL)
         yield
         row = next(iter(rows), None)
         if row is None:
             break
-        first.append(keys.entry(row.key))
-        priority = first[-1].priority + 1
+        entry = keys.entry(row.key)
+        if entry is None:
+            begin = row.key + b"\x00"
+        else:
+            first.append(entry)
+            begin = keys.vest_priority(entry.priority + 1)
     conflict_before_first(tr, keys, first)
     return first
 

@@ -15,7 +15,14 @@ from zones import engines
 from zones.engines import Database, transact
 from zones.keyspace import IndexEntry, QueueKeys
 from zones.steps import alone
-from zones.vesting import FIRST_LOOK, Reading, Vested, collect_vested, read_vested
+from zones.vesting import (
+    FIRST_LOOK,
+    Reading,
+    Vested,
+    collect_vested,
+    read_first_of_each_priority,
+    read_vested,
+)
 
 NOW_US = 1_000
 KEYS = QueueKeys(b"index/")
@@ -109,3 +116,34 @@ def test_what_waits_for_its_time_is_not_read_however_much_it_is(vested: int) -> 
 
     assert len(transact(db, body)) == vested
     assert rows_read <= vested + 2 * FIRST_LOOK
+
+
+@given(ENTRIES, st.lists(st.binary(max_size=12), max_size=12), st.sampled_from([1, 2, 64]))
+def test_damaged_keys_are_passed_over_and_hold_up_nothing(
+    entries: set[IndexEntry], damaged: list[bytes], keys_max: int
+) -> None:
+    """A reader that took a damaged key for another would look at the same stretch for ever."""
+    db = stored(entries)
+    rests = [rest for rest in damaged if KEYS.entry(KEYS.vest_prefix + rest) is None]
+    transact(db, lambda tr: [tr.set(KEYS.vest_prefix + rest, b"mail") for rest in rests])
+
+    def body(tr: Any) -> tuple[list[IndexEntry], list[IndexEntry]]:
+        found: list[IndexEntry] = []
+        begin: bytes | None = b""
+        while begin is not None:
+            some, begin = alone(
+                collect_vested(tr, KEYS, now_us=NOW_US, keys_max=keys_max, begin=begin, first_read=FIRST_LOOK)
+            )
+            found += some
+        return found, alone(read_first_of_each_priority(tr, KEYS))
+
+    vested, first = transact(db, body)
+    assert vested == sorted(entry for entry in entries if entry.vesting_us <= NOW_US)
+    assert [entry.priority for entry in first] == sorted({entry.priority for entry in entries})
+
+
+@pytest.mark.parametrize("code", [b"\x16\x01\x00", b"\x15\x00", b"\x14\x1d", b"\x15", b""])
+def test_a_key_of_no_priority_ends_no_reading(code: bytes) -> None:
+    db = stored({IndexEntry(3, NOW_US + 1, bytes(16))})
+    transact(db, lambda tr: tr.set(KEYS.vest_prefix + code, b"mail"))
+    assert transact(db, lambda tr: alone(read_first_of_each_priority(tr, KEYS))) == [(3, NOW_US + 1, bytes(16))]

@@ -160,9 +160,11 @@ class _Auditor:
     def _top_check(self, row: KeyValue) -> Check | None:
         match elements_of(row.key):
             case (_, _, int(part), int(number), int(priority), int(vesting_us), *_) if number == VEST and part >= 0:
-                if IndexEntry(priority, vesting_us, b"").is_possible:
-                    ref = PointerRef(part, PartKeys(part).entry(row.key).id, vesting_us, priority)
-                    return partial(tops.check_top_entry, layout=self._layout, key=row.key, ref=ref)
+                if IndexEntry(priority, vesting_us, b"").is_possible and part < self._layout.part_count:
+                    entry = PartKeys(part).entry(row.key)
+                    if entry is not None:
+                        ref = PointerRef(part, entry.id, vesting_us, priority)
+                        return partial(tops.check_top_entry, layout=self._layout, key=row.key, ref=ref)
         return None
 
     def _settle_counts(self, place: Place) -> None:
