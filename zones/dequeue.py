@@ -83,6 +83,7 @@ class Choice(NamedTuple):
     `resume`, `passed`: where the next dequeue goes on behind what cannot run (empty: at the front), and the best fit
     among what lies before.
     `passed_kinds`: the kinds of the vested entries that cannot run now, as far as it looked.
+    `unreadable`: vested items that a newer version wrote, or whose records or entries are damaged; left alone.
     """
 
     items: list[tuple[bytes, ItemRecord]]
@@ -123,7 +124,7 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
         unreadable_before = unreadable
         for (entry, kind), read in zip(picked, reads, strict=True):
             record = None if read.value is None else decode(ItemRecord, read.value)
-            if record is None and read.value is not None:
+            if (record is None and read.value is not None) or (record is not None and _disagrees(record, entry, kind)):
                 unreadable += 1
                 search.pass_over(Fit.UNKNOWN)
             elif record is None or (record.priority, record.vesting_us) != entry[:2]:
@@ -233,7 +234,9 @@ class Search:
 
     def resume_at(self, resume: bytes, passed: Fit) -> None:
         """Say where the last dequeue stopped, see `Choice`; in time until the first window has been read."""
-        self.resume, self.passed = resume, passed
+        keys = self.place.keys
+        if keys.vest_priority(0) <= resume < keys.vest_end():  # A damaged one would lead into another tenant's queue.
+            self.resume, self.passed = resume, passed
 
     def pick_steps(self, tr: Any, count_max: int, wanted: Callable[[], int]) -> Steps[list[tuple[IndexEntry, str]]]:
         """Choose entries that can run, from where the search stands; take their room.
@@ -250,7 +253,7 @@ class Search:
                 if len(picked) >= count or self.room.items <= 0:
                     self._keys_left -= number
                     return number
-                kind = value.decode()
+                kind = value.decode("utf-8", "replace")  # No handler is registered for what is damaged.
                 fit = self.room.fit(kind)
                 if fit is Fit.RUNS:
                     self.room.take(kind)
@@ -319,6 +322,11 @@ def _first_of_each(entries: list[IndexEntry]) -> list[IndexEntry]:
     for entry in entries:
         first[entry.priority] = min(entry, first.get(entry.priority, entry))
     return [first[priority] for priority in sorted(first)]
+
+
+def _disagrees(record: ItemRecord, entry: IndexEntry, kind: str) -> bool:
+    """Say whether an entry leads to its item, but under another kind than the item says: one of the two is damaged."""
+    return record.kind != kind and (record.priority, record.vesting_us) == entry[:2]
 
 
 def _clear_dangling(tr: Any, place: Place, entry: IndexEntry) -> None:

@@ -23,7 +23,7 @@ from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outc
 from zones.keyspace import IndexEntry, range_begin, range_end
 from zones.layout import ID_BYTES, Layout, Tenant
 from zones.probes import probe
-from zones.records import ItemRecord, PointerRecord, decode
+from zones.records import ItemRecord, PointerRecord, decode, is_newer
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps, alone
 from zones.turns import Turns
@@ -347,11 +347,12 @@ class QueueZone:
         self, tr: Any, stored: bytes | None, earliest_us: int, now_us: int, *, asleep: bool = False
     ) -> None:
         """Make the pointer or wake it if what vests at `earliest_us` needs that; one that exists may stay `asleep`."""
-        if stored is None:
+        pointer = None if stored is None else decode(PointerRecord, stored)
+        if stored is None or (pointer is None and not is_newer(stored)):
+            if stored is not None:  # A visit may mend it, too.
+                tr.add_read_conflict_key(self.place.keys.pointer)
             pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us)
-            return
-        pointer = decode(PointerRecord, stored)
-        if (
+        elif (
             not asleep
             and pointer is not None
             and pointers.must_wake(pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings)

@@ -30,7 +30,7 @@ from zones.layout import Layout, Place
 from zones.pointers import PointerRef
 from zones.presence import listing_steps
 from zones.probes import probe
-from zones.records import PointerRecord, decode
+from zones.records import PointerRecord, decode, is_newer
 from zones.rules import NO_RULES, Rules, rules_steps
 from zones.settings import ZoneSettings
 from zones.steps import Steps, alone, begun, in_step
@@ -121,7 +121,8 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Tur
     declared write conflict on the pointer's guard, so that a concurrent enqueue of another priority sees the sleep. A
     pointer that is left to others is a sleep to whoever leaves it.
 
-    The entry says which zone, so the first round reads the pointer, ownership and the front of the zone's index.
+    The entry says which zone, so the first round reads the pointer, ownership and the front of the zone's index. A
+    pointer that is damaged is made anew.
     """
     place = pointers.place_of(ref, layout)
     if place is None:
@@ -136,6 +137,9 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Tur
         probe("a pointer was deleted between the scan and the visit")
         return (yield from _clear_dangling(tr, layout, ref))
     pointer = decode(PointerRecord, stored.value)
+    damaged = pointer is None and not is_newer(stored.value)
+    if damaged:  # All that it says can be found out anew.
+        pointer = PointerRecord(ref.vesting_us, terms.now_us, priority=ref.priority)
     if pointer is None:
         until_us = terms.now_us + terms.pause_recheck_us
         return Visit(ref, Found.UNREADABLE, left_alone=LeftAlone(ref.id, ref.vesting_us, until_us))
@@ -156,7 +160,8 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Tur
     items = take(
         tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us, holder=terms.holder
     )
-    return Visit(ref, found, place, items, choice.buried, choice.unreadable, left_alone, choice.passed_kinds)
+    unreadable = choice.unreadable + damaged
+    return Visit(ref, found, place, items, choice.buried, unreadable, left_alone, choice.passed_kinds)
 
 
 def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
