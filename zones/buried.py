@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from zones import stored_item
-from zones.keyspace import GRAVE, ROOT, pack_bytes, pack_int, pack_text, range_end
+from zones.keyspace import (
+    GRAVE,
+    ROOT,
+    pack_bytes,
+    pack_int,
+    pack_text,
+    range_end,
+    unpack_bytes,
+    unpack_int,
+    unpack_names,
+)
 from zones.layout import Layout, Place, Tenant
 from zones.probes import probe
 from zones.records import BuriedRecord, ItemRecord, decode, encode
@@ -94,12 +104,14 @@ def discard(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None
 def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
     """Yield the shard's buried items, oldest first. Snapshot reads; one that is unreadable is passed over."""
     for row in tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=items_max):
-        app, user, zone, item_id = _names(row.key)
-        place = layout.place(Tenant(app, user), zone)
+        grave = _grave_of(row.key, layout)
+        if grave is None:
+            continue
+        place, item_id = grave
         value = tr.snapshot.get(place.keys.buried(item_id)).value
         record = None if value is None else decode(BuriedRecord, value)
         if record is not None:
-            yield BuriedItem(place.tenant, zone, item_id, record)
+            yield BuriedItem(place.tenant, place.name, item_id, record)
 
 
 def graves_named(tr: Any, layout: Layout, item_id: bytes, *, graves_max: int) -> tuple[list[Place], bool]:
@@ -108,8 +120,8 @@ def graves_named(tr: Any, layout: Layout, item_id: bytes, *, graves_max: int) ->
     The youngest graves are looked at first.
     """
     rows = list(tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=graves_max + 1, reverse=True))
-    named = [names for row in rows[:graves_max] if (names := _names(row.key))[3] == item_id]
-    return [layout.place(Tenant(app, user), zone) for app, user, zone, _ in named], len(rows) <= graves_max
+    graves = [_grave_of(row.key, layout) for row in rows[:graves_max]]
+    return [grave[0] for grave in graves if grave is not None and grave[1] == item_id], len(rows) <= graves_max
 
 
 def grave_key(place: Place, item_id: bytes, buried_us: int) -> bytes:
@@ -135,16 +147,11 @@ def shortened(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _names(key: bytes) -> tuple[str, str, str, bytes]:
-    at = len(_GRAVE)
-    rest = key[at + 1 + key[at] - 0x14 :]
-    app, rest = _text(rest)
-    user, rest = _text(rest)
-    zone, rest = _text(rest)
-    return app, user, zone, rest[1:-1].replace(b"\x00\xff", b"\x00")
-
-
-def _text(packed: bytes) -> tuple[str, bytes]:
-    """Take a text off the front; names hold no NUL (see `layout.check_name`)."""
-    end = packed.index(b"\x00")
-    return packed[1:end].decode(), packed[end + 1 :]
+def _grave_of(key: bytes, layout: Layout) -> tuple[Place, bytes] | None:
+    """Take a key of the shard's list apart: the zone, and the item's id; None if it is damaged."""
+    buried_us = unpack_int(key, len(_GRAVE))
+    named = None if buried_us is None else unpack_names(key, buried_us[1], 3)
+    if named is None:
+        return None
+    (app, user, zone), end = named
+    return layout.place(Tenant(app, user), zone), unpack_bytes(key[end:])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end
+from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from zones.layout import Tenant
 from zones.probes import probe
 from zones.records import FORMAT, unpacked
@@ -31,6 +31,7 @@ PACK_BYTES_MAX = 1_000_000  # or some more bytes than this.
 SETTLED_US = 1_000_000  # Commits of times longer ago do not come any more, and conflict with nobody who packs.
 _ROW_BYTES = 16  # What a row's time and length add to it.
 
+_TOTAL_BYTES = 8
 _TOTAL = ROOT + pack_int(HISTORY)
 _FRESH = _TOTAL + pack_int(1)
 _PACKED = _TOTAL + pack_int(2)
@@ -108,7 +109,7 @@ def tidy(tr: Any, *, now_us: int) -> None:
 
     A little at a time: it keeps up with some thousand commits a second.
     """
-    total = int.from_bytes(tr.get(_TOTAL).value or b"", "little")
+    total = int.from_bytes((tr.get(_TOTAL).value or b"")[:_TOTAL_BYTES], "little")
     packed = 0
     for block in _blocks(tr, now_us - SETTLED_US):
         value = _FORMAT_BYTE + _encoder.encode([(_time_of(key, _FRESH), value) for key, value in block])
@@ -118,7 +119,7 @@ def tidy(tr: Any, *, now_us: int) -> None:
             tr.clear(key)
     cleared = _clear_oldest(tr, total + packed, now_us) if total + packed else 0
     if packed or cleared:
-        tr.set(_TOTAL, (total + packed - cleared).to_bytes(8, "little"))
+        tr.set(_TOTAL, (total + packed - cleared).to_bytes(_TOTAL_BYTES, "little"))
 
 
 def _blocks(tr: Any, until_us: int) -> list[list[tuple[bytes, bytes]]]:
@@ -179,6 +180,6 @@ def _name(ended_us: int, item_id: bytes) -> bytes:
 
 
 def _time_of(key: bytes, prefix: bytes) -> int:
-    at = len(prefix)
-    size = key[at] - 0x14
-    return int.from_bytes(key[at + 1 : at + 1 + size], "big")
+    """Return the time that a key names; of a damaged one the earliest, so that it is the first to be forgotten."""
+    found = unpack_int(key, len(prefix))
+    return 0 if found is None else found[0]

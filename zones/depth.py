@@ -5,10 +5,11 @@ Snapshot reads: a look costs the same with a million tenants, and conflicts with
 
 from typing import Any
 
-from zones.keyspace import range_begin, range_end
+from zones.keyspace import range_begin, range_end, unpack_name
 from zones.layout import Layout
 from zones.pointers import place_of, scan
 from zones.steps import in_step
+from zones.stored_item import number_of
 from zones.vesting import WANT_ALL, read_first_of_each_priority
 
 OLDEST_OF = 64  # Pointers that have waited longest, whose zones are asked for their oldest item.
@@ -23,8 +24,9 @@ def depth(tr: Any, layout: Layout) -> dict[str, int]:
     found: dict[str, int] = {}
     for part, rows in ranges:
         for row in rows:
-            kind = row.key[len(part.depth_prefix) + 1 : -1].decode()
-            found[kind] = found.get(kind, 0) + int.from_bytes(row.value, "little", signed=True)
+            kind = unpack_name(row.key, len(part.depth_prefix))
+            if kind is not None:
+                found[kind] = found.get(kind, 0) + number_of(row.value)
     return {kind: count for kind, count in sorted(found.items()) if count}
 
 

@@ -6,7 +6,7 @@ tells the shard's housekeeping when the first may go. So it is with results: the
 
 from typing import Any
 
-from zones.keyspace import FORGET, ROOT, pack_bytes, pack_int, range_end
+from zones.keyspace import FORGET, ROOT, is_kept_key, pack_bytes, pack_int, range_end, unpack_bytes, unpack_int
 from zones.layout import Place
 from zones.probes import probe
 from zones.vesting import WANT_ALL
@@ -41,9 +41,10 @@ def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
 
 
 def _kept_key(row_key: bytes) -> bytes:
-    """Return which key a key of the list of what to forget names."""
-    at = len(_FORGET) + 1 + row_key[len(_FORGET)] - 0x14
-    return row_key[at + 1 : -1].replace(b"\x00\xff", b"\x00")
+    """Return which key a key of the list of what to forget names; one that is damaged names itself."""
+    until_us = unpack_int(row_key, len(_FORGET))
+    key = b"" if until_us is None else unpack_bytes(row_key[until_us[1] :])
+    return key if is_kept_key(key) else row_key
 
 
 def forget_key(key: bytes, until_us: int) -> bytes:

@@ -66,6 +66,10 @@ NAME_BYTES_MAX = 96  # App, user and zone names; three of them and the longest i
 PART_COUNT_MAX = 1024
 
 
+_TEXT = 0x02  # How the tuple encoding of a text begins.
+_NO_BYTES, _ONE_BYTE = 0x14, 0x15  # How that of an integer begins: 0x14 and the number of its bytes.
+
+
 def pack_int(number: int) -> bytes:
     """Return the tuple encoding of `number`, 0 to 2**64 - 2."""
     size = (number.bit_length() + 7) >> 3
@@ -87,6 +91,37 @@ def pack_text(value: str) -> bytes:
     return b"\x02" + value.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
 
 
+def unpack_names(key: bytes, at: int, count: int) -> tuple[list[str], int] | None:
+    """Take `count` texts without NUL, as names are, out of `key` from `at` on; return them and where they end.
+
+    None: there are none; the key is damaged.
+    """
+    names = []
+    for _ in range(count):
+        end = key.find(b"\x00", at)
+        if end < 0 or key[at] != _TEXT:
+            return None
+        try:
+            names.append(key[at + 1 : end].decode())
+        except UnicodeDecodeError:
+            return None
+        at = end + 1
+    return names, at
+
+
+def unpack_name(key: bytes, at: int) -> str | None:
+    """Return the name that is all of `key` from `at` on, or None if that is none."""
+    found = unpack_names(key, at, 1)
+    return found[0][0] if found is not None and found[1] == len(key) else None
+
+
+def unpack_int(key: bytes, at: int) -> tuple[int, int] | None:
+    """Take a number that `pack_int` packed out of `key` at `at`; return it and where it ends. None: there is none."""
+    size = key[at] - _NO_BYTES if at < len(key) else -1
+    end = at + 1 + size
+    return (int.from_bytes(key[at + 1 : end], "big"), end) if 0 <= size <= 8 and end <= len(key) else None
+
+
 pack_kind = lru_cache(maxsize=1_024)(pack_text)  # Every item is counted, and there are few kinds.
 
 
@@ -100,7 +135,6 @@ def range_begin(prefix: bytes) -> bytes:
     return prefix + b"\x00"
 
 
-_NO_BYTES, _ONE_BYTE = 0x14, 0x15  # How the tuple encoding of an integer begins: 0x14 and the number of its bytes.
 _INT_CODES = [bytes([_NO_BYTES + size]) for size in range(9)]
 _SMALL = [pack_int(number) for number in range(PRIORITY_MAX + 2)]
 _ITEM, _VEST, _COUNT = _SMALL[ITEM], _SMALL[VEST], _SMALL[COUNT]
@@ -122,6 +156,13 @@ def tenant_prefix(key: bytes) -> bytes:
     app_end = key.find(b"\x00", len(_DB))
     user_end = key.find(b"\x00", app_end + 1)
     return key[: user_end + 1] if app_end >= 0 and user_end >= 0 else key
+
+
+def is_kept_key(key: bytes) -> bool:
+    """Say whether `key` is one that keeps the id of a completed item taken, or its result, and no other key."""
+    found = unpack_names(key, len(_DB), 2) if key.startswith(_DB) else None
+    named = unpack_names(key, found[1] + len(_ZONE), 1) if found is not None and key[found[1] :][:2] == _ZONE else None
+    return named is not None and key[named[1] :][:3] in (_SMALL[DONE] + b"\x01", _SMALL[RESULT] + b"\x01")
 
 
 class IndexEntry(NamedTuple):

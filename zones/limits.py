@@ -22,6 +22,7 @@ from zones.records import FORMAT, Count, KindRule, TimeUs, unpacked
 from zones.vesting import WANT_ALL
 
 TOKEN = 1_000  # Tokens are counted in thousandths.
+AHEAD_US_MAX = 3_600_000_000  # No good clock is an hour ahead: such a bucket is damaged, and would never fill.
 
 _LIMIT = ROOT + pack_int(LIMIT)
 _GRANT, _BUCKET = pack_int(1), pack_int(2)
@@ -38,7 +39,7 @@ class Grant(msgspec.Struct, array_like=True, frozen=True):
 class Bucket(msgspec.Struct, array_like=True, frozen=True):
     """So many thousandths of a token were there then."""
 
-    tokens: int
+    tokens: Count
     at_us: TimeUs
 
 
@@ -108,7 +109,7 @@ def take_out(tr: Any, key: bytes, per_s: float, burst: int, *, tokens: int, now_
 def _filled(value: bytes | None, per_s: float, burst: int, now_us: int) -> Bucket:
     """Return a bucket as it is now; a clock that is behind the one that wrote it fills it no further."""
     bucket = None if value is None else unpacked(_buckets, value)
-    if bucket is None:
+    if bucket is None or bucket.at_us > now_us + AHEAD_US_MAX:
         return Bucket(burst * TOKEN, now_us)
     passed_us = max(0, now_us - bucket.at_us)
     tokens = min(burst * TOKEN, bucket.tokens + int(passed_us * per_s * TOKEN / 1e6))

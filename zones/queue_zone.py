@@ -20,12 +20,13 @@ from zones.errors import BadArgument, NotVested
 from zones.held import Holding, error_of, held_steps, raise_unless_done
 from zones.history import keep_taken
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
-from zones.keyspace import IndexEntry, range_begin, range_end
+from zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
 from zones.layout import ID_BYTES, Layout, Tenant
 from zones.probes import probe
 from zones.records import ItemRecord, PointerRecord, decode, is_newer
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps, alone
+from zones.stored_item import number_of
 from zones.turns import Turns
 from zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
 
@@ -319,9 +320,8 @@ class QueueZone:
         """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
         prefix = self.place.keys.count_prefix()
         rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
-        return {
-            row.key[len(prefix) + 1 : -1].decode(): int.from_bytes(row.value, "little", signed=True) for row in rows
-        }
+        counts = ((unpack_name(row.key, len(prefix)), number_of(row.value)) for row in rows)
+        return {kind: count for kind, count in counts if kind is not None}
 
     def is_empty(self, tr: Any) -> bool:
         """Say whether no item is present. Reads the whole item range with conflict."""

@@ -26,7 +26,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zones import stored_item
-from zones.keyspace import PARKED, ROOT, RULE, TenantKeys, pack_int, pack_text, range_begin, range_end
+from zones.keyspace import (
+    PARKED,
+    ROOT,
+    RULE,
+    TenantKeys,
+    pack_int,
+    pack_text,
+    range_begin,
+    range_end,
+    unpack_name,
+    unpack_names,
+)
 from zones.layout import Layout, Place, Tenant, check_name
 from zones.limits import forget_limit
 from zones.probes import probe
@@ -89,9 +100,9 @@ def _read(tr: Any, version: bytes) -> Rules:
     paused = tr.snapshot.get(_PAUSED)
     kinds = {}
     for row in tr.snapshot.get_range(range_begin(_KINDS), range_end(_KINDS), streaming_mode=WANT_ALL):
-        rule = decode(KindRule, row.value)
-        if rule is not None:
-            kinds[row.key[len(_KINDS) + 1 : -1].decode()] = rule
+        rule, kind = decode(KindRule, row.value), unpack_name(row.key, len(_KINDS))
+        if rule is not None and kind is not None:
+            kinds[kind] = rule
     return Rules(
         version,
         paused.present(),
@@ -206,9 +217,9 @@ def tenants_with_rules(tr: Any, *, tenants_max: int) -> list[tuple[Tenant, Tenan
     found = []
     for row in rows:
         rule = decode(TenantRule, row.value)
-        app, user, _ = row.key[len(_TENANTS) :].decode().split("\0")
-        if rule is not None:
-            found.append((Tenant(app[1:], user[1:]), rule))
+        names = unpack_names(row.key, len(_TENANTS), 2)
+        if rule is not None and names is not None:
+            found.append((Tenant(*names[0]), rule))
     return found
 
 
@@ -220,9 +231,12 @@ def zone_names(tr: Any, keys: TenantKeys) -> Iterator[str]:
         row = next(iter(tr.snapshot.get_range(begin, end, limit=1)), None)
         if row is None:
             return
-        name_end = row.key.index(b"\x00", len(prefix)) + 1
-        yield row.key[len(prefix) + 1 : name_end - 1].decode()
-        begin = range_end(row.key[:name_end])
+        found = unpack_names(row.key, len(prefix), 1)
+        if found is None:  # It is damaged.
+            begin = row.key + b"\x00"
+        else:
+            yield found[0][0]
+            begin = range_end(row.key[: found[1]])
 
 
 # --- Pointers that sleep because of a paused kind ---
@@ -263,8 +277,13 @@ def wake_parked(tr: Any, layout: Layout, *, now_us: int) -> int:
         row = next(iter(tr.snapshot.get_range(begin, end, limit=1)), None)
         if row is None:
             break
-        kind_end = row.key.index(b"\x00", len(_PARKED)) + 1
-        prefix, kind = row.key[:kind_end], row.key[len(_PARKED) + 1 : kind_end - 1].decode()
+        found = unpack_names(row.key, len(_PARKED), 1)
+        if found is None:
+            tr.clear(row.key)  # It is damaged, and wakes nobody.
+            begin = row.key + b"\x00"
+            continue
+        (kind,), kind_end = found
+        prefix = row.key[:kind_end]
         begin = range_end(prefix)
         if kind in paused:
             continue

@@ -81,6 +81,11 @@ def change_count(tr: Any, place: Place, kind: str, change: int) -> None:
     tr.add(place.part.depth(kind), amount)
 
 
+def number_of(value: bytes) -> int:
+    """Return what a count says; one that is damaged says what a 64-bit number of its first bytes would."""
+    return int.from_bytes(value[:8], "little", signed=True)
+
+
 _NO_RULE = TenantRule()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zones.errors import QueueError
-from zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_begin, range_end
+from zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_begin, range_end, unpack_int
 from zones.layout import check_name
 from zones.records import HandlerRecord, decode, encode
 from zones.vesting import WANT_ALL
@@ -66,4 +66,5 @@ def listing(tr: Any) -> list[HandlerRecord]:
 
 
 def _version(key: bytes, prefix: bytes) -> int:
-    return int.from_bytes(key[len(prefix) + 1 :], "big")
+    found = unpack_int(key, len(prefix))
+    return 0 if found is None else found[0]

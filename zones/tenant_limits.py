@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from zones import limits
-from zones.keyspace import range_begin, range_end, unpack_bytes
+from zones.keyspace import range_begin, range_end, unpack_bytes, unpack_names
 from zones.layout import Layout, Place, Tenant
 from zones.probes import probe
 from zones.records import ItemRecord, TenantRule, decode
@@ -62,8 +62,7 @@ def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Step
     rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=marks_max, streaming_mode=WANT_ALL)
     yield
     marks = [row.key for row in rows]
-    named = [_marked(key, prefix) for key in marks]
-    reads = [tr.get(place.layout.place(place.tenant, zone).keys.item(item_id)) for zone, item_id in named]
+    reads = [tr.get(_marked(key, prefix, place)) for key in marks]
     yield
     running = 0
     for key, read in zip(marks, reads, strict=True):
@@ -76,7 +75,10 @@ def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Step
     return running if len(marks) < marks_max else max_running
 
 
-def _marked(key: bytes, prefix: bytes) -> tuple[str, bytes]:
-    """Take a mark apart: zone and item id. Names hold no NUL."""
-    end = key.index(b"\x00", len(prefix))
-    return key[len(prefix) + 1 : end].decode(), unpack_bytes(key[end + 1 :])
+def _marked(key: bytes, prefix: bytes, place: Place) -> bytes:
+    """Return the key of the item that a mark is of; of a damaged mark the key of none."""
+    found = unpack_names(key, len(prefix), 1)
+    if found is None:
+        return place.keys.item(b"")
+    (zone,), end = found
+    return place.layout.place(place.tenant, zone).keys.item(unpack_bytes(key[end:]))

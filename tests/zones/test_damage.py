@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from tests.zones.world import BOB, World
+from tests.zones.world import ALICE, BOB, World
+from zones import buried, completions, inquiry, submitted
+from zones.audit import audit
 from zones.dequeue import Fit
+from zones.history import forget, forget_key
 from zones.items import new_item
-from zones.keyspace import ROOT
-from zones.records import FORMAT
+from zones.keyspace import (
+    FORGET,
+    GRAVE,
+    HANDLER,
+    HISTORY,
+    PARKED,
+    ROOT,
+    RULE,
+    TenantKeys,
+    ZoneKeys,
+    pack_int,
+    range_begin,
+)
+from zones.limits import take_tokens
+from zones.records import FORMAT, KindRule, TenantRule
+from zones.rules import read_rules, set_tenant_rule, tenants_with_rules, wake_parked, zone_names
 from zones.visit import Found
 
 DAMAGED = bytes([FORMAT]) + b"\xc1"
@@ -81,3 +101,91 @@ def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> Non
     assert dict(world.stored(world.zone.place.keys.pointer, world.zone.place.keys.pointer + b"\0")) == {
         world.zone.place.keys.pointer: NEWER
     }
+
+
+PARKED_KINDS, RULES_OF_KINDS = ROOT + pack_int(PARKED), ROOT + pack_int(RULE) + pack_int(2)
+RULES_OF_TENANTS, GRAVES = ROOT + pack_int(RULE) + pack_int(3), ROOT + pack_int(GRAVE)
+FORGETS, HANDLERS = ROOT + pack_int(FORGET), ROOT + pack_int(HANDLER)
+FRESH, PACKED = ROOT + pack_int(HISTORY) + pack_int(1), ROOT + pack_int(HISTORY) + pack_int(2)
+ALICES = TenantKeys("shop", "alice")
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x01", b"\x02\xff\x00", b"\x02shop", b"\x14", b"\x1b\x01"])
+@pytest.mark.parametrize(
+    ("prefix", "read"),
+    [
+        (PARKED_KINDS, lambda world: world.run(lambda tr: wake_parked(tr, world.layout, now_us=world.now_us))),
+        (RULES_OF_KINDS, lambda world: world.run(read_rules)),
+        (RULES_OF_TENANTS, lambda world: world.run(lambda tr: tenants_with_rules(tr, tenants_max=9))),
+        (GRAVES, lambda world: world.run(lambda tr: list(buried.listing(tr, world.layout, items_max=9)))),
+        (GRAVES, lambda world: world.run(lambda tr: inquiry.whereabouts(tr, world.layout, bytes(16)))),
+        (FORGETS, lambda world: world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=9))),
+        (HANDLERS, lambda world: world.run(submitted.listing)),
+        (FRESH, lambda world: world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))),
+        (PACKED, lambda world: world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))),
+        (ALICES.running_prefix, World.visit),
+        (ALICES.zones, lambda world: world.run(lambda tr: list(zone_names(tr, ALICES)))),
+        (ZoneKeys(ALICES, "queue").count_prefix(), World.count),
+    ],
+    ids=[
+        "parked",
+        "kinds",
+        "tenants",
+        "graves",
+        "whereabouts",
+        "forget",
+        "handlers",
+        "fresh",
+        "packed",
+        "marks",
+        "zones",
+        "counts",
+    ],
+)
+def test_a_damaged_key_of_a_list_is_passed_over(
+    world: World, prefix: bytes, read: Callable[[World], Any], rest: bytes
+) -> None:
+    """It raised in whoever read the list: a visit, the housekeeping of the fleet, or a command."""
+    world.enqueue()
+    world.run(lambda tr: set_tenant_rule(tr, world.layout, ALICE, TenantRule(max_running=3), now_us=world.now_us))
+    if prefix + rest != ROOT:
+        world.set(range_begin(prefix) + rest, b"")
+        world.set(prefix + rest, b"what it said")
+    read(world)
+
+
+def test_what_is_to_be_forgotten_is_an_id_that_stays_taken_and_nothing_else(world: World) -> None:
+    """A damaged key may name any other: a pointer's place in the queue has no value, which is no time in the future."""
+    world.enqueue()
+    before = world.everything()
+    for key, _ in before:
+        world.set(forget_key(key, world.now_us - 1), b"")
+    world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=99))
+    assert world.everything() == before
+
+
+def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World) -> None:
+    world.run(lambda tr: world.zone.complete(tr, world.enqueue(), now_us=world.now_us))
+    world.set(ROOT + pack_int(HISTORY), b"\xff" * 40)
+    world.pass_us(9_000_000)
+    for _ in range(2):
+        world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
+
+
+@pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
+def test_a_damaged_count_is_mended(world: World, value: bytes) -> None:
+    world.enqueue()
+    for key in (world.zone.place.keys.count("mail"), world.zone.place.part.depth("mail")):
+        world.set(key, value)
+        world.count()
+        audit(world.shard, repair=True)
+    assert world.count() == {"mail": 1}
+    assert audit(world.shard).findings == []
+
+
+def test_a_bucket_that_is_of_the_far_future_is_full(world: World) -> None:
+    """One bit of its time, and a kind would not have started anything for thousands of years."""
+    rule = KindRule(per_s=1.0, burst=3)
+    later = world.now_us + 2**60
+    world.run(lambda tr: take_tokens(tr, "mail", rule, wanted=3, returned=0, now_us=later))
+    assert world.run(lambda tr: take_tokens(tr, "mail", rule, wanted=3, returned=0, now_us=world.now_us)) == 3

@@ -11,7 +11,6 @@ from zones.audit.records import check_record
 from zones.audit.tallies import (
     add_items,
     differences,
-    number_of,
     settle,
     tally_of_shard,
     tally_of_zone,
@@ -40,12 +39,14 @@ from zones.keyspace import (
     PartKeys,
     pack_int,
     range_end,
+    unpack_name,
 )
 from zones.layout import Place
 from zones.pointers import PointerRef
 from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, decode, is_newer
 from zones.rules import record_type
 from zones.shard import Shard
+from zones.stored_item import number_of
 
 Progress = Callable[[int], None]
 
@@ -171,7 +172,9 @@ class _Auditor:
         wrong = settle(self._shard.db, tally_of_zone(place), self.report, repair=self._repair)
         if not self._repair:
             for key, missing in wrong.items():
-                self.corrections[place.part.depth(elements_of(key)[-1])] += missing
+                kind = unpack_name(key, len(place.keys.count_prefix()))
+                if kind is not None:
+                    self.corrections[place.part.depth(kind)] += missing
 
     def _note(self, zone: ZoneRows, *, continued: bool) -> None:
         report = self.report

@@ -17,9 +17,10 @@ from zones.audit.findings import Problem, Report
 from zones.audit.places import Places, tenant_range
 from zones.audit.walk import Chunk, Skip, nothing, read_chunk
 from zones.engines import Database, KeyValue, transact
-from zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end
+from zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end, unpack_name
 from zones.layout import Layout, Place
 from zones.records import ItemRecord, decode
+from zones.stored_item import number_of
 from zones.vesting import WANT_ALL
 
 WRONG_COUNT = "a count differs from the items"
@@ -76,8 +77,9 @@ def tally_of_shard(layout: Layout, corrections: Counts) -> Tally:
     def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
         for row in rows:
             found = places.zone_key(row.key)
-            if found is not None:
-                sums[found.place.part.depth(found.rest[0])] += number_of(row.value)
+            kind = None if found is None else unpack_name(row.key, len(found.place.keys.count_prefix()))
+            if found is not None and kind is not None:
+                sums[found.place.part.depth(kind)] += number_of(row.value)
         return True
 
     prefix = ROOT + pack_int(DEPTH)
@@ -184,7 +186,7 @@ def _stored(tr: Any, tally: Tally) -> Counts:
 
 def _mend(tr: Any, tally: Tally, wrong: Counts) -> None:
     for key, missing in wrong.items():
-        tr.add(key, missing.to_bytes(8, "little", signed=True))
+        tr.add(key, (missing % 2**64).to_bytes(8, "little"))  # The count may be any number, if it was damaged.
         if tally.vanishes:
             tr.compare_and_clear(key, bytes(8))
         # Of two audits that mend the same count at once only one may add: a key of their own, that nobody writes.
@@ -194,8 +196,3 @@ def _mend(tr: Any, tally: Tally, wrong: Counts) -> None:
 
 def _mend_nothing(tr: Any) -> None:
     """Stand for a repair that `settle` makes itself."""
-
-
-def number_of(value: bytes) -> int:
-    """Return what a count says."""
-    return int.from_bytes(value, "little", signed=True)
