@@ -6,6 +6,7 @@ from typing import Any
 
 from zones import stored_item
 from zones.buried import BuriedItem
+from zones.errors import PayloadDamaged
 from zones.items import unpack_payload
 from zones.layout import Place, Tenant
 from zones.records import GivenId, ItemRecord, Progress
@@ -73,7 +74,7 @@ def item_view(shard: Shard, tr: Any, place: Place, item_id: bytes, record: ItemR
         tenant=place.tenant,
         zone=place.name,
         kind=record.kind,
-        payload=unpack_payload(stored_item.read_payload(tr, place, item_id, record)),
+        payload=_payload(tr, place, item_id, record),
         priority=record.priority,
         state=state,
         enqueued_us=record.enqueued_us,
@@ -96,7 +97,7 @@ def buried_view(shard: Shard, tr: Any, buried: BuriedItem) -> BuriedView:
         tenant=buried.tenant,
         zone=buried.zone,
         kind=item.kind,
-        payload=unpack_payload(stored_item.read_payload(tr, place, buried.id, item)),
+        payload=_payload(tr, place, buried.id, item),
         reason=buried.record.reason,
         error=buried.record.error,
         traceback=buried.record.traceback,
@@ -110,3 +111,11 @@ def progress_in_words(progress: Progress) -> str:
     """Return progress as people say it: "40 of 100, resizing"."""
     of = "" if progress.total is None else f" of {progress.total:g}"
     return f"{progress.done:g}{of}" + (f", {progress.note}" if progress.note else "")
+
+
+def _payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> Any:
+    """Return a payload, read by snapshot if it lies apart; of one that is damaged, what is wrong."""
+    try:
+        return unpack_payload(stored_item.read_payload(tr, place, item_id, record))
+    except PayloadDamaged as error:
+        return str(error)

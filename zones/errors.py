@@ -79,6 +79,15 @@ class PayloadNotData(QueueError):
     message = "the payload is not plain data: pass None, bool, int (64 bit), float, text, bytes, list or dict"
 
 
+class PayloadDamaged(QueueError):
+    """The stored payload is no plain data any more: its bytes were changed behind the queue's back.
+
+    Do: cancel the item, or let it fail and be buried; `fairlead peek` shows it without its payload.
+    """
+
+    message = "the item's payload is damaged"
+
+
 class BadArgument(QueueError):
     """An argument is outside its documented range; nothing was changed.
 

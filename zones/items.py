@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones.errors import BadArgument, PayloadNotData, PayloadTooLarge
+from zones.errors import BadArgument, PayloadDamaged, PayloadNotData, PayloadTooLarge
 from zones.keyspace import PRIORITY_MAX
 from zones.layout import check_name
-from zones.records import GivenId, ItemRecord, Trace
+from zones.records import UNDECODABLE, GivenId, ItemRecord, Trace
 from zones.settings import DELAY_MS_MAX, PAYLOAD_BYTES_MAX
 
 DEFAULT_PRIORITY = 100
@@ -60,8 +60,15 @@ def _foreign(payload: Any) -> type | None:
 
 
 def unpack_payload(packed: bytes) -> Any:
-    """Return the payload that `pack_payload` packed."""
-    return _payload_reader.decode(packed)
+    """Return the payload that `pack_payload` packed.
+
+    Raises:
+      PayloadDamaged: it is none.
+    """
+    try:
+        return _payload_reader.decode(packed)
+    except UNDECODABLE as error:
+        raise PayloadDamaged(bytes=len(packed), reason=f"{type(error).__name__}: {error}") from None
 
 
 class NewItem(NamedTuple):
