@@ -43,6 +43,8 @@ class Cause(Enum):
     CANCELLED = "cancelled"
     DROPPED = "dropped"  # it failed for good, and its kind says that such items are deleted
     UNREADABLE = "unreadable"  # a newer version wrote it
+    DAMAGED = "damaged"  # its record is, and waits for somebody to set it aside
+    SET_ASIDE = "set aside"  # its damaged record was, into the quarantine
     NEVER_SEEN = "never seen"  # or it ended before what is remembered
     NOT_FOUND = "not found"  # and not all was looked at: name its tenant
 
@@ -130,6 +132,8 @@ def cause_of(facts: Facts) -> tuple[Cause, str, dict[str, Any]]:
     item = facts.item
     if item is not None:
         return _held_back(facts, item)
+    if facts.damaged:
+        return Cause.DAMAGED, "its record is damaged, and left alone; fairlead check --quarantine sets it aside", {}
     if facts.unreadable:
         return Cause.UNREADABLE, "a newer version of fairlead wrote it; this one leaves it alone", {}
     if facts.buried is not None:
@@ -138,6 +142,12 @@ def cause_of(facts: Facts) -> tuple[Cause, str, dict[str, Any]]:
         return Cause.BURIED, f"it failed for good: {buried.error}; fairlead revive runs it again", since
     if facts.ended:
         return _ended(facts.ended[0], facts.now_us)
+    if facts.set_aside:
+        return (
+            Cause.SET_ASIDE,
+            "its record was damaged, and set aside; fairlead quarantine shows what is left",
+            {},
+        )
     return Cause.NEVER_SEEN, _NEVER_SEEN, {}
 
 

@@ -29,6 +29,7 @@ Read in this order:
     placement     which shard is a tenant's home
     probes        rare points of all this by name, which the simulator counts
     audit/        checking every invariant of a shard, and mending what can be mended
+    quarantine    where damaged records are set aside
     backup        a shard in a file, and back into any engine
     engines/      transactions: memory, embedded (LMDB), FoundationDB
 

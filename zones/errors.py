@@ -106,6 +106,16 @@ class TenantMoved(QueueError):
     message = "the tenant moved to another shard"
 
 
+class OwnerUnreadable(TenantMoved):
+    """Nobody can tell which shard owns the tenant's logical database: its record is damaged, or of a newer version.
+
+    Do: upgrade this program. If it is the newest already, `fairlead check --quarantine` sets a damaged record aside;
+    the tenant is at home then, without the rules (pauses, limits, weight) that the record held: say them again.
+    """
+
+    message = "the tenant's ownership record cannot be read"
+
+
 class ShardRefused(QueueError):
     """The store cannot be used as a shard: another program's data, or a newer format than this version reads.
 

@@ -7,14 +7,14 @@ conflicts with nobody.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zones import completions, stored_item
+from zones import completions, quarantine, stored_item
 from zones.buried import graves_named
 from zones.completions import Ended
 from zones.keyspace import IndexEntry
 from zones.layout import Layout, Place
 from zones.pointers import pointer_ids
 from zones.presence import Present, listing
-from zones.records import POINTER_PRIORITY, BuriedRecord, ItemRecord, PointerRecord, TenantRule, decode
+from zones.records import POINTER_PRIORITY, BuriedRecord, ItemRecord, PointerRecord, TenantRule, decode, is_newer
 from zones.rules import Rules, read_rules
 from zones.vesting import WANT_ALL
 
@@ -26,7 +26,8 @@ class Facts(NamedTuple):
     """What is known of an item, in one version of the store. Times in microseconds since the epoch.
 
     Attributes:
-      item: its record, if it is in its queue and can be read; `unreadable`: it is there, and cannot.
+      item: its record, if it is in its queue and can be read; `unreadable`: it is there, or in the grave, and cannot.
+      damaged: because it was damaged, and not because a newer version wrote it. `set_aside`: it was, by an operator.
       buried: its record in the grave. `ended`: how items of this id ended lately, the last first.
       rule: its tenant's. `rules`: the shard's. `consumers`: those of the shard, the dead of the last minute too.
       pointer: of its zone; None: there is none, or it cannot be read.
@@ -37,6 +38,8 @@ class Facts(NamedTuple):
     now_us: int
     item: ItemRecord | None
     unreadable: bool
+    damaged: bool
+    set_aside: bool
     buried: BuriedRecord | None
     ended: Sequence[Ended]
     rule: TenantRule
@@ -60,12 +63,17 @@ def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
     pointing = snapshot.get(place.keys.pointer)
     rule = stored_item.check_owner(place.layout, owner.value)
     item = None if stored.value is None else decode(ItemRecord, stored.value)
+    grave = None if buried.value is None else decode(BuriedRecord, buried.value)
+    found = ((stored.value, item), (buried.value, grave))
+    unread = [value for value, record in found if value is not None and record is None]
     pointer = None if pointing.value is None else decode(PointerRecord, pointing.value)
     return Facts(
         now_us=now_us,
         item=item,
-        unreadable=item is None and stored.value is not None,
-        buried=None if buried.value is None else decode(BuriedRecord, buried.value),
+        unreadable=bool(unread),
+        damaged=any(not is_newer(value) for value in unread),
+        set_aside=any(quarantine.is_there(tr, key) for key in (place.keys.item(item_id), place.keys.buried(item_id))),
+        buried=grave,
         ended=[] if item is not None else [each for each in completions.find(tr, item_id) if _is_at(each, place)],
         rule=rule,
         rules=read_rules(tr),

@@ -24,7 +24,8 @@ record's own key.
     (ROOT, DB, app, user, ZONE, zone, POINTER)       -> pointer record
     (ROOT, DB, app, user, ZONE, zone, GUARD)         -> never a value: only conflicts are declared on it, see `pointers`
     (ROOT, RECEIPT, expires, transaction id)         -> which attempt; proof that its commit happened
-    (ROOT, TOP, part, VEST, p, t, app, user, zone)   -> empty; the top-level queue, its pointers in vesting order
+    (ROOT, TOP, part, VEST, p, t, app, user, zone)   -> empty; the top-level queue, its pointers in vesting order; not
+                                                        empty if the last visit met what cannot be read
     (ROOT, DEPTH, part, kind)                        -> items present in all zones of the part; atomic add
     (ROOT, GRAVE, t, app, user, zone, id)            -> kind; buried items of the shard, oldest first
     (ROOT, FORGET, t, key)                           -> empty; `key` (DONE or RESULT) may be cleared from t on
@@ -38,6 +39,7 @@ record's own key.
     (ROOT, HISTORY, ...)                             -> what has ended lately, see `completions`
     (ROOT, SHEET, worker's life)                     -> what runs on a worker, by its own account, see `timesheets`
     (ROOT, SERIES, ...)                              -> what was done in the last hour, see `series`
+    (ROOT, QUARANTINE, ...)                          -> damaged pairs that were set aside, see `quarantine`
 
 Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
 a test holds every function here to what `fdb.tuple` packs.
@@ -53,7 +55,7 @@ META, DB, RECEIPT, TOP = range(1, 5)
 DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
 RULE, PARKED, LIMIT, HISTORY = range(14, 18)
 # Reserved for later steps: placement 13, intents 18, global indexes 19.
-SHEET, SERIES = 20, 23
+SHEET, QUARANTINE, SERIES = 20, 21, 23
 DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.

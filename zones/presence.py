@@ -115,3 +115,8 @@ def _key(consumer_id: bytes) -> bytes:
 
 def _consumer_id(key: bytes) -> bytes:
     return key[len(_PREFIX) + 1 : -1].replace(b"\x00\xff", b"\x00")
+
+
+def is_readable(value: bytes) -> bool:
+    """Say whether a value is a consumer's sign of life."""
+    return unpacked(_decoder, value) is not None

@@ -19,6 +19,7 @@ from msgspec import Meta
 from zones.keyspace import NAME_BYTES_MAX, PART_COUNT_MAX, PRIORITY_MAX
 
 FORMAT = 1
+FORMATS_AHEAD = 8  # So many newer formats are believed.
 _FORMAT_BYTE = bytes([FORMAT])
 
 Trace = dict[str, str]
@@ -224,5 +225,8 @@ def unpacked(decoder: Any, value: bytes) -> Any:
 
 
 def is_newer(value: bytes) -> bool:
-    """Say whether a record that cannot be decoded is of a newer format, and not damaged."""
-    return value[:1] > _FORMAT_BYTE
+    """Say whether a record that cannot be decoded is of a newer format, and not damaged.
+
+    Formats are counted one by one, so a number far ahead is none.
+    """
+    return bool(value) and FORMAT < value[0] <= FORMAT + FORMATS_AHEAD

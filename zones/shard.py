@@ -15,12 +15,13 @@ from zones.errors import BadArgument, ShardRefused
 from zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
 from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
 from zones.queue_zone import QueueZone
-from zones.records import ShardRecord, decode, encode
+from zones.records import ShardRecord, decode, encode, is_newer
 from zones.settings import ZoneSettings
 
 T = TypeVar("T")
 
 RESTORING = b"\x00restoring"  # What stands for the shard's record while a backup is restored.
+DAMAGED = "the record that says what it is made with is damaged: restore a backup of it into an empty store"
 OLD_KEYS = "its keys lie where an older version looks for them: back it up with that, and restore the backup with this"
 DEFAULT_PART_COUNT = 16  # Enough for sixteen consumers to scan apart; a peek of an empty part costs 10 µs.
 
@@ -116,6 +117,8 @@ def find_or_make(tr: Any, name: str, *, random: Random, part_count: int, now_us:
             shard=name, remedy="a backup is being restored into it; if that broke off, use an empty store"
         )
     record = decode(ShardRecord, value)
+    if record is None and not is_newer(value):
+        raise ShardRefused(shard=name, remedy=DAMAGED)
     if record is None or record.key_format > KEY_FORMAT:
         raise ShardRefused(shard=name, remedy="it was made by a newer version of fairlead: upgrade this program")
     if record.key_format < KEY_FORMAT:

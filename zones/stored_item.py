@@ -7,11 +7,11 @@ conflicts, is said where they are called.
 
 from typing import Any
 
-from zones.errors import TenantMoved
+from zones.errors import OwnerUnreadable, TenantMoved
 from zones.keyspace import range_begin, range_end
 from zones.layout import Layout, Place
 from zones.probes import probe
-from zones.records import ItemRecord, OwnerRecord, TenantRule, decode, encode
+from zones.records import ItemRecord, OwnerRecord, TenantRule, decode, encode, is_newer
 from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES
 
 _ZERO = bytes(8)
@@ -82,8 +82,8 @@ def change_count(tr: Any, place: Place, kind: str, change: int) -> None:
 
 
 def number_of(value: bytes) -> int:
-    """Return what a count says; one that is damaged says what a 64-bit number of its first bytes would."""
-    return int.from_bytes(value[:8], "little", signed=True)
+    """Return what a count says; of one that is damaged, what an atomic add takes it for."""
+    return int.from_bytes(value[:8].ljust(8, b"\0"), "little", signed=True)
 
 
 _NO_RULE = TenantRule()
@@ -94,10 +94,13 @@ def check_owner(layout: Layout, value: bytes | None) -> TenantRule:
 
     Raises:
       TenantMoved: the record names another shard.
+      OwnerUnreadable: it cannot be read.
     """
     if value is None:
         return _NO_RULE
     owner = decode(OwnerRecord, value)
-    if owner is None or owner.shard_id != layout.shard_id:
-        raise TenantMoved(shard=layout.shard_id.hex(), owner=owner and owner.shard_id.hex())
+    if owner is None:
+        raise OwnerUnreadable(shard=layout.shard_id.hex(), newer=is_newer(value))
+    if owner.shard_id != layout.shard_id:
+        raise TenantMoved(shard=layout.shard_id.hex(), owner=owner.shard_id.hex())
     return owner.rule

@@ -12,6 +12,7 @@ Read in this order:
     why         why
     overview    status, config
     upkeep      check, backup, restore
+    quarantine  quarantine
     demo        demo
     simulate    simulate
 May import: everything of fairlead. Imported by: nothing.
@@ -19,7 +20,7 @@ May import: everything of fairlead. Imported by: nothing.
 
 import click
 
-from fairlead.cli import demo, fleet, graves, items, overview, simulate, steering, upkeep, why
+from fairlead.cli import demo, fleet, graves, items, overview, quarantine, simulate, steering, upkeep, why
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -62,6 +63,7 @@ for command in (
     fleet.submit,
     overview.config,
     upkeep.check,
+    quarantine.quarantine,
     upkeep.backup,
     upkeep.restore,
     simulate.simulate,

@@ -35,13 +35,15 @@ class FileUnusable(QueueError):
 
 @click.command(epilog=example("fairlead check --repair --store embedded:./data"))
 @click.option("--repair", is_flag=True, help="Mend what can be mended without losing an item.")
+@click.option("--quarantine", is_flag=True, help="Set aside what is damaged, as it is, and repair the rest.")
 @target_options
 @json_option
 @click.pass_context
-def check(ctx: click.Context, target: Target, repair: bool) -> None:
+def check(ctx: click.Context, target: Target, repair: bool, quarantine: bool) -> None:
     """Walk whole stores and verify every invariant; exits with 1 if one is broken and stays so.
 
-    Runs beside producers and consumers. What a newer version wrote is left alone.
+    Runs beside producers and consumers. What a newer version wrote is left alone. What was set aside can be read with
+    fairlead quarantine.
     """
     app = target.app()
     consumer = app.config.consumer
@@ -49,10 +51,16 @@ def check(ctx: click.Context, target: Target, repair: bool) -> None:
     reports = {}
     for name, shard in app.shards.items():
         with progress(f"checking {name}") as advance:
-            reports[name] = audit(shard, repair=repair, rest_ms=rest_ms, progress=lambda keys: advance(keys, None))
+            reports[name] = audit(
+                shard,
+                repair=repair,
+                quarantine=quarantine,
+                rest_ms=rest_ms,
+                progress=lambda keys: advance(keys, None),
+            )
     healthy = all(report.healthy for report in reports.values())
     answer = {"healthy": healthy, "shards": [_answer(name, report) for name, report in reports.items()]}
-    show(answer, lambda: _lines(reports, healthy, repair))
+    show(answer, lambda: _lines(reports, healthy))
     if not healthy:
         ctx.exit(FOUND_FAULTS)
 
@@ -196,11 +204,13 @@ def _finding_answer(finding: Finding) -> dict[str, Any]:
         "key": finding.key.hex(),
         "repairable": finding.repairable,
         "repaired": finding.repaired,
+        "damaged": finding.damaged,
+        "set_aside": finding.set_aside,
     }
 
 
-def _lines(reports: Mapping[str, Report], healthy: bool, repair: bool) -> Iterator[str | Table]:
-    columns = ("shard", "#zones", "#items", "#buried", "#pointers", "#findings", "#repaired", "left alone")
+def _lines(reports: Mapping[str, Report], healthy: bool) -> Iterator[str | Table]:
+    columns = ("shard", "#zones", "#items", "#buried", "#pointers", "#findings", "#done", "left alone")
     yield table(columns, (_row(name, report) for name, report in reports.items()))
     findings = [(name, finding) for name, report in reports.items() for finding in report.findings]
     if findings:
@@ -211,20 +221,29 @@ def _lines(reports: Mapping[str, Report], healthy: bool, repair: bool) -> Iterat
         yield f"and {hidden:,} more; --json shows the first 10,000 of each shard"
     if healthy:
         yield "every invariant holds"
-    elif not repair and any(finding.repairable for _, finding in findings):
+    left = [finding for _, finding in findings if not finding.over]
+    if any(finding.repairable for finding in left):
         yield "fairlead check --repair mends what says so"
+    if any(finding.damaged for finding in left):
+        yield "fairlead check --quarantine sets aside what is damaged; until then it is passed over"
 
 
 def _row(name: str, report: Report) -> tuple[object, ...]:
     alone = {"newer": report.newer, "unknown": report.unknown, "moved": report.foreign, "unverified": report.unverified}
     left = ", ".join(f"{count:,} {word}" for word, count in alone.items() if count)
-    repaired = sum(finding.repaired for finding in report.findings)
+    over = sum(finding.over for finding in report.findings)
     count = len(report.findings) + report.more_findings
-    return name, report.zones, report.items, report.buried, report.pointers, count, repaired, left
+    return name, report.zones, report.items, report.buried, report.pointers, count, over, left
 
 
 def _finding_row(name: str, finding: Finding) -> tuple[object, ...]:
     tenant = "" if finding.tenant is None else "/".join(filter(None, finding.tenant))
-    state = "repaired" if finding.repaired else "--repair mends it" if finding.repairable else "needs a person"
+    state = (
+        "set aside" if finding.set_aside
+        else "repaired" if finding.repaired
+        else "--repair mends it" if finding.repairable
+        else "--quarantine sets it aside" if finding.damaged
+        else "needs a person"
+    )  # fmt: skip
     item = "" if finding.item_id is None else finding.item_id.hex()
     return name, finding.what, tenant, finding.zone or "", item, state

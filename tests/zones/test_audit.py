@@ -408,7 +408,14 @@ def test_an_incomplete_payload_is_reported(world: World) -> None:
     place, item_id, _ = some_item(world, payload=bytes(200_000))
     world.clear(place.keys.piece(item_id, 1))
     assert find_one(world) == Finding(
-        items.INCOMPLETE_PAYLOAD, place.keys.payload_prefix(item_id), ALICE, "queue", item_id, False, False
+        items.INCOMPLETE_PAYLOAD,
+        place.keys.payload_prefix(item_id),
+        ALICE,
+        "queue",
+        item_id,
+        False,
+        False,
+        damaged=True,
     )
 
 

@@ -172,7 +172,7 @@ def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World) -> N
         world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
 
 
-@pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
+@pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", b"\xe1", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
 def test_a_damaged_count_is_mended(world: World, value: bytes) -> None:
     world.enqueue()
     for key in (world.zone.place.keys.count("mail"), world.zone.place.part.depth("mail")):

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 
 from zones.audit import graves, tops, zone_rows
-from zones.audit.findings import Report
-from zones.audit.places import elements_of, skip_data, tenant_range
-from zones.audit.records import check_record
+from zones.audit.findings import Finding, Report
+from zones.audit.places import skip_data, tenant_range
+from zones.audit.records import check_damaged_key, check_record, check_soft_record
 from zones.audit.tallies import (
     add_items,
     differences,
@@ -21,48 +21,72 @@ from zones.engines import KeyValue
 from zones.keyspace import (
     BURIED,
     COUNT,
+    DB,
+    DEPTH,
     FORGET,
     GRAVE,
     HANDLER,
     HISTORY,
     ITEM,
+    LIMIT,
+    META,
+    PARKED,
     PERIODIC,
     POINTER,
+    QUARANTINE,
+    RECEIPT,
     ROOT,
     RULE,
     SERIES,
     SESSION,
     SHEET,
+    TIME,
     TOP,
     VEST,
     IndexEntry,
     PartKeys,
     pack_int,
+    range_begin,
     range_end,
     unpack_name,
 )
 from zones.layout import Place
 from zones.pointers import PointerRef
-from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, decode, is_newer
+from zones.presence import is_readable
+from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, TenantRule, decode, is_newer
 from zones.rules import record_type
 from zones.shard import Shard
 from zones.stored_item import number_of
+from zones.tuples import elements_of
 
 Progress = Callable[[int], None]
 
-# Subspaces that this version has no name for.
-_UNKNOWN = [
-    (ROOT + pack_int(SESSION + 1), ROOT + pack_int(RULE)),
-    (ROOT + pack_int(HISTORY + 1), ROOT + pack_int(SHEET)),
-    (ROOT + pack_int(SHEET + 1), ROOT + pack_int(SERIES)),
-    (ROOT + pack_int(SERIES + 1), range_end(ROOT)),
-]
+ROUNDS_MAX = 4  # What was set aside can leave something damaged behind, as a payload without one of its pieces.
+
+_KNOWN = [META, DB, RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION, RULE, PARKED, LIMIT, HISTORY,
+          SHEET, QUARANTINE, SERIES]  # fmt: skip
+# What lies between the subspaces that this version has names for.
+_UNKNOWN = list(
+    zip(
+        [range_begin(ROOT), *(range_end(ROOT + pack_int(number)) for number in _KNOWN)],
+        [*(ROOT + pack_int(number) for number in _KNOWN), range_end(ROOT)],
+        strict=True,
+    )
+)
 
 
 def audit(
-    shard: Shard, *, repair: bool = False, rest_ms: int | None = None, progress: Progress | None = None
+    shard: Shard,
+    *,
+    repair: bool = False,
+    quarantine: bool = False,
+    rest_ms: int | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Check every invariant of a shard, and with `repair` mend what can be mended without losing an item.
+
+    With `quarantine` it also sets aside what is damaged (see `zones.quarantine`), and then goes through all once more,
+    to repair what that has left behind. The report is of the last time, and of what was done before.
 
     Runs beside producers and consumers: it takes transactions of some 50 ms, conflicts with nobody unless it repairs,
     and reports nothing that was not so in one version of the store. Tenants' own data is passed over.
@@ -73,23 +97,36 @@ def audit(
       progress: called now and then with the number of keys looked at so far.
     """
     rest_us = (shard.layout.settings.max_sleep_ms if rest_ms is None else rest_ms) * 1000
-    auditor = _Auditor(shard, repair=repair, rest_us=rest_us, progress=progress)
-    auditor.check_tenants()
-    auditor.check_pointers()
-    auditor.check_lists()
-    settle(shard.db, tally_of_shard(shard.layout, auditor.corrections), auditor.report, repair=repair)
-    return auditor.report
+    done: list[Finding] = []
+    for _ in range(ROUNDS_MAX):
+        auditor = _Auditor(
+            shard, repair=repair or quarantine, quarantine=quarantine, rest_us=rest_us, progress=progress
+        )
+        auditor.check_tenants()
+        auditor.check_pointers()
+        auditor.check_lists()
+        auditor.check_depths()
+        report = auditor.report
+        if not any(finding.set_aside for finding in report.findings):
+            break
+        done += [finding for finding in report.findings if finding.over]
+        report.findings = [finding for finding in report.findings if not finding.over]
+    report.findings[:0] = done
+    return report
 
 
 class _Auditor:
     """One audit on its way."""
 
-    def __init__(self, shard: Shard, *, repair: bool, rest_us: int, progress: Progress | None) -> None:
+    def __init__(
+        self, shard: Shard, *, repair: bool, quarantine: bool, rest_us: int, progress: Progress | None
+    ) -> None:
         self.report = Report()
         self.corrections: Counter[bytes] = Counter()  # what counts that are wrong, and stay so, mean for the depths
         self._shard = shard
         self._layout = shard.layout
         self._repair = repair
+        self._quarantine = quarantine
         self._rest_us = rest_us
         self._progress = progress
         self._keys = 0
@@ -129,16 +166,16 @@ class _Auditor:
         """Check what lies beside the tenants: lists that are ordered by time, and single records."""
         self._check_rows(GRAVE, lambda row: partial(graves.check_grave, layout=self._layout, key=row.key))
         self._check_rows(FORGET, lambda row: partial(graves.check_forget, layout=self._layout, key=row.key))
-        self._check_rows(
-            HANDLER, lambda row: partial(check_record, struct=HandlerRecord, key=row.key), self._note_record
-        )
-        self._check_rows(
-            PERIODIC, lambda row: partial(check_record, struct=PeriodicRecord, key=row.key), self._note_record
-        )
+        self._check_rows(HANDLER, _handler_check, self._note_record)
+        self._check_rows(PERIODIC, _period_check, self._note_record)
         self._check_rows(RULE, _rule_check, self._note_rule)
+        self._check_rows(SESSION, lambda row: partial(check_soft_record, readable=is_readable, key=row.key))
         for begin, end in _UNKNOWN:
-            for rows, _, _ in walk(self._shard.db, begin, end, lambda rows: []):
-                self.report.unknown += len(rows)
+            self._check_range(begin, end, _unknown_check, self._note_unknown)
+
+    def check_depths(self) -> None:
+        """Check the depths of the shard's parts."""
+        settle(self._shard.db, tally_of_shard(self._layout, self.corrections), self.report, repair=self._repair)
 
     def _check_rows(
         self,
@@ -147,12 +184,20 @@ class _Auditor:
         note: Callable[[KeyValue], None] | None = None,
     ) -> None:
         """Check the rows of a subspace one by one, and `note` each."""
+        begin = ROOT + pack_int(number)
+        self._check_range(begin, range_end(begin), check_of, note)
 
+    def _check_range(
+        self,
+        begin: bytes,
+        end: bytes,
+        check_of: Callable[[KeyValue], Check | None],
+        note: Callable[[KeyValue], None] | None,
+    ) -> None:
         def checks_of(rows: list[KeyValue]) -> list[Check]:
             return [check for row in rows if (check := check_of(row)) is not None]
 
-        begin = ROOT + pack_int(number)
-        for rows, suspects, _ in walk(self._shard.db, begin, range_end(begin), checks_of):
+        for rows, suspects, _ in walk(self._shard.db, begin, end, checks_of):
             if note is not None:
                 for row in rows:
                     note(row)
@@ -166,7 +211,9 @@ class _Auditor:
                     if entry is not None:
                         ref = PointerRef(part, entry.id, vesting_us, priority)
                         return partial(tops.check_top_entry, layout=self._layout, key=row.key, ref=ref)
-        return None
+            case (_, _, int(_), int(number), *_) if number != VEST:
+                return None
+        return partial(check_damaged_key, key=row.key, derived=True)
 
     def _settle_counts(self, place: Place) -> None:
         wrong = settle(self._shard.db, tally_of_zone(place), self.report, repair=self._repair)
@@ -196,12 +243,22 @@ class _Auditor:
         if record_type(row.key) is not None:
             self._note_record(row)
 
+    def _note_unknown(self, row: KeyValue) -> None:
+        self.report.unknown += _unknown_check(row) is None
+
     def _note_record(self, row: KeyValue) -> None:
         self.report.newer += is_newer(row.value)
 
     def _look_again(self, rows: list[KeyValue], suspects: list[Check]) -> None:
         for check in suspects:
-            confirm(self._shard.db, check, self.report, repair=self._repair)
+            confirm(
+                self._shard.db,
+                check,
+                self.report,
+                repair=self._repair,
+                quarantine=self._quarantine,
+                now_us=self._shard.clock.now_us(),
+            )
         self._keys += len(rows)
         if self._progress is not None:
             self._progress(self._keys)
@@ -209,7 +266,34 @@ class _Auditor:
 
 def _rule_check(row: KeyValue) -> Check | None:
     struct = record_type(row.key)
-    return None if struct is None else partial(check_record, struct=struct, key=row.key)
+    if struct is None:
+        return None
+    names = [type(element) for element in elements_of(row.key)[3:]]
+    if names != ([str, str] if struct is TenantRule else [str]):
+        return partial(check_damaged_key, key=row.key)
+    return partial(check_record, struct=struct, key=row.key)
+
+
+def _handler_check(row: KeyValue) -> Check:
+    match elements_of(row.key):
+        case (_, _, str(_), int(_)):
+            return partial(check_record, struct=HandlerRecord, key=row.key)
+    return partial(check_damaged_key, key=row.key)
+
+
+def _period_check(row: KeyValue) -> Check:
+    match elements_of(row.key):
+        case (_, _, str(_)):
+            return partial(check_record, struct=PeriodicRecord, key=row.key)
+    return partial(check_damaged_key, key=row.key)
+
+
+def _unknown_check(row: KeyValue) -> Check | None:
+    """Return the check of a key that belongs to no subspace; None: a newer version may have such keys."""
+    match elements_of(row.key):
+        case (_, int(number), *_) if number not in _KNOWN:
+            return None
+    return partial(check_damaged_key, key=row.key)
 
 
 def _is_same(one: Place | None, other: Place | None) -> bool:

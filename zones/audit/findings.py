@@ -1,6 +1,6 @@
 """What an audit reports: findings with a constant text each, and how much was looked at."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,21 +9,35 @@ from zones.layout import Place, Tenant
 FINDINGS_MAX = 10_000  # Beyond it they are only counted: a list that nobody can read helps nobody.
 
 Mend = Callable[[Any], None]
+Range = tuple[bytes, bytes]
 
 
 class Problem(NamedTuple):
-    """What a check found in one transaction. `mend` repairs it in the same one; None: only a person can."""
+    """What a check found in one transaction.
+
+    `mend` repairs it in the same one. `aside`: what must be set aside for it, because nobody can read it, and nothing
+    says what it was. With neither only a person can help.
+    """
 
     what: str
     key: bytes
     place: Place | None = None
     item_id: bytes | None = None
     mend: Mend | None = None
+    aside: Sequence[Range] = ()
+
+
+def pair(key: bytes) -> Range:
+    """Return the range that holds one key."""
+    return key, key + b"\x00"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An invariant that does not hold. `what` is constant text, the rest says where."""
+    """An invariant that does not hold. `what` is constant text, the rest says where.
+
+    `damaged`: nobody can read what is there; `set_aside`: it was, into the quarantine.
+    """
 
     what: str
     key: bytes
@@ -32,6 +46,13 @@ class Finding:
     item_id: bytes | None
     repairable: bool
     repaired: bool
+    damaged: bool = False
+    set_aside: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether it is not broken any more."""
+        return self.repaired or self.set_aside
 
 
 @dataclass(slots=True)
@@ -56,10 +77,10 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is broken any more: there were no findings, or all of them were repaired."""
-        return not self.more_findings and all(finding.repaired for finding in self.findings)
+        """Whether nothing is broken any more: there were no findings, or all were repaired or set aside."""
+        return not self.more_findings and all(finding.over for finding in self.findings)
 
-    def add(self, problem: Problem, *, repaired: bool) -> None:
+    def add(self, problem: Problem, *, repaired: bool, set_aside: bool = False) -> None:
         """Add a confirmed problem; the same one twice is one finding."""
         place = problem.place
         finding = Finding(
@@ -70,6 +91,8 @@ class Report:
             item_id=problem.item_id,
             repairable=problem.mend is not None,
             repaired=repaired,
+            damaged=bool(problem.aside),
+            set_aside=set_aside,
         )
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)

@@ -2,14 +2,16 @@
 
 from typing import Any
 
-from zones.audit.findings import Problem
-from zones.audit.places import Places, ZoneKey, elements_of
+from zones.audit.findings import Problem, pair
+from zones.audit.items import with_payload
+from zones.audit.places import Places, ZoneKey
 from zones.buried import grave_key
 from zones.history import TIME_BYTES, forget_key
 from zones.keyspace import DONE, RESULT
 from zones.layout import Layout, Place, Tenant
 from zones.records import BuriedRecord, decode, is_newer
 from zones.steps import Steps
+from zones.tuples import elements_of
 
 DAMAGED_BURIED = "a buried item's record is damaged"
 NOT_LISTED = "a buried item is missing from the shard's list"
@@ -30,7 +32,8 @@ def check_buried(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
         return []
     record = decode(BuriedRecord, stored.value)
     if record is None:
-        return [] if is_newer(stored.value) else [Problem(DAMAGED_BURIED, key, place, item_id)]
+        damaged = Problem(DAMAGED_BURIED, key, place, item_id, aside=with_payload(place, key, item_id))
+        return [] if is_newer(stored.value) else [damaged]
     listed_key = grave_key(place, item_id, record.buried_us)
     listed = tr.get(listed_key)
     yield
@@ -39,7 +42,7 @@ def check_buried(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
         kind = record.item.kind.encode()
         problems.append(Problem(NOT_LISTED, key, place, item_id, lambda tr: tr.set(listed_key, kind)))
     if present.value is not None:
-        problems.append(Problem(BURIED_ALIVE, key, place, item_id))
+        problems.append(Problem(BURIED_ALIVE, key, place, item_id, aside=[pair(key)]))
     return problems
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from zones import stored_item
-from zones.audit.findings import Problem
+from zones.audit.findings import Problem, Range, pair
 from zones.keyspace import IndexEntry, range_begin, range_end
 from zones.layout import Place
 from zones.queue_zone import QueueZone
@@ -29,7 +29,8 @@ def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[l
         return []
     record = decode(ItemRecord, stored.value)
     if record is None:
-        return [] if is_newer(stored.value) else [Problem(DAMAGED_ITEM, key, place, item_id)]
+        damaged = Problem(DAMAGED_ITEM, key, place, item_id, aside=with_payload(place, key, item_id))
+        return [] if is_newer(stored.value) else [damaged]
     entry_key = keys.vest(record.priority, record.vesting_us, item_id)
     entry = tr.get(entry_key)
     pieces = _pieces(tr, place, item_id, limit=1) if record.payload_bytes else ()
@@ -53,7 +54,7 @@ def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[l
 
         problems.append(Problem(LONG_LEASE, key, place, item_id, revoke))
     if record.payload_bytes and next(iter(pieces), None) is None:
-        problems.append(Problem(INCOMPLETE_PAYLOAD, key, place, item_id))
+        problems.append(Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, key, item_id)))
     return problems
 
 
@@ -83,6 +84,7 @@ def check_payload(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]
     if not length:
         return []
     owner: ItemRecord | None = None
+    record_key = keys.item(item_id) if present.value is not None else keys.buried(item_id)
     if present.value is not None:
         owner = decode(ItemRecord, present.value)
     elif buried.value is not None:
@@ -94,7 +96,13 @@ def check_payload(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]
         return []
     if not owner.payload_bytes:
         return [Problem(ORPHAN_PAYLOAD, key, place, item_id, lambda tr: stored_item.clear_payload(tr, place, item_id))]
-    return [Problem(INCOMPLETE_PAYLOAD, key, place, item_id)]
+    return [Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, record_key, item_id))]
+
+
+def with_payload(place: Place, key: bytes, item_id: bytes) -> list[Range]:
+    """Return where a record lies, and the pieces of its payload, if it has any."""
+    prefix = place.keys.payload_prefix(item_id)
+    return [pair(key), (range_begin(prefix), range_end(prefix))]
 
 
 def _pieces(tr: Any, place: Place, item_id: bytes, limit: int = 0) -> Any:

@@ -1,11 +1,10 @@
 """Keys taken apart: what a key below a tenant belongs to."""
 
-import struct
 from typing import Any, NamedTuple
 
 from zones.keyspace import DATA, DB, ROOT, ZONE, pack_int, range_end, tenant_prefix
 from zones.layout import Layout, Place, Tenant
-from zones.tuples import unpack
+from zones.tuples import elements_of
 
 _DB = ROOT + pack_int(DB)
 
@@ -28,7 +27,9 @@ class Places:
     def zone_key(self, key: bytes) -> ZoneKey | None:
         """Take the key of a queue zone apart; None if it is something else."""
         match elements_of(key):
-            case (_, _, str(app), str(user), int(sort), str(zone), int(number), *rest) if sort == ZONE:
+            case (_, _, str(app), str(user), int(sort), str(zone), int(number), *rest) if (
+                sort == ZONE and "\0" not in app + user + zone
+            ):
                 return ZoneKey(self._place(app, user, zone), number, tuple(rest))
         return None
 
@@ -37,14 +38,6 @@ class Places:
         if last is None or last.tenant != (app, user) or last.name != zone:
             self._last = last = self._layout.place(Tenant(app, user), zone)
         return last
-
-
-def elements_of(key: bytes) -> tuple[Any, ...]:
-    """Return the elements of a key; none if it is no tuple."""
-    try:
-        return tuple(unpack(key))
-    except (ValueError, IndexError, struct.error):
-        return ()
 
 
 def skip_data(key: bytes) -> bytes | None:

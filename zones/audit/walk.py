@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from zones.audit.findings import Problem, Report
 from zones.engines import Database, KeyValue, transact
+from zones.quarantine import set_aside
 from zones.steps import Steps, alone, in_step
 
 CHUNK_KEYS = 500  # With the reads of their checks some 50 ms of a transaction's 5 s.
@@ -78,15 +79,24 @@ def walk(
         yield chunk.rows, suspects, next_key is None
 
 
-def confirm(db: Database, check: Check, report: Report, *, repair: bool) -> None:
-    """Run a check once more in a transaction of its own, report what it finds, and mend it if `repair`."""
+def confirm(
+    db: Database, check: Check, report: Report, *, repair: bool, quarantine: bool = False, now_us: int = 0
+) -> None:
+    """Run a check once more in a transaction of its own, report what it finds, and mend it if `repair`.
+
+    With `quarantine`, set aside at `now_us` what is damaged.
+    """
 
     def body(tr: Any) -> list[Problem]:
         problems = alone(check(tr))
         for problem in problems:
+            if quarantine:
+                for begin, end in problem.aside:
+                    set_aside(tr, begin, end, why=problem.what, now_us=now_us)
             if repair and problem.mend is not None:
                 problem.mend(tr)
         return problems
 
     for problem in transact(db, body):
-        report.add(problem, repaired=repair and problem.mend is not None)
+        repaired = repair and problem.mend is not None
+        report.add(problem, repaired=repaired, set_aside=quarantine and bool(problem.aside))

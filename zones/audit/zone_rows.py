@@ -6,13 +6,30 @@ from itertools import groupby
 from typing import NamedTuple
 
 from zones.audit import graves, items, tops
-from zones.audit.places import Places, ZoneKey, elements_of
-from zones.audit.records import check_record
+from zones.audit.places import Places, ZoneKey
+from zones.audit.records import check_damaged_key, check_record
 from zones.audit.walk import Check
 from zones.engines import KeyValue
-from zones.keyspace import BUCKET, BURIED, COUNT, DONE, ITEM, OWNER, PAYLOAD, POINTER, RESULT, RUN, VEST, IndexEntry
-from zones.layout import Layout, Place
+from zones.keyspace import (
+    BUCKET,
+    BURIED,
+    COUNT,
+    DONE,
+    GUARD,
+    ITEM,
+    OWNER,
+    PAYLOAD,
+    POINTER,
+    RESULT,
+    RUN,
+    VEST,
+    ZONE,
+    IndexEntry,
+    TenantKeys,
+)
+from zones.layout import ID_BYTES, Layout, Place
 from zones.records import OwnerRecord
+from zones.tuples import elements_of
 
 
 class ZoneRows(NamedTuple):
@@ -48,8 +65,8 @@ def checks_of(
             yield partial(tops.check_zone, place=zone.place, now_us=now_us, rest_us=rest_us)
         with_payloads = set()
         for row, key in zone.rows:
-            check = _owner_check(row) if key is None else _zone_check(key, now_us)
-            if key is not None and key.number == PAYLOAD:
+            check = _tenant_check(row.key) if key is None else _zone_check(row.key, key, now_us)
+            if key is not None and isinstance(check, partial) and check.func is items.check_payload:
                 if key.rest[0] in with_payloads:
                     continue
                 with_payloads.add(key.rest[0])
@@ -58,43 +75,63 @@ def checks_of(
 
 
 def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
-    """Say whether this version knows what a row of a tenant is for."""
-    if key is None:
-        return _owner_check(row) is not None or _is_of_limit(row)
-    return key.number == COUNT or _zone_check(key, 0) is not None
-
-
-def _owner_check(row: KeyValue) -> Check | None:
+    """Say whether this version knows what a row of a tenant is for, or that it is damaged."""
+    if key is not None:
+        return key.number in _NUMBERS
     match elements_of(row.key):
-        case (_, _, str(_), str(_), int(number)) if number == OWNER:
-            return partial(check_record, struct=OwnerRecord, key=row.key)
-    return None
+        case (_, _, str(_), str(_), int(sort), *_):
+            return sort in (OWNER, ZONE, RUN, BUCKET)
+    return True
 
 
-def _is_of_limit(row: KeyValue) -> bool:
-    """Say whether a row of a tenant counts what its limits allow for; the next visit puts right what is wrong there."""
-    match elements_of(row.key):
-        case (_, _, str(_), str(_), int(number), *_):
-            return number in (RUN, BUCKET)
-    return False
+_DERIVED = {VEST, COUNT, POINTER, GUARD}
+_NUMBERS = {ITEM, BURIED, PAYLOAD, DONE, RESULT, *_DERIVED}
 
 
-def _zone_check(key: ZoneKey, now_us: int) -> Check | None:
+def _tenant_check(key: bytes) -> Check | None:
+    """Return the check of a row of a tenant that is of no zone."""
+    match elements_of(key):
+        case (_, _, str(app), str(user), int(sort), *rest) if "\0" not in app + user:
+            tenant = TenantKeys(app, user)
+            if key == tenant.owner:
+                return partial(check_record, struct=OwnerRecord, key=key)
+            if key == tenant.bucket or sort not in (OWNER, ZONE, RUN, BUCKET):
+                return None
+            if sort == RUN and [type(element) for element in rest] == [str, bytes]:
+                return None  # The next visit sees whether it means anything.
+            return partial(check_damaged_key, key=key, derived=sort in (RUN, BUCKET))
+    return partial(check_damaged_key, key=key)
+
+
+def _zone_check(row_key: bytes, key: ZoneKey, now_us: int) -> Check | None:
+    """Return the check of a row of a zone; None if it is a count, or of a subspace that this version does not know."""
+    if key.number not in _NUMBERS or key.number == COUNT:
+        return None
+    found = _shaped_check(key, now_us)
+    if found is None or found[0] != row_key:  # What the tuple layer reads may be packed otherwise than anybody packs.
+        return partial(check_damaged_key, key=row_key, derived=key.number in _DERIVED)
+    return found[1]
+
+
+def _shaped_check(key: ZoneKey, now_us: int) -> tuple[bytes, Check] | None:
+    """Return how the key of a row is packed, and its check; None if no such key can be."""
     place = key.place
+    keys = place.keys
     match key.number, *key.rest:
-        case int(number), bytes(item_id) if number == ITEM:
-            return partial(items.check_item, place=place, item_id=item_id, now_us=now_us)
+        case int(number), bytes(item_id) if number == ITEM and len(item_id) == ID_BYTES:
+            return keys.item(item_id), partial(items.check_item, place=place, item_id=item_id, now_us=now_us)
         case int(number), int(priority), int(vesting_us), bytes(item_id) if number == VEST:
             entry = IndexEntry(priority, vesting_us, item_id)
-            return partial(items.check_entry, place=place, entry=entry) if entry.is_possible else None
-        case int(number), bytes(item_id) if number == BURIED:
-            return partial(graves.check_buried, place=place, item_id=item_id)
-        case int(number), bytes(item_id), int(_) if number == PAYLOAD:
-            return partial(items.check_payload, place=place, item_id=item_id)
+            if entry.is_possible:
+                return keys.vest(*entry), partial(items.check_entry, place=place, entry=entry)
+        case int(number), bytes(item_id) if number == BURIED and len(item_id) == ID_BYTES:
+            return keys.buried(item_id), partial(graves.check_buried, place=place, item_id=item_id)
+        case int(number), bytes(item_id), int(piece) if number == PAYLOAD and 0 <= piece < 2**32:
+            return keys.piece(item_id, piece), partial(items.check_payload, place=place, item_id=item_id)
         case int(number), bytes(item_id) if number == DONE:
-            return partial(graves.check_done, place=place, item_id=item_id)
+            return keys.done(item_id), partial(graves.check_done, place=place, item_id=item_id)
         case int(number), bytes(item_id) if number == RESULT:
-            return partial(graves.check_result, place=place, item_id=item_id)
+            return keys.result(item_id), partial(graves.check_result, place=place, item_id=item_id)
         case (int(number),) if number == POINTER:
-            return partial(tops.check_pointer, place=place, now_us=now_us)
+            return keys.pointer, partial(tops.check_pointer, place=place, now_us=now_us)
     return None

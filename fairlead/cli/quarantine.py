@@ -1,0 +1,88 @@
+"""quarantine: damaged pairs that an operator has set aside."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from fairlead.cli.output import ago, example, json_option, show, table, when
+from fairlead.cli.target import Target, target_options
+from zones import quarantine as kept
+from zones.audit.places import Places
+from zones.errors import QueueError
+from zones.quarantine import SetAside
+from zones.shard import Shard
+
+
+class NotSetAside(QueueError):
+    """Nothing of this id is in the quarantine.
+
+    Do: compare the id with those that `fairlead quarantine` shows.
+    """
+
+    message = "nothing of this id was set aside"
+
+
+@click.command(epilog=example("fairlead quarantine --store embedded:./data"))
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each shard.")
+@click.option("--discard", metavar="ID", help="Delete what is called so for good.")
+@target_options
+@json_option
+def quarantine(target: Target, limit: int, discard: str | None) -> None:
+    """Show what fairlead check --quarantine has set aside, the last first; --json shows keys and values whole."""
+    app = target.app()
+    shards = [app.shards[name] for name in app.shards]
+    if discard is not None:
+        gone = sum(_discard(shard, discard) for shard in shards)
+        if not gone:
+            raise NotSetAside(id=discard)
+        show({"discarded": discard}, lambda: [f"discarded {discard}"])
+        return
+    found = [(shard, pair) for shard in shards for pair in _listing(shard, limit)]
+    now_us = app.clock.now_us()
+    show({"set_aside": [_answer(*each) for each in found]}, lambda: _lines(found, now_us))
+
+
+def _listing(shard: Shard, pairs_max: int) -> list[SetAside]:
+    return shard.transact(lambda attempt: kept.listing(attempt.tr, pairs_max=pairs_max))
+
+
+def _discard(shard: Shard, typed: str) -> int:
+    try:
+        pair_id = bytes.fromhex(typed)
+    except ValueError:
+        return 0
+    return shard.transact(lambda attempt: kept.throw_away(attempt.tr, pair_id))
+
+
+def _whose(shard: Shard, key: bytes) -> dict[str, Any]:
+    """Say whose a key was, as far as it can be read."""
+    found = Places(shard.layout).zone_key(key)
+    if found is None:
+        return {"app": None, "user": None, "zone": None, "item": None}
+    tenant = found.place.tenant
+    item = next((element.hex() for element in found.rest if isinstance(element, bytes)), None)
+    return {"app": tenant.app, "user": tenant.user, "zone": found.place.name, "item": item}
+
+
+def _answer(shard: Shard, pair: SetAside) -> dict[str, Any]:
+    return {
+        "id": pair.id.hex(),
+        "shard": shard.name,
+        "set_aside": when(pair.at_us),
+        "what": pair.why,
+        **_whose(shard, pair.key),
+        "key": pair.key.hex(),
+        "value": pair.value.hex(),
+    }
+
+
+def _lines(found: list[tuple[Shard, SetAside]], now_us: int) -> Iterator[Any]:
+    rows = []
+    for shard, pair in found:
+        whose = _whose(shard, pair.key)
+        tenant = "/".join(filter(None, (whose["app"], whose["user"])))
+        item = whose["item"] or ""
+        rows.append((pair.id.hex(), shard.name, ago(pair.at_us, now_us), pair.why, tenant, item, len(pair.value)))
+    yield table(("id", "shard", "set aside", "what", "tenant", "item", "#bytes"), rows)
+    yield f"{len(found)} set aside"

@@ -1,0 +1,295 @@
+"""A live store with some of every record and key in it, ways to damage it, and everything that anybody does to a store.
+
+What is damaged is drawn from a seed, and what has been done to the store can be printed, so a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.clocks import ManualClock
+from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, World
+from zones import attempt, buried, completions, engines, history, inquiry, limits, periodic, pointers, presence, rules
+from zones import submitted as handlers
+from zones.engines import Database, transact
+from zones.items import new_item
+from zones.keyspace import META_KEY, RECEIPT, ROOT, ROOT_RANGE, pack_bytes, pack_int
+from zones.layout import Place, Tenant, local_tenant
+from zones.periodic import period
+from zones.records import TenantRule
+from zones.shard_time import ShardClock
+from zones.shard_time import beat as beat_time
+from zones.steps import alone, in_step
+from zones.tenant_transaction import TenantTransaction
+
+CAROL = Tenant("shop", "carol")
+DAVE = Tenant("shop", "dave")
+TENANTS = (ALICE, BOB, CAROL, DAVE)
+DAY_US = 86_400 * SECOND
+PERIOD = period("mail", every_ms=60_000)
+
+
+def memory() -> tuple[Database, ManualClock]:
+    clock = ManualClock()
+    return engines.open("memory:", clock=clock, random=Random(1)), clock
+
+
+def populate(world: World) -> None:
+    """Some of everything that can be stored, due and not, of several tenants."""
+    for tenant in TENANTS:
+        zone = world.zone_of(tenant)
+        world.enqueue_all([new_item("mail"), new_item("index", {"page": 7}, priority=3)], zone=zone)
+        world.enqueue("mail", zone=zone, delay_ms=60_000)
+        world.shard.transact(lambda attempt, tenant=tenant: _own(world, tenant, attempt))
+    world.enqueue("mail", bytes(100_000))
+    world.enqueue("index", zone=world.zone_of(BOB, "other"), given_id="a name", unique_ms=60_000)
+    world.enqueue("index", zone=world.zone_of(local_tenant("index")))
+    for payload in (None, bytes(100_000)):
+        bury(world, world.enqueue("mail", payload))
+    world.run(lambda tr: rules.change_kind_rule(tr, "fax", paused=True))
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", max_running=50, per_s=50.0, burst=9))
+    world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, BOB, TenantRule(max_running=20, per_s=50.0, burst=20),
+                                               now_us=world.now_us))  # fmt: skip
+    world.enqueue("fax", zone=world.zone_of(DAVE, "paused"))
+    use_some(world)
+
+
+def _own(world: World, tenant: Tenant, attempt: Any) -> None:
+    TenantTransaction(world.shard, tenant, attempt).set(("own",), b"data")
+
+
+def bury(world: World, item_id: bytes) -> None:
+    record = world.record(item_id)
+    assert record is not None
+    world.run(lambda tr: buried.bury(tr, world.zone.place, item_id, record, reason="error", error="no", traceback="",
+                                     now_us=world.now_us))  # fmt: skip
+
+
+def use_some(world: World) -> None:
+    """Leave behind what a fleet leaves: leases, completions, marks, grants, receipts, periods, signs of life."""
+    world.visit({"mail": 3, "index": 2})
+    for how in ({"given_id": "done", "unique_ms": 60_000}, {}):
+        done = world.enqueue("mail", **how)  # type: ignore[arg-type]
+        world.run(lambda tr, done=done: world.zone.complete(tr, done, now_us=world.now_us))
+        world.pass_us(2 * SECOND)
+        world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
+    world.run(lambda tr: world.zone.complete(tr, world.enqueue("mail"), now_us=world.now_us))
+    world.present("one", "mail", "index")
+    world.present("two", "mail")
+    world.run(lambda tr: limits.take_slots(tr, "mail", 50, holder=b"m", wanted=3, lease_us=LEASE_US,
+                                           now_us=world.now_us))  # fmt: skip
+    rule = rules.KindRule(per_s=50.0, burst=9)
+    world.run(lambda tr: limits.take_tokens(tr, "mail", rule, wanted=2, returned=0, now_us=world.now_us))
+    world.run(lambda tr: alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=world.now_us)))
+    submit(world)
+    world.run(lambda tr: beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=world.now_us))
+    world.set(ROOT + pack_int(RECEIPT) + pack_int(world.now_us + DAY_US) + pack_bytes(b"s" * 12), bytes(4))
+
+
+@cache
+def populated() -> tuple[tuple[bytes, bytes], ...]:
+    """Return all pairs of a populated shard."""
+    world = World(*memory())
+    populate(world)
+    return tuple(world.stored(*ROOT_RANGE))
+
+
+def submit(world: World) -> None:
+    world.run(lambda tr: handlers.submit(tr, "report", b"code", sign=lambda *_: b"", above=0, now_us=world.now_us))
+
+
+# --- Damage ---
+
+
+class Damage(NamedTuple):
+    """What was done to one pair: `after` takes the place of `before`."""
+
+    what: str
+    before: tuple[bytes, bytes]
+    after: tuple[bytes, bytes]
+
+
+def flipped(value: bytes, random: Random) -> bytes:
+    """Return bytes with one bit turned over."""
+    if not value:
+        return b"\x80"
+    at = random.randrange(len(value))
+    return value[:at] + bytes([value[at] ^ 1 << random.randrange(8)]) + value[at + 1 :]
+
+
+def truncated(value: bytes, random: Random) -> bytes:
+    return value[: random.randrange(len(value))] if value else b""
+
+
+def garbage(_: bytes, random: Random) -> bytes:
+    return random.randbytes(random.choice((0, 1, 3, 8, 16, 40, 300)))
+
+
+WAYS: tuple[Callable[[bytes, Random], bytes], ...] = (flipped, truncated, garbage)
+
+
+def damage_of(pair: tuple[bytes, bytes], random: Random) -> Damage:
+    """Draw how a pair is damaged: its value, or its key behind the root."""
+    key, value = pair
+    way = random.choice(WAYS)
+    if random.random() < 0.5:
+        return Damage(f"value {way.__name__}", pair, (key, way(value, random)))
+    at = random.choice([len(ROOT), len(ROOT) + 2, len(key) // 2, max(len(ROOT), len(key) - 12)])
+    kept = key[:at]
+    return Damage(f"key {way.__name__}", pair, (kept + way(key[at:], random), value))
+
+
+def damage(db: Database, damages: list[Damage]) -> None:
+    """Do it, behind the queue's back."""
+
+    def body(tr: Any) -> None:
+        for each in damages:
+            tr.clear(each.before[0])
+            tr.set(*each.after)
+
+    transact(db, body)
+
+
+def damaged_world(random: Random) -> tuple[World, list[Damage]]:
+    """Return a populated shard in memory some pairs of which are damaged, and what was done to it."""
+    pairs = [pair for pair in populated() if pair[0] != META_KEY]
+    damages = [damage_of(pair, random) for pair in random.sample(pairs, random.choice((1, 2, 8)))]
+    return world_of(damages), damages
+
+
+def world_of(damages: list[Damage]) -> World:
+    db, clock = memory()
+    clock.advance_us(10 * SECOND)
+
+    def body(tr: Any) -> None:
+        for key, value in populated():
+            tr.set(key, value)
+
+    transact(db, body)
+    world = World(db, clock)  # Opened before: a fleet runs when it happens.
+    damage(db, damages)
+    return world
+
+
+# --- What anybody does to a store ---
+
+
+def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield everything that producers, consumers and operators do to a shard, each in a transaction of its own."""
+    run, layout = world.run, world.layout
+    yield from _of_producers(world)
+    for round in range(3):
+        yield f"visit {round}", world.visit
+        yield f"housekeeping {round}", lambda: _housekeeping(world)
+        yield "pass", lambda: world.pass_us(20 * SECOND)
+    yield from _of_workers(world)
+    yield from _of_readers(world)
+    yield "resume", lambda: run(lambda tr: rules.resume_kind(tr, "fax"))
+    yield "wake", lambda: run(lambda tr: rules.wake_parked(tr, layout, now_us=world.now_us))
+    yield "limit", lambda: run(lambda tr: rules.change_kind_rule(tr, "mail", per_s=3.0))
+    for tenant in TENANTS:
+        yield "pause", lambda tenant=tenant: run(
+            lambda tr: rules.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=True))  # fmt: skip
+        yield "resume", lambda tenant=tenant: run(
+            lambda tr: rules.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=False))  # fmt: skip
+    yield "submit", lambda: submit(world)
+    yield "last visit", world.visit
+
+
+def _of_producers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for tenant in TENANTS:
+        for zone in (world.zone_of(tenant), world.zone_of(tenant, "other")):
+            yield "enqueue", lambda zone=zone: world.enqueue("mail", zone=zone)
+            yield "enqueue by name", lambda zone=zone: world.enqueue(
+                "mail", zone=zone, given_id="a name", unique_ms=9_000)  # fmt: skip
+    yield "enqueue done", lambda: world.enqueue("mail", given_id="done", unique_ms=60_000)
+
+
+def _of_workers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for tenant in TENANTS:
+        zone = world.zone_of(tenant)
+        for item_id in ids_of(zone.place):
+            held = world.new_id()
+
+            def take(zone: Any = zone, item_id: bytes = item_id, held: bytes = held) -> None:
+                world.run(lambda tr: zone.obtain_lease(tr, item_id, lease_id=held, lease_us=LEASE_US,
+                                                       now_us=world.now_us))  # fmt: skip
+                world.run(lambda tr: zone.extend_lease(tr, item_id, held, lease_us=LEASE_US, now_us=world.now_us))
+                world.run(lambda tr: zone.requeue(tr, item_id, held, delay_us=0, now_us=world.now_us, error_count=1))
+
+            yield "take", take
+            yield "complete", lambda zone=zone, item_id=item_id: world.run(
+                lambda tr: zone.complete(tr, item_id, now_us=world.now_us))  # fmt: skip
+
+
+@cache
+def _ids() -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    world = World(*memory())
+    for tenant in TENANTS:
+        place = world.zone_of(tenant).place
+        begin, end = place.keys.item_range()
+        prefix = len(place.keys.item_prefix)
+        found[place.pointer_id] = [
+            key[prefix + 1 : -1].replace(b"\x00\xff", b"\x00") for key, _ in populated() if begin <= key < end
+        ]
+    return found
+
+
+def ids_of(place: Place) -> list[bytes]:
+    """Return the ids of a zone's items as they were before the damage."""
+    return _ids()[place.pointer_id]
+
+
+def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
+    run, layout = world.run, world.layout
+    for tenant in TENANTS:
+        zone = world.zone_of(tenant)
+        yield "peek", lambda zone=zone: run(lambda tr: zone.peek(tr, items_max=100, now_us=world.now_us))
+        yield "count", lambda zone=zone: run(zone.count)
+        yield "min vesting", lambda zone=zone: run(zone.min_vesting_us)
+        for item_id in ids_of(zone.place)[:2]:
+            yield "inquire", lambda zone=zone, item_id=item_id: run(
+                lambda tr: inquiry.inquire(tr, zone.place, item_id, now_us=world.now_us))  # fmt: skip
+            yield "whereabouts", lambda item_id=item_id: run(lambda tr: inquiry.whereabouts(tr, layout, item_id))
+    yield "rules", lambda: run(lambda tr: (rules.read_rules(tr), rules.tenants_with_rules(tr, tenants_max=100)))
+    yield "buried", lambda: _raise_the_dead(world)
+    yield "handlers", lambda: run(handlers.listing)
+    yield "consumers", lambda: run(lambda tr: presence.listing(tr, now_us=world.now_us))
+    yield "due", lambda: run(lambda tr: in_step(pointers.earliest_vesting_us(tr, part) for part in layout.parts))
+    yield "from behind", lambda: run(
+        lambda tr: in_step(pointers.scan_back(tr, part, before_us=world.now_us, ids_max=9) for part in layout.parts)
+    )  # fmt: skip
+
+
+def _raise_the_dead(world: World) -> None:
+    for each in world.run(lambda tr: list(buried.listing(tr, world.layout, items_max=100))):
+        place = world.layout.place(each.tenant, each.zone)
+
+        def revive(tr: Any, place: Place = place, each: Any = each) -> None:
+            record = buried.read(tr, place, each.id)
+            if record is not None:
+                buried.revive(tr, place, each.id, record, now_us=world.now_us)
+
+        world.run(revive)
+
+
+def _housekeeping(world: World) -> None:
+    now_us = world.now_us
+
+    def body(tr: Any) -> None:
+        presence.Sessions().live(presence.listing(tr, now_us=now_us), now_us=now_us)
+        beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=now_us, alone=True)
+        presence.clear_dead(tr, now_us=now_us, keys_max=100)
+        attempt.clear_receipts(tr, now_us=now_us)
+        history.forget(tr, now_us=now_us, keys_max=100)
+        alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=now_us))
+        rules.wake_parked(tr, world.layout, now_us=now_us)
+        completions.tidy(tr, now_us=now_us)
+        limits.take_slots(tr, "mail", 50, holder=b"m", wanted=3, lease_us=LEASE_US, now_us=now_us)
+        limits.take_tokens(tr, "mail", rules.KindRule(per_s=5.0), wanted=2, returned=0, now_us=now_us)
+
+    world.run(body)

@@ -1,0 +1,138 @@
+"""Quarantine: what is damaged is set aside as it is, on purpose, and what is left is whole."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.zones.corrupting import CAROL, damaged_world, populate
+from tests.zones.world import ALICE, World
+from zones import quarantine
+from zones.audit import audit, graves, items, records
+from zones.buried import bury
+from zones.errors import OwnerUnreadable
+from zones.items import EnqueueStatus
+from zones.keyspace import ROOT
+from zones.quarantine import SetAside, listing
+from zones.records import FORMAT, TenantRule
+from zones.rules import set_tenant_rule
+
+DAMAGED = bytes([FORMAT]) + b"\xc1"
+NEWER = bytes([FORMAT + 1]) + b"what it means only they know"
+
+
+def set_aside(world: World) -> list[SetAside]:
+    return world.run(lambda tr: listing(tr, pairs_max=99))
+
+
+def test_a_damaged_item_is_set_aside_as_it_is_and_its_entry_and_counts_go_with_it(world: World) -> None:
+    damaged, whole = world.enqueue("mail"), world.enqueue("mail")
+    key = world.zone.place.keys.item(damaged)
+    world.set(key, DAMAGED)
+    assert not audit(world.shard, repair=True).healthy, "a repair loses no item, not even a damaged one"
+    report = audit(world.shard, quarantine=True)
+    assert report.healthy
+    assert (report.findings[0].what, report.findings[0].set_aside) == (items.DAMAGED_ITEM, True)
+    assert [(pair.why, pair.key, pair.value) for pair in set_aside(world)] == [(items.DAMAGED_ITEM, key, DAMAGED)]
+    assert audit(world.shard).findings == []
+    assert (world.count(), world.vested_ids()) == ({"mail": 1}, [whole])
+
+
+def test_a_name_whose_item_was_set_aside_can_be_given_again(world: World) -> None:
+    damaged = world.enqueue("mail", given_id="order-7")
+    world.set(world.zone.place.keys.item(damaged), DAMAGED)
+    assert world.try_enqueue("mail", given_id="order-7").status is EnqueueStatus.PRESENT
+    audit(world.shard, quarantine=True)
+    assert world.try_enqueue("mail", given_id="order-7").status is EnqueueStatus.ENQUEUED
+
+
+def test_an_item_without_its_payload_is_set_aside_with_what_there_is_of_it(world: World) -> None:
+    item_id = world.enqueue("mail", bytes(200_000))
+    world.clear(world.zone.place.keys.piece(item_id, 1))
+    assert audit(world.shard, quarantine=True).healthy
+    assert len(set_aside(world)) == 3, "its record, and two of three pieces"
+    assert world.of_items() == []
+
+
+def test_a_damaged_buried_item_leaves_the_list_of_the_buried(world: World) -> None:
+    item_id = world.enqueue()
+    record = world.record(item_id)
+    assert record is not None
+    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="error", error="", traceback="",
+                              now_us=world.now_us))  # fmt: skip
+    world.set(world.zone.place.keys.buried(item_id), DAMAGED)
+    report = audit(world.shard, quarantine=True)
+    assert report.healthy
+    assert [finding.what for finding in report.findings] == [graves.DAMAGED_BURIED, graves.DANGLING_GRAVE]
+
+
+def test_a_tenant_whose_ownership_cannot_be_read_is_refused_until_it_is_set_aside(world: World) -> None:
+    rule = TenantRule(paused=True)
+    world.run(lambda tr: set_tenant_rule(tr, world.layout, ALICE, rule, now_us=world.now_us))
+    world.set(world.zone.place.keys.tenant.owner, DAMAGED)
+    with pytest.raises(OwnerUnreadable):
+        world.enqueue()
+    assert audit(world.shard, quarantine=True).findings[0].what == records.DAMAGED_RECORD
+    world.enqueue()
+    assert len(world.visit()[0].items) == 1, "its rules are gone with it"
+
+
+def test_what_a_newer_version_wrote_is_not_damaged_and_stays(world: World) -> None:
+    populate(world)
+    place = world.zone_of(CAROL).place
+    newer = [place.keys.item(world.enqueue(zone=world.zone_of(CAROL))), place.keys.buried(bytes(16))]
+    for key in newer:
+        world.set(key, NEWER)
+    audit(world.shard, quarantine=True)
+    assert set_aside(world) == []
+    assert [world.run(lambda tr, key=key: tr.get(key).value) for key in newer] == [NEWER, NEWER]
+
+
+def test_a_key_that_nobody_can_have_written_is_set_aside_and_one_that_a_later_version_may_have_is_not(
+    world: World,
+) -> None:
+    prefix = world.zone.place.keys.prefix
+    damaged = [prefix + b"\x15\x01\x01short\x00", prefix[:-3], ROOT + b"\x02no number\x00"]
+    of_tenant = world.zone.place.keys.tenant.zones[:-1] + b"\x77"
+    later = [prefix + b"\x15\x77\x01id\x00", ROOT + b"\x15\x77", of_tenant]
+    for key in damaged + later:
+        world.set(key, b"something")
+    report = audit(world.shard, quarantine=True)
+    assert report.unknown == len(later)
+    assert sorted(pair.key for pair in set_aside(world)) == sorted(damaged)
+    for key in later:
+        assert world.run(lambda tr, key=key: tr.get(key).value) == b"something"
+
+
+def test_what_was_set_aside_is_kept_until_it_is_thrown_away(world: World) -> None:
+    for _ in range(3):
+        world.set(world.zone.place.keys.item(world.enqueue()), DAMAGED)
+    audit(world.shard, quarantine=True)
+    world.pass_us(10**12)
+    audit(world.shard, quarantine=True)
+    first, *rest = set_aside(world)
+    assert len(rest) == 2
+    assert world.run(lambda tr: quarantine.throw_away(tr, first.id)) == 1
+    assert world.run(lambda tr: quarantine.throw_away(tr, first.id)) == 0
+    assert set_aside(world) == rest
+
+
+def test_a_record_that_is_damaged_twice_is_set_aside_twice(world: World) -> None:
+    item_id = world.enqueue(given_id="order-7")
+    for _ in range(2):
+        world.set(world.zone.place.keys.item(item_id), DAMAGED)
+        audit(world.shard, quarantine=True)
+        world.pass_us(1)
+        world.enqueue(given_id="order-7")
+    assert [pair.key for pair in set_aside(world)] == [world.zone.place.keys.item(item_id)] * 2
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_whatever_was_damaged_a_store_is_whole_once_that_is_set_aside(seed: int) -> None:
+    """Every sort of record and key, its bits turned over, cut off, or replaced by garbage."""
+    world, damages = damaged_world(Random(seed))
+    audit(world.shard, quarantine=True)
+    report = audit(world.shard)
+    assert report.healthy, (damages, report.findings)
+    assert report.newer or not report.unverified, damages
