@@ -19,10 +19,11 @@ from actors.host import Host, Remote, note_failed_call
 from actors.messages import CARRIED_BYTES_MAX, ItemRef, Report, Served
 from actors.quotas import Quotas
 from actors.settings import ConsumerSettings
+from actors.unreadable import Unreadable
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
 from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
-from zones.errors import TenantMoved
+from zones.errors import OwnerUnreadable, TenantMoved
 from zones.items import LeasedItem
 from zones.pointers import PointerRef
 from zones.probes import probe
@@ -101,6 +102,7 @@ class Manager:
         )
         self._stopping = False
         self._store_down: set[str] = set()
+        self._unreadable = Unreadable()
 
     def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
         """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
@@ -163,8 +165,10 @@ class Manager:
         moved = False
         try:
             visits = self._visit(shard, refs, room, items_max, lease_id)
-        except TenantMoved:
+        except TenantMoved as error:
             moved = True
+            if isinstance(error, OwnerUnreadable) and len(refs) == 1:
+                self._unreadable.note_owner(shard.name, shard.layout, refs[0], error)
         except shard.db.errors as error:
             code = error.code  # type: ignore[attr-defined]
             served.counts["conflicts"] += code == NOT_COMMITTED
@@ -285,6 +289,7 @@ class Manager:
             served.counts[visit.found.value] += 1
             served.counts["buried"] += visit.buried
             served.counts["unreadable"] += visit.unreadable
+            self._unreadable.note(shard.name, visit)
             if visit.left_alone is not None:
                 served.left_alone.append(visit.left_alone)
             place = visit.place

@@ -13,8 +13,9 @@ from zones.attempt import Attempt
 from zones.buried import grave_range
 from zones.engines import Stall, write_stall
 from zones.layout import Layout, Tenant
-from zones.pointers import scan
+from zones.pointers import UNREADABLE, scan
 from zones.presence import Present
+from zones.quarantine import PARTS, quarantine_range
 from zones.records import KindRule, TenantRule
 from zones.shard import Shard
 from zones.steps import alone
@@ -33,6 +34,8 @@ class ShardStatus:
       oldest_us: since when the oldest item waits, of those behind the 64 pointers that have waited longest; None if
         nothing waits.
       buried: buried items, counted up to 10,000.
+      unreadable: queue zones, of those counted, whose last visit met records that are damaged or of a newer version.
+      set_aside: damaged pairs in the quarantine, counted up to 3,333.
       consumers: the live ones, and those that died within the last minute.
       unserved: kinds with items that no live consumer knows. They wait.
       paused: whether the shard is. `kind_rules`, `tenant_rules`: what operators have decided, of tenants the first
@@ -50,6 +53,8 @@ class ShardStatus:
     vested: int = 0
     oldest_us: int | None = None
     buried: int = 0
+    unreadable: int = 0
+    set_aside: int = 0
     consumers: tuple[Present, ...] = ()
     unserved: tuple[str, ...] = ()
     paused: bool = False
@@ -71,6 +76,7 @@ def look(shard: Shard, url: str) -> ShardStatus:
     def body(attempt: Attempt) -> ShardStatus:
         tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
         waiting = depth.depth(tr, layout)
+        marks = _marks(tr, layout)
         consumers = presence.listing(tr, now_us=now_us)
         known = {kind for each in consumers if each.live for kind in each.presence.kinds}
         ruled = rules.tenants_with_rules(tr, tenants_max=TENANTS_LISTED_MAX)
@@ -81,7 +87,9 @@ def look(shard: Shard, url: str) -> ShardStatus:
             shard_id=layout.shard_id.hex(),
             part_count=layout.part_count,
             depth=waiting,
-            pointers=_count(tr, [(part.vest_priority(0), part.vest_end()) for part in layout.parts]),
+            pointers=len(marks),
+            unreadable=sum(mark == UNREADABLE for mark in marks),
+            set_aside=_count(tr, [quarantine_range()]) // PARTS,
             vested=_count_vested(tr, layout, now_us),
             oldest_us=depth.oldest_us(tr, layout, now_us),
             buried=_count(tr, [grave_range()]),
@@ -95,6 +103,16 @@ def look(shard: Shard, url: str) -> ShardStatus:
         )
 
     return shard.transact(body)
+
+
+def _marks(tr: Any, layout: Layout) -> list[bytes]:
+    """Return what the entries of pointers say, see `pointers.move`."""
+    marks: list[bytes] = []
+    for part in layout.parts:
+        if len(marks) < COUNTED_MAX:
+            begin, end = part.vest_priority(0), part.vest_end()
+            marks += [row.value for row in tr.snapshot.get_range(begin, end, limit=COUNTED_MAX - len(marks))]
+    return marks
 
 
 def _count(tr: Any, ranges: list[tuple[bytes, bytes]]) -> int:

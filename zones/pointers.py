@@ -30,6 +30,8 @@ from zones.settings import ZoneSettings
 from zones.steps import Steps
 from zones.vesting import WANT_ALL, collect_vested
 
+UNREADABLE = b"\x01"  # The mark of a pointer in whose zone a visit met something that cannot be read.
+
 
 class PointerRef(NamedTuple):
     """What a scan knows of a pointer: where it is and when it vested. The record is the manager's to read.
@@ -129,15 +131,16 @@ def create(tr: Any, place: Place, *, vesting_us: int, now_us: int) -> None:
     tr.add_write_conflict_key(place.keys.pointer_guard)
 
 
-def move(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int) -> None:
+def move(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int, mark: bytes = b"") -> None:
     """Store `pointer`, changed by the caller, under a new vesting time. Writes the record and its index entry.
 
-    The caller has read the record with conflict.
+    The caller has read the record with conflict. `mark`: what the entry says, such as `UNREADABLE`, until it is moved
+    again: whoever counts pointers sees it.
     """
     tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
     pointer.vesting_us = vesting_us
     tr.set(place.keys.pointer, encode(pointer))
-    tr.set(place.part.vest(pointer.priority, vesting_us, place.pointer_id), b"")
+    tr.set(place.part.vest(pointer.priority, vesting_us, place.pointer_id), mark)
 
 
 def delete(tr: Any, place: Place, pointer: PointerRecord) -> None:

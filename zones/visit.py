@@ -215,7 +215,8 @@ def _requeue_awake(tr: Any, place: Place, pointer: PointerRecord, choice: Choice
     slack_us = settings.wake_slack_ms * 1000
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
     _note_visit(pointer, choice, terms, left=False)
-    pointers.move(tr, place, pointer, terms.now_us + (slack_us if delay_us is None else min(delay_us, slack_us)))
+    vesting_us = terms.now_us + (slack_us if delay_us is None else min(delay_us, slack_us))
+    pointers.move(tr, place, pointer, vesting_us, _mark(choice))
 
 
 def _note_visit(pointer: PointerRecord, choice: Choice, terms: VisitTerms, *, left: bool) -> None:
@@ -226,6 +227,10 @@ def _note_visit(pointer: PointerRecord, choice: Choice, terms: VisitTerms, *, le
     pointer.resume, pointer.passed = choice.resume, int(choice.passed)
     pointer.left = left
     pointer.found = choice.left
+
+
+def _mark(choice: Choice) -> bytes:
+    return pointers.UNREADABLE if choice.unreadable else b""
 
 
 def _requeue_steps(
@@ -261,7 +266,7 @@ def _requeue_steps(
         probe("a pointer is left to another consumer")
         # Where it was, unless this visit has taken something: then it is another's turn to look.
         vesting_us = terms.now_us if choice.items else min(pointer.vesting_us, terms.now_us)
-    pointers.move(tr, place, pointer, vesting_us)
+    pointers.move(tr, place, pointer, vesting_us, _mark(choice))
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer_guard)
         rules.park(tr, place, choice.passed_kinds & room.paused)

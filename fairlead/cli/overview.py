@@ -76,6 +76,8 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
         "oldest": None if each.oldest_us is None else when(each.oldest_us),
         "oldest_waits_s": None if each.oldest_us is None else (each.now_us - each.oldest_us) / 1e6,
         "buried": each.buried,
+        "unreadable_queues": each.unreadable,
+        "set_aside": each.set_aside,
         "consumers": [
             {
                 "id": present.consumer_id.hex(),
@@ -111,6 +113,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
         if each.stall:
             yield f"{each.name}: nobody can write; the write lock is held by {each.stall.who}"
             yield f"  Do: {each.stall.remedy}"
+        yield from _damage(each)
         yield from _rules(each)
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     if depths:
@@ -122,6 +125,17 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
              ago(one.presence.beat_us, each.now_us) + ("" if one.live else ": dead"), ", ".join(one.presence.kinds))
             for each, one in present
         ))  # fmt: skip
+
+
+def _damage(each: ShardStatus) -> Iterator[str]:
+    """Say what cannot be read, and what was set aside."""
+    if each.unreadable:
+        yield (
+            f"{each.name}: {each.unreadable:,} queues hold records that cannot be read, and are passed over; "
+            "fairlead check names them"
+        )
+    if each.set_aside:
+        yield f"{each.name}: {each.set_aside:,} damaged pairs were set aside; fairlead quarantine shows them"
 
 
 def _rules(each: ShardStatus) -> Iterator[str]:

@@ -11,6 +11,7 @@ from fairlead import App, Config, Job, PayloadDamaged, TenantDatabase
 from fairlead.testing import drain
 from tests.fairlead.shell import run
 from zones import engines
+from zones.keyspace import META_KEY
 from zones.layout import Place
 from zones.records import FORMAT, ItemRecord, decode, encode
 
@@ -43,6 +44,7 @@ def with_damaged_payload(value: bytes) -> bytes:
 
 def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: App) -> None:
     """It raised a decoder's error in `fairlead peek`, `fairlead buried`, and everything that lists items."""
+
     @shop.handler("mail", permanent=(PayloadDamaged,))
     def mail(job: Job) -> None:
         assert job.payload
@@ -56,3 +58,52 @@ def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: Ap
         drain(shop)
     (buried,) = run("buried", "--json").json["buried"]
     assert buried["payload"].startswith("the item's payload is damaged")
+
+
+def test_a_damaged_item_is_explained_set_aside_on_purpose_and_thrown_away(shop: App) -> None:
+    alice = shop.tenant("shop", "alice")
+    damaged, whole = alice.enqueue("mail").item_id, alice.enqueue("mail").item_id
+    change(alice, lambda place: place.keys.item(damaged), lambda _: DAMAGED)
+    assert run("why", damaged.hex(), *ALICE, "--json").json["cause"] == "damaged"
+    found = run("check")
+    assert (found.code, "--quarantine sets it aside" in found.out) == (1, True)
+    assert run("check", "--repair").code == 1
+    done = run("check", "--quarantine", "--json")
+    assert (done.code, done.json["shards"][0]["findings"][0]["set_aside"]) == (0, True)
+    assert run("check").code == 0
+    assert run("why", damaged.hex(), *ALICE, "--json").json["cause"] == "set aside"
+    (kept,) = run("quarantine", "--json").json["set_aside"]
+    assert (kept["user"], kept["item"], bytes.fromhex(kept["value"])) == ("alice", damaged.hex(), DAMAGED)
+    assert damaged.hex() in run("quarantine").out
+    assert run("quarantine", "--discard", kept["id"]).code == 0
+    assert run("quarantine", "--discard", kept["id"], "--json").error["error"] == "nothing of this id was set aside"
+    assert [item["item"] for item in run("peek", *ALICE, "--json").json["items"]] == [whole.hex()]
+
+
+def test_status_says_which_queues_hold_what_cannot_be_read_and_what_was_set_aside(shop: App) -> None:
+    @shop.handler("mail")
+    def mail(job: Job) -> None:
+        pass
+
+    alice = shop.tenant("shop", "alice")
+    damaged = alice.enqueue("mail").item_id
+    alice.enqueue("mail")
+    shop.tenant("shop", "bob").enqueue("mail")
+    change(alice, lambda place: place.keys.item(damaged), lambda _: DAMAGED)
+    drain(shop)
+    (status,) = run("status", "--json").json["shards"]
+    assert (status["unreadable_queues"], status["set_aside"], status["depth"]) == (1, 0, {"mail": 1})
+    assert "1 queues hold records that cannot be read" in run("status").out
+    run("check", "--quarantine")
+    drain(shop)
+    assert "1 damaged pairs were set aside" in run("status").out
+    assert run("status", "--json").json["shards"][0]["depth"] == {}
+
+
+def test_a_store_whose_own_record_is_damaged_is_refused_with_what_to_do(shop: App) -> None:
+    """It said that a newer version had made it, and sent its operator to upgrade."""
+    alice = shop.tenant("shop", "alice")
+    alice.enqueue("mail")
+    change(alice, lambda _: META_KEY, lambda _: DAMAGED)
+    refused = run("status")
+    assert (refused.code, "restore a backup" in refused.out) == (3, True)

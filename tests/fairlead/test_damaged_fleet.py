@@ -1,0 +1,125 @@
+"""A fleet drains a store while every sort of record and key in it is damaged: nobody but the damaged waits."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fairlead import App, Config, Job, fleet
+from fairlead.fleet import Fleet
+from tests.zones.corrupting import damage_of
+from zones import engines
+from zones.audit import audit
+from zones.keyspace import META_KEY, ROOT_RANGE, TenantKeys
+from zones.tuples import elements_of
+
+VICTIMS, BYSTANDERS = 30, 10
+LIMIT_S = 20.0
+
+
+class Shop:
+    """An application on disk, its fleet of threads, and what has run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.app = App(config=Config(shards={"main": f"embedded:{directory}"}))
+        self.ran: Counter[str] = Counter()
+        for kind in ("mail", "index"):
+            self.app.handler(kind)(self.run)
+        self.app.handler("broken", permanent=(ValueError,))(self.fail)
+        self.app.every(1, kind="tick")(self.run)
+        self.fleet: Fleet | None = None
+
+    def run(self, job: Job) -> None:
+        self.ran[job.tenant.user] += 1
+        time.sleep(0.002)
+
+    def fail(self, job: Job) -> None:
+        raise ValueError(job.id)
+
+    def fill(self, name: str, count: int) -> None:
+        database = self.app.tenant("shop", name)
+        for number in range(count):
+            database.enqueue("mail" if number % 3 else "index", bytes(20_000) if number == 1 else {"number": number})
+        database.enqueue("broken")
+        database.enqueue("mail", item_id="once", unique_ms=60_000)
+        database.enqueue("mail", delay_ms=3_600_000)
+
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        return engines.transact(
+            self.app.shards["main"].db, lambda tr: [(row.key, row.value) for row in tr.get_range(*ROOT_RANGE)]
+        )
+
+    def damage(self, random: Random) -> None:
+        """Damage a few pairs of every subspace, those of bystanders left out."""
+        spared = tuple(TenantKeys("shop", name).packed for name in names("bystander", BYSTANDERS))
+        sorts: dict[Any, list[tuple[bytes, bytes]]] = defaultdict(list)
+        for key, value in self.pairs():
+            if key != META_KEY and not any(each in key for each in spared):
+                elements = elements_of(key)
+                sorts[elements[1:2] + elements[4:5] + elements[6:7]].append((key, value))
+
+        def body(tr: Any) -> None:
+            for pairs in sorts.values():
+                for pair in random.sample(pairs, min(3, len(pairs))):
+                    done = damage_of(pair, random)
+                    if not any(each in done.after[0] for each in (*spared, META_KEY)):
+                        tr.clear(pair[0])
+                        tr.set(*done.after)
+
+        engines.transact(self.app.shards["main"].db, body)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path / "data")
+    yield made
+    if made.fleet is not None:
+        made.fleet.stop(0)
+    made.app.close()
+
+
+def names(stem: str, count: int) -> list[str]:
+    return [f"{stem} {number}" for number in range(count)]
+
+
+MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, *MORE_SEEDS])
+def test_everybody_else_is_served_while_records_and_keys_are_damaged(
+    shop: Shop, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    random = Random(seed)
+    for name in names("victim", VICTIMS) + names("bystander", BYSTANDERS):
+        shop.fill(name, 8)
+    shop.app.steering.limit_tenant("shop", "victim 1", max_running=2, per_s=100)
+    shop.app.steering.limit_kind("index", max_running=50)
+    shop.fleet = fleet.start(shop.app, "shop:app", host="threads")
+    eventually(lambda: shop.ran.total() > 20)
+    for round in range(1, 4):
+        shop.damage(random)
+        for name in names("bystander", BYSTANDERS):
+            shop.app.tenant("shop", name).enqueue("mail")
+        wanted = 9 + round
+        eventually(lambda: all(shop.ran[name] >= wanted for name in names("bystander", BYSTANDERS)))  # noqa: B023
+    told = [record.message for record in caplog.records if "cannot be read, and are passed over" in record.message]
+    assert len(told) <= 3 * VICTIMS, "a line for each queue, and not for each visit"
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    shop.fleet.stop(5_000)
+    shop.fleet = None
+    assert audit(shop.app.shards["main"], quarantine=True).healthy
+
+
+def eventually(condition: Any) -> None:
+    until = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < until, "it does not happen"
+        time.sleep(0.01)
