@@ -14,7 +14,7 @@ from zones.errors import PayloadNotData, PayloadTooLarge, QueueError
 from zones.history import TIME_BYTES, forget_key
 from zones.items import pack_payload, unpack_payload
 from zones.layout import Place
-from zones.records import FORMAT, BuriedRecord, decode
+from zones.records import FORMAT, BuriedRecord, TimeUs, decode, unpacked
 
 RESULT_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 bytes.
 
@@ -34,7 +34,7 @@ class KeptResult(msgspec.Struct, array_like=True):
     """What a handler returned, packed, and when its item ended."""
 
     packed: bytes
-    ended_us: int
+    ended_us: TimeUs
 
 
 class Returned(NamedTuple):
@@ -94,6 +94,7 @@ def ending(tr: Any, place: Place, item_id: bytes) -> Returned | Pending | Failed
 
     Raises:
       TenantMoved: the tenant is another shard's.
+      PayloadDamaged: there is a result, and it is no plain data any more.
     """
     snapshot = tr.snapshot
     stored = snapshot.get(place.keys.item(item_id))
@@ -102,7 +103,7 @@ def ending(tr: Any, place: Place, item_id: bytes) -> Returned | Pending | Failed
     stored_item.check_owner(place.layout, snapshot.get(place.keys.tenant.owner).value)
     if stored.value is not None:
         return Pending(tr.watch(place.keys.item(item_id)))
-    result = None if kept.value is None else _decoded(kept.value)
+    result = None if kept.value is None else unpacked(_decoder, kept.value[TIME_BYTES:])
     grave = None if buried.value is None else decode(BuriedRecord, buried.value)
     if grave is not None and (result is None or result.ended_us <= grave.buried_us):
         return Failed(grave.error, buried=True)
@@ -116,13 +117,3 @@ def ending(tr: Any, place: Place, item_id: bytes) -> Returned | Pending | Failed
     if ended and ended[0] == How.DROPPED:
         return Failed("", buried=False)
     return NotKept(How(ended[0]) if ended else None)
-
-
-def _decoded(value: bytes) -> KeptResult | None:
-    """Return what is kept, or None if a newer version wrote it, or it is damaged."""
-    if value[TIME_BYTES : TIME_BYTES + 1] != _FORMAT_BYTE:
-        return None
-    try:
-        return _decoder.decode(memoryview(value)[TIME_BYTES + 1 :])
-    except msgspec.DecodeError:
-        return None

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from zones.depth import depth, oldest_us
-from zones.keyspace import ROOT, SERIES, pack_bytes, pack_int, range_begin, range_end
+from zones.keyspace import ROOT, SERIES, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from zones.layout import Layout
-from zones.records import FORMAT
+from zones.records import FORMAT, Count, TimeUs, unpacked
 from zones.vesting import WANT_ALL
 
 SLOT_US = 10_000_000
@@ -38,12 +38,12 @@ class KindTally(msgspec.Struct, array_like=True):
     `lost`: the lease ended, or somebody else took the item over.
     """
 
-    completed: int = 0
-    retried: int = 0
-    buried: int = 0
-    dropped: int = 0
-    lost: int = 0
-    run_us: int = 0
+    completed: Count = 0
+    retried: Count = 0
+    buried: Count = 0
+    dropped: Count = 0
+    lost: Count = 0
+    run_us: Count = 0
 
     def add(self, other: "KindTally") -> None:
         """Add another tally to this one."""
@@ -60,7 +60,7 @@ class Tally(msgspec.Struct, array_like=True):
     """What was done in a slot: by kind, and the handlers' time of the tenants that took most of it, by (app, user)."""
 
     kinds: dict[str, KindTally] = {}
-    tenants: dict[str, dict[str, int]] = {}  # app -> user -> microseconds
+    tenants: dict[str, dict[str, Count]] = {}  # app -> user -> microseconds
 
     def add(self, other: "Tally") -> None:
         """Add another tally to this one."""
@@ -91,10 +91,10 @@ class Slot(msgspec.Struct, array_like=True):
     in slots that are not summed up yet.
     """
 
-    number: int
+    number: Count
     tally: Tally
     waiting: dict[str, int] | None = None
-    oldest_us: int | None = None
+    oldest_us: TimeUs | None = None
 
     @property
     def begin_us(self) -> int:
@@ -123,7 +123,7 @@ def read(tr: Any, *, now_us: int, slots_max: int = KEPT_SLOTS) -> list[Slot]:
     snapshot = tr.snapshot
     summed = snapshot.get_range(_SUMMED + pack_int(first), range_end(_SUMMED), streaming_mode=WANT_ALL)
     fresh = snapshot.get_range(_FRESH + pack_int(first), range_end(_FRESH), streaming_mode=WANT_ALL)
-    slots = {slot.number: slot for row in summed if (slot := _decoded(_slots, row.value)) is not None}
+    slots = {slot.number: slot for row in summed if (slot := unpacked(_slots, row.value)) is not None}
     for number, tallies in _by_slot(fresh).items():
         slot = slots.setdefault(number, Slot(number, Tally({}, {})))
         for tally in tallies:
@@ -147,7 +147,7 @@ def sum_up(tr: Any, layout: Layout, *, now_us: int) -> bool:
     for number, tallies in by_slot.items():
         key = _SUMMED + pack_int(number)
         stored = tr.get(key).value
-        slot = None if stored is None else _decoded(_slots, stored)
+        slot = None if stored is None else unpacked(_slots, stored)
         if slot is None:
             slot = Slot(number, Tally({}, {}), depth(tr, layout), oldest_us(tr, layout, now_us))
         for tally in tallies:
@@ -170,18 +170,8 @@ def busiest(slots: Sequence[Slot]) -> list[tuple[int, str, str]]:
 def _by_slot(rows: Iterable[Any]) -> dict[int, list[Tally]]:
     by_slot: dict[int, list[Tally]] = {}
     for row in rows:
-        at = len(_FRESH) + 1 + row.key[len(_FRESH)] - 0x14
-        tally = _decoded(_tallies, row.value)
-        if tally is not None:
-            by_slot.setdefault(int.from_bytes(row.key[len(_FRESH) + 1 : at], "big"), []).append(tally)
+        slot = unpack_int(row.key, len(_FRESH))
+        tally = unpacked(_tallies, row.value)
+        if tally is not None and slot is not None:
+            by_slot.setdefault(slot[0], []).append(tally)
     return by_slot
-
-
-def _decoded(decoder: Any, value: bytes) -> Any:
-    """Return what is stored, or None if a newer version wrote it, or it is damaged."""
-    if value[:1] != _FORMAT_BYTE:
-        return None
-    try:
-        return decoder.decode(memoryview(value)[1:])
-    except msgspec.DecodeError:
-        return None

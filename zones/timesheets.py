@@ -13,7 +13,7 @@ import msgspec
 
 from zones.keyspace import ROOT, SHEET, pack_bytes, pack_int, range_begin, range_end
 from zones.layout import Tenant
-from zones.records import FORMAT, Progress
+from zones.records import FORMAT, Count, Progress, TimeUs, unpacked
 from zones.vesting import WANT_ALL
 
 SHEET_US = 1_000_000  # How often a worker writes, while it does anything.
@@ -33,9 +33,9 @@ class Running(msgspec.Struct, array_like=True, gc=False):
     zone: str
     item_id: bytes
     kind: str
-    attempt: int
-    since_us: int
-    lease_until_us: int
+    attempt: Count
+    since_us: TimeUs
+    lease_until_us: TimeUs
     progress: Progress | None = None
 
     @property
@@ -52,7 +52,7 @@ class Timesheet(msgspec.Struct, array_like=True):
     pid: int
     slots: int
     busy: int
-    written_us: int
+    written_us: TimeUs
     running: list[Running]
 
 
@@ -75,7 +75,7 @@ def write(tr: Any, life: bytes, sheet: Timesheet) -> None:
 def read(tr: Any, *, now_us: int, sheets_max: int = 1_000) -> list[Timesheet]:
     """Return the sheets of workers that have written lately, or run nothing. Snapshot reads."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=sheets_max, streaming_mode=WANT_ALL)
-    sheets = [sheet for row in rows if (sheet := _decoded(row.value)) is not None]
+    sheets = [sheet for row in rows if (sheet := unpacked(_decoder, row.value)) is not None]
     return [sheet for sheet in sheets if not sheet.running or now_us - sheet.written_us <= LIVE_US]
 
 
@@ -89,15 +89,11 @@ def clear_old(tr: Any, *, now_us: int, keys_max: int) -> None:
     """Clear up to `keys_max` sheets that nobody has written on for a minute. Snapshot reads; may run twice."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=keys_max, streaming_mode=WANT_ALL)
     for row in rows:
-        sheet = _decoded(row.value)
+        sheet = unpacked(_decoder, row.value)
         if sheet is not None and now_us - sheet.written_us > FORGET_US:
             tr.clear(row.key)
 
 
-def _decoded(value: bytes) -> Timesheet | None:
-    if value[:1] != _FORMAT_BYTE:
-        return None
-    try:
-        return _decoder.decode(memoryview(value)[1:])
-    except msgspec.DecodeError:
-        return None
+def is_readable(value: bytes) -> bool:
+    """Say whether a value is a worker's sheet."""
+    return unpacked(_decoder, value) is not None

@@ -12,7 +12,22 @@ from typing import Any, NamedTuple
 
 from tests.clocks import ManualClock
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, World
-from zones import attempt, buried, completions, engines, history, inquiry, limits, periodic, pointers, presence, rules
+from zones import (
+    attempt,
+    buried,
+    completions,
+    engines,
+    history,
+    inquiry,
+    limits,
+    periodic,
+    pointers,
+    presence,
+    results,
+    rules,
+    series,
+    timesheets,
+)
 from zones import submitted as handlers
 from zones.engines import Database, transact
 from zones.items import new_item
@@ -20,10 +35,12 @@ from zones.keyspace import META_KEY, RECEIPT, ROOT, ROOT_RANGE, pack_bytes, pack
 from zones.layout import Place, Tenant, local_tenant
 from zones.periodic import period
 from zones.records import TenantRule
+from zones.series import KindTally, Tally
 from zones.shard_time import ShardClock
 from zones.shard_time import beat as beat_time
 from zones.steps import alone, in_step
 from zones.tenant_transaction import TenantTransaction
+from zones.timesheets import Running, Timesheet
 
 CAROL = Tenant("shop", "carol")
 DAVE = Tenant("shop", "dave")
@@ -86,6 +103,17 @@ def use_some(world: World) -> None:
     world.run(lambda tr: alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=world.now_us)))
     submit(world)
     world.run(lambda tr: beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=world.now_us))
+    kept = {"now_us": world.now_us, "kept_us": DAY_US}
+    world.run(lambda tr: results.keep(tr, world.zone.place, bytes(16), results.pack_result({"page": 7}), **kept))
+    tally = Tally({"mail": KindTally(3, 1)}, {"shop": {"alice": 7}})
+    item = Running("shop", "alice", "queue", bytes(16), "mail", 1, world.now_us, world.now_us)
+    for life in (b"one", b"two"):
+        world.run(lambda tr, life=life: series.write(tr, life, series.slot_of(world.now_us), tally))
+        sheet = Timesheet(b"c" * 8, "there", 1, 4, 2, world.now_us, [item])
+        world.run(lambda tr, life=life, sheet=sheet: timesheets.write(tr, life, sheet))
+    world.pass_us(30 * SECOND)
+    world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
+    world.run(lambda tr: series.write(tr, b"one", series.slot_of(world.now_us), tally))
     world.set(ROOT + pack_int(RECEIPT) + pack_int(world.now_us + DAY_US) + pack_bytes(b"s" * 12), bytes(4))
 
 
@@ -257,6 +285,10 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
             yield "whereabouts", lambda item_id=item_id: run(lambda tr: inquiry.whereabouts(tr, layout, item_id))
     yield "rules", lambda: run(lambda tr: (rules.read_rules(tr), rules.tenants_with_rules(tr, tenants_max=100)))
     yield "buried", lambda: _raise_the_dead(world)
+    yield "result", lambda: run(lambda tr: results.ending(tr, world.zone.place, bytes(16)))
+    yield "series", lambda: run(lambda tr: series.busiest(series.read(tr, now_us=world.now_us)))
+    yield "sheets", lambda: run(
+        lambda tr: timesheets.longest_running(timesheets.read(tr, now_us=world.now_us), items_max=9))  # fmt: skip
     yield "handlers", lambda: run(handlers.listing)
     yield "consumers", lambda: run(lambda tr: presence.listing(tr, now_us=world.now_us))
     yield "due", lambda: run(lambda tr: in_step(pointers.earliest_vesting_us(tr, part) for part in layout.parts))
@@ -291,5 +323,7 @@ def _housekeeping(world: World) -> None:
         completions.tidy(tr, now_us=now_us)
         limits.take_slots(tr, "mail", 50, holder=b"m", wanted=3, lease_us=LEASE_US, now_us=now_us)
         limits.take_tokens(tr, "mail", rules.KindRule(per_s=5.0), wanted=2, returned=0, now_us=now_us)
+        series.sum_up(tr, world.layout, now_us=now_us)
+        timesheets.clear_old(tr, now_us=now_us, keys_max=100)
 
     world.run(body)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.zones.corrupting import populated, world_of
 from tests.zones.world import ALICE, BOB, World
-from zones import buried, completions, inquiry, submitted
+from zones import buried, completions, inquiry, series, submitted, timesheets
 from zones.audit import audit
 from zones.dequeue import Fit
 from zones.history import forget, forget_key
@@ -21,6 +22,8 @@ from zones.keyspace import (
     PARKED,
     ROOT,
     RULE,
+    SERIES,
+    SHEET,
     TenantKeys,
     ZoneKeys,
     pack_int,
@@ -189,3 +192,19 @@ def test_a_bucket_that_is_of_the_far_future_is_full(world: World) -> None:
     later = world.now_us + 2**60
     world.run(lambda tr: take_tokens(tr, "mail", rule, wanted=3, returned=0, now_us=later))
     assert world.run(lambda tr: take_tokens(tr, "mail", rule, wanted=3, returned=0, now_us=world.now_us)) == 3
+
+
+@pytest.mark.parametrize("number", [SHEET, SERIES])
+def test_a_damaged_row_of_what_workers_tell_stops_no_housekeeping(number: int) -> None:
+    """A text that is none raised UnicodeDecodeError in every consumer, once a second."""
+    prefix = ROOT + pack_int(number)
+    rows = [pair for pair in populated() if pair[0].startswith(prefix)]
+    world = world_of([])
+    world.pass_us(3 * series.SLOT_US)
+    for key, value in rows:
+        for at in range(1, len(value)):
+            world.set(key, value[:at] + b"\xff" + value[at + 1 :])
+            world.run(lambda tr: timesheets.clear_old(tr, now_us=world.now_us, keys_max=9))
+            world.run(lambda tr: timesheets.read(tr, now_us=world.now_us))
+            world.run(lambda tr: series.busiest(series.read(tr, now_us=world.now_us)))
+        world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from zones import presence, timesheets
 from zones.audit import graves, tops, zone_rows
 from zones.audit.findings import Finding, Report
 from zones.audit.places import skip_data, tenant_range
@@ -52,7 +53,6 @@ from zones.keyspace import (
 )
 from zones.layout import Place
 from zones.pointers import PointerRef
-from zones.presence import is_readable
 from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, TenantRule, decode, is_newer
 from zones.rules import record_type
 from zones.shard import Shard
@@ -169,7 +169,8 @@ class _Auditor:
         self._check_rows(HANDLER, _handler_check, self._note_record)
         self._check_rows(PERIODIC, _period_check, self._note_record)
         self._check_rows(RULE, _rule_check, self._note_rule)
-        self._check_rows(SESSION, lambda row: partial(check_soft_record, readable=is_readable, key=row.key))
+        for number, readable in ((SESSION, presence.is_readable), (SHEET, timesheets.is_readable)):
+            self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 
