@@ -15,11 +15,14 @@ whole before anything is written.
 import zlib
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import BinaryIO, NamedTuple
+from typing import Annotated, BinaryIO, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from zones.errors import BackupRefused
+from zones.keyspace import PART_COUNT_MAX
+from zones.records import UNDECODABLE, TimeUs
 
 MAGIC = b"fairlead backup\n"
 FILE_FORMAT = 1
@@ -40,8 +43,8 @@ class Header(msgspec.Struct, frozen=True):
     file_format: int
     record_format: int
     shard_id: bytes
-    part_count: int
-    began_us: int
+    part_count: Annotated[int, Meta(ge=1, le=PART_COUNT_MAX)]
+    began_us: TimeUs
 
 
 class Trailer(msgspec.Struct, frozen=True):
@@ -115,7 +118,7 @@ def read_header(file: BinaryIO) -> Header:
         raise BackupRefused(reason=DAMAGED)
     try:
         header = msgspec.msgpack.decode(file.read(length), type=Header)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         raise BackupRefused(reason=DAMAGED) from None
     if header.file_format > FILE_FORMAT:
         raise BackupRefused(reason=NEWER)
@@ -142,7 +145,11 @@ def check_digest(file: BinaryIO) -> None:
 
 
 def read_pairs(file: BinaryIO) -> Iterator[Pair]:
-    """Yield the pairs of a file whose checksum is right, the trailer last: its key is empty."""
+    """Yield the pairs of a file whose checksum is right, the trailer last: its key is empty.
+
+    Raises:
+      BackupRefused: it is damaged all the same: whoever wrote it was.
+    """
     read_header(file)
     decompressor = zlib.decompressobj()
     buffer = b""
@@ -157,9 +164,22 @@ def read_pairs(file: BinaryIO) -> Iterator[Pair]:
             at = end
         if decompressor.eof:
             return
-        buffer = buffer[at:] + decompressor.decompress(file.read(READ_BYTES))
+        piece = file.read(READ_BYTES)
+        if not piece:
+            raise BackupRefused(reason=DAMAGED)
+        try:
+            buffer = buffer[at:] + decompressor.decompress(piece)
+        except zlib.error:
+            raise BackupRefused(reason=DAMAGED) from None
 
 
 def read_trailer(packed: bytes) -> Trailer:
-    """Return the trailer that the last pair holds."""
-    return msgspec.msgpack.decode(packed, type=Trailer)
+    """Return the trailer that the last pair holds.
+
+    Raises:
+      BackupRefused: it holds none.
+    """
+    try:
+        return msgspec.msgpack.decode(packed, type=Trailer)
+    except UNDECODABLE:
+        raise BackupRefused(reason=DAMAGED) from None

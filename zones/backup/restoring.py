@@ -30,7 +30,7 @@ from zones.buried import grave_key
 from zones.engines import Clock, Database, transact
 from zones.errors import BackupRefused
 from zones.history import TIME_BYTES, forget_key
-from zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, RESULT, ROOT_RANGE
+from zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
 from zones.layout import Layout, Place
 from zones.records import FORMAT, BuriedRecord, ItemRecord, ShardRecord, decode, encode
 from zones.settings import ZoneSettings
@@ -163,23 +163,23 @@ class _Rebuilding:
             yield _set(depth_key, depth.to_bytes(8, "little", signed=True))
 
     def _zone_writes(self, found: ZoneKey, key: bytes, value: bytes) -> Iterator[_Write]:
-        place = found.place
-        if found.number == ITEM:
-            item = decode(ItemRecord, value)
-            if item is not None:
-                self._release(item)
-                self._counts[item.kind] += 1
-                self._earliest_us = min(item.vesting_us, self._earliest_us or item.vesting_us)
-                value = encode(item)
-                yield _set(place.keys.vest(item.priority, item.vesting_us, found.rest[0]), item.kind.encode())
-        elif found.number == BURIED:
-            buried = decode(BuriedRecord, value)
-            if buried is not None:
-                yield _set(grave_key(place, found.rest[0], buried.buried_us), buried.item.kind.encode())
-        elif found.number == DONE:
-            yield _set(forget_key(key, int.from_bytes(value, "big")), b"")
-        elif found.number == RESULT:
-            yield _set(forget_key(key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
+        """Yield a row of a zone, and what is derived from it; nothing from one that is damaged."""
+        place, keys = found.place, found.place.keys
+        match found.number, *found.rest:
+            case int(number), bytes(item_id) if number == ITEM and key == keys.item(item_id):
+                item = decode(ItemRecord, value)
+                if item is not None:
+                    self._release(item)
+                    self._counts[item.kind] += 1
+                    self._earliest_us = min(item.vesting_us, self._earliest_us or item.vesting_us)
+                    value = encode(item)
+                    yield _set(keys.vest(item.priority, item.vesting_us, item_id), item.kind.encode())
+            case int(number), bytes(item_id) if number == BURIED and key == keys.buried(item_id):
+                buried = decode(BuriedRecord, value)
+                if buried is not None:
+                    yield _set(grave_key(place, item_id, buried.buried_us), buried.item.kind.encode())
+            case int(number), bytes(item_id) if key == (keys.done if number == DONE else keys.result)(item_id):
+                yield _set(forget_key(key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
         yield _set(key, value, from_file=True)
 
     def _release(self, item: ItemRecord) -> None:

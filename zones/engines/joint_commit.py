@@ -25,12 +25,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from zones.engines.clock import Clock
 from zones.engines.commit import CommitRequest
 from zones.engines.letterbox import LETTER_BYTES_MAX, NAME_BYTES, Letterbox
-from zones.engines.letters import Outcome, mark_of, pack, pack_answer, unpack, unpack_answer
+from zones.engines.letters import UNREADABLE, Outcome, mark_of, pack, pack_answer, unpack, unpack_answer
 
 # A word that does not come is waited for so long; then whoever leads may have died, or is in another container.
 WORD_WAIT_S: Final = 0.002
@@ -89,7 +87,10 @@ class JointCommit:
         box.leave(name, letter)
         with self._watching():
             answer = self._await_answer(box)
-        return None if answer is None else unpack_answer(answer, requests)
+        try:
+            return None if answer is None else unpack_answer(answer, requests)
+        except UNREADABLE:
+            return None  # The log tells whether they were made.
 
     def _lead(self, box: Letterbox) -> bool:
         """Take the lead, if it is free, and wait a little for as many letters as there were lately."""
@@ -126,7 +127,7 @@ class JointCommit:
             for box, name, text in self._box.letters():
                 try:
                     found.append(Letter(box, name, unpack(name, text, clock)))
-                except (msgspec.MsgspecError, KeyError):
+                except UNREADABLE:
                     continue  # Another version's; it will come round to it itself.
         return found
 

@@ -32,6 +32,9 @@ _OPERATIONS: Final[dict[str, Atomic]] = {
     )
 }  # fmt: skip
 
+# What `unpack` and `unpack_answer` raise of what another version wrote, or is damaged.
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError, KeyError)
+
 _Keys = tuple[list[bytes], list[Range]]
 Outcome = tuple[int, Mutations] | StoreError  # Of one commit: its version and what it did, or why it was not made.
 
@@ -102,7 +105,7 @@ def unpack(name: bytes, letter: bytes, clock: Clock) -> list[CommitRequest]:
     """Return the commits that a letter asks for, marked.
 
     Raises:
-      msgspec.MsgspecError, KeyError: another version of this program wrote it.
+      One of `UNREADABLE`: another version of this program wrote it, or it is damaged.
     """
     read = _decode(letter)
     return [_unpacked(commit, mark_of(name, number), read.floor, clock) for number, commit in enumerate(read.commits)]
