@@ -64,20 +64,27 @@ def file_layer(path: Path | None) -> Layer:
     path = path or Path(FILE_NAME)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no text, no TOML, no path
         raise BadConfig(source=str(path), reason=str(error)) from None
     rows = ((key, value, str(path)) for key, value in _flat(tables))
     return _layer(rows, base=path.absolute().parent, textual=False)
 
 
 def absolute_url(url: Any, base: Path) -> Any:
-    """Return a store's url with its path, if it has one, made absolute: a worker may run in another directory."""
+    """Return a store's url with its path, if it has one, made absolute: a worker may run in another directory.
+
+    Raises:
+      BadConfig: there can be no such path.
+    """
     if not isinstance(url, str):
         return url
     engine, colon, place = url.partition(":")
     if engine not in ("embedded", "fdb") or not place:
         return url
-    return f"{engine}{colon}{(base / Path(place).expanduser()).resolve()}"
+    try:
+        return f"{engine}{colon}{(base / Path(place).expanduser()).resolve()}"
+    except (ValueError, RuntimeError) as error:  # a NUL; the home of nobody; a loop of links
+        raise BadConfig(key="shards", value=url, reason=str(error)) from None
 
 
 def _layer(rows: Iterable[tuple[str, Any, str]], *, base: Path, textual: bool) -> Layer:

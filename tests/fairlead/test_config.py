@@ -181,3 +181,10 @@ def test_what_is_in_force_lists_every_setting_once() -> None:
 def test_a_configuration_can_be_sent_to_a_worker() -> None:
     loaded = config.load({"shards": "memory:", "consumer.slots": 3}, environ={"FAIRLEAD_SIGNING_KEY": KEY})
     assert pickle.loads(pickle.dumps(loaded)) == loaded
+
+
+@pytest.mark.parametrize("url", ["embedded:~nobody-of-this-name/data", "embedded:\0", "fdb:~nobody-of-this-name"])
+def test_a_store_at_a_path_that_cannot_be_is_refused(url: str) -> None:
+    """It was a RuntimeError of the path's."""
+    with pytest.raises(BadConfig):
+        config.load({"shards": url}, environ={})
