@@ -122,6 +122,6 @@ class TenantTransaction:
             raise BadArgument(argument="key", value=key, allowed='a tuple, such as ("order",)')
         try:
             packed: bytes = self._data + tuples.pack(key)
-        except ValueError as error:
+        except (ValueError, AttributeError) as error:  # AttributeError: a Versionstamp, without the client library
             raise BadArgument(argument="key", value=key, allowed="a tuple of data", reason=str(error)) from None
         return packed

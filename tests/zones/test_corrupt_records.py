@@ -73,7 +73,8 @@ PAYLOADS = [None, {"order": [7, "ä", 2.5, b"bytes", None, True, {"deep": [[[1]]
 
 def cases(count: int) -> Any:
     """Run a test with a seeded generator for each of `count` cases, and for twenty times as many in the long form."""
-    forms = [pytest.param(count, id=str(count)), pytest.param(20 * count, id="many", marks=pytest.mark.long)]
+    long = [pytest.mark.long, pytest.mark.timeout(3_600)]
+    forms = [pytest.param(count, id=str(count)), pytest.param(20 * count, id="many", marks=long)]
     return pytest.mark.parametrize("count", forms)
 
 

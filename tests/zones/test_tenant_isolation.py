@@ -1,0 +1,160 @@
+"""A handler of one tenant against the keys of another: whatever it does with its transaction, it stays at home."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import fdb.tuple
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.clocks import ManualClock
+from tests.zones.world import NOBODYS, World
+from zones import engines
+from zones.engines import StoreError
+from zones.errors import QueueError
+from zones.keyspace import DEPTH, ROOT, ROOT_RANGE, TenantKeys, pack_int
+from zones.layout import Tenant
+from zones.tenant_transaction import TenantTransaction
+
+# Neighbours on either side, in name and in order: what begins alike, ends alike, or sorts next.
+MINE = Tenant("shop", "alice")
+OTHERS = [
+    Tenant(app, user)
+    for app, users in {
+        "shop": ["alice2", "alic", "bob", "a", "alice\x01", "\U0010ffff"],
+        "sho": ["palice"],
+        "shopalice": ["x"],
+        "shop\x01": ["alice"],
+    }.items()
+    for user in users
+]
+
+STAMP = fdb.tuple.Versionstamp(b"\xff" * 10, 7)
+ELEMENTS = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**80), 2**80),
+        st.floats(),
+        st.binary(max_size=12),
+        st.text(max_size=12),
+        st.sampled_from(["alice2", "..", "\0", "\xff", "fl", "shop", b"\x00\xff", b"\xff" * 4, b"\x00", -1, 255, 256]),
+        st.sampled_from([uuid.UUID(int=0), STAMP, fdb.tuple.Versionstamp(user_version=3), fdb.tuple.SingleFloat(1.5)]),
+    ),
+    lambda inner: st.tuples(inner) | st.tuples(inner, inner) | st.lists(inner, max_size=2),
+    max_leaves=4,
+)
+KEYS = st.one_of(
+    st.lists(ELEMENTS, max_size=3).map(tuple),
+    st.sampled_from(
+        [(), None, b"", b"\xff", "alice", 7, [], (TenantKeys(*OTHERS[0]).data,), ("\0" * 3,), (b"\0\xff\0",)]
+    ),
+)
+DEEDS = st.lists(
+    st.tuples(
+        st.sampled_from(["get", "snapshot", "set", "clear", "add", "prefix", "range", "backwards", "first", "enqueue"]),
+        KEYS,
+        st.binary(max_size=8),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def world() -> World:
+    clock = ManualClock()
+    made = World(engines.open("memory:", clock=clock, random=Random(1)), clock)
+    for tenant in OTHERS:
+        for key in (("own",), (), ("\xff",), (b"\xff" * 8,), (None,)):
+            place = made.zone_of(tenant).place.keys.tenant.data
+            made.set(place + fdb.tuple.pack(key), b"not yours")
+        made.enqueue(zone=made.zone_of(tenant))
+    made.set(NOBODYS, b"nobody's")
+    return made
+
+
+def do(tr: TenantTransaction, deed: str, key: Any, value: bytes) -> Any:
+    """Do one thing that a handler can do with its transaction, and return what it sees."""
+    match deed:
+        case "get":
+            return tr.get(key)
+        case "snapshot":
+            return tr.get(key, snapshot=True)
+        case "set":
+            return tr.set(key, value)
+        case "clear":
+            return tr.clear(key)
+        case "add":
+            return tr.add(key, 5)
+        case "prefix":
+            return tr.clear_prefix(key)
+        case "range":
+            return list(tr.get_range(key))
+        case "backwards":
+            return list(tr.get_range(key, reverse=True, limit=3))
+        case "first":
+            return list(tr.get_range(key, limit=1, snapshot=True))
+        case _:
+            name = key[0] if isinstance(key, tuple) and key else key
+            return tr.enqueue(name, item_id=value or None, zone=name)
+
+
+WORLD = world()
+PREFIX = TenantKeys(*MINE).prefix
+
+
+def of_others() -> list[tuple[bytes, bytes]]:
+    """Return all of the store but what is this tenant's own, what says that it has work, and depths of all together."""
+    named, depths = TenantKeys(*MINE).packed, ROOT + pack_int(DEPTH)
+    return [
+        (key, value)
+        for key, value in WORLD.stored(b"", b"\xff")
+        if not key.startswith((PREFIX, depths)) and named not in key
+    ]
+
+
+BEFORE = of_others()
+
+
+@settings(max_examples=400)
+@given(DEEDS)
+@example([("prefix", (), b""), ("range", (), b"")])
+@example([("set", ("\0",), b""), ("clear", (b"\xff",), b""), ("add", ((),), b"")])
+@example([("enqueue", ("queue\0",), b"")])
+def test_no_key_that_a_handler_can_name_reaches_another_tenants(deeds: list[tuple[str, Any, bytes]]) -> None:
+    seen: list[Any] = []
+
+    def body(attempt: Any) -> None:
+        tr = TenantTransaction(WORLD.shard, MINE, attempt)
+        for deed in deeds:
+            try:
+                seen.append(do(tr, *deed))
+            except QueueError:
+                continue
+
+    with suppress(StoreError):  # Of a value that is no counter, or a key that is too long.
+        WORLD.shard.transact(body)
+    assert "not yours" not in repr(seen)
+    assert "nobody's" not in repr(seen)
+    assert of_others() == BEFORE
+    WORLD.run(lambda tr: tr.clear_range(PREFIX, PREFIX + b"\xff"))
+
+
+def test_raw_is_the_way_out_and_says_so() -> None:
+    """The promise is about the view: whoever takes `.raw` has all keys of the shard within reach."""
+    seen = WORLD.shard.transact(
+        lambda attempt: [row.value for row in TenantTransaction(WORLD.shard, MINE, attempt).raw.get_range(*ROOT_RANGE)]
+    )
+    assert b"not yours" in seen
+    assert "within reach" in (TenantTransaction.raw.__doc__ or "")
+
+
+def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:
+    """No key selectors, no atomic operations but `add`, no ranges but those below a tuple."""
+    public = {name for name in dir(TenantTransaction) if not name.startswith("_")}
+    keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range", "enqueue", "enqueue_item", "zone"}
+    assert public == keyed | {"raw", "now_us", "tenant"}
