@@ -110,7 +110,7 @@ class SubmittedHandlers:
     """
 
     registry: Registry
-    key: bytes
+    key: bytes = field(repr=False)
     allow: bool
     _own: frozenset[str] = field(init=False)
     _versions: dict[str, int] = field(init=False, default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 import ray._private.worker as ray_worker
+from ray.exceptions import AuthenticationError
 
 from actors.ray_host.calls import NAMESPACE
 from zones.errors import QueueError
@@ -41,6 +42,9 @@ class ClusterUnreachable(QueueError):
 def connect(address: str, *, show_output: bool = True) -> None:
     """Start a Ray cluster in this process ("local"), or join one ("auto", or HOST:PORT of its head).
 
+    A cluster that is started here takes nobody without its token, unless RAY_AUTH_MODE says otherwise: Ray makes one in
+    `~/.ray/auth_token` if there is none, which only its owner may read.
+
     Call it on a thread that lives as long as the cluster: Ray ends its processes with the thread that started them.
 
     Args:
@@ -64,14 +68,19 @@ def connect(address: str, *, show_output: bool = True) -> None:
         ray.init(
             address=address, namespace=NAMESPACE, log_to_driver=show_output, logging_level=logging.ERROR, **options
         )
-    except ConnectionError as error:
-        raise ClusterUnreachable(address=address, reason=str(error.__cause__ or error)[:500]) from None
+    except (ConnectionError, AuthenticationError) as error:
+        raise ClusterUnreachable(address=address, reason=_reason_of(error)) from None
     finally:
         os.umask(mask)
     _keep_notes_off_the_screen()
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():  # Ray puts its own in their place, which end the process at once.
             signal.signal(number, handler)
+
+
+def _reason_of(error: Exception) -> str:
+    """Return why Ray did not let this process in, without the traceback that it puts into the text."""
+    return str(error.__cause__ or error).partition("Traceback")[0].strip()[:500] or type(error).__name__
 
 
 def _probe(address: str) -> None:

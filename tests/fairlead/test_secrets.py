@@ -1,0 +1,160 @@
+"""Secrets: a value that must not be seen is given in every way, and looked for in all that anybody is shown."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import App, BadConfig, Config, Job, fleet
+from fairlead.cli import main
+from fairlead.config import load
+from fairlead.fleet import AppOpening
+from tests.fairlead.shell import Answer, run
+from tests.fairlead.test_damaged_fleet import eventually
+
+CANARY = "canary-that-must-not-sing"
+
+MODULE = """
+import fairlead
+
+app = fairlead.App()
+
+@app.handler("mail")
+def mail(job):
+    raise ValueError("no")
+
+def report(job):
+    pass
+"""
+
+# Every command, as it works and as it fails. `simulate` and `demo` have stores and configurations of their own.
+COMMANDS = (
+    "config", "config --set consumer.slots=x", "config --set signing_keys=x", "config --app fl_secret:app",
+    "enqueue mail --tenant shop alice --id order-7", "enqueue mail [ --tenant shop alice", "peek --tenant shop alice",
+    "why order-7 --tenant shop alice", "why nobody",
+    "result order-7 --tenant shop alice", "status", "status --store embedded:nowhere", "buried",
+    "revive nobody --tenant shop alice", "discard nobody --tenant shop alice", "pause --tenant shop alice",
+    "resume --tenant shop alice", "limit --kind mail --max-running 3", "weigh 2 --tenant shop alice",
+    "submit fl_secret:report --kind report --app fl_secret:app", "submit fl_secret:nothing --kind report",
+    "check", "check --repair", "check --quarantine", "quarantine", "quarantine --discard 00", "backup secret.backup",
+    "restore secret.backup", "restore nothing.backup", "cancel order-7 --tenant shop alice", "run fl_secret:nothing",
+    "run fl_secret:app --host threads --set consumer.lease_ms=1", "simulate fl_secret:app --seeds 1", "demo --nothing",
+)  # fmt: skip
+
+
+@pytest.fixture
+def place(empty_directory: Path) -> Path:
+    (empty_directory / "fl_secret.py").write_text(MODULE)
+    return empty_directory
+
+
+def configured(place: Path, way: str, monkeypatch: pytest.MonkeyPatch, value: str = CANARY) -> list[str]:
+    """Give the signing key in one of the ways that there are; return what to type besides."""
+    lines = ['shards = "embedded:./data"', f'signing_key = "{value}"' if way == "file" else ""]
+    (place / "fairlead.toml").write_text("\n".join(lines))
+    if way == "environment":
+        monkeypatch.setenv("FAIRLEAD_SIGNING_KEY", value)
+    return ["--set", f"signing_key={value}"] if way == "argument" else []
+
+
+def assert_silent(answer: Answer, secret: str = CANARY) -> None:
+    assert secret not in answer.out + answer.err
+
+
+def test_every_command_is_listened_to() -> None:
+    assert {line.split()[0] for line in COMMANDS} == set(main.commands)
+
+
+@pytest.mark.parametrize("way", ["file", "environment"])
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["people", "programs"])
+def test_no_command_shows_a_secret(
+    place: Path, way: str, form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(place, way, monkeypatch)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer {CANARY}")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", CANARY)
+    for line in COMMANDS:
+        assert_silent(run(*line.split(), *form))
+
+
+@pytest.mark.parametrize("way", ["file", "environment", "argument"])
+def test_a_signing_key_that_is_refused_is_not_repeated(place: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = CANARY[:15]
+    answer = run("config", *configured(place, way, monkeypatch, short))
+    assert answer.code == 2
+    assert_silent(answer, short)
+
+
+def test_a_signing_key_that_was_typed_is_not_repeated(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = configured(place, "argument", monkeypatch)
+    for line in ("config", "config --json", "config --set x=1", "run fl_secret:nothing"):
+        assert_silent(run(*line.split(), *typed))
+
+
+REFUSED = ['signing_key = ["{}"]', 'signing_key = "{}', '[signing_key]\na = "{}"', 'signing_kye = "{}"']
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_file_that_is_refused_is_not_quoted(place: Path, line: str) -> None:
+    (place / "fairlead.toml").write_text(line.format(CANARY))
+    answer = run("config")
+    assert answer.code == 2
+    assert_silent(answer)
+
+
+def test_what_holds_a_configuration_does_not_print_the_signing_key() -> None:
+    config = Config(shards={"main": "memory:"}, signing_key=CANARY)
+    app = App(config=config)
+    opening = AppOpening("shop:app", "/", config)
+    for each in (config, opening, app, app.arguments.get("nothing"), fleet.open_for_actors(app).submitted):
+        assert CANARY not in f"{each!r} {each}"
+    assert pickle.loads(pickle.dumps(opening)).config.signing_key == CANARY, "a worker is told it, though"
+
+
+def test_an_error_on_the_way_to_a_configuration_does_not_hold_it() -> None:
+    with pytest.raises(BadConfig) as refused:
+        load({"signing_key": CANARY, "consumer.slots": 0, "shards": "memory:"}, environ={})
+    assert CANARY not in "".join(traceback.format_exception(refused.value))
+
+
+@pytest.fixture
+def heard() -> Iterator[io.StringIO]:
+    """All that is logged, as loudly as can be."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield stream
+    root.setLevel(level)
+    root.removeHandler(handler)
+
+
+def test_a_failing_fleet_logs_no_secret(place: Path, heard: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    """Handlers fail, submitted ones are refused and loaded, and a record is damaged."""
+    app = App(config=Config(shards={"main": f"embedded:{place / 'data'}"}, signing_key=CANARY, log_level="debug"))
+
+    @app.handler("mail", permanent=(ValueError,))
+    def mail(job: Job) -> None:
+        raise ValueError(job.id)
+
+    stranger = App(config=Config(shards=app.config.shards, signing_key="another key of some length"))
+    stranger.submit(lambda job: None, kind="stranger")
+    app.submit(lambda job: 1 / 0, kind="mine")
+    alice = app.tenant("shop", "alice")
+    for kind in ("mail", "mine", "stranger"):
+        alice.enqueue(kind)
+    running = fleet.start(app, "shop:app", host="threads")
+    eventually(lambda: "ZeroDivisionError" in heard.getvalue() and "not signed with" in heard.getvalue())
+    running.stop(1_000)
+    said = capsys.readouterr()
+    assert CANARY not in heard.getvalue() + said.out + said.err
+    stranger.close()
+    app.close()
