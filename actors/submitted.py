@@ -114,6 +114,7 @@ class SubmittedHandlers:
     allow: bool
     _own: frozenset[str] = field(init=False)
     _versions: dict[str, int] = field(init=False, default_factory=dict)
+    _strange: set[tuple[str, int]] = field(init=False, default_factory=set)  # refused, because they are not signed
     _unread: set[str] = field(init=False, default_factory=set)  # shards that refused when they were asked last
     # Held while code is imported, and never while a store is asked: tasks of the simulator take turns there.
     _taking: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -131,6 +132,7 @@ class SubmittedHandlers:
         if not self.allow:
             return []
         newest: dict[str, HandlerRecord] = {}
+        strange: list[HandlerRecord] = []
         for name, shard in shards.items():
             try:
                 records = shard.transact(lambda attempt: submitted.listing(attempt.tr))
@@ -142,10 +144,12 @@ class SubmittedHandlers:
             self._unread.discard(name)
             for record in records:
                 known = newest.get(record.kind)
-                if known is None or record.version > known.version:
+                if not self._is_trusted(record):
+                    strange.append(record)
+                elif known is None or record.version > known.version:
                     newest[record.kind] = record
-        refused = []
         with self._taking:
+            refused = [self._refusal(record) for record in strange if self._is_news(record)]
             for record in newest.values():
                 if record.version > self._versions.get(record.kind, 0):
                     self._versions[record.kind] = record.version
@@ -154,14 +158,27 @@ class SubmittedHandlers:
                         refused.append(Refused(record.kind, record.version, reason))
         return refused
 
+    def _is_trusted(self, record: HandlerRecord) -> bool:
+        """Say whether it was signed with this fleet's key, or this fleet has none."""
+        good = signature(self.key, record.kind, record.version, record.code)
+        return not self.key or hmac.compare_digest(record.signature, good)
+
+    def _is_news(self, record: HandlerRecord) -> bool:
+        """Say whether this version was not refused before, and remember it."""
+        name = record.kind, record.version
+        if name in self._strange:
+            return False
+        self._strange.add(name)
+        return True
+
+    def _refusal(self, record: HandlerRecord) -> Refused:
+        reason = "it is not signed with this fleet's signing key" if record.signature else "it is not signed"
+        return Refused(record.kind, record.version, reason)
+
     def _take(self, record: HandlerRecord) -> str | None:
-        """Put a record's handler into the registry; return why not, if not."""
+        """Put a trusted record's handler into the registry; return why not, if not."""
         if record.kind in self._own:
             return "the application has a handler of its own for this kind"
-        if self.key and not hmac.compare_digest(
-            record.signature, signature(self.key, record.kind, record.version, record.code)
-        ):
-            return "it is not signed with this fleet's signing key" if record.signature else "it is not signed"
         try:
             handler = _unpacked(record)
         except Exception as error:  # noqa: BLE001 - unpickling is running a stranger's program

@@ -18,11 +18,13 @@ from fairlead.loading import load_attribute
 from fairlead.testing import ManualClock
 from zones import submitted
 from zones.attempt import Attempt
-from zones.records import HandlerRecord
+from zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_end
+from zones.records import HandlerRecord, encode
 from zones.shard import Shard
 
 KEY = b"correct horse battery staple"
 OTHER_KEY = b"another horse battery staple"
+HANDLERS = (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(HANDLER)))
 
 
 @pytest.fixture
@@ -134,6 +136,37 @@ def test_a_signature_is_good_for_one_kind_version_and_code_only(
     for shard in shards.values():
         shard.transact(forge)
     assert any("signing key" in each.reason for each in worker(KEY).load(shards))
+
+
+def test_a_handler_that_is_not_trusted_does_not_stand_before_one_that_is(shards: dict[str, Shard]) -> None:
+    """A version number costs nothing: with the highest there is, a stranger's handler kept the fleet's own out."""
+    loaded = worker(KEY)
+    shards["us"].transact(
+        lambda at: submitted.submit(at.tr, "double", b"", sign=lambda *_: b"forged", above=2**40, now_us=at.now_us)
+    )
+    submit({"eu": shards["eu"]}, "double", pack_handler("double", double), key=KEY)
+    (refused,) = loaded.load(shards)
+    assert refused.version == 2**40 + 1
+    assert loaded.registry.handlers["double"].function(21) == 42
+    assert loaded.load(shards) == []  # told once
+
+
+def test_a_worker_that_runs_does_not_go_back_to_an_older_version_that_is_put_back(shards: dict[str, Shard]) -> None:
+    """It was signed once, and its signature is good for ever; what a worker has loaded, it knows."""
+    submit(shards, "double", pack_handler("double", lambda job: 0), key=KEY)
+    (old,) = [each for shard in shards.values() for each in shard.transact(lambda at: submitted.listing(at.tr))]
+    submit(shards, "double", pack_handler("double", double), key=KEY)
+    loaded = worker(KEY)
+    loaded.load(shards)
+
+    def put_back(attempt: Attempt) -> None:
+        attempt.tr.clear_range(*HANDLERS)
+        attempt.tr.set(HANDLERS[0] + pack_text("double") + pack_int(old.version), encode(old))
+
+    for shard in shards.values():
+        shard.transact(put_back)
+    assert loaded.load(shards) == []
+    assert loaded.registry.handlers["double"].function(21) == 42
 
 
 def test_a_fleet_that_does_not_allow_them_loads_none(shards: dict[str, Shard]) -> None:
