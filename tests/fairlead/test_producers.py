@@ -1,0 +1,151 @@
+"""A producer that means harm: whatever it enqueues, a worker unpacks data and calls handlers that it registered."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import cloudpickle
+import msgspec
+import pytest
+
+from fairlead import App, Config, Job, PayloadDamaged, PayloadNotData, QueueError, fleet
+from fairlead.testing import ManualClock, drain
+from tests.fairlead.test_damaged_fleet import eventually
+from zones.items import NewItem
+
+FLAG = "it ran"
+
+
+class Bomb:
+    """What runs a program when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path(FLAG).write_text, ("boom",)
+
+
+PICKLED = (pickle.dumps(Bomb()), cloudpickle.dumps(Bomb()), pickle.dumps(Bomb(), protocol=0))
+PAYLOADS: list[Any] = [
+    *PICKLED,
+    {"__reduce__": ["os.system", "touch it"], "py/object": "os.system", "py/reduce": [{"py/function": "os.system"}]},
+    f"!!python/object/apply:pathlib.Path.write_text [{FLAG}]",
+    "{{ cycler.__init__.__globals__.os.system('touch it') }}",
+    "__import__('pathlib').Path('it ran').touch()",
+]
+PACKED = [
+    *PICKLED,
+    msgspec.msgpack.encode(msgspec.msgpack.Ext(1, PICKLED[0])),
+    b"\xc7" + bytes([len(PICKLED[2])]) + b"\x05" + PICKLED[2],
+]
+KINDS = [
+    "os.system",
+    "pathlib:Path",
+    "__init__",
+    "builtins.eval",
+    "fl_shop:app",
+    "../work",
+    "mail\u200b",
+    "MAIL",
+    "mail ",
+]
+
+
+@pytest.fixture
+def ran(empty_directory: Path) -> Callable[[], bool]:
+    return (empty_directory / FLAG).exists
+
+
+@pytest.fixture
+def shop() -> App:
+    app = App("memory:", clock=ManualClock(), random=Random(1))
+    app.handler("mail", permanent=(PayloadDamaged,))(lambda job: str(job.payload))
+    return app
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_a_payload_is_data_to_the_worker_whatever_it_was_to_the_producer(
+    shop: App, payload: Any, ran: Callable[[], bool]
+) -> None:
+    seen: list[Any] = []
+    shop.handler("seen")(lambda job: seen.append(job.payload))
+    shop.tenant("shop", "alice").enqueue("seen", payload)
+    drain(shop)
+    assert seen == [payload]
+    assert not ran()
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=range(len(PACKED)))
+def test_bytes_that_no_encoder_of_ours_made_are_unpacked_as_data_or_fail_their_item(
+    shop: App, packed: bytes, ran: Callable[[], bool]
+) -> None:
+    """A producer may write what it likes into its own items, past `new_item`."""
+    alice = shop.tenant("shop", "alice")
+    alice.transact(lambda tr: tr.enqueue_item(NewItem("mail", packed, trace={"traceparent": FLAG})))
+    try:
+        drain(shop)
+    except PayloadDamaged:
+        assert shop.tenant("shop", "alice").buried()
+    assert not ran()
+
+
+def test_an_object_cannot_be_enqueued_at_all(shop: App) -> None:
+    with pytest.raises(PayloadNotData):
+        shop.tenant("shop", "alice").enqueue("mail", Bomb())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_names_a_registered_handler_or_nothing(shop: App, kind: str, ran: Callable[[], bool]) -> None:
+    """It is looked up in a table, and never imported."""
+    shop.tenant("shop", "alice").enqueue(kind, FLAG)
+    drain(shop)
+    assert shop.tenant("shop", "alice").count() == {kind: 1}
+    assert not ran()
+
+
+def test_a_handler_that_a_producer_wrote_into_the_store_runs_where_that_is_allowed_and_nowhere_else(
+    empty_directory: Path, ran: Callable[[], bool]
+) -> None:
+    """Whoever can write handlers into a store can run code; so there is a key, and there is a switch."""
+    url = f"embedded:{empty_directory / 'data'}"
+    stranger = App(url)
+    stranger.submit(_touch, kind="late")
+    stranger.tenant("shop", "alice").enqueue("late")
+    for config in (
+        Config(shards={"main": url}, submissions=False),
+        Config(shards={"main": url}, signing_key="a key that the stranger has not"),
+    ):
+        app = App(config=config)
+        beats: list[Job] = []
+        app.handler("beat")(beats.append)
+        running = fleet.start(app, "shop:app", host="threads")
+        app.tenant("shop", "bob").enqueue("beat")
+        eventually(lambda: beats)  # noqa: B023
+        running.stop(0)
+        assert (stranger.tenant("shop", "alice").count(), ran()) == ({"late": 1}, False)
+        app.close()
+    open_to_all = App(url)
+    running = fleet.start(open_to_all, "shop:app", host="threads")
+    eventually(ran)
+    running.stop(0)
+    for each in (open_to_all, stranger):
+        each.close()
+
+
+def _touch(job: Job) -> None:
+    Path(FLAG).write_text("boom")
+
+
+def test_what_a_producer_may_not_say_is_refused_before_it_is_stored(shop: App) -> None:
+    alice = shop.tenant("shop", "alice")
+    for refused in (
+        lambda: alice.enqueue("mail\0", None),
+        lambda: alice.enqueue("k" * 97, None),
+        lambda: alice.enqueue("mail", None, priority=-1),
+        lambda: shop.tenant("shop", "a\0lice"),
+    ):
+        with pytest.raises(QueueError):
+            refused()
+    assert alice.count() == {}
