@@ -40,6 +40,7 @@ def test_a_module_that_imports_ray_runs_where_a_token_lies(tmp_path: Path, monke
         eventually(lambda: depth(app) == 0, otherwise=(tmp_path / "log").read_text)
 
 
+FEW_TRIES = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # Ray asks for half a minute otherwise.
 FLEET = ("run", "work:app", "--config", "fairlead.toml")
 
 
@@ -76,7 +77,7 @@ def test_a_cluster_that_a_fleet_started_takes_nobody_without_its_token(
         address = address_of(head)
         assert address is not None
         asking = [
-            other.run(*FLEET, "--address", address, "--json", env={"HOME": str(elsewhere), **variables})
+            other.run(*FLEET, "--address", address, "--json", env={"HOME": str(elsewhere), **FEW_TRIES, **variables})
             for variables in ({}, {"RAY_AUTH_MODE": "token"})
         ]
         for each in asking:
