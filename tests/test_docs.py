@@ -66,3 +66,15 @@ def test_a_command_that_is_not_there_is_found() -> None:
     assert wrong("fairlead nothing") == "no such command"
     assert "--nothing" in str(wrong("fairlead simulate --nothing"))
     assert wrong("fairlead simulate --seeds 1000") is None
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    """A claim is worth as much as the test that it names."""
+    named = {
+        (page.name, path, test)
+        for page in PAGES
+        for path, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len({name for name in named if name[0] == "security.md"}) > 25
+    missing = [name for name in named if f"def {name[2]}(" not in (ROOT / name[1]).read_text(encoding="utf-8")]
+    assert missing == []

@@ -199,3 +199,9 @@ def test_of_several_shards_one_is_named() -> None:
     assert run("restore", "shop.backup", "--shard", "us", *stores).code == 0
     assert run("restore", "shop.backup", "--shard", "asia", *stores).code == 2
     assert contents("embedded:other") == contents("embedded:data")
+
+
+def test_a_backup_is_its_owners_alone(store: Path) -> None:
+    """It holds the data of all tenants."""
+    run("backup", "shop.backup", *STORE)
+    assert Path("shop.backup").stat().st_mode & 0o777 == 0o600
