@@ -32,7 +32,7 @@ def change(database: TenantDatabase, key_of: Callable[[Place], bytes], change: C
     """Change a value of a tenant's queue behind the queue's back."""
     shard = database.shard
     key = key_of(shard.layout.place(database.tenant, "queue"))
-    engines.transact(shard.db, lambda tr: tr.set(key, change(tr.get(key).value)))
+    engines.transact(shard.db, lambda tr: tr.set(key, change(tr.get(key).value or b"")))
 
 
 def with_damaged_payload(value: bytes) -> bytes:

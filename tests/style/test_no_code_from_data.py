@@ -26,9 +26,9 @@ def code_from_data(source: Source) -> Iterator[Offence]:
         module, dot, _ = name.partition(".")
         if (name in FUNCTIONS or (dot and module in MODULES)) and not {name, module} & allowed:
             yield Offence(place(source, node), f"{name} makes code of data", instead)
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BUILTINS:
-            yield Offence(place(source, node), f"{node.func.id}() makes code of data", instead)
+    for call in ast.walk(source.tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in BUILTINS:
+            yield Offence(place(source, call), f"{call.func.id}() makes code of data", instead)
 
 
 def test_bytes_become_code_only_as_submitted_handlers_and_applications_by_name() -> None:

@@ -3,6 +3,8 @@
 What is damaged is drawn from a seed, and what has been done to the store can be printed, so a failure can be repeated.
 """
 
+# ruff: noqa: B023 - what a loop yields is done before it goes on
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -34,7 +36,7 @@ from zones.items import new_item
 from zones.keyspace import META_KEY, RECEIPT, ROOT, ROOT_RANGE, pack_bytes, pack_int
 from zones.layout import Place, Tenant, local_tenant
 from zones.periodic import period
-from zones.records import TenantRule
+from zones.records import KindRule, TenantRule
 from zones.series import KindTally, Tally
 from zones.shard_time import ShardClock
 from zones.shard_time import beat as beat_time
@@ -60,7 +62,7 @@ def populate(world: World) -> None:
         zone = world.zone_of(tenant)
         world.enqueue_all([new_item("mail"), new_item("index", {"page": 7}, priority=3)], zone=zone)
         world.enqueue("mail", zone=zone, delay_ms=60_000)
-        world.shard.transact(lambda attempt, tenant=tenant: _own(world, tenant, attempt))
+        world.shard.transact(lambda attempt: _own(world, tenant, attempt))
     world.enqueue("mail", bytes(100_000))
     world.enqueue("index", zone=world.zone_of(BOB, "other"), given_id="a name", unique_ms=60_000)
     world.enqueue("index", zone=world.zone_of(local_tenant("index")))
@@ -90,7 +92,7 @@ def use_some(world: World) -> None:
     world.visit({"mail": 3, "index": 2})
     for how in ({"given_id": "done", "unique_ms": 60_000}, {}):
         done = world.enqueue("mail", **how)  # type: ignore[arg-type]
-        world.run(lambda tr, done=done: world.zone.complete(tr, done, now_us=world.now_us))
+        world.run(lambda tr: world.zone.complete(tr, done, now_us=world.now_us))
         world.pass_us(2 * SECOND)
         world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
     world.run(lambda tr: world.zone.complete(tr, world.enqueue("mail"), now_us=world.now_us))
@@ -98,7 +100,7 @@ def use_some(world: World) -> None:
     world.present("two", "mail")
     world.run(lambda tr: limits.take_slots(tr, "mail", 50, holder=b"m", wanted=3, lease_us=LEASE_US,
                                            now_us=world.now_us))  # fmt: skip
-    rule = rules.KindRule(per_s=50.0, burst=9)
+    rule = KindRule(per_s=50.0, burst=9)
     world.run(lambda tr: limits.take_tokens(tr, "mail", rule, wanted=2, returned=0, now_us=world.now_us))
     world.run(lambda tr: alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=world.now_us)))
     submit(world)
@@ -108,9 +110,9 @@ def use_some(world: World) -> None:
     tally = Tally({"mail": KindTally(3, 1)}, {"shop": {"alice": 7}})
     item = Running("shop", "alice", "queue", bytes(16), "mail", 1, world.now_us, world.now_us)
     for life in (b"one", b"two"):
-        world.run(lambda tr, life=life: series.write(tr, life, series.slot_of(world.now_us), tally))
+        world.run(lambda tr: series.write(tr, life, series.slot_of(world.now_us), tally))
         sheet = Timesheet(b"c" * 8, "there", 1, 4, 2, world.now_us, [item])
-        world.run(lambda tr, life=life, sheet=sheet: timesheets.write(tr, life, sheet))
+        world.run(lambda tr: timesheets.write(tr, life, sheet))
     world.pass_us(30 * SECOND)
     world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
     world.run(lambda tr: series.write(tr, b"one", series.slot_of(world.now_us), tally))
@@ -206,7 +208,10 @@ def world_of(damages: list[Damage]) -> World:
 
 
 def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield everything that producers, consumers and operators do to a shard, each in a transaction of its own."""
+    """Yield everything that producers, consumers and operators do to a shard, each in a transaction of its own.
+
+    Each is to be done before the next is drawn.
+    """
     run, layout = world.run, world.layout
     yield from _of_producers(world)
     for round in range(3):
@@ -219,9 +224,9 @@ def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "wake", lambda: run(lambda tr: rules.wake_parked(tr, layout, now_us=world.now_us))
     yield "limit", lambda: run(lambda tr: rules.change_kind_rule(tr, "mail", per_s=3.0))
     for tenant in TENANTS:
-        yield "pause", lambda tenant=tenant: run(
+        yield "pause", lambda: run(
             lambda tr: rules.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=True))  # fmt: skip
-        yield "resume", lambda tenant=tenant: run(
+        yield "resume", lambda: run(
             lambda tr: rules.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=False))  # fmt: skip
     yield "submit", lambda: submit(world)
     yield "last visit", world.visit
@@ -230,8 +235,8 @@ def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
 def _of_producers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     for tenant in TENANTS:
         for zone in (world.zone_of(tenant), world.zone_of(tenant, "other")):
-            yield "enqueue", lambda zone=zone: world.enqueue("mail", zone=zone)
-            yield "enqueue by name", lambda zone=zone: world.enqueue(
+            yield "enqueue", lambda: world.enqueue("mail", zone=zone)
+            yield "enqueue by name", lambda: world.enqueue(
                 "mail", zone=zone, given_id="a name", unique_ms=9_000)  # fmt: skip
     yield "enqueue done", lambda: world.enqueue("mail", given_id="done", unique_ms=60_000)
 
@@ -249,7 +254,7 @@ def _of_workers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
                 world.run(lambda tr: zone.requeue(tr, item_id, held, delay_us=0, now_us=world.now_us, error_count=1))
 
             yield "take", take
-            yield "complete", lambda zone=zone, item_id=item_id: world.run(
+            yield "complete", lambda: world.run(
                 lambda tr: zone.complete(tr, item_id, now_us=world.now_us))  # fmt: skip
 
 
@@ -276,13 +281,13 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     run, layout = world.run, world.layout
     for tenant in TENANTS:
         zone = world.zone_of(tenant)
-        yield "peek", lambda zone=zone: run(lambda tr: zone.peek(tr, items_max=100, now_us=world.now_us))
-        yield "count", lambda zone=zone: run(zone.count)
-        yield "min vesting", lambda zone=zone: run(zone.min_vesting_us)
+        yield "peek", lambda: run(lambda tr: zone.peek(tr, items_max=100, now_us=world.now_us))
+        yield "count", lambda: run(zone.count)
+        yield "min vesting", lambda: run(zone.min_vesting_us)
         for item_id in ids_of(zone.place)[:2]:
-            yield "inquire", lambda zone=zone, item_id=item_id: run(
+            yield "inquire", lambda: run(
                 lambda tr: inquiry.inquire(tr, zone.place, item_id, now_us=world.now_us))  # fmt: skip
-            yield "whereabouts", lambda item_id=item_id: run(lambda tr: inquiry.whereabouts(tr, layout, item_id))
+            yield "whereabouts", lambda: run(lambda tr: inquiry.whereabouts(tr, layout, item_id))
     yield "rules", lambda: run(lambda tr: (rules.read_rules(tr), rules.tenants_with_rules(tr, tenants_max=100)))
     yield "buried", lambda: _raise_the_dead(world)
     yield "result", lambda: run(lambda tr: results.ending(tr, world.zone.place, bytes(16)))
@@ -322,7 +327,7 @@ def _housekeeping(world: World) -> None:
         rules.wake_parked(tr, world.layout, now_us=now_us)
         completions.tidy(tr, now_us=now_us)
         limits.take_slots(tr, "mail", 50, holder=b"m", wanted=3, lease_us=LEASE_US, now_us=now_us)
-        limits.take_tokens(tr, "mail", rules.KindRule(per_s=5.0), wanted=2, returned=0, now_us=now_us)
+        limits.take_tokens(tr, "mail", KindRule(per_s=5.0), wanted=2, returned=0, now_us=now_us)
         series.sum_up(tr, world.layout, now_us=now_us)
         timesheets.clear_old(tr, now_us=now_us, keys_max=100)
 

@@ -71,7 +71,7 @@ RECORDS: list[Record] = [
 PAYLOADS = [None, {"order": [7, "ä", 2.5, b"bytes", None, True, {"deep": [[[1]]]}]}, "ü" * 50, list(range(40))]
 
 
-def cases(count: int) -> Any:
+def cases(count: int) -> pytest.MarkDecorator:
     """Run a test with a seeded generator for each of `count` cases, and for twenty times as many in the long form."""
     long = [pytest.mark.long, pytest.mark.timeout(3_600)]
     forms = [pytest.param(count, id=str(count)), pytest.param(20 * count, id="many", marks=long)]
