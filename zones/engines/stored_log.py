@@ -24,6 +24,8 @@ PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is n
 PRUNE_MAX: Final = 256  # Entries at a time, or twice what was appended, so that no commit has to wait for long.
 VERSIONS_APART: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
 
+UNDECODABLE: Final = (msgspec.MsgspecError, RecursionError)
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[list[bytes], list[tuple[bytes, bytes]]]).decode
 
@@ -63,7 +65,7 @@ class StoredLog:
         """Whether a commit above `read_version` wrote something that was read.
 
         Raises:
-          StoreError: 1007 if entries that would tell have been pruned.
+          StoreError: 1007 if entries that would tell have been pruned, or are damaged.
         """
         if self._behind:
             self._catch_up(txn, read_version)
@@ -128,25 +130,37 @@ class StoredLog:
             self._forget_tail(start)
         missing: deque[LogEntry] = deque()
         points = 0
-        for entry in self._stored(txn, start, self.last):
-            points += len(entry.points)
-            if points > TAIL_POINTS_MAX:  # The older ones stay in the store.
-                self._forget_tail(entry.version)
-                break
-            missing.appendleft(entry)
+        try:
+            for entry in self._stored(txn, start, self.last):
+                points += len(entry.points)
+                if points > TAIL_POINTS_MAX:  # The older ones stay in the store.
+                    self._forget_tail(entry.version)
+                    break
+                missing.appendleft(entry)
+        except StoreError:  # One is damaged: the next transaction reads after it, and need not know what it said.
+            self.forget()
+            raise
         for entry in missing:
             self._keep(entry)
         self._behind = False
 
     def _stored(self, txn: Txn, above: int, up_to: int) -> Iterator[LogEntry]:
-        """Yield the entries of versions above `above`, up to `up_to`, the newest first."""
+        """Yield the entries of versions above `above`, up to `up_to`, the newest first.
+
+        Raises:
+          StoreError: 1007 if one of them is damaged: nobody can tell what it conflicts with.
+        """
         cursor = txn.cursor()
         if cursor.set_range(log_key(up_to)):
             for key, value in cursor.iternext():
                 version = log_version(key)
                 if version <= above:
                     return
-                yield LogEntry(version, *_decode(value))
+                try:
+                    points, ranges = _decode(value)
+                except UNDECODABLE:
+                    raise StoreError(TRANSACTION_TOO_OLD, read_version=above) from None
+                yield LogEntry(version, points, ranges)
 
     def _keep(self, entry: LogEntry) -> None:
         self._tail.append(entry)

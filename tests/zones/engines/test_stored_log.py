@@ -9,6 +9,7 @@ import pytest
 
 from zones.engines import stored_log
 from zones.engines.commit_log import WINDOW_US, Reads
+from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
 from zones.engines.own_keys import LOG_BEGIN, log_key, log_version
 from zones.engines.ranges import KeySet
 from zones.engines.stored_log import StoredLog, start_log
@@ -67,3 +68,26 @@ def test_a_clock_near_the_epoch_is_no_reason_to_fail(tmp_path: Path) -> None:
         with env.begin(write=True) as txn:
             log.prune(txn)
             assert not log.changed(txn, reads(7), 1)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\x92", b"\xc1", b"\x92\x91\xc4\x05ab\x90", b"\x91" * 5_000, b"\x93\x90\x90\x90x"]
+)
+def test_a_damaged_entry_makes_who_read_before_it_try_again_and_nobody_else(tmp_path: Path, damage: bytes) -> None:
+    """Nobody can tell what it conflicted with; whoever reads after it need not know."""
+    with lmdb.open(str(tmp_path)) as env:
+        with env.begin(write=True) as txn:
+            start_log(txn, 100)
+        theirs, mine = StoredLog(), StoredLog()
+        for version in (105, 110, 115):
+            append(env, theirs, version)
+        with env.begin(write=True) as txn:
+            txn.put(log_key(110), damage)
+        with env.begin(write=True) as txn:
+            mine.begin(txn)
+            for _ in range(2):
+                with pytest.raises(StoreError) as refused:
+                    mine.changed(txn, reads(7), 105)
+                assert refused.value.code == TRANSACTION_TOO_OLD
+            assert mine.changed(txn, reads(115), 110)
+            assert not mine.changed(txn, reads(7), 110)
