@@ -1,0 +1,97 @@
+"""The pages of the documentation, and the code blocks in them: every one, or an error.
+
+A block is fenced by three backticks, and says its language, and perhaps the file that it is:
+
+    ```python title="shop.py"
+
+A block that cannot be run by a test has a line above it that says so, and why. It is part of the page's source, and
+`test_pages.py` holds the list of all of them:
+
+    <!-- not run: needs machines to rent -->
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+from tests.style.sources import ROOT
+
+DOCS = ROOT / "docs"
+_FENCE = re.compile(r'(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
+_NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
+_FILE_COMMENT = re.compile(r"# (\w+\.py)\n")
+
+
+class PageBroken(Exception):
+    """A page holds something that looks like code and cannot be read as a block."""
+
+
+class Block(NamedTuple):
+    """A code block: the line of its fence, what it says of itself, and its text."""
+
+    line: int
+    language: str
+    title: str | None
+    text: str
+    not_run: str | None = None
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that it is, from its title or from a comment in its first line; None: it is no file."""
+        if self.title is not None and re.fullmatch(r"[\w./-]+\.\w+", self.title):
+            return self.title
+        comment = _FILE_COMMENT.match(self.text)
+        return comment[1] if comment else None
+
+
+def pages() -> list[Path]:
+    """Return every page of the documentation."""
+    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    """Return a page's path from the root of the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the code blocks of a page, in order.
+
+    Raises:
+      PageBroken: a fence has something else than a language and a title, or does not end; or code is indented.
+    """
+    return list(_blocks(text.splitlines()))
+
+
+def _blocks(lines: list[str]) -> Iterator[Block]:
+    number, listed = 0, False
+    while number < len(lines):
+        line = lines[number]
+        if re.match(r"\s*(```|~~~)", line):
+            block, number = _fenced(lines, number)
+            yield block
+            continue
+        if line.strip():
+            listed = bool(re.match(r"\s*([-*]|\d+\.) ", line)) or (listed and line.startswith(" "))
+        if line.startswith("    ") and not listed and (number == 0 or not lines[number - 1].strip()):
+            raise PageBroken(f"line {number + 1} is indented code, of which nobody knows what it is: fence it")
+        number += 1
+
+
+def _fenced(lines: list[str], start: int) -> tuple[Block, int]:
+    """Return the block that begins at `start`, and where the page goes on."""
+    fence = _FENCE.fullmatch(lines[start].rstrip())
+    if fence is None:
+        raise PageBroken(f"line {start + 1}: a fence has a language and perhaps a title, and nothing else")
+    closing = fence["indent"] + "```"
+    end = next((at for at in range(start + 1, len(lines)) if lines[at].rstrip() == closing), None)
+    if end is None:
+        raise PageBroken(f"line {start + 1}: the block does not end")
+    before = lines[start - 1].strip() if start else ""
+    marked = _NOT_RUN.fullmatch(before)
+    if before.startswith("<!--") and marked is None:
+        raise PageBroken(f"line {start}: above a block stands `<!-- not run: REASON -->` or no comment")
+    text = dedent("\n".join(lines[start + 1 : end])) + "\n"
+    return Block(start + 1, fence["language"], fence["title"], text, marked and marked["reason"]), end + 1

@@ -1,0 +1,196 @@
+"""A page as a story: its blocks run in order, in one fresh folder, as a reader would run them.
+
+| language | what happens to a block |
+|---|---|
+| python | with a file's name (a title, or a comment in its first line): written there; else run in the page's process |
+| pycon | run there too, line by line, and what it prints is compared (doctest) |
+| console | typed, and what is printed is compared; `fairlead run` goes on until the page shows ^C |
+| text, titled with a terminal | what the fleet that runs shows from then on |
+| toml | loaded as a configuration; under the name `fairlead.toml` it is there for what follows |
+| yaml | must stand in cluster.yaml, line by line |
+| ini | a unit of systemd, whose commands can be typed |
+"""
+
+import configparser
+import os
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import yaml
+
+from fairlead import config
+from tests.documents.blocks import Block
+from tests.documents.fleet_terminal import PATIENCE_S, FleetTerminal
+from tests.documents.interpreter import Interpreter, StoryBroken
+from tests.documents.transcripts import Command, alike, commands
+from tests.fairlead.shell import ROOT, run
+from tests.test_docs import wrong
+
+IN_A_PROCESS = ("fairlead run ", "fairlead simulate ", "fairlead demo")  # What starts processes, or reads the clock.
+
+LOOKING = ("fairlead peek ", "fairlead why ", "fairlead status ", "fairlead buried ")
+
+
+class Story:
+    """One page being told, in a folder that is the current one."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self._session: Interpreter | None = None
+        self._terminals: list[FleetTerminal] = []
+        self._tellers = {
+            "python": self._python,
+            "pycon": self._pycon,
+            "console": self._console,
+            "text": self._text,
+            "toml": self._toml,
+            "yaml": self._yaml,
+            "ini": self._ini,
+        }
+        _make_command(folder.parent / "bin")
+        python = Path(sys.executable).parent
+        self._env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "FAIRLEAD_"))},
+            "PATH": f"{folder.parent / 'bin'}:{python}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",  # A file written anew within a second must not be taken for the old.
+        }
+
+    def tell(self, block: Block) -> None:
+        """Run a block.
+
+        Raises:
+          StoryBroken: it does not do what the page says, or nobody knows what to do with it.
+        """
+        teller = self._tellers.get(block.language)
+        if teller is None:
+            raise StoryBroken(f"{self.name}:{block.line}: nobody knows how to run a block of {block.language!r}")
+        try:
+            teller(block)
+        except Exception as error:
+            error.add_note(f"in the block at {self.name}:{block.line}")
+            raise
+
+    def close(self) -> None:
+        """End what the page has started, and forget its modules."""
+        for terminal in self._terminals:
+            terminal.close()
+        self._end_session()
+        self._forget_modules()
+
+    def _python(self, block: Block) -> None:
+        if block.file is None:
+            self._interpreter().run(block, prompts=False)
+            return
+        compile(block.text, block.file, "exec")
+        path = self.folder / block.file
+        if path.exists():  # who has imported the old one goes on with it: start anew, as a reader must
+            self._end_session()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+        self._forget_modules()
+
+    def _pycon(self, block: Block) -> None:
+        self._interpreter().run(block, prompts=True)
+
+    def _console(self, block: Block) -> None:
+        for command in commands(block.text):
+            if command.typed.startswith("fairlead run "):
+                self._terminals.append(FleetTerminal(command.typed, self.folder, self._env))
+                self._terminals[-1].show(command.printed)
+                continue
+            self._type(command)
+
+    def _text(self, block: Block) -> None:
+        running = [each for each in self._terminals if each.runs]
+        if "terminal" not in (block.title or "") or not running:
+            raise StoryBroken("a block of text is what a running fleet shows: give it a title with its terminal")
+        running[-1].show(block.text)
+
+    def _toml(self, block: Block) -> None:
+        config.load(tomllib.loads(block.text), environ={})
+        if block.title is not None:
+            (self.folder / block.title).write_text(block.text, encoding="utf-8")
+
+    def _yaml(self, block: Block) -> None:
+        whole = (ROOT / "cluster.yaml").read_text(encoding="utf-8")
+        missing = [line for line in block.text.splitlines() if line.strip() and line.strip() not in whole]
+        part = yaml.safe_load(block.text)
+        if missing or not part or not _is_part(part, yaml.safe_load(whole)):
+            raise StoryBroken(f"cluster.yaml does not say {missing or part}")
+
+    def _ini(self, block: Block) -> None:
+        unit = configparser.ConfigParser(interpolation=None)
+        unit.read_string(block.text)
+        program, _, arguments = unit["Service"]["ExecStart"].partition(" ")
+        typed = f"{Path(program).name} {arguments}"
+        if said := wrong(typed):
+            raise StoryBroken(f"{typed}: {said}")
+
+    def _type(self, command: Command) -> None:
+        """Type a command; one that looks at what a fleet does is typed again until it prints what the page says."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            code, shown = self._typed(command)
+            if alike(command.printed, shown) and code == command.exit_code:
+                return
+            looks = command.typed.startswith(LOOKING) and any(each.runs for each in self._terminals)
+            if not looks or time.monotonic() > until:
+                raise StoryBroken(f"{command.typed} ended with {code} and printed\n{shown}\nand not\n{command.printed}")
+            time.sleep(0.05)
+
+    def _typed(self, command: Command) -> tuple[int, str]:
+        """Type a command; one of ours that starts no process runs in this one, which takes milliseconds."""
+        ours = command.typed.startswith("fairlead ") and not command.typed.startswith(IN_A_PROCESS)
+        if ours and not set(command.typed) & set("|<>&;$`"):
+            answer = run(*shlex.split(command.typed, comments=True)[1:])
+            return answer.code, answer.out + answer.err
+        ended = subprocess.run(
+            ["bash", "-c", command.typed],
+            cwd=self.folder,
+            env=self._env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return ended.returncode, ended.stdout
+
+    def _interpreter(self) -> Interpreter:
+        if self._session is None:
+            self._session = Interpreter(self.name, self.folder, self._env)
+        return self._session
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+
+    def _forget_modules(self) -> None:
+        """Forget what commands have imported from the folder in this process."""
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(f"{self.folder}/"):
+                del sys.modules[name]
+
+
+def _make_command(folder: Path) -> None:
+    """Make the command `fairlead`, which an installation would have made."""
+    folder.mkdir(exist_ok=True)
+    command = folder / "fairlead"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m fairlead "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+
+
+def _is_part(part: object, whole: object) -> bool:
+    """Say whether all that `part` says, `whole` says somewhere."""
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return all(key in whole and _is_part(value, whole[key]) for key, value in part.items())
+    if isinstance(part, list) and isinstance(whole, list):
+        return all(any(_is_part(each, other) for other in whole) for each in part)
+    return part == whole

@@ -1,0 +1,74 @@
+"""Every page of the documentation, told as a story: each of its code blocks does what it says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.documents.blocks import blocks, name_of, pages
+from tests.documents.stories import Story
+from tests.style.sources import ROOT
+
+# Pages whose blocks a test of their own runs, and how many blocks that is.
+TOLD_ELSEWHERE = {
+    "README.md": (5, "tests/fairlead/test_readme.py"),
+    "docs/simulate.md": (7, "tests/fairlead/test_simulate_doc.py"),
+}
+
+# What cannot be run by a test: the page, and why. Each stands above its block in the page's source.
+NOT_RUN = [
+    (
+        "docs/reliability.md",
+        "a process must be stopped in mid-commit; tests/contract/test_embedded_stalls.py does that",
+    ),
+    ("docs/tutorial.md", "it installs from the network; `make demo` does the same"),
+    ("docs/tutorial.md", "it rents machines, and needs a FoundationDB cluster"),
+]
+
+TOLD = [page for page in pages() if name_of(page) not in TOLD_ELSEWHERE and blocks(page.read_text(encoding="utf-8"))]
+
+
+@pytest.fixture
+def story(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+    """A story that begins in an empty folder."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    told = Story(name_of(request.param), folder)
+    yield told
+    told.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("story", TOLD, indirect=True, ids=name_of)
+def test_every_block_of_a_page_does_what_it_says(story: Story) -> None:
+    text = (ROOT / story.name).read_text(encoding="utf-8")
+    told = 0
+    for block in blocks(text):
+        if block.not_run is None:
+            story.tell(block)
+        told += 1
+    assert told == text.count("```") // 2, "a block was not found"
+
+
+def test_what_is_not_run_is_known_and_short() -> None:
+    found = [
+        (name_of(page), block.not_run)
+        for page in pages()
+        for block in blocks(page.read_text(encoding="utf-8"))
+        if block.not_run is not None
+    ]
+    assert found == NOT_RUN
+    assert len(found) <= 12
+
+
+@pytest.mark.parametrize("name", TOLD_ELSEWHERE)
+def test_the_pages_with_tests_of_their_own_have_the_blocks_that_these_run(name: str) -> None:
+    count, module = TOLD_ELSEWHERE[name]
+    assert (ROOT / module).is_file()
+    assert len(blocks((ROOT / name).read_text(encoding="utf-8"))) == count

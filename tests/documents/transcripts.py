@@ -1,0 +1,67 @@
+"""What a page says that a command prints, and whether that is what it printed.
+
+    $ fairlead enqueue receipt '{"order": 7}' --tenant shop alice
+    enqueued ... on shard main
+
+`...` stands for what varies: within a line for any text, on a line of its own for any lines. How wide a table's columns
+are is not compared. A command that is to fail says so in a comment: `# exits with 4`.
+"""
+
+import re
+from typing import NamedTuple
+
+ANY_LINES = r"(?:.*\n)*?"
+
+
+class Command(NamedTuple):
+    """A command as it is typed, its exit code, and what it prints."""
+
+    typed: str
+    exit_code: int
+    printed: str
+
+
+def commands(block: str) -> list[Command]:
+    """Return the commands of a console block with what they print.
+
+    Raises:
+      ValueError: the block does not begin with a command.
+    """
+    found: list[Command] = []
+    lines = block.splitlines()
+    if not lines or not lines[0].startswith("$ "):
+        raise ValueError("a console block begins with `$ ` and a command")
+    for line in lines:
+        if line.startswith("$ "):
+            found.append(Command(line.removeprefix("$ "), 0, ""))
+        else:
+            found[-1] = found[-1]._replace(printed=f"{found[-1].printed}{line}\n")
+    return [each._replace(exit_code=_exit_code(each.typed)) for each in found]
+
+
+def _exit_code(typed: str) -> int:
+    said = re.search(r"# exits with (\d+)", typed)
+    return int(said[1]) if said else 0
+
+
+def pattern(printed: str) -> str:
+    """Return the regular expression that what a page prints stands for."""
+    return "".join(
+        ANY_LINES if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*?") + "\n"
+        for line in tidy(printed).splitlines()
+    )
+
+
+def alike(printed: str, shown: str) -> bool:
+    """Say whether a command showed what the page prints, the whole of it."""
+    return re.fullmatch(pattern(printed), tidy(shown)) is not None
+
+
+def begins_alike(printed: str, shown: str) -> re.Match[str] | None:
+    """Return how far a command that still runs has shown what the page prints, None: not yet all of it."""
+    return re.match(pattern(printed), tidy(shown))
+
+
+def tidy(shown: str) -> str:
+    """Return what was shown with one blank, and one piece of a rule, for several, and an end to its last line."""
+    return "".join(re.sub(r" {2,}", " ", re.sub("─+", "─", line)).rstrip() + "\n" for line in shown.splitlines())
