@@ -1,8 +1,8 @@
 """The Python of one page, in a process of its own: block after block in one namespace, as in an interpreter.
 
-Run as `python session.py FD`: reads one JSON object per line from standard input (`file`, `line`, `text`, `prompts`), and
-answers each with one line of JSON on the descriptor FD: what went wrong, or null. With `prompts` the block is a session
-with the interpreter, and what it prints is compared.
+Run as `python session.py FD`: reads one JSON object per line from standard input (`file`, `line`, `text`, `prompts`),
+and answers each with one line of JSON on the descriptor FD: what went wrong, or null. With `prompts` the block is a
+session with the interpreter, and what it prints is compared.
 """
 
 import doctest
