@@ -9,7 +9,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all soak bench-peers check lock clean python servers
+.PHONY: help demo test test-all soak bench-peers docs check lock clean python servers
 
 # A checkout is tested as it stands, not with what the caller's shell would add to it.
 unexport PYTHONPATH PYTHONHOME
@@ -33,6 +33,9 @@ soak: .venv-test/ready ## run the long stories: kills, pauses, and ten minutes o
 bench-peers: .venv-peers/ready servers ## measure Fairlead beside Celery, Dramatiq, Procrastinate, DBOS (OPTIONS=--quick)
 	.venv-peers/bin/python -m bench.peers $(OPTIONS)
 
+docs: .venv-docs/ready ## build the documentation site into build/site; a broken link or reference fails
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+
 check: .venv-check/ready ## check format, lint, types and the direction of imports
 	.venv-check/bin/ruff format --check
 	.venv-check/bin/ruff check
@@ -42,7 +45,7 @@ check: .venv-check/ready ## check format, lint, types and the direction of impor
 lock: python ## write constraints.txt anew from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock
 	@$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python $(PIP_INSTALL) '.[bench,peers,test,check]'
+	.venv-lock/bin/python $(PIP_INSTALL) '.[bench,docs,peers,test,check]'
 	@{ echo "# Every version that make installs, transitive ones included. Written by: make lock"; \
 	   .venv-lock/bin/python -m pip freeze --exclude fairlead; } > constraints.txt.new
 	@mv constraints.txt.new constraints.txt
@@ -53,11 +56,12 @@ clean: ## remove environments, caches and build results
 	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/ready:       extras :=
-.venv-test/ready:  extras := [bench,test]
-.venv-check/ready: extras := [bench,test,check]
+.venv-docs/ready:  extras := [docs]
+.venv-test/ready:  extras := [bench,docs,test]
+.venv-check/ready: extras := [bench,docs,test,check]
 .venv-peers/ready: extras := [bench,peers]
 
-.venv/ready .venv-test/ready .venv-check/ready .venv-peers/ready: pyproject.toml constraints.txt | python
+.venv/ready .venv-docs/ready .venv-test/ready .venv-check/ready .venv-peers/ready: pyproject.toml constraints.txt | python
 	@echo "Installing into $(@D), versions from constraints.txt (a minute or so the first time)"
 	@$(@D)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python $(PIP_INSTALL) --constraint constraints.txt --editable '.$(extras)'
