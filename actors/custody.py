@@ -99,6 +99,7 @@ class Custody:
         self._returning: list[Held] = []
         self._timekeeper = Timekeeper(shard, identity, life=host.life, slots=settings.slots)
         self._account: Account | None = None
+        self._writing = False  # an account that is not here any more
         self._ended = host.condition(table.lock)
         self._due = host.condition(table.lock)
         self._pause = host.condition(table.lock)  # notified when the worker stops
@@ -144,6 +145,11 @@ class Custody:
             self._account = self._timekeeper.account(self._table.holdings, now_us=self._host.clock.now_us())
         for condition in (self._ended, self._due, self._pause):
             condition.notify_all()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether an account is still to be written, or is being."""
+        return self._writing or self._account is not None
 
     def _note(self, settled: settlement.Settled) -> None:
         now_us = self._host.clock.now_us()
@@ -291,6 +297,7 @@ class Custody:
                         return
                     self._due.wait()
                 account, self._account = self._account, None
+                self._writing = account is not None
                 extend, self._extend = self._extend, ()
                 timed_out, self._timed_out = self._timed_out, []
                 returning, self._returning = self._returning, []
@@ -299,8 +306,9 @@ class Custody:
             self._survive(partial(self._return, returning))
             if account is not None:
                 self._survive(partial(self._write, account))
-            if returning:
+            if returning or account is not None:
                 with table.lock:
+                    self._writing = False
                     table.returning -= len(returning)
                     table.left.notify_all()
 

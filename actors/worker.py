@@ -127,6 +127,8 @@ class Worker:
                 condition.notify_all()
             for custody in self._custodies.values():
                 custody.stop()
+            # Who stops a worker closes the store next.
+            self._wait_for(lambda: not self._still_writes(), self._clock.now_us() + FAREWELL_US)
         return self.counts()
 
     def _wait_for(self, condition: Callable[[], bool], until_us: int) -> None:
@@ -137,6 +139,10 @@ class Worker:
     def _nothing_to_tell(self) -> bool:
         """Whether every end and every return has been committed. The lock is held."""
         return not self._table.returning and all(held.phase is not Phase.FINISHED for held in self._holdings)
+
+    def _still_writes(self) -> bool:
+        """Whether a last timesheet has not been committed. The lock is held."""
+        return any(custody.is_writing for custody in self._custodies.values())
 
     def _check(self, name: str, refs: Sequence[ItemRef]) -> list[Held]:
         """Return the items of a shard that are held under the leases that came with them."""

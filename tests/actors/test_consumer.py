@@ -110,6 +110,35 @@ def test_workers_drain_at_the_same_time() -> None:
     assert leased_count(shard) == 0
 
 
+class SlowForSheets(FaultyDatabase):
+    """A database that takes a moment for a worker's timesheet."""
+
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self.never = threading.Event()
+        self.written = threading.Event()
+
+    def commit(self, tr: Any) -> None:
+        if threading.current_thread().name != "renewing":
+            super().commit(tr)
+            return
+        self.never.wait(0.3)
+        super().commit(tr)
+        self.written.set()
+
+
+def test_a_consumer_that_has_stopped_has_written_its_last_sheet() -> None:
+    """Before, the store was closed under it, and each end of a fleet in threads was told as a store that refuses."""
+    db = SlowForSheets(engines.open("memory:", clock=CLOCK, random=Random(1)))
+    shard = open_shard("main", db, clock=CLOCK, random=Random(2))
+    ran = threading.Event()
+    running = consumer(shard, lambda job: ran.set(), workers=1)
+    enqueue(shard, 1)
+    assert ran.wait(PATIENCE_S)
+    running.stop(1_000)
+    assert db.written.is_set()
+
+
 class Slow:
     """An actor that answers once it is told to."""
 
