@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.documents.transcripts import begins_alike, pattern, tidy
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 CTRL_C = "^C"
 
 
