@@ -56,6 +56,15 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+def blocks_of(page: Path) -> list[Block]:
+    """Return the code blocks of a page; see `blocks`."""
+    try:
+        return blocks(page.read_text(encoding="utf-8"))
+    except PageBroken as error:
+        error.add_note(f"in {name_of(page)}")
+        raise
+
+
 def blocks(text: str) -> list[Block]:
     """Return the code blocks of a page, in order.
 

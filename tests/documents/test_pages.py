@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.documents.blocks import blocks, name_of, pages
+from tests.documents.blocks import blocks_of, name_of, pages
 from tests.documents.stories import Story
 from tests.style.sources import ROOT
 
@@ -17,16 +17,21 @@ TOLD_ELSEWHERE = {
     "docs/simulate.md": (7, "tests/fairlead/test_simulate_doc.py"),
 }
 
+FENCE = "```"
+
 # What cannot be run by a test: the page, and why. Each stands above its block in the page's source.
 NOT_RUN = [
     ("docs/how-to/celery.md", "it needs Celery and a Redis server"),
     ("docs/how-to/cluster.md", "it rents machines, and needs a FoundationDB cluster"),
-    ("docs/reliability.md", "a process must be stopped in mid-commit; tests/contract/test_embedded_stalls.py does that"),
+    (
+        "docs/reliability.md",
+        "a process must be stopped in mid-commit; tests/contract/test_embedded_stalls.py does that",
+    ),
     ("docs/tutorial.md", "it installs from the network; `make demo` does the same"),
     ("docs/tutorial.md", "it rents machines, and needs a FoundationDB cluster"),
 ]
 
-TOLD = [page for page in pages() if name_of(page) not in TOLD_ELSEWHERE and blocks(page.read_text(encoding="utf-8"))]
+TOLD = [page for page in pages() if name_of(page) not in TOLD_ELSEWHERE and FENCE in page.read_text(encoding="utf-8")]
 
 
 @pytest.fixture
@@ -47,21 +52,18 @@ def story(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("story", TOLD, indirect=True, ids=name_of)
 def test_every_block_of_a_page_does_what_it_says(story: Story) -> None:
-    text = (ROOT / story.name).read_text(encoding="utf-8")
+    page = ROOT / story.name
     told = 0
-    for block in blocks(text):
+    for block in blocks_of(page):
         if block.not_run is None:
             story.tell(block)
         told += 1
-    assert told == text.count("```") // 2, "a block was not found"
+    assert told == page.read_text(encoding="utf-8").count(FENCE) // 2, "a block was not found"
 
 
 def test_what_is_not_run_is_known_and_short() -> None:
     found = [
-        (name_of(page), block.not_run)
-        for page in pages()
-        for block in blocks(page.read_text(encoding="utf-8"))
-        if block.not_run is not None
+        (name_of(page), block.not_run) for page in pages() for block in blocks_of(page) if block.not_run is not None
     ]
     assert found == NOT_RUN
     assert len(found) <= 8
@@ -71,4 +73,4 @@ def test_what_is_not_run_is_known_and_short() -> None:
 def test_the_pages_with_tests_of_their_own_have_the_blocks_that_these_run(name: str) -> None:
     count, module = TOLD_ELSEWHERE[name]
     assert (ROOT / module).is_file()
-    assert len(blocks((ROOT / name).read_text(encoding="utf-8"))) == count
+    assert len(blocks_of(ROOT / name)) == count
