@@ -21,12 +21,14 @@ FENCE = "```"
 
 # What cannot be run by a test: the page, and why. Each stands above its block in the page's source.
 NOT_RUN = [
+    ("README.md", "it is what runs the tests"),
     ("docs/how-to/celery.md", "it needs Celery and a Redis server"),
     ("docs/how-to/cluster.md", "it rents machines, and needs a FoundationDB cluster"),
     (
         "docs/reliability.md",
         "a process must be stopped in mid-commit; tests/contract/test_embedded_stalls.py does that",
     ),
+    ("docs/simulate.md", "one of them takes a night; that each can be typed is checked"),
     ("docs/tutorial.md", "it installs from the network; `make demo` does the same"),
     ("docs/tutorial.md", "it rents machines, and needs a FoundationDB cluster"),
 ]
