@@ -138,8 +138,8 @@ def test_pointers_of_what_nobody_can_run_do_not_stand_in_front_of_what_can() -> 
 def test_left_where_they_are_they_stand_in_front_of_what_can(monkeypatch: Patch) -> None:
     move = pointers.move
 
-    def staying(tr: Any, place: Place, pointer: PointerRecord, _: int) -> None:
-        move(tr, place, pointer, pointer.vesting_us)
+    def staying(tr: Any, place: Place, pointer: PointerRecord, _: int, mark: bytes = b"") -> None:
+        move(tr, place, pointer, pointer.vesting_us, mark)
 
     monkeypatch.setattr(pointers, "move", staying)
     assert handed_behind_paused_pointers(Scene()) == []
@@ -184,8 +184,8 @@ def test_who_left_a_pointer_to_another_consumer_looks_again_once_that_has_taken_
 def test_without_a_new_vesting_time_it_waits_for_its_recheck(monkeypatch: Patch) -> None:
     move = pointers.move
 
-    def staying(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int) -> None:
-        move(tr, place, pointer, min(vesting_us, pointer.vesting_us))
+    def staying(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int, mark: bytes = b"") -> None:
+        move(tr, place, pointer, min(vesting_us, pointer.vesting_us), mark)
 
     monkeypatch.setattr(pointers, "move", staying)
     assert something_comes_for_who_has_left_the_pointer(Scene()) == []
