@@ -6,7 +6,9 @@ transaction of its own or has ended, and an extension that was on its way when t
 
 from types import SimpleNamespace
 
-from actors import custody, keeping
+import pytest
+
+from actors import custody, keeping, timekeeping
 from actors.handlers import handler_of
 from actors.holdings import Phase
 from actors.job import Job
@@ -17,6 +19,13 @@ from zones.engines.errors import NOT_COMMITTED
 from zones.tenant_transaction import TenantTransaction
 
 ATTEMPT_US = 4_500_000  # Longer than a third of a lease, shorter than a transaction may take.
+
+
+@pytest.fixture(autouse=True)
+def _no_timesheets(monkeypatch: Patch) -> None:
+    """The loop that extends writes timesheets too, which a story would take for extensions."""
+    monkeypatch.setattr(timekeeping, "SHEET_US", 3600 * SECOND)
+
 
 
 class LongAttempt:

@@ -172,7 +172,7 @@ def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: H
 def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
     """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
     held_by = held_record
-    monkeypatch.setattr("zones.queue_zone.held_record", lambda value, lease_id: held_by(value, None))
+    monkeypatch.setattr("zones.held.held_record", lambda value, lease_id: held_by(value, None))
     scene = Scene()
     holder, manager = an_item_is_taken_over(scene, does)
     assert holder.refused == [NOT_COMMITTED]

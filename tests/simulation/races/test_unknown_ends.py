@@ -65,7 +65,7 @@ def test_an_item_that_was_given_back_and_taken_by_another_is_not_given_back_agai
 
 def test_without_the_comparison_of_leases_a_give_back_is_done_twice(monkeypatch: Patch) -> None:
     held_by = held_record
-    monkeypatch.setattr("zones.queue_zone.held_record", lambda value, lease_id: held_by(value, None))
+    monkeypatch.setattr("zones.held.held_record", lambda value, lease_id: held_by(value, None))
     assert not given_back_with_unknown_result(Scene())
 
 
