@@ -14,8 +14,9 @@ Read in this order:
     host          the seam: time, randomness, locks, threads, calls
     selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
+    telemetry/    what is counted, and which spans there are
     crew          what a manager knows of its workers; freeing: what dead ones held
-    unreadable    telling once of what cannot be read; manager: Algorithm 2
+    unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     timekeeping   what a worker writes about itself, for people who look
     zone_by_zone  one operation on held items of many queue zones

@@ -6,7 +6,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -18,6 +18,8 @@ from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
+from actors.telemetry.tally import Reading
+from actors.telemetry.telemetry import Exports, Telemetry
 from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRemote, ThreadRunners, Unanswered
 from actors.worker import Worker
 from zones.engines import Clock
@@ -29,7 +31,10 @@ log = logging.getLogger("fairlead.consumer")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What an actor works with: the open shards, handlers and settings, and the time and randomness of its host."""
+    """What an actor works with: the open shards, handlers and settings, the time and randomness of its host.
+
+    `exports`: where the telemetry of its process goes.
+    """
 
     shards: Mapping[str, Shard]
     settings: ConsumerSettings
@@ -37,6 +42,7 @@ class Opened:
     submitted: SubmittedHandlers  # and with them the application's own, in its registry
     clock: Clock
     random: Random
+    exports: Exports = field(default_factory=Exports)
 
 
 Opening = Callable[[], Opened]  # Crosses to other processes by pickle, and runs in each.
@@ -85,11 +91,19 @@ class Consumer:
     """A consumer in threads of this process. It starts when made; `stop` drains it."""
 
     def __init__(self, opened: Opened, identity: Identity, coordinator: ClockedCoordinator | None = None) -> None:
-        self._host = host = ThreadHost(clock=opened.clock, random=opened.random)
+        self._telemetry: dict[str, Telemetry] = {}
+
+        def host_of(actor: str) -> ThreadHost:
+            telemetry = self._telemetry[actor] = opened.exports.telemetry(actor)
+            return ThreadHost(clock=opened.clock, random=opened.random, telemetry=telemetry)
+
+        self._exports = opened.exports
+        self._host = host = host_of("scanner")
         shards, registry, settings = opened.shards, opened.submitted.registry, opened.settings
         self._settings = settings
         self._workers = [
-            Worker(host, shards, opened.submitted, settings, ThreadRunners(), identity) for _ in range(settings.workers)
+            Worker(host_of(f"worker-{number}"), shards, opened.submitted, settings, ThreadRunners(), identity)
+            for number in range(settings.workers)
         ]
         for worker in self._workers:
             worker.start()
@@ -97,7 +111,7 @@ class Consumer:
         workers = [ThreadRemote(worker, "worker", self._unanswered) for worker in self._workers]
         self._managers = [
             Manager(
-                host,
+                host_of(f"manager-{index}"),
                 shards,
                 registry,
                 settings,
@@ -122,6 +136,10 @@ class Consumer:
             total.update(counts)
         return dict(total)
 
+    def readings(self) -> dict[str, Reading]:
+        """Return what the actors count for telemetry, by their names."""
+        return {actor: each.read() for actor, each in self._telemetry.items()}
+
     def check(self) -> None:
         """Do nothing: threads end with their process."""
 
@@ -142,6 +160,7 @@ class Consumer:
             log.warning("a manager is still leasing items; those that it hands over now will lapse")
         for remote in self._remotes:
             remote.close()
+        self._exports.close()
         return self.counts()
 
 

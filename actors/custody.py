@@ -21,6 +21,7 @@ from actors.identity import Identity
 from actors.keeping import Chores
 from actors.running import JobTimeout
 from actors.settings import ConsumerSettings
+from actors.telemetry.handled import Handled
 from actors.timekeeping import Account, Timekeeper
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones.attempt import Attempt
@@ -46,6 +47,7 @@ class Table:
       arrived: notified when an item may start: idle slots wait for it.
       left: notified when items have left: the manager and a drain wait for it.
       failures: what is told of handlers that fail.
+      handled: what telemetry counts of attempts.
       idle_slots, slot_called: how many slots wait, and whether one of them has been notified and has not come yet.
       returning: items that no longer are held here, and whose requeue is still to be committed.
     """
@@ -55,6 +57,7 @@ class Table:
     arrived: Condition
     left: Condition
     failures: Failures
+    handled: Handled
     counts: Counter[str] = field(default_factory=Counter)
     idle_slots: int = 0
     slot_called: bool = False
@@ -155,6 +158,7 @@ class Custody:
         now_us = self._host.clock.now_us()
         for held, outcome in settled:
             self._table.counts[outcome] += 1
+            self._table.handled.settle(held.ref.kind, outcome)
             self._timekeeper.note(held, outcome, now_us=now_us)
 
     # --- Called without ---
@@ -238,6 +242,8 @@ class Custody:
             with table.lock:
                 for held in batch:
                     table.holdings.drop(held)
+                    if held.began_us:
+                        table.handled.end(held.ref, began_us=held.began_us, ended_us=held.ended_us)
                 table.note_left()
 
     def _survive(self, work: Callable[[], object]) -> None:
@@ -354,6 +360,7 @@ class Custody:
             for (held, error), verdict in zip(failed, verdicts, strict=True):
                 if not _is_gone(held, error):
                     self._table.failures.note(verdict)
+                    self._table.handled.fail(held.ref.kind)
         return verdicts
 
 

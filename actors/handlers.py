@@ -179,7 +179,7 @@ def _check_remote(function: Any) -> None:
             "a Ray remote function; an actor or its method cannot be stopped alone: call it in one, and wait for it"
         )
         raise BadArgument(argument="handler", value=describe(function), allowed=allowed)
-    plain, options = _plain_and_options(function)
+    plain, options = plain_and_options(function)
     if options.get("num_returns") not in (None, 1):
         allowed = "a Ray remote function with num_returns=1; what it returns is dropped anyway"
         raise BadArgument(
@@ -191,7 +191,7 @@ def _check_remote(function: Any) -> None:
         )
 
 
-def _plain_and_options(function: Any) -> tuple[Any, Mapping[str, Any]]:
+def plain_and_options(function: Any) -> tuple[Any, Mapping[str, Any]]:
     """Return a Ray remote function as it was decorated, and its options.
 
     What `.options()` returns shows neither: it keeps both in the closure of its `remote`.
@@ -213,7 +213,7 @@ def _check_permanent(permanent: Any) -> None:
 
 def plain_function(remote: Any) -> Callable[[Any], Any]:
     """Return the function that a Ray remote function was made of, with or without options."""
-    plain, _ = _plain_and_options(remote)
+    plain, _ = plain_and_options(remote)
     function: Callable[[Any], Any] = plain._function
     return function
 

@@ -37,8 +37,8 @@ class Held:
     """One item that a worker holds."""
 
     __slots__ = (
-        "cancelled_us", "deadline_us", "error", "handler", "job", "lease_until_us", "phase", "record", "ref",
-        "result", "since_us", "took_us",
+        "began_us", "cancelled_us", "deadline_us", "ended_us", "error", "handler", "job", "lease_until_us", "phase",
+        "record", "ref", "result", "since_us", "took_us",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -53,12 +53,16 @@ class Held:
         self.cancelled_us = 0
         job.keeps_result_us = handler.result_ms * 1000
         self.took_us = 0  # its handler, once it has ended
+        self.began_us = 0  # when its handler did; 0: not yet, or never
+        self.ended_us = 0
         self.result: bytes | None = None  # what its handler returned, packed, if its kind keeps it
         self.error: BaseException | None = None  # how its handler failed, once FINISHED
 
     def begin(self, now_us: int) -> None:
         """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""
         self.deadline_us = now_us + self.handler.timeout_ms * 1000
+        if not self.job.cancelled:
+            self.began_us = now_us
 
     def may_run(self, now_us: int) -> bool:
         """Say whether its handler may start, or start again, under the lease that it has."""
@@ -127,6 +131,7 @@ class Holdings:
         held.took_us = now_us - held.since_us
         self._mean_us += (held.took_us - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
+        held.ended_us = now_us
 
     def found_no_slot(self, held: Held, now_us: int) -> None:
         """Note how long an item has waited in vain: that long, at least, the handlers take that fill the slots."""

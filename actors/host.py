@@ -1,9 +1,9 @@
 """The seam between an actor's decisions and where it lives.
 
 The classes in scanner.py, manager.py, worker.py and coordinator.py are plain: what runs beside what, how time
-passes and how another actor is called they get from a `Host`. Ray and threads share one, `thread_host.ThreadHost`:
-threads inside a process, and handles that Ray or the process supplies. The simulator brings greenlets and virtual
-time.
+passes, how another actor is called and where they count what they do comes from a `Host`. Ray and threads share one,
+`thread_host.ThreadHost`: threads inside a process, and handles that Ray or the process supplies. The simulator brings
+greenlets and virtual time.
 """
 
 import logging
@@ -12,6 +12,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Protocol
 
+from actors.telemetry.telemetry import Telemetry
 from zones.engines import Clock
 from zones.errors import QueueError
 
@@ -74,6 +75,11 @@ class Host(Protocol):
     @property
     def random(self) -> Random:
         """Randomness."""
+        ...
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What this actor counts, and the spans of its process."""
         ...
 
     def lock(self) -> Lock:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from actors.messages import ItemRef
+from actors.telemetry.enqueueing import Enqueueing
 from zones.attempt import Attempt
 from zones.errors import BadArgument, QueueError
 from zones.items import unpack_payload
@@ -121,17 +122,19 @@ class Job:
             raise NoStoreHere(kind=self.kind)
         shard = self._shard
         zone = shard.zone(self.tenant, self.zone)
+        enqueueing = Enqueueing(shard.name, self.tenant)
         completes = False
 
         def run(attempt: Attempt) -> T:
             nonlocal completes
             completes, self.completing = False, False
-            result = body(TenantTransaction(shard, self.tenant, attempt))
+            result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt()))
             completes = self.completing
             return result
 
         # After a commit of unknown result the item tells: what completes it also deletes it.
-        result = shard.transact(run, applied=lambda tr: completes and zone.is_gone(tr, self.id))
+        with enqueueing:
+            result = shard.transact(run, applied=lambda tr: completes and zone.is_gone(tr, self.id))
         self.completed = self.completed or completes
         return result
 

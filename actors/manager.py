@@ -8,7 +8,6 @@ transaction of its own first. A manager never takes more than its workers have r
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,21 +15,22 @@ from actors.crew import Member, deal, held_of_kind, room_for_kinds, share_of
 from actors.freeing import Freeing
 from actors.handlers import Registry
 from actors.host import Host, Remote, note_failed_call
-from actors.messages import CARRIED_BYTES_MAX, ItemRef, Report, Served
+from actors.messages import ItemRef, Report, Served
 from actors.quotas import Quotas
+from actors.serving import Serving
 from actors.settings import ConsumerSettings
+from actors.telemetry.tally import Reading
 from actors.unreadable import Unreadable
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
 from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
 from zones.errors import OwnerUnreadable, TenantMoved
-from zones.items import LeasedItem
 from zones.pointers import PointerRef
 from zones.probes import probe
-from zones.records import ItemRecord, decode
+from zones.records import ItemRecord, Trace, decode
 from zones.rules import NO_RULES
 from zones.shard import Shard
-from zones.visit import Found, LeftAlone, Visit, VisitTerms, lease, visit_all
+from zones.visit import Found, Visit, VisitTerms, lease, visit_all
 
 log = logging.getLogger("fairlead.manager")
 
@@ -38,30 +38,7 @@ STORE_RETRY_S = 0.5
 CAN_BE_HALVED = (NOT_COMMITTED, TRANSACTION_TOO_OLD, TRANSACTION_TOO_LARGE)
 # Of pointers that cannot run here so many are left to others, and passed over in every scan. More are sent to sleep.
 LEFT_ALONE_MAX = 2_000
-LEASED_HERE = (Found.SERVED, Found.DELETED)  # What a visit finds that had the pointer to itself.
 ROOM_WAIT_US = 1_000_000  # The longest that a call waits for a worker to have room.
-
-
-@dataclass(slots=True)
-class _Serving:
-    """What one call to `serve` has come to."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    left_alone: list[LeftAlone] = field(default_factory=list)
-    waited_us: list[int] = field(default_factory=list)
-
-    def answer(self, *, room: int) -> Served:
-        counts = self.counts
-        return Served(
-            items=counts["items"],
-            missed_at_read=counts["missed_at_read"],
-            missed_at_commit=counts["missed_at_commit"],
-            unreadable=counts["unreadable"],
-            room=room,
-            left_alone=tuple(self.left_alone),
-            conflicts=counts["conflicts"],
-            waited_us=tuple(self.waited_us),
-        )
 
 
 class Manager:
@@ -103,17 +80,22 @@ class Manager:
         self._stopping = False
         self._store_down: set[str] = set()
         self._unreadable = Unreadable()
+        self._tally = host.telemetry.tally
+        self._spans = host.telemetry.spans
+        host.telemetry.read_by(self._reading)
 
-    def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
+    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Trace | None = None) -> Served:
         """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
 
         Waits up to a second for room. Pointers beyond the room are left as they are; the scanner will find them again.
         While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
+        `scan`: the trace context of the scan that found them.
         """
         with self._lock:
             self._await_room()
             room, limited = self._take_room()
-        served = _Serving()
+        began_us = self._host.clock.now_us()
+        served = Serving()
         try:
             if room.items and not self._stopping:
                 self._serve(self._shards[shard_name], list(refs[: room.items]), room, served)
@@ -121,8 +103,23 @@ class Manager:
             with self._lock:
                 self._granted.subtract(limited)
                 self._counts.update(served.counts)
+                served.tell(self._tally, shard_name)
+        if self._spans is not None and served.counts["items"]:
+            self._spans.serve(
+                shard_name,
+                traces=served.traces,
+                items=served.counts["items"],
+                began_us=began_us,
+                ended_us=self._host.clock.now_us(),
+                scan=scan,
+            )
         with self._lock:
             return served.answer(room=self._room_left())
+
+    def _reading(self) -> Reading:
+        """Return what telemetry counts."""
+        with self._lock:
+            return self._tally.read()
 
     def await_room(self) -> int:
         """Answer with how many items the workers can take, once it is more than none, or after a second."""
@@ -142,7 +139,7 @@ class Manager:
             self._freeing.stop()
             self._quotas.stop()
 
-    def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: _Serving) -> None:
+    def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: Serving) -> None:
         items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
         try:
             self._serve_batch(shard, refs, room, items_max, served)
@@ -159,7 +156,7 @@ class Manager:
             if not self._stopping:
                 self._changed.wait(STORE_RETRY_S)
 
-    def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: _Serving) -> None:
+    def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: Serving) -> None:
         """Visit pointers together, and take up to `items_max` from each zone; in halves where that cannot be."""
         lease_id = self._host.random.randbytes(16)
         moved = False
@@ -191,7 +188,7 @@ class Manager:
             served.counts["missed_at_commit"] += 1
             self._serve_contended(shard, refs[0], room, items_max, served)
 
-    def _serve_contended(self, shard: Shard, ref: PointerRef, room: Room, items_max: int, served: _Serving) -> None:
+    def _serve_contended(self, shard: Shard, ref: PointerRef, room: Room, items_max: int, served: Serving) -> None:
         probe("a contended pointer is leased first")
         try:
             visits = self._visit_leased(shard, ref, room, items_max)
@@ -200,7 +197,7 @@ class Manager:
         else:
             self._hand_over(shard, visits, room, served)
 
-    def _leave(self, shard: Shard, ref: PointerRef, served: _Serving) -> None:
+    def _leave(self, shard: Shard, ref: PointerRef, served: Serving) -> None:
         """Let nobody look at the pointer of a tenant that has moved before a lease on it ends."""
         served.counts["moved"] += 1
         self._lease(shard, ref)
@@ -281,36 +278,12 @@ class Manager:
             probe("a visit conflicts although its pointer is leased")
             return []  # the lease runs out by itself
 
-    def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: _Serving) -> None:
-        refs: list[ItemRef] = []
+    def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: Serving) -> None:
         now_us = self._host.clock.now_us()
-        served.waited_us += [now_us - visit.ref.vesting_us for visit in visits if visit.found in LEASED_HERE]
         for visit in visits:
-            served.counts[visit.found.value] += 1
-            served.counts["buried"] += visit.buried
-            served.counts["unreadable"] += visit.unreadable
             self._unreadable.note(shard.name, visit)
-            if visit.left_alone is not None:
-                served.left_alone.append(visit.left_alone)
-            place = visit.place
-            for item in visit.items:
-                assert place is not None
-                room.take(item.record.kind)
-                refs.append(
-                    ItemRef(
-                        shard.name,
-                        place.tenant,
-                        place.name,
-                        item.id,
-                        item.record.lease_id,
-                        item.record.kind,
-                        item.alone,
-                        item.stored if is_short(item) else b"",
-                    )
-                )
+        refs = [ref for visit in visits for ref in served.note(shard.name, visit, room, now_us=now_us)]
         taken = Counter(ref.kind for ref in refs) if self._quotas.limited else Counter()
-        served.counts["items"] += len(refs)
-        served.counts["missed_at_read"] += sum(visit.found is Found.LEASED for visit in visits)
         with self._lock:
             self._left_until_us.update((each.id, each.until_us) for each in served.left_alone)
             for kind in self._quotas.limited:
@@ -380,8 +353,3 @@ class Manager:
             self._members[number].asked = False
             self._members[number].hear(report)
             self._changed.notify_all()
-
-
-def is_short(item: LeasedItem) -> bool:
-    """Say whether an item travels whole with the call to its worker."""
-    return len(item.stored) <= CARRIED_BYTES_MAX and not item.record.payload_bytes

@@ -12,6 +12,7 @@ class ItemRef(NamedTuple):
     """A leased item on its way to a worker.
 
     `stored`: its record as it was written with the lease, if it is short; otherwise empty, and the worker reads it.
+    `vested_us`: from when it could be leased, for whoever asks how late it starts; 0: not known.
     """
 
     shard: str
@@ -22,6 +23,7 @@ class ItemRef(NamedTuple):
     kind: str
     alone: bool
     stored: bytes = b""
+    vested_us: int = 0
 
 
 class Report(NamedTuple):

@@ -11,6 +11,10 @@ from typing import Any, Protocol
 from actors.handlers import Form, Handler, describe
 from actors.holdings import Held
 from actors.job import Job
+from actors.telemetry.enqueueing import Enqueueing
+from actors.telemetry.run import Run, RunningJob
+from actors.telemetry.spans import Spans, passed_on
+from actors.telemetry.traces import is_sampled
 from zones.attempt import Attempt
 from zones.errors import LeaseLost, QueueError
 from zones.probes import probe
@@ -62,8 +66,19 @@ class Runners(Protocol):
         ...
 
 
-def run_handler(held: Held, shard: Shard, runners: Runners) -> None:
-    """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last."""
+def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None) -> None:
+    """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last.
+
+    Meanwhile the job and its span are current; see `actors.telemetry.run`.
+    """
+    job, stored = held.job, held.record.trace
+    span = passed_on(stored) if spans is None else spans.run(held.ref, job.attempt, stored)
+    recorded = stored is None or is_sampled(stored)
+    with Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), span):
+        _run_tries(held, shard, runners)
+
+
+def _run_tries(held: Held, shard: Shard, runners: Runners) -> None:
     tries_left = held.handler.retry.in_line
     while True:
         try:
@@ -109,6 +124,7 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
     The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.
     """
     zone = shard.zone(job.tenant, job.zone)
+    enqueueing = Enqueueing(shard.name, job.tenant)
 
     def body(attempt: Attempt) -> None:
         # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
@@ -116,7 +132,7 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
             if not held.may_run(attempt.now_us):
                 probe("a transactional handler has lost its item before its next attempt")
                 raise LeaseLost(item=job.id.hex())
-            tr = TenantTransaction(shard, job.tenant, attempt, trace=held.record.trace)
+            tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt())
             returned = handler.function(job, tr)
             _check_ran(handler, returned)
             zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)
@@ -129,5 +145,6 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
                 probe("a transactional handler takes longer than a transaction may")
                 raise TransactionalTooLong(kind=job.kind, item=job.id.hex(), took_ms=took_us // 1000)
 
-    shard.transact(body, applied=lambda tr: zone.is_gone(tr, job.id))
+    with enqueueing:
+        shard.transact(body, applied=lambda tr: zone.is_gone(tr, job.id))
     job.completed = True

@@ -21,6 +21,7 @@ from actors.waits import counts_of, within_us
 from zones.attempt import Attempt
 from zones.pointers import PointerRef
 from zones.probes import probe
+from zones.records import Trace
 from zones.rules import is_shard_paused
 from zones.shard import Shard
 
@@ -79,6 +80,8 @@ class Scanner:
         self._store_down: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._waits: Counter[int] = Counter()  # see `actors.waits`
+        self._spans = host.telemetry.spans
+        self._scan_trace: Trace | None = None  # of the last scan that found something, if that is recorded
         self._stopping = False
 
     def run(self) -> None:
@@ -177,6 +180,9 @@ class Scanner:
         if refs:
             self._seen_token[name] = None
             selection.selected()
+            if self._spans is not None:
+                ended_us = self._host.clock.now_us()
+                self._scan_trace = self._spans.scan(name, pointers=len(refs), began_us=now_us, ended_us=ended_us)
         else:
             self._seen_token[name] = token
             self._next_due_us[name] = self._rescan_us(due_us, now_us)
@@ -250,7 +256,8 @@ class Scanner:
                 self._calls[number] += 1
                 self._held.update(ref.id for ref in refs)
                 self._counts["pointers"] += len(refs)
-            self._managers[number].call("serve", name, refs, done=partial(self._served, number, refs))
+            done = partial(self._served, number, refs)
+            self._managers[number].call("serve", name, refs, self._scan_trace, done=done)
             return True
         return False
 

@@ -18,6 +18,7 @@ from actors.handlers import describe
 from actors.holdings import Held
 from actors.host import ActorDied
 from actors.job import Job
+from actors.telemetry.telemetry import Telemetry
 from zones.engines import Clock
 from zones.errors import QueueError
 
@@ -42,9 +43,17 @@ class NeedsRay(QueueError):
 class ThreadHost:
     """Threads of this process. `on_recycle` ends the process, where the actor has one of its own."""
 
-    def __init__(self, *, clock: Clock, random: Random, on_recycle: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        random: Random,
+        telemetry: Telemetry | None = None,
+        on_recycle: Callable[[str], None] | None = None,
+    ) -> None:
         self.clock = clock
         self.random = random
+        self.telemetry = telemetry or Telemetry()
         self.life = process_life.this_life() or random.randbytes(16)
         self._on_recycle = on_recycle
 

@@ -24,6 +24,9 @@ from actors.messages import ItemRef, Report
 from actors.running import Runners, run_handler
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers, load_submitted
+from actors.telemetry.handled import Handled
+from actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
+from actors.telemetry.tally import Reading
 from zones import stored_item
 from zones.attempt import Attempt
 from zones.probes import probe
@@ -63,7 +66,10 @@ class Worker:
             arrived=host.condition(lock),
             left=host.condition(lock),
             failures=Failures(host.clock),
+            handled=Handled(),
         )
+        self._spans = host.telemetry.spans
+        host.telemetry.read_by(self._reading)
         self._lock = lock
         self._holdings = self._table.holdings
         self._busy = host.condition(lock)  # there is something to keep
@@ -108,6 +114,15 @@ class Worker:
         """Return what became of the items so far, and `held`: how many there are now."""
         with self._lock:
             return {**self._table.counts, "held": len(self._holdings)}
+
+    def _reading(self) -> Reading:
+        """Return what telemetry counts, and the slots in use now."""
+        with self._lock:
+            reading = self._table.handled.read()
+            in_use = sum(held.phase is Phase.RUNNING for held in self._holdings)
+        reading.numbers[SLOTS.name, ()] = self._settings.slots
+        reading.numbers[SLOTS_IN_USE.name, ()] = in_use
+        return reading
 
     def drain(self, drain_ms: int) -> dict[str, int]:
         """Take nothing new, give back what waits, let what runs finish within `drain_ms`, give back the rest, stop.
@@ -216,7 +231,7 @@ class Worker:
                 self._table.call_slot()
             try:
                 if self._lease_for_start(held):
-                    run_handler(held, self._shards[held.ref.shard], self._runners)
+                    run_handler(held, self._shards[held.ref.shard], self._runners, self._spans)
             except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
                 held.error = error
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from actors.telemetry.enqueueing import Enqueueing
 from zones.attempt import Attempt
 from zones.errors import BadArgument
 from zones.items import Enqueued, NewItem
@@ -48,6 +49,11 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
       StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
     """
     check_name("zone", zone)
+    with Enqueueing(shard=None, tenant=None) as enqueueing:
+        return _enqueue_all(items, zone, enqueueing)
+
+
+def _enqueue_all(items: Iterable[tuple[Shard, Tenant, NewItem]], zone: str, enqueueing: Enqueueing) -> list[Enqueued]:
     results: dict[int, Enqueued] = {}
     batches: dict[str, _Batch] = {}
     for number, (shard, tenant, item) in enumerate(items):
@@ -55,19 +61,20 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
             raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
         batch = batches.setdefault(shard.name, _Batch(shard))
         if not batch.has_room(item) and batch.entries:
-            results |= _enqueue(batch, zone)
+            results |= _enqueue(batch, zone, enqueueing)
             batch = batches[shard.name] = _Batch(shard)
         batch.add(_Entry(number, tenant, item))
     for batch in batches.values():
-        results |= _enqueue(batch, zone)
+        results |= _enqueue(batch, zone, enqueueing)
     return [results[number] for number in range(len(results))]
 
 
-def _enqueue(batch: _Batch, zone: str) -> dict[int, Enqueued]:
+def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqueued]:
     """Enqueue a batch in one transaction. At most one operation per queue zone: they wait together."""
 
     def body(attempt: Attempt) -> dict[int, Enqueued]:
         attempt.enqueued = True
+        enqueueing.begin_attempt()
         by_tenant: dict[Tenant, list[tuple[_Entry, bytes]]] = {}
         for entry in batch.entries:
             given_id = entry.item.given_id
@@ -75,14 +82,21 @@ def _enqueue(batch: _Batch, zone: str) -> dict[int, Enqueued]:
             by_tenant.setdefault(entry.tenant, []).append((entry, item_id))
         answers = in_step(
             batch.shard.zone(tenant, zone).enqueue_steps(
-                attempt.tr, [(item_id, entry.item) for entry, item_id in some], now_us=attempt.now_us
+                attempt.tr,
+                [(item_id, enqueueing.traced(entry.item)) for entry, item_id in some],
+                now_us=attempt.now_us,
             )
             for tenant, some in by_tenant.items()
         )
-        return {
+        results = {
             entry.number: answer
             for some, enqueued in zip(by_tenant.values(), answers, strict=True)
             for (entry, _), answer in zip(some, enqueued, strict=True)
         }
+        for entry in batch.entries:
+            enqueueing.entered(entry.item, results[entry.number])
+        return results
 
-    return batch.shard.transact(body)
+    results = batch.shard.transact(body)
+    enqueueing.commit()
+    return results

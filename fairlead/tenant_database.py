@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from actors.telemetry.enqueueing import Enqueueing
 from fairlead.bulk import enqueue_many
 from fairlead.explaining import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
@@ -67,7 +68,10 @@ class TenantDatabase:
           What `body` raises: nothing was changed.
         """
         shard = self.shard
-        return shard.transact(lambda attempt: body(TenantTransaction(shard, self.tenant, attempt)))
+        with Enqueueing(shard.name, self.tenant) as enqueueing:
+            return shard.transact(
+                lambda attempt: body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt()))
+            )
 
     def enqueue(
         self,

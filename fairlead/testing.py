@@ -22,6 +22,7 @@ from actors.messages import ItemRef
 from actors.running import run_handler
 from actors.settlement import judge, settle
 from actors.submitted import SubmittedHandlers
+from actors.telemetry.spans import Spans, spans_of_process
 from fairlead.app import App
 from zones import stored_item
 from zones.attempt import Attempt
@@ -128,6 +129,7 @@ class _Drain:
         self._raise_errors = raise_errors
         self._items_max = items_max
         self._jitter = Random(0)  # retries come at the same moments in every run
+        self._spans = spans_of_process()
         self._registry = Registry(dict(app.registry.handlers))
         key = app.config.signing_key.encode()
         SubmittedHandlers(self._registry, key, app.config.submissions).load(app.shards)
@@ -179,7 +181,7 @@ class _Drain:
         payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, place, item.id, record))
         job = Job(shard, ref, record, payload)
         held = Held(ref, record, self._registry.handlers[kind], job, clock.now_us())
-        error = _error_of(held, shard)
+        error = _error_of(held, shard, self._spans)
         if job.completed:
             self.drained.completed[kind] += 1
         else:
@@ -204,10 +206,10 @@ class _SameThread:
         return plain_function(function)(held.job)
 
 
-def _error_of(held: Held, shard: Shard) -> Exception | None:
+def _error_of(held: Held, shard: Shard, spans: Spans | None) -> Exception | None:
     """Run the item's handler and return what it raised."""
     try:
-        run_handler(held, shard, _SameThread())
+        run_handler(held, shard, _SameThread(), spans)
     except Exception as error:  # noqa: BLE001 - a handler may raise anything
         return error
     return None

@@ -13,6 +13,7 @@ from traceback import format_exception
 from types import TracebackType
 from typing import Any
 
+from actors.telemetry.telemetry import Telemetry
 from simulation.world import Killed, Task, World
 
 YIELD_US_MAX = 300  # How long a thread that lets others go first may wait for its next turn.
@@ -51,6 +52,7 @@ class SimulatedHost:
         self.name = name
         self.clock = clock
         self.random = random
+        self.telemetry = Telemetry()
         self.dead = False
         self.paused_until_us = 0
         self.put_off: list[tuple[Task, int]] = []  # tasks, and which turns of theirs came while it was paused

@@ -84,6 +84,7 @@ class Choice(NamedTuple):
     among what lies before.
     `passed_kinds`: the kinds of the vested entries that cannot run now, as far as it looked.
     `unreadable`: vested items that a newer version wrote, or whose records or entries are damaged; left alone.
+    `buried`: the kinds of the items that it buried, one for each.
     """
 
     items: list[tuple[bytes, ItemRecord]]
@@ -92,7 +93,7 @@ class Choice(NamedTuple):
     resume: bytes
     passed: Fit
     passed_kinds: set[str]
-    buried: int
+    buried: list[str]
     unreadable: int
 
 
@@ -109,8 +110,8 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
     """
     place, now_us = search.place, search.now_us
     items: list[tuple[bytes, ItemRecord]] = []
-    buried = unreadable = 0
-    suspected = postponed = False
+    buried: list[str] = []
+    unreadable, suspected, postponed = 0, False, False
 
     while True:
         picked = yield from search.pick_steps(tr, turn.items_max, lambda: turn.share() - len(items))
@@ -133,7 +134,7 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
             elif record.lease_id and record.ran_alone:
                 probe("an item that lapsed while it ran alone is buried")
                 bury(tr, place, entry.id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
-                buried += 1
+                buried.append(record.kind)
             elif items and (suspected or _is_suspect(place, record)):
                 probe("an item is postponed because one must run alone")
                 postponed = True
@@ -190,14 +191,15 @@ def lease(
     *Lapse*: it is leased although its last lease was never given back: its worker died or stalled.
     """
     alone = _is_suspect(place, record)
-    if record.lease_id:
+    vested_us, lapsed = record.vesting_us, bool(record.lease_id)
+    if lapsed:
         probe("an item lapsed")
         record.lapse_count += 1
         record.lapsed += 1
     record.lease_id, record.lease_us = lease_id, lease_us
     record.session, record.leased_us = holder, now_us
     stored = stored_item.move(tr, place, item_id, record, now_us + lease_us)
-    return LeasedItem(item_id, record, alone, stored)
+    return LeasedItem(item_id, record, alone, stored, vested_us, lapsed)
 
 
 def _is_suspect(place: Place, record: ItemRecord) -> bool:

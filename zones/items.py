@@ -186,9 +186,12 @@ class LeasedItem(NamedTuple):
     """An item that the caller holds until its vesting time.
 
     `alone`: it lapsed so often that it must run with nothing beside it. `stored`: the record as it was written.
+    `vested_us`: from when it could be leased. `lapsed`: its last lease had ended without being given back.
     """
 
     id: bytes
     record: ItemRecord
     alone: bool
     stored: bytes
+    vested_us: int
+    lapsed: bool

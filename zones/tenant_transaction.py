@@ -5,7 +5,7 @@ tenant; enqueued items draw ids that survive a retry. Whoever knows the rules ta
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from zones import tuples
 from zones.attempt import Attempt
@@ -14,22 +14,33 @@ from zones.items import Enqueued, NewItem, new_item
 from zones.keyspace import range_begin, range_end
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from zones.queue_zone import QueueZone
-from zones.records import Trace
 from zones.shard import Shard
 
 Key = tuple[Any, ...]
 
 
+class Enqueuer(Protocol):
+    """Who wants to know what a transaction enqueues, and has something to store with it."""
+
+    def traced(self, item: NewItem) -> NewItem:
+        """Return an item that is about to be enqueued, with its trace context."""
+        ...
+
+    def entered(self, item: NewItem, enqueued: Enqueued) -> None:
+        """Note what became of it in this attempt."""
+        ...
+
+
 class TenantTransaction:
     """One attempt at a transaction on one tenant's logical database. The function it is given to may run twice."""
 
-    __slots__ = ("_attempt", "_data", "_shard", "_trace", "tenant")
+    __slots__ = ("_attempt", "_data", "_enqueuer", "_shard", "tenant")
 
-    def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, *, trace: Trace | None = None) -> None:
+    def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, enqueuer: Enqueuer | None = None) -> None:
         self.tenant = tenant
         self._shard = shard
         self._attempt = attempt
-        self._trace = trace
+        self._enqueuer = enqueuer
         self._data = shard.layout.place(tenant, DEFAULT_ZONE).keys.tenant.data
 
     @property
@@ -91,22 +102,19 @@ class TenantTransaction:
 
         Args and errors: see `new_item`; `zone` names one of the tenant's queue zones.
         """
-        item = new_item(
-            kind,
-            payload,
-            priority=priority,
-            delay_ms=delay_ms,
-            given_id=item_id,
-            unique_ms=unique_ms,
-            trace=self._trace,
-        )
+        item = new_item(kind, payload, priority=priority, delay_ms=delay_ms, given_id=item_id, unique_ms=unique_ms)
         return self.enqueue_item(item, zone=zone)
 
     def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE) -> Enqueued:
         """Enqueue an item that `new_item` made."""
         self._attempt.enqueued = True
         item_id = self._attempt.new_id() if item.given_id is None else item_id_of(item.given_id)
-        return self.zone(zone).enqueue(self.raw, item, item_id=item_id, now_us=self.now_us)
+        if self._enqueuer is not None:
+            item = self._enqueuer.traced(item)
+        enqueued = self.zone(zone).enqueue(self.raw, item, item_id=item_id, now_us=self.now_us)
+        if self._enqueuer is not None:
+            self._enqueuer.entered(item, enqueued)
+        return enqueued
 
     def zone(self, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return one of the tenant's queue zones, whose operations take `.raw`."""

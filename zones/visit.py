@@ -68,7 +68,7 @@ class Visit:
     found: Found
     place: Place | None = None
     items: Sequence[LeasedItem] = ()
-    buried: int = 0
+    buried: Sequence[str] = ()  # the kinds of the items that it buried, one for each
     unreadable: int = 0
     left_alone: LeftAlone | None = None
     passed_kinds: Collection[str] = ()  # of what has vested and cannot run now

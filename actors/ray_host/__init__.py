@@ -8,6 +8,7 @@ call was to do is in the store, and comes back by itself.
 Read in this order:
     cluster       starting Ray here, or joining a cluster
     calls         another actor, called by message
+    tasks         handlers that are Ray remote functions, started as Ray tasks
     tree          the actors, each around its plain class
     consumer      a consumer of them: started, counted, drained
 """

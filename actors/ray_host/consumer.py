@@ -14,6 +14,7 @@ from actors.consumer import Opening, deal_workers
 from actors.identity import Identity
 from actors.ray_host.calls import NAMESPACE
 from actors.ray_host.tree import COORDINATOR, CoordinatorActor, ManagerActor, ScannerActor, WorkerActor
+from actors.telemetry.tally import Reading
 from zones.errors import QueueError
 
 log = logging.getLogger("fairlead.ray")
@@ -82,12 +83,15 @@ class RayConsumer:
         if settings.selection == "in_order":
             options = {"name": COORDINATOR, "lifetime": "detached", "get_if_exists": True}
             self._coordinator = _start(CoordinatorActor, options, opened.clock)
-        self._workers = [start(WorkerActor, f"worker-{number}", opening, identity) for number in workers]
+        self._workers = [
+            start(WorkerActor, f"worker-{number}", opening, f"worker-{number}", identity) for number in workers
+        ]
         self._managers = [
             start(
                 ManagerActor,
                 f"manager-{index}",
                 opening,
+                f"manager-{index}",
                 [f"{stem}-worker-{number}" for number in numbers],
                 identity.consumer_id,
                 index,
@@ -122,6 +126,14 @@ class RayConsumer:
         for number, counts in _answers_by_place([actor.counts.remote() for actor in actors]):
             self._tally.note(number, counts)
         return self._tally.total()
+
+    def readings(self) -> dict[str, Reading]:
+        """Return what the actors count for telemetry, by their names; one that does not answer in time is left out."""
+        actors = {f"manager-{number}": actor for number, actor in enumerate(self._managers)}
+        actors |= {f"worker-{number}": actor for number, actor in enumerate(self._workers)}
+        answers = _answers_by_place([actor.reading.remote() for actor in actors.values()])
+        names = list(actors)
+        return {names[place]: reading for place, reading in answers}
 
     def lives(self) -> bool:
         """Say whether Ray takes this node for alive, as last heard; if not, none of the actors is. Never waits."""

@@ -22,12 +22,16 @@ from actors.job import Job
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
 from actors.ray_host.calls import RayRemote, called_with
+from actors.ray_host.tasks import Tasks
 from actors.scanner import Scanner
 from actors.submitted import keep_loading
+from actors.telemetry.enqueueing import read_sent
+from actors.telemetry.tally import Reading
 from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
 from actors.worker import Worker
 from zones.engines import Clock
 from zones.pointers import PointerRef
+from zones.records import Trace
 
 log = logging.getLogger("fairlead.ray")
 
@@ -45,9 +49,10 @@ class RayRunners(ThreadRunners):
     `worker`: the actor that this process is, to which the tasks tell their progress.
     """
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Any, tasks: Tasks) -> None:
         super().__init__()
         self._worker = worker
+        self._tasks = tasks
         self._told_by: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
         self._numbers = itertools.count()
 
@@ -57,7 +62,7 @@ class RayRunners(ThreadRunners):
         self._told_by[number] = job
         job.tell_by(TellWorker(self._worker, number))
         try:
-            reference = function.remote(job)
+            reference = self._tasks.start(function, job)
             job.on_cancel(partial(_kill_task, reference, held))
             return ray.get(reference)
         except RayTaskError as error:
@@ -108,17 +113,19 @@ def _kill_task(reference: Any, held: Held) -> None:
 class WorkerActor:
     """A `Worker` with a process of its own."""
 
-    def __init__(self, opening: Opening, identity: Identity) -> None:
+    def __init__(self, opening: Opening, name: str, identity: Identity) -> None:
         os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store, and by nobody else.
         opened = _open(opening)
-        host = ThreadHost(clock=opened.clock, random=opened.random, on_recycle=self._recycle)
+        self._exports = opened.exports
+        self._telemetry = opened.exports.telemetry(name)
+        host = ThreadHost(clock=opened.clock, random=opened.random, telemetry=self._telemetry, on_recycle=self._recycle)
         here = replace(identity, pid=os.getpid())
-        runners = RayRunners(ray.get_runtime_context().current_actor)
+        runners = RayRunners(ray.get_runtime_context().current_actor, Tasks(opened.exports.elsewhere()))
         self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here)
         self._runners = runners
         self._worker.start()
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
-        _drain_on_sigterm(lambda: self._worker.drain(opened.settings.drain_ms))
+        _drain_on_sigterm(lambda: self.drain(opened.settings.drain_ms))
 
     @called_with(list[ItemRef])
     def place(self, refs: Sequence[ItemRef]) -> Report:
@@ -131,8 +138,13 @@ class WorkerActor:
     def counts(self) -> dict[str, int]:
         return {**self._worker.counts(), "pid": os.getpid()}
 
+    def reading(self) -> Reading:
+        return self._telemetry.read().with_numbers(read_sent())
+
     def drain(self, drain_ms: int) -> dict[str, int]:
-        return self._worker.drain(drain_ms)
+        counts = self._worker.drain(drain_ms)
+        self._exports.close()
+        return counts
 
     def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
         self._runners.hear_progress(number, done, total, note)
@@ -141,7 +153,7 @@ class WorkerActor:
         log.error("this worker starts anew: %s", reason)
 
         def leave() -> None:
-            self._worker.drain(RECYCLE_DRAIN_MS)
+            self.drain(RECYCLE_DRAIN_MS)
             os._exit(1)  # the threads that do not listen would hold up any politer end
 
         threading.Thread(target=leave, daemon=True).start()
@@ -150,9 +162,13 @@ class WorkerActor:
 class ManagerActor:
     """A `Manager` with a process of its own."""
 
-    def __init__(self, opening: Opening, workers: Sequence[str], consumer_id: bytes, index: int, count: int) -> None:
+    def __init__(
+        self, opening: Opening, name: str, workers: Sequence[str], consumer_id: bytes, index: int, count: int
+    ) -> None:
         opened = _open(opening)
-        host = ThreadHost(clock=opened.clock, random=opened.random)
+        self._exports = opened.exports
+        self._telemetry = opened.exports.telemetry(name)
+        host = ThreadHost(clock=opened.clock, random=opened.random, telemetry=self._telemetry)
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
         self._unanswered = Unanswered()
         self._manager = Manager(
@@ -167,11 +183,11 @@ class ManagerActor:
         )
         _drain_on_sigterm(self.stop)
 
-    @called_with(str, list[PointerRef])
-    def serve(self, shard_name: str, refs: Sequence[PointerRef]) -> Served:
+    @called_with(str, list[PointerRef], Trace | None)
+    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Trace | None) -> Served:
         self._unanswered.begin("serve")
         try:
-            return self._manager.serve(shard_name, refs)
+            return self._manager.serve(shard_name, refs, scan)
         finally:
             self._unanswered.end("serve")
 
@@ -182,11 +198,15 @@ class ManagerActor:
     def counts(self) -> dict[str, int]:
         return {**self._manager.counts(), "pid": os.getpid()}
 
+    def reading(self) -> Reading:
+        return self._telemetry.read()
+
     def stop(self) -> None:
         """Serve nothing any more, and wait until the workers have what was being leased."""
         self._manager.stop()
         if not self._unanswered.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
             log.warning("this manager is still leasing items; those that it hands over now may lapse")
+        self._exports.close()
 
 
 class ScannerActor:
@@ -194,7 +214,8 @@ class ScannerActor:
 
     def __init__(self, opening: Opening, managers: Sequence[str], identity: Identity) -> None:
         opened = _open(opening)
-        host = ThreadHost(clock=opened.clock, random=opened.random)
+        self._exports = opened.exports
+        host = ThreadHost(clock=opened.clock, random=opened.random, telemetry=opened.exports.telemetry("scanner"))
         scanner = Scanner(
             host,
             opened.shards,
@@ -205,13 +226,14 @@ class ScannerActor:
         )
         housekeeping = Housekeeping(host, opened.shards, identity, opened.periods, opened.submitted, scanner)
         self._loops = ScannerLoops(host, scanner, housekeeping)
-        _drain_on_sigterm(self._loops.stop)
+        _drain_on_sigterm(self.stop)
 
     def counts(self) -> dict[str, int]:
         return {**self._loops.counts(), "pid": os.getpid()}
 
     def stop(self) -> None:
         self._loops.stop()
+        self._exports.close()
 
 
 class CoordinatorActor:

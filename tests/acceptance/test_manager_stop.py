@@ -30,7 +30,7 @@ class Leasing:
     def __init__(self, *args: Any, **options: Any) -> None:
         (self._worker,) = args[4]
 
-    def serve(self, shard_name: str, refs: Sequence[Any]) -> Served:
+    def serve(self, shard_name: str, refs: Sequence[Any], scan: None) -> Served:
         self.serving.set()
         threading.Event().wait(A_WHILE_S)
         self._worker.call("place", [], done=lambda result, error: None)
@@ -67,8 +67,8 @@ def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeyp
     monkeypatch.setattr(tree, "RayRemote", remote)
     monkeypatch.setattr(tree, "_open", lambda opening: opening())
     monkeypatch.setattr(tree, "_drain_on_sigterm", lambda drain: None)
-    actor: Any = tree.ManagerActor(nothing_opened, ["worker"], b"consumer", 0, 1)
-    serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [])),))
+    actor: Any = tree.ManagerActor(nothing_opened, "manager-0", ["worker"], b"consumer", 0, 1)
+    serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [], None)),))
     serving.start()
     assert Leasing.serving.wait(PATIENCE_S)
     actor.stop()

@@ -11,7 +11,7 @@ from tests.style.sources import Offence, Source, assert_none, functions, place, 
 ALLOWED: dict[str, str] = {
     "actors/submitted.py:SubmittedHandlers._take": "unpickling a submitted handler is running a stranger's program",
     "actors/ray_host/tree.py:_open": "an actor whose constructor raises is never started again; one that exits is",
-    "actors/running.py:run_handler": "whatever a handler raises, it gets its in-line retries",
+    "actors/running.py:_run_tries": "whatever a handler raises, it gets its in-line retries",
     "actors/thread_host.py:ThreadRemote._run": "whatever an actor's method raises is its caller's to see",
     "actors/settlement.py:worded": "an error's class words it, and may fail at that",
     "actors/custody.py:Custody._survive": "whatever a batch meets, the next one must still be settled",

@@ -291,7 +291,7 @@ def test_an_item_that_lapses_while_it_ran_alone_is_buried_with_its_payload(world
     (innocent,) = ids(world, 1)
     dequeued = world.dequeued()
     assert [item.id for item in dequeued.items] == [innocent]
-    assert dequeued.buried == 1
+    assert dequeued.buried == ["mail"]
     assert world.record(poison) is None
     assert world.count() == {"mail": 1}
 

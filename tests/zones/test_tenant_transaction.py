@@ -15,7 +15,7 @@ from tests.zones.world import ALICE, BOB, NOBODYS, World
 from zones.engines import Database
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import BadArgument, PayloadNotData
-from zones.items import Enqueued, EnqueueStatus, new_item, unpack_payload
+from zones.items import Enqueued, EnqueueStatus, NewItem, new_item, unpack_payload
 from zones.layout import Tenant, item_id_of
 from zones.tenant_transaction import Key, TenantTransaction
 
@@ -169,14 +169,40 @@ def test_data_and_work_are_both_there_or_neither(world: World) -> None:
     with pytest.raises(RuntimeError):
         transact(world, fail)
     assert (rows(world), world.count()) == ([], {})
-    item_id, status = transact(world, place_order, trace={"traceparent": "00-1-2-01"})
+    item_id, status = transact(world, place_order)
     assert status is EnqueueStatus.ENQUEUED
     assert rows(world) == [(("order", 7), b"paid")]
     record = world.record(item_id)
     assert record is not None
     assert unpack_payload(record.payload) == {"order": 7}
-    assert (record.priority, record.trace) == (3, {"traceparent": "00-1-2-01"})
+    assert (record.priority, record.trace) == (3, None)
     assert record.vesting_us == world.now_us + 5_000
+
+
+class Tracing:
+    """Who stores a trace context with every item, and notes what became of it."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, EnqueueStatus]] = []
+
+    def traced(self, item: NewItem) -> NewItem:
+        return item._replace(trace={"traceparent": "00-1-2-01"})
+
+    def entered(self, item: NewItem, enqueued: Enqueued) -> None:
+        self.noted.append((item.kind, enqueued.status))
+
+
+def test_whoever_asks_is_told_what_is_enqueued_and_stores_a_trace_context_with_it(world: World) -> None:
+    tracing = Tracing()
+
+    def twice(tr: TenantTransaction) -> Enqueued:
+        tr.enqueue("mail", item_id="order 7")
+        return tr.enqueue("mail", item_id="order 7")
+
+    record = world.record(transact(world, twice, enqueuer=tracing).item_id)
+    assert record is not None
+    assert record.trace == {"traceparent": "00-1-2-01"}
+    assert tracing.noted == [("mail", EnqueueStatus.ENQUEUED), ("mail", EnqueueStatus.PRESENT)]
 
 
 def test_several_items_of_one_transaction_have_ids_of_their_own(world: World) -> None:

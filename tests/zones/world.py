@@ -45,7 +45,7 @@ class Dequeued(NamedTuple):
     left: Fit | None
     resume: bytes
     passed: Fit
-    buried: int
+    buried: list[str]
     unreadable: int
 
 

@@ -1,0 +1,51 @@
+"""Handlers that are Ray remote functions, as Ray tasks in which their job and its span are current.
+
+A task runs in a process that knows nothing of the fleet. So what Ray starts there, with the handler's own options, is a
+function around the handler: it sets up that process's telemetry, and makes current what came with the task.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from opentelemetry import trace
+
+from actors.handlers import plain_and_options
+from actors.job import Job
+from actors.telemetry.run import Run, RunningJob, is_recorded
+from actors.telemetry.spans import passed_on
+from actors.telemetry.telemetry import Elsewhere
+from actors.telemetry.traces import NOT_RECORDED, is_sampled, trace_of
+from zones.records import Trace
+
+
+class Tasks:
+    """Starts the tasks of one worker. `elsewhere`: sets up a task's process, and returns how to send what waits."""
+
+    def __init__(self, elsewhere: Elsewhere) -> None:
+        self._elsewhere = elsewhere
+        self._around: dict[Any, Any] = {}  # by handler
+
+    def start(self, function: Any, job: Job) -> Any:
+        """Start a handler as a Ray task; return the reference to its end."""
+        plain, options = plain_and_options(function)
+        if not hasattr(plain, "_function"):  # Nothing that could be a handler; see `handlers`.
+            return function.remote(job)
+        context = trace.get_current_span().get_span_context()
+        stored = trace_of(context) if context.is_valid else None if is_recorded() else NOT_RECORDED
+        if function not in self._around:
+            named = {"name": plain._function_name, **options}
+            self._around[function] = ray.remote(run_current).options(**named)
+        return self._around[function].remote(plain._function, job, stored, self._elsewhere)
+
+
+def run_current(handler: Callable[[Job], Any], job: Job, stored: Trace | None, elsewhere: Elsewhere) -> Any:
+    """Run a handler in the process of its task."""
+    send = elsewhere()
+    try:
+        recorded = stored is None or is_sampled(stored)
+        with Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), passed_on(stored)):
+            return handler(job)
+    finally:
+        if is_sampled(stored):  # Ray ends a process that has nothing to do without asking.
+            send()

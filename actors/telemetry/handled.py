@@ -1,0 +1,55 @@
+"""What a worker counts of its attempts, by kind: the one thing that telemetry does for each item by itself.
+
+So it is one look-up and a few additions, about two microseconds in all: what a metric is called, and what it sums up
+to, is found out when somebody asks.
+"""
+
+from actors.messages import ItemRef
+from actors.telemetry.metrics import CONSUMED, DURATION, ENDS, FAILED, ITEM_LATENCY
+from actors.telemetry.tally import Histogram, Reading
+
+
+class _OfKind:
+    __slots__ = ("durations", "ends", "failed", "latencies")
+
+    def __init__(self) -> None:
+        self.durations = Histogram(DURATION)
+        self.latencies = Histogram(ITEM_LATENCY)
+        self.ends = dict.fromkeys(ENDS, 0)
+        self.failed = 0
+
+
+class Handled(dict[str, _OfKind]):
+    """The attempts of one worker by kind. Called with the worker's lock held."""
+
+    def __missing__(self, kind: str) -> _OfKind:
+        made = self[kind] = _OfKind()
+        return made
+
+    def end(self, ref: ItemRef, *, began_us: int, ended_us: int) -> None:
+        """Count an attempt whose handler has ended."""
+        of_kind = self[ref.kind]
+        of_kind.durations.record(ended_us - began_us)
+        if ref.vested_us:
+            of_kind.latencies.record(began_us - ref.vested_us)
+
+    def settle(self, kind: str, outcome: str) -> None:
+        """Count what became of an item, in the words of `actors.settlement`."""
+        self[kind].ends[outcome] += 1
+
+    def fail(self, kind: str) -> None:
+        """Count an attempt that raised an error, or ran too long."""
+        self[kind].failed += 1
+
+    def read(self) -> Reading:
+        """Return a copy of all that was counted."""
+        reading = Reading()
+        for kind, counted in self.items():
+            labels = (kind,)
+            reading.histograms[DURATION.name, labels] = counted.durations.read()
+            reading.histograms[ITEM_LATENCY.name, labels] = counted.latencies.read()
+            reading.numbers[CONSUMED.name, labels] = sum(counted.durations.counts)
+            reading.numbers[FAILED.name, labels] = counted.failed
+            for outcome, count in counted.ends.items():
+                reading.numbers[ENDS[outcome].name, labels] = count
+        return reading

@@ -1,0 +1,101 @@
+"""Every metric: its name in OpenTelemetry's conventions, its unit, its labels.
+
+Those that OpenTelemetry names for messaging have its names and its buckets. In Prometheus dots are underscores, the
+unit `s` is a suffix `_seconds`, and a counter ends in `_total`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+SYSTEM = "fairlead"  # `messaging.system`, in metrics and spans.
+
+
+class Form(Enum):
+    """What a metric's numbers are."""
+
+    COUNTER = "counter"  # since the actor's process began
+    GAUGE = "gauge"  # now
+    HISTOGRAM = "histogram"  # since the actor's process began
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `bounds_s`: the upper bounds of a histogram's buckets, in seconds; the last bucket has none."""
+
+    name: str
+    form: Form
+    unit: str
+    help: str
+    labels: tuple[str, ...]
+    bounds_s: tuple[float, ...] = ()
+
+
+# What OpenTelemetry calls the labels.
+ATTRIBUTES = {
+    "kind": "messaging.destination.name",
+    "shard": "messaging.destination.partition.id",
+    "step": "fairlead.step",
+    "actor": "fairlead.actor",
+}
+
+_WAIT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+_PROCESS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # The convention's.
+_BY_KIND = ("kind",)
+
+SENT = Metric(
+    "messaging.client.sent.messages", Form.COUNTER, "{message}",
+    "Items that this process has enqueued: of a fleet, what its handlers enqueue.", _BY_KIND,
+)  # fmt: skip
+CONSUMED = Metric(
+    "messaging.client.consumed.messages", Form.COUNTER, "{message}", "Attempts whose handler has ended.", _BY_KIND
+)
+COMPLETED = Metric("fairlead.items.completed", Form.COUNTER, "{item}", "Items completed.", _BY_KIND)
+FAILED = Metric(
+    "fairlead.attempts.failed", Form.COUNTER, "{attempt}", "Attempts that raised an error, or ran too long.", _BY_KIND
+)
+RETRIED = Metric("fairlead.items.retried", Form.COUNTER, "{item}", "Failed items that will run again.", _BY_KIND)
+BURIED = Metric("fairlead.items.buried", Form.COUNTER, "{item}", "Items that failed for good and are kept.", _BY_KIND)
+DROPPED = Metric("fairlead.items.dropped", Form.COUNTER, "{item}", "Items that failed for good and are gone.", _BY_KIND)
+LOST = Metric(
+    "fairlead.attempts.lost", Form.COUNTER, "{attempt}", "Attempts whose item was somebody else's when they ended.",
+    _BY_KIND,
+)  # fmt: skip
+LAPSED = Metric(
+    "fairlead.items.lapsed", Form.COUNTER, "{item}",
+    "Items leased anew because their worker died or stalled.", _BY_KIND,
+)  # fmt: skip
+CONFLICTS = Metric(
+    "fairlead.lease.conflicts", Form.COUNTER, "{conflict}",
+    "Pointers that another consumer had leased (step read), and visits that lost at their commit (step commit).",
+    ("shard", "step"),
+)  # fmt: skip
+CONFLICT_STEPS = ("read", "commit")
+POINTER_LATENCY = Metric(
+    "fairlead.pointer.latency", Form.HISTOGRAM, "s",
+    "From when a pointer vests until a manager leases it.", ("shard",), _WAIT_S,
+)  # fmt: skip
+ITEM_LATENCY = Metric(
+    "fairlead.item.latency", Form.HISTOGRAM, "s",
+    "From when an item vests until its handler begins.", _BY_KIND, _WAIT_S,
+)  # fmt: skip
+DURATION = Metric(
+    "messaging.process.duration", Form.HISTOGRAM, "s", "How long handlers run, per attempt.", _BY_KIND, _PROCESS_S
+)
+SLOTS = Metric("fairlead.slots", Form.GAUGE, "{slot}", "Handlers that a worker can run at once.", ())
+SLOTS_IN_USE = Metric("fairlead.slots.in_use", Form.GAUGE, "{slot}", "Handlers that a worker runs now.", ())
+DEPTH = Metric(
+    "fairlead.queue.depth", Form.GAUGE, "{item}",
+    "Items in all queues of a shard: waiting, delayed and leased ones, not buried ones.", ("shard", "kind"),
+)  # fmt: skip
+OLDEST_AGE = Metric(
+    "fairlead.queue.oldest_age", Form.GAUGE, "s", "For how long the oldest item of a shard has waited.", ("shard",)
+)
+
+METRICS = (
+    SENT, CONSUMED, COMPLETED, FAILED, RETRIED, BURIED, DROPPED, LOST, LAPSED, CONFLICTS, POINTER_LATENCY, ITEM_LATENCY,
+    DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE,
+)  # fmt: skip
+NAMED = {metric.name: metric for metric in METRICS}
+
+# What a settled item's end is called in `actors.settlement`.
+ENDS = {"completed": COMPLETED, "retried": RETRIED, "buried": BURIED, "dropped": DROPPED, "lost": LOST}

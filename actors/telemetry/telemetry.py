@@ -1,0 +1,51 @@
+"""What an actor gets of telemetry, through its host: counts of its own, and the process's spans if there are any."""
+
+from collections.abc import Callable
+
+from actors.telemetry.spans import Spans
+from actors.telemetry.tally import Reading, Tally
+
+
+class Telemetry:
+    """One actor's. `spans`: None where nobody records any, as in a simulated world."""
+
+    __slots__ = ("_read", "spans", "tally")
+
+    def __init__(self, spans: Spans | None = None) -> None:
+        self.tally = Tally()
+        self.spans = spans
+        self._read: Callable[[], Reading] = self.tally.read
+
+    def read_by(self, read: Callable[[], Reading]) -> None:
+        """Say how the actor is read: under its lock, with what it has to add."""
+        self._read = read
+
+    def read(self) -> Reading:
+        """Return what the actor counts now."""
+        return self._read()
+
+
+Elsewhere = Callable[[], Callable[[], None]]  # Crosses to other processes by pickle. What it returns sends what waits.
+
+
+class Exports:
+    """Where a process's telemetry goes: nowhere. `fairlead.telemetry` knows of better places."""
+
+    def telemetry(self, actor: str) -> Telemetry:
+        """Return the telemetry of an actor of this process; `actor` is its name in the fleet, such as "worker-0"."""
+        return Telemetry()
+
+    def elsewhere(self) -> Elsewhere:
+        """Return what lets the telemetry of another process, such as a Ray task's, go to the same places."""
+        return _nowhere
+
+    def close(self) -> None:
+        """Send what waits to be sent, for the last time. Takes two seconds at most, and raises nothing."""
+
+
+def _nowhere() -> Callable[[], None]:
+    return _nothing_waits
+
+
+def _nothing_waits() -> None:
+    pass

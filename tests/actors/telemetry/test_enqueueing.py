@@ -1,0 +1,157 @@
+"""The producer's side: what is stored with an item, and what an enqueue costs where nobody traces."""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode
+
+from actors.telemetry import enqueueing
+from actors.telemetry.enqueueing import read_sent
+from actors.telemetry.metrics import SENT
+from actors.telemetry.run import Run, RunningJob
+from actors.telemetry.tenants import tenant_hash
+from actors.telemetry.traces import NOT_RECORDED, trace_of
+from fairlead import App, TenantDatabase, TenantTransaction, new_item
+from tests.actors.stage import ALICE
+from tests.actors.telemetry.recorder import Recorder, ids
+from zones.records import ItemRecord, Trace, decode
+
+UNTRACED_US_MAX = 25.0  # Measured: 2; and an enqueue takes 135.
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    app = App("memory:")
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def alice(app: App) -> TenantDatabase:
+    return app.tenant(*ALICE)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Where spans go that this process's enqueues begin."""
+    recorder = Recorder()
+    monkeypatch.setattr(enqueueing, "_tracer", recorder.tracer)
+    return recorder
+
+
+def stored(database: TenantDatabase, item_id: bytes) -> Trace | None:
+    """Return the trace context in an item's record."""
+    key = database.shard.zone(database.tenant).place.keys.item(item_id)
+    value = database.shard.transact(lambda attempt: attempt.tr.get(key).value)
+    record = decode(ItemRecord, value)
+    assert record is not None
+    return record.trace
+
+
+def sent(kind: str) -> float:
+    return read_sent().numbers.get((SENT.name, (kind,)), 0)
+
+
+def test_an_enqueue_is_a_span_and_its_context_is_in_the_item(alice: TenantDatabase, recorder: Recorder) -> None:
+    with recorder.tracer.start_as_current_span("POST /orders") as request:
+        item_id = alice.enqueue("mail", {"card": "4111"}).item_id
+    span = recorder.span("enqueue mail")
+    assert span.parent is not None
+    assert span.parent.span_id == request.get_span_context().span_id
+    assert span.kind is SpanKind.PRODUCER
+    assert stored(alice, item_id) == trace_of(ids(span))
+    assert span.attributes is not None
+    assert span.attributes["messaging.message.id"] == item_id.hex()
+    assert span.attributes["fairlead.tenant_hash"] == tenant_hash(ALICE)
+    assert "4111" not in span.to_json()
+    assert "alice" not in span.to_json()
+
+
+def test_items_of_one_transaction_have_one_span_in_all_attempts(alice: TenantDatabase, recorder: Recorder) -> None:
+    """A body runs twice after a conflict: what the first attempt enqueued is not there, and not in a span."""
+    attempts = 0
+
+    def body(tr: TenantTransaction) -> list[bytes]:
+        nonlocal attempts
+        attempts += 1
+        tr.get(("balance",))
+        if attempts == 1:
+            alice.transact(lambda other: other.set(("balance",), b"0"))
+        tr.set(("balance",), b"1")
+        return [tr.enqueue("mail", number).item_id for number in range(3)]
+
+    before = sent("mail")
+    with recorder.tracer.start_as_current_span("POST /orders"):
+        item_ids = alice.transact(body)
+    span = recorder.span("enqueue mail")
+    assert attempts == 2
+    assert {item_id: stored(alice, item_id) for item_id in item_ids} == dict.fromkeys(item_ids, trace_of(ids(span)))
+    assert span.attributes is not None
+    assert span.attributes["messaging.batch.message_count"] == 3
+    assert sent("mail") == before + 3
+
+
+def test_a_bulk_has_one_span(app: App, alice: TenantDatabase, recorder: Recorder) -> None:
+    with recorder.tracer.start_as_current_span("nightly"):
+        enqueued = app.enqueue_many((app.tenant("shop", f"t{n}"), new_item("mail", n)) for n in range(700))
+    span = recorder.span("enqueue mail")
+    assert span.attributes is not None
+    assert span.attributes["messaging.batch.message_count"] == 700
+    assert stored(app.tenant("shop", "t699"), enqueued[699].item_id) == trace_of(ids(span))
+
+
+def test_an_enqueue_that_fails_has_failed_in_its_span_and_is_not_counted(
+    alice: TenantDatabase, recorder: Recorder
+) -> None:
+    def body(tr: TenantTransaction) -> None:
+        tr.enqueue("mail")
+        raise KeyError("card 4111")
+
+    before = sent("mail")
+    with recorder.tracer.start_as_current_span("POST /orders"), pytest.raises(KeyError):
+        alice.transact(body)
+    span = recorder.span("enqueue mail")
+    assert span.status.status_code is StatusCode.ERROR
+    assert "4111" not in span.to_json()
+    assert sent("mail") == before
+
+
+def test_a_second_enqueue_of_the_same_name_is_not_counted(alice: TenantDatabase) -> None:
+    before = sent("mail")
+    alice.enqueue("mail", item_id="order 7")
+    alice.enqueue("mail", item_id="order 7")
+    assert sent("mail") == before + 1
+
+
+def test_of_a_trace_that_is_not_recorded_only_that_is_stored(alice: TenantDatabase, recorder: Recorder) -> None:
+    """So whoever runs the item knows that nobody records this request."""
+    not_recorded = Recorder(ALWAYS_OFF).tracer.start_span("POST /orders")
+    with trace.use_span(not_recorded):
+        item_id = alice.enqueue("mail").item_id
+    assert recorder.spans() == []
+    assert stored(alice, item_id) == NOT_RECORDED
+
+
+def test_what_a_job_of_such_an_item_enqueues_is_not_recorded_either(alice: TenantDatabase) -> None:
+    with Run(RunningJob(b"i" * 16, ALICE, "mail", 1, recorded=False), None):
+        item_id = alice.enqueue("mail").item_id
+    assert stored(alice, item_id) == NOT_RECORDED
+
+
+def test_without_a_span_nothing_is_stored_with_an_item(alice: TenantDatabase) -> None:
+    assert stored(alice, alice.enqueue("mail").item_id) is None
+
+
+def test_where_nobody_traces_an_enqueue_costs_next_to_nothing() -> None:
+    item = new_item("mail")
+
+    def untraced() -> None:
+        with enqueueing.Enqueueing("main", ALICE) as each:
+            each.begin_attempt().traced(item)
+
+    assert min(timeit.repeat(untraced, number=1_000, repeat=5)) * 1_000 < UNTRACED_US_MAX

@@ -1,0 +1,84 @@
+"""Counts add up, and durations fall into the bucket that says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.messages import ItemRef
+from actors.telemetry.handled import Handled
+from actors.telemetry.metrics import (
+    COMPLETED,
+    CONFLICTS,
+    CONSUMED,
+    DURATION,
+    FAILED,
+    ITEM_LATENCY,
+    METRICS,
+    POINTER_LATENCY,
+    Form,
+)
+from actors.telemetry.tally import Histogram, Tally
+from tests.actors.stage import item_ref
+
+MS = 1_000
+
+
+@pytest.mark.parametrize(
+    "duration_us, bucket", [(-5, 0), (0, 0), (1 * MS, 0), (1 * MS + 1, 1), (3_600_000 * MS, 16), (3_600_001 * MS, 17)]
+)
+def test_a_duration_is_counted_under_the_first_bound_that_it_does_not_exceed(duration_us: int, bucket: int) -> None:
+    histogram = Histogram(POINTER_LATENCY)
+    histogram.record(duration_us)
+    counts, sum_s = histogram.read()
+    assert counts.index(1) == bucket
+    assert sum_s == max(duration_us, 0) / 1e6
+
+
+def test_counts_of_one_metric_and_its_labels_add_up() -> None:
+    tally = Tally()
+    tally.add(CONFLICTS, "main", "read", count=2)
+    tally.add(CONFLICTS, "main", "read")
+    tally.add(CONFLICTS, "main", "commit", count=0)
+    name = CONFLICTS.name
+    assert tally.read().numbers == {(name, ("main", "read")): 3, (name, ("main", "commit")): 0}
+
+
+def test_what_was_read_does_not_change_with_what_is_counted_later() -> None:
+    tally = Tally()
+    tally.histogram(POINTER_LATENCY, "main").record(5)
+    reading = tally.read()
+    tally.histogram(POINTER_LATENCY, "main").record(5)
+    tally.add(CONFLICTS, "main", "read")
+    assert reading.histograms[POINTER_LATENCY.name, ("main",)][0][0] == 1
+    assert not reading.numbers
+
+
+def ref_of(kind: str, vested_us: int) -> ItemRef:
+    return item_ref(1, kind=kind)._replace(vested_us=vested_us)
+
+
+def test_an_attempt_is_counted_with_its_wait_its_length_and_its_end() -> None:
+    handled = Handled()
+    handled.end(ref_of("mail", 1_000 * MS), began_us=1_003 * MS, ended_us=1_023 * MS)
+    handled.fail("mail")
+    handled.settle("mail", "retried")
+    handled.settle("fax", "completed")
+    reading = handled.read()
+    assert reading.numbers[CONSUMED.name, ("mail",)] == reading.numbers[FAILED.name, ("mail",)] == 1
+    assert reading.numbers["fairlead.items.retried", ("mail",)] == 1
+    assert reading.numbers[COMPLETED.name, ("fax",)] == 1
+    assert reading.histograms[ITEM_LATENCY.name, ("mail",)] == ([0, 0, 1, *[0] * 15], 0.003)
+    assert reading.histograms[DURATION.name, ("mail",)] == ([0, 0, 1, *[0] * 12], 0.02)
+
+
+def test_nobody_guesses_how_long_an_item_waited_of_which_that_is_not_known() -> None:
+    handled = Handled()
+    handled.end(ref_of("mail", 0), began_us=5, ended_us=6)
+    assert sum(handled.read().histograms[ITEM_LATENCY.name, ("mail",)][0]) == 0
+
+
+def test_every_metric_has_a_name_of_its_own_and_histograms_have_rising_bounds() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert bool(metric.bounds_s) == (metric.form is Form.HISTOGRAM)
+        assert list(metric.bounds_s) == sorted(set(metric.bounds_s))
