@@ -23,6 +23,7 @@ Read in this order:
     loading          `shop:app` becomes an application
     fleet            an application's consumer, started and drained
     status           what is stored and who serves it, at a glance
+    telemetry/       where traces, metrics and log lines go
     testing          everything that is due, run in this process
     simulated/       an application in hostile worlds, for `fairlead simulate shop:app`
     clock            the machine's time: nothing else in the product reads it

@@ -38,6 +38,7 @@ from zones.shard import DEFAULT_PART_COUNT
 ENGINES = ("embedded:", "fdb:", "memory:")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SIGNING_KEY_CHARACTERS_MIN = 16
+PORT_MAX = 65_535
 HIDDEN = "(hidden)"
 
 
@@ -66,6 +67,12 @@ class Config:
     log_level: str = "info"
     """What `fairlead run` logs: debug, info, warning, or error."""
 
+    metrics_port: int = 0
+    """The port on which `fairlead run` answers Prometheus. 1 to 65,535; 0: none."""
+
+    metrics_host: str = "127.0.0.1"
+    """The address of that port. Whoever reaches it can read the names of kinds and shards, and how much there is."""
+
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     """How a consumer works; see `ConsumerSettings`."""
 
@@ -81,6 +88,8 @@ class Config:
             raise BadConfig(key="part_count", value=self.part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
         if self.log_level not in LOG_LEVELS:
             raise BadConfig(key="log_level", value=self.log_level, allowed=", ".join(LOG_LEVELS))
+        if not 0 <= self.metrics_port <= PORT_MAX:
+            raise BadConfig(key="metrics_port", value=self.metrics_port, allowed=f"0 to {PORT_MAX:,}")
         if self.signing_key and len(self.signing_key) < SIGNING_KEY_CHARACTERS_MIN:
             raise BadConfig(
                 key="signing_key", value=HIDDEN, allowed=f"{SIGNING_KEY_CHARACTERS_MIN} characters or more, or empty"
@@ -194,6 +203,8 @@ _TYPES: dict[str, type] = {
     "submissions": bool,
     "signing_key": str,
     "log_level": str,
+    "metrics_port": int,
+    "metrics_host": str,
     **{f"consumer.{each.name}": type(each.default) for each in fields(ConsumerSettings)},
     **{f"zones.{each.name}": type(each.default) for each in fields(ZoneSettings)},
 }

@@ -7,9 +7,9 @@ actor a process of its own, which loads the application by its name and is told 
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,10 +17,14 @@ from actors.consumer import Consumer, Opened
 from actors.handlers import Form, describe
 from actors.identity import Identity
 from actors.submitted import SubmittedHandlers
+from actors.telemetry.tally import Reading
+from actors.telemetry.telemetry import Exports
 from actors.thread_host import NeedsRay
 from fairlead.app import App
 from fairlead.config import Config
 from fairlead.loading import load_app
+from fairlead.telemetry import variables
+from fairlead.telemetry.exports import ProcessExports
 from zones.errors import QueueError
 
 if TYPE_CHECKING:
@@ -56,6 +60,10 @@ class Fleet(Protocol):
         """Return what it has done since it started, summed over its actors."""
         ...
 
+    def readings(self) -> Mapping[str, Reading]:
+        """Return what its actors count for telemetry, by their names."""
+        ...
+
     def check(self) -> None:
         """Look whether it still runs.
 
@@ -76,6 +84,9 @@ class AppOpening:
     reference: str
     directory: str
     config: Config
+    variables: Mapping[str, str] = field(default_factory=variables.variables_of, repr=False)
+    """OpenTelemetry's, of the process that starts the fleet: a cluster's nodes have an environment of their own.
+    Not to be shown: a collector's key may be among them."""
 
     def __call__(self) -> Opened:
         """Load the application in this process and open what it works with."""
@@ -83,7 +94,7 @@ class AppOpening:
             sys.path.insert(0, self.directory)
         app = load_app(self.reference)
         app.configure(self.config)
-        return open_for_actors(app)
+        return open_for_actors(app, ProcessExports(self.variables, log_level=self.config.log_level))
 
 
 class RayFleet:
@@ -100,6 +111,10 @@ class RayFleet:
     def counts(self) -> dict[str, int]:
         """See `Fleet`."""
         return self._consumer.counts()
+
+    def readings(self) -> dict[str, Reading]:
+        """See `Fleet`."""
+        return self._consumer.readings()
 
     def check(self) -> None:
         """See `Fleet`."""
@@ -126,14 +141,16 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
       MemoryNeedsThreads: a shard is `memory:` and the host is Ray.
       NeedsRay: a handler is a Ray remote function and the host is threads.
       StoreUnavailable, ShardRefused: a store cannot be opened.
+      NoSuchExporter: the environment asks for an exporter that is not installed.
     """
     assert host in HOSTS
+    variables.check()
     if host == "threads":
         _refuse_ray_functions(app)
     identity = Identity(app.random.randbytes(8), socket.gethostname(), os.getpid(), app.clock.now_us())
-    opened = open_for_actors(app)
     if host == "threads":
-        return Consumer(opened, identity)
+        return Consumer(open_for_actors(app, ProcessExports()), identity)
+    open_for_actors(app)  # So that what cannot be opened is said here, and not by every actor.
     if any(url.startswith("memory:") for url in app.config.shards.values()):
         raise MemoryNeedsThreads(shards=dict(app.config.shards))
     # Imported when chosen: Ray takes a second to import, and most commands do without.
@@ -154,8 +171,8 @@ def _refuse_ray_functions(app: App) -> None:
             raise NeedsRay(kind=handler.kind, handler=describe(handler.function))
 
 
-def open_for_actors(app: App) -> Opened:
-    """Open an application's shards and return what its actors work with.
+def open_for_actors(app: App, exports: Exports | None = None) -> Opened:
+    """Open an application's shards and return what its actors work with; their telemetry goes to `exports`, if any.
 
     Raises:
       StoreUnavailable, ShardRefused: a store cannot be opened.
@@ -168,4 +185,5 @@ def open_for_actors(app: App) -> Opened:
         submitted=SubmittedHandlers(app.registry, config.signing_key.encode(), config.submissions),
         clock=app.clock,
         random=app.random,
+        exports=exports or Exports(),
     )

@@ -1,6 +1,5 @@
 """run, submit: a fleet, and handlers for one that runs already."""
 
-import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +21,8 @@ from fairlead.cli.output import example, json_option, show, wants_json
 from fairlead.cli.target import Target, config_option, settings_option, target_options
 from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
+from fairlead.telemetry.front import front
+from fairlead.telemetry.logs import log_to_stderr
 
 LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of the fleet, looked for.
 COUNTED = ("completed", "retried", "buried", "dropped", "lost", "held")  # Always shown, zeros too.
@@ -42,13 +43,13 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
     if address is not None and host != "ray":
         raise click.UsageError("--address goes with --host ray.")
     app = Target((), reference, config_path, settings).app(must_exist=False, may_be_in_memory=True)
-    logging.basicConfig(
-        level=app.config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    log_to_stderr(app.config.log_level)
     # What handlers print goes to standard output, unless that is to hold one JSON object.
-    with stop_signal() as stopped, redirect_stdout(sys.stderr if wants_json() else sys.stdout):
-        running = fleet.start(app, reference, host=host, address=address)
+    with stop_signal() as stopped, redirect_stdout(sys.stderr if wants_json() else sys.stdout), front(app) as telling:
+        telling.fleet = running = fleet.start(app, reference, host=host, address=address)
         click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
+        if app.config.metrics_port:
+            click.echo(f"metrics at http://{app.config.metrics_host}:{app.config.metrics_port}/metrics", err=True)
         _watch(running, stopped)
         click.echo("draining: no new work starts, what runs may finish (Ctrl-C again: at once)", err=True)
         counts = {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}

@@ -175,7 +175,7 @@ def test_the_signing_key_is_never_shown() -> None:
 
 def test_what_is_in_force_lists_every_setting_once() -> None:
     keys = [row.key for row in settings_of(config.load({"shards": "memory:"}, environ={}))]
-    assert len(keys) == len(set(keys)) == 1 + 4 + len(fields(ConsumerSettings)) + len(fields(ZoneSettings))
+    assert len(keys) == len(set(keys)) == 1 + 6 + len(fields(ConsumerSettings)) + len(fields(ZoneSettings))
 
 
 def test_a_configuration_can_be_sent_to_a_worker() -> None:

@@ -20,6 +20,8 @@ from tests.style.sources import (
 # Modules that are loaded only when they are chosen, and why. Nothing else is imported inside a function.
 LAZY = {
     "actors.ray_host": "importing Ray takes seconds, and the threads host never needs it",
+    "fairlead.telemetry.prometheus": "prometheus_client is needed by one process, where a port is set",
+    "fairlead.telemetry.sdk": "OpenTelemetry's SDK and its exporters are needed only where something is exported",
     "simulation": "only one command runs the simulator, and greenlets with it",
     "zones.engines.foundationdb": "it loads FoundationDB's client library, which other engines do without",
 }

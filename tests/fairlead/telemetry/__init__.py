@@ -1,0 +1,1 @@
+"""Where telemetry goes: what the environment asks for, and the Prometheus endpoint."""

@@ -1,0 +1,50 @@
+"""What is told of the stores: read from them, whoever serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from actors.telemetry.metrics import DEPTH, OLDEST_AGE
+from fairlead import App
+from fairlead.telemetry.front import PROCESS, STORES, Front
+from fairlead.testing import ManualClock
+from zones.engines import StoreUnavailable
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    app = App({"eu": "memory:", "us": "memory:"}, clock=ManualClock(), random=Random(3))
+    yield app
+    app.close()
+
+
+def test_depth_is_by_kind_and_age_by_shard(app: App) -> None:
+    app.enqueue_local("mail", shard="eu")
+    app.clock.sleep_us(5_000_000)
+    app.enqueue_local("fax", shard="eu")
+    app.enqueue_local("fax", shard="us", delay_ms=60_000)
+    numbers = Front(app).of_stores().numbers
+    assert {labels: number for (name, labels), number in numbers.items() if name == DEPTH.name} == {
+        ("eu", "mail"): 1,
+        ("eu", "fax"): 1,
+        ("us", "fax"): 1,
+    }
+    assert numbers[OLDEST_AGE.name, ("eu",)] == 5.0
+    assert numbers[OLDEST_AGE.name, ("us",)] == 0.0
+
+
+def test_a_shard_that_cannot_be_read_keeps_nothing_from_the_others(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.enqueue_local("mail", shard="us")
+
+    def refuse(*args: object) -> None:
+        raise StoreUnavailable("the disk is gone", remedy="Bring it back.")
+
+    monkeypatch.setattr(app.shards["eu"].db, "create_transaction", refuse)
+    assert {labels[0] for _, labels in Front(app).of_stores().numbers} == {"us"}
+
+
+def test_without_a_fleet_the_stores_are_told_all_the_same(app: App) -> None:
+    assert set(Front(app).readings()) == {STORES, PROCESS}
