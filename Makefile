@@ -9,7 +9,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all soak bench-peers docs check lock clean python servers
+.PHONY: help demo test test-all soak bench-peers docs check lock clean python servers prometheus
 
 # A checkout is tested as it stands, not with what the caller's shell would add to it.
 unexport PYTHONPATH PYTHONHOME
@@ -20,10 +20,10 @@ help: ## list what make can do here
 demo: .venv/ready ## watch real work go through the real system
 	@.venv/bin/fairlead demo
 
-test: .venv-test/ready ## run every test that this machine can run, but the long ones
+test: .venv-test/ready prometheus ## run every test that this machine can run, but the long ones
 	.venv-test/bin/python -m pytest $(SPREAD)
 
-test-all: .venv-test/ready ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
+test-all: .venv-test/ready prometheus ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
 	.venv-test/bin/python -m pytest $(SPREAD) -m 'long or not long'
 	.venv-test/bin/python -m fairlead simulate --seeds 1000 --first "$$(date +%s)"
 
@@ -73,6 +73,13 @@ servers:
 	  echo "Installing postgresql and redis-server with apt-get; the instances that they start are left alone"; \
 	  $(SUDO) apt-get install --yes --quiet --no-install-recommends postgresql redis-server; } || \
 	  echo "postgresql and redis-server cannot be installed here: systems that need them will be missing." >&2
+
+# Scrapes a fleet in the tests, from a folder and a port of its own. Without it those tests are skipped, and say so.
+prometheus:
+	@command -v prometheus >/dev/null || { \
+	  echo "Installing prometheus with apt-get; the instance that it starts is left alone"; \
+	  $(SUDO) apt-get install --yes --quiet --no-install-recommends prometheus; } || \
+	  echo "prometheus cannot be installed here: the tests with it will be skipped." >&2
 
 python:
 	@command -v $(PYTHON) >/dev/null || { \
