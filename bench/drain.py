@@ -7,12 +7,13 @@ durable.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import loads
 from bench.actor_cost import cpu_s, memory
 from bench.fleets import RunningFleet, running
+from bench.handlers import APP
 from zones.attempt import Attempt
 from zones.keyspace import range_begin, range_end
 from zones.shard import Shard
@@ -40,7 +41,16 @@ class Drained:
     cpu_us: dict[str, float]
 
 
-def drain(store: Path, items: int, *, host: str, address: str | None = None, shards: int = 1) -> Drained:
+def drain(
+    store: Path,
+    items: int,
+    *,
+    host: str,
+    address: str | None = None,
+    shards: int = 1,
+    reference: str = APP,
+    metrics_port: int = 0,
+) -> Drained:
     """Let a fleet with default settings complete the `items` no-op items in `store`, and in the shards beside it.
 
     Raises:
@@ -48,7 +58,8 @@ def drain(store: Path, items: int, *, host: str, address: str | None = None, sha
     """
     app = loads.opened(store, shards=shards)
     try:
-        with running(loads.config_of(store, shards=shards), host=host, address=address) as fleet:
+        config = replace(loads.config_of(store, shards=shards), metrics_port=metrics_port)
+        with running(config, host=host, address=address, reference=reference) as fleet:
             return _watch([app.shards[name] for name in app.shards], items, fleet)
     finally:
         app.close()

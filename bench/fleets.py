@@ -9,6 +9,7 @@ from typing import Any
 from bench.handlers import APP, app
 from bench.loads import SPAWN
 from fairlead import Config, fleet
+from fairlead.telemetry.front import front
 
 ANSWER_S_MAX = 90.0  # A fleet of Ray actors starts within seconds, on a busy machine within tens of them.
 DRAIN_MS = 2_000
@@ -48,15 +49,16 @@ class RunningFleet:
 
 
 @contextmanager
-def running(config: Config, *, host: str, address: str | None = None) -> Iterator[RunningFleet]:
+def running(config: Config, *, host: str, address: str | None = None, reference: str = APP) -> Iterator[RunningFleet]:
     """Run a fleet of the bench's application in a fresh process while the caller measures.
 
     Args:
       host: "threads" or "ray".
+      reference: how the actors find the application.
       address: the Ray cluster to join; required for "ray", so that starting Ray is not measured.
     """
     ours, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=_run, args=(theirs, config, host, address), name=f"fleet-{host}")
+    process = SPAWN.Process(target=_run, args=(theirs, config, host, address, reference), name=f"fleet-{host}")
     process.start()
     theirs.close()
     running_fleet = RunningFleet(ours)
@@ -70,9 +72,14 @@ def running(config: Config, *, host: str, address: str | None = None) -> Iterato
         process.kill()
 
 
-def _run(connection: Connection, config: Config, host: str, address: str | None) -> None:
+def _run(connection: Connection, config: Config, host: str, address: str | None, reference: str) -> None:
     app.configure(config)
-    started = fleet.start(app, APP, host=host, address=address, show_output=False)
+    with front(app) as telling:
+        telling.fleet = started = fleet.start(app, reference, host=host, address=address, show_output=False)
+        _answer(connection, started)
+
+
+def _answer(connection: Connection, started: fleet.Fleet) -> None:
     answers: dict[str, Callable[[], Any]] = {
         "started": lambda: None, "counts": started.counts, "pids": lambda: _pids(started),
     }  # fmt: skip

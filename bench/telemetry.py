@@ -1,0 +1,237 @@
+"""What telemetry costs a fleet: how fast it drains with it and without, and what a part takes per item.
+
+    python -m bench.telemetry            a table, after some minutes
+    python -m bench.telemetry --json     one JSON object
+    python -m bench.telemetry --quick    smaller sizes, within two minutes
+
+A repetition drains one store per way, one right after the other, and the next one in the opposite order:
+    without       actors out of which the calls of telemetry were taken
+    unset         the product where no variable and no port asks for anything
+    sampled_off   metrics are exported and scraped every five seconds, more often than usual; traces are sampled off, in
+                  the fleet and where the items were enqueued: each says so
+    sampled_on    the same, and every item in a trace that is recorded: a span for each, sent to a collector
+`of_without` is the median of the ratios of drain throughput within a repetition, `cpu_us` the processor time of all
+actors per item, which says more on a busy machine. `parts_us` is what the parts take in a loop.
+"""
+
+import contextlib
+import os
+import statistics
+import threading
+import timeit
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+
+from actors.messages import ItemRef
+from actors.telemetry.enqueueing import Enqueueing
+from actors.telemetry.handled import Handled
+from actors.telemetry.run import Run, RunningJob
+from actors.telemetry.spans import Spans
+from actors.telemetry.traces import NOT_RECORDED
+from bench import clusters, handlers, loads
+from bench.drain import Drained, drain
+from bench.enqueueing import fill
+from bench.machine import describe, scratch
+from bench.report import options, say, show
+from zones.layout import DEFAULT_ZONE, Tenant
+
+REPETITIONS, ITEMS = 5, 50_000
+QUICK_REPETITIONS, QUICK_ITEMS = 1, 5_000
+HOST = "127.0.0.1"
+ASKED_EVERY_S = 5.0
+TURNS = 20_000
+UNTOLD = "bench.untold:app"  # By name: whoever imports it tells nothing any more.
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to drain. `sampler`: of the enqueuer; None: it knows of no traces. `told`: whether anything is told."""
+
+    name: str
+    reference: str = handlers.APP
+    sampler: Sampler | None = None
+    told: bool = False
+
+
+WAYS = (
+    Way("without", UNTOLD),
+    Way("unset"),
+    Way("sampled_off", sampler=ALWAYS_OFF, told=True),
+    Way("sampled_on", sampler=ALWAYS_ON, told=True),
+)
+
+
+def measure(directory: Path, *, repetitions: int, items: int) -> dict[str, Any]:
+    """Return the object that is printed."""
+    before = describe(directory)
+    done: dict[str, list[Drained]] = {way.name: [] for way in WAYS}
+    with clusters.cluster() as address, _collector() as collector_url:
+        for number in range(repetitions):
+            for way in WAYS if number % 2 == 0 else reversed(WAYS):
+                say(f"drain, {way.name}, {number + 1} of {repetitions}")
+                store = directory / f"{way.name}-{number}"
+                loads.alone(fill_traced, store, items, way.sampler)
+                with _asking(collector_url if way.told else None) as port:
+                    done[way.name].append(
+                        drain(store, items, host="ray", address=address, reference=way.reference, metrics_port=port)
+                    )
+    return {
+        **{way.name: _figure(done[way.name], done["without"]) for way in WAYS},
+        "parts_us": parts_us(),
+        "machine": {"before": before, "after": describe(directory)},
+    }
+
+
+def fill_traced(store: Path, items: int, sampler: Sampler | None) -> None:
+    """Enqueue no-op items, a hundred per transaction, and those in a request's span, if there is a sampler for it."""
+    app = loads.opened(store)
+    tenants = loads.tenants_of(items)
+    if sampler is None:
+        fill(app, 0, items, tenants)
+        return
+    tracer = TracerProvider(sampler=sampler).get_tracer("bench")
+    for begin in range(0, items, 100):
+        with trace.use_span(tracer.start_span("request")):
+            fill(app, begin, min(begin + 100, items), tenants)
+
+
+def parts_us(*, turns: int = TURNS) -> dict[str, float]:
+    """Return what parts of telemetry take, in microseconds, each alone in a loop: the profile of an item."""
+    ref = ItemRef("main", Tenant("bench", "tenant"), DEFAULT_ZONE, bytes(16), bytes(16), "noop", False, b"", 1)
+    job = RunningJob(ref.item_id, ref.tenant, ref.kind, 1)
+    handled = Handled()
+    spans = Spans(TracerProvider(sampler=ALWAYS_ON).get_tracer("bench"), heeds=True)
+
+    def run(stored: dict[str, str] | None) -> None:
+        with Run(job, None if stored is None else spans.run(ref, 1, stored)):
+            pass
+
+    def count() -> None:
+        handled.end(ref, began_us=1_000, ended_us=2_000)
+        handled.settle("noop", "completed")
+
+    def enqueue() -> None:
+        with Enqueueing("main", ref.tenant) as each:
+            each.begin_attempt()
+
+    def us(part: Callable[[], None]) -> float:
+        return round(min(timeit.repeat(part, number=turns, repeat=5)) / turns * 1e6, 2)
+
+    return {
+        "count": us(count),
+        "run, no trace": us(lambda: run(None)),
+        "run, not recorded": us(lambda: run(NOT_RECORDED)),
+        "run, recorded": us(lambda: run({"traceparent": f"00-{7:032x}-{8:016x}-01"})),
+        "enqueue, no span": us(enqueue),
+    }
+
+
+def _figure(done: Sequence[Drained], without: Sequence[Drained]) -> dict[str, float]:
+    ratios = [one.per_s / other.per_s for one, other in zip(done, without, strict=True)]
+    cpu_us = [sum(one.cpu_us.values()) for one in done]
+    cpu_ratios = [
+        sum(one.cpu_us.values()) / sum(other.cpu_us.values()) for one, other in zip(done, without, strict=True)
+    ]
+    return {
+        "per_s": round(statistics.median(one.per_s for one in done), 1),
+        "of_without": round(statistics.median(ratios), 3),
+        "of_without_min": round(min(ratios), 3),
+        "of_without_max": round(max(ratios), 3),
+        "cpu_us": round(statistics.median(cpu_us), 1),
+        "cpu_of_without": round(statistics.median(cpu_ratios), 3),
+    }
+
+
+# --- Who asks ---
+
+
+@contextlib.contextmanager
+def _asking(collector_url: str | None) -> Iterator[int]:
+    """Ask for all there is, in the environment and by scraping a port, and yield the port; 0 if nobody asks."""
+    if collector_url is None:
+        yield 0
+        return
+    port = _free_port()
+    asked = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector_url,
+        "OTEL_METRIC_EXPORT_INTERVAL": str(round(ASKED_EVERY_S * 1000)),
+        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+    }
+    os.environ.update(asked)
+    ended = threading.Event()
+    scraper = threading.Thread(target=_scrape, args=(port, ended))
+    scraper.start()
+    try:
+        yield port
+    finally:
+        ended.set()
+        scraper.join()
+        for name in asked:
+            del os.environ[name]
+
+
+def _scrape(port: int, ended: threading.Event) -> None:
+    while not ended.wait(ASKED_EVERY_S):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{HOST}:{port}/metrics") as answer:
+            answer.read()
+
+
+def _free_port() -> int:
+    with ThreadingHTTPServer((HOST, 0), BaseHTTPRequestHandler) as server:
+        return int(server.server_port)
+
+
+class _Taking(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        """Take what comes, and forget it."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+def _take(connection: Connection) -> None:
+    server = ThreadingHTTPServer((HOST, 0), _Taking)
+    connection.send(server.server_port)
+    server.serve_forever()
+
+
+@contextlib.contextmanager
+def _collector() -> Iterator[str]:
+    """Run what takes exports in a process of its own, and yield its url."""
+    ours, theirs = loads.SPAWN.Pipe()
+    process = loads.SPAWN.Process(target=_take, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield f"http://{HOST}:{ours.recv()}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def main() -> None:
+    """Measure and print."""
+    opts = options(__doc__)
+    with scratch() as directory:
+        result = measure(
+            directory,
+            repetitions=QUICK_REPETITIONS if opts.quick else REPETITIONS,
+            items=QUICK_ITEMS if opts.quick else ITEMS,
+        )
+    show(result, opts, "What telemetry costs a drain by Ray actors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What is measured beside telemetry really does without it, and what is measured of it is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from bench.telemetry import UNTOLD, parts_us
+from tests.style.sources import ROOT
+
+PROGRAM = """
+from actors import running
+from actors.telemetry.handled import Handled
+from fairlead.loading import load_attribute
+load_attribute({untold!r})
+handled = Handled()
+handled.settle("mail", "completed")
+assert not handled
+with running.Run(running.RunningJob(b"", None, "mail", 1), running.passed_on(None)):
+    pass
+assert "telemetry" not in running.Run.__module__
+"""
+
+
+def test_actors_that_load_the_application_without_telemetry_tell_nothing() -> None:
+    subprocess.run([sys.executable, "-c", PROGRAM.format(untold=UNTOLD)], cwd=ROOT, check=True)
+
+
+def test_every_part_has_its_microseconds() -> None:
+    found = parts_us(turns=100)
+    assert set(found) == {"count", "run, no trace", "run, not recorded", "run, recorded", "enqueue, no span"}
+    assert all(value > 0 for value in found.values())
