@@ -15,6 +15,7 @@ from tests.style.sources import ROOT
 TOLD_ELSEWHERE = {
     "README.md": (5, "tests/fairlead/test_readme.py"),
     "docs/simulate.md": (7, "tests/fairlead/test_simulate_doc.py"),
+    "docs/telemetry.md": (8, "tests/fairlead/telemetry/test_telemetry_doc.py"),
 }
 
 FENCE = "```"
