@@ -22,6 +22,7 @@ Read in this order:
     depth         how much waits now, and since when
     pointers      the top-level queue: one pointer per active zone; waking them
     rules         what operators have decided: what is paused
+    deeds         what operators have done, and when
     visit         Algorithm 2: lease, dequeue, and requeue or delete a pointer
     attempt       one attempt at a transaction: ids that survive retries, receipts
     shard_time    how a consumer notices that its clock is wrong

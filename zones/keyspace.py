@@ -40,6 +40,7 @@ record's own key.
     (ROOT, SHEET, worker's life)                     -> what runs on a worker, by its own account, see `timesheets`
     (ROOT, SERIES, ...)                              -> what was done in the last hour, see `series`
     (ROOT, QUARANTINE, ...)                          -> damaged pairs that were set aside, see `quarantine`
+    (ROOT, DEED, number)                             -> what an operator did, see `deeds`
 
 Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
 a test holds every function here to what `fdb.tuple` packs.
@@ -53,8 +54,8 @@ ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and r
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
 DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
-RULE, PARKED, LIMIT, HISTORY = range(14, 18)
-# Reserved for later steps: placement 13, intents 18, global indexes 19.
+RULE, PARKED, LIMIT, HISTORY, DEED = range(14, 19)
+# Reserved for later steps: placement 13, global indexes 19.
 SHEET, QUARANTINE, SERIES = 20, 21, 23
 DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2

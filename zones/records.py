@@ -176,6 +176,30 @@ class PeriodicRecord(msgspec.Struct, array_like=True):
     next_us: TimeUs
 
 
+class DeedRecord(msgspec.Struct, array_like=True, frozen=True):
+    """What an operator did to a shard.
+
+    Attributes:
+      id: 16 random bytes; the same on every shard that it was done to.
+      by: who did it, as far as is known, such as "root@db1".
+      through: what they used, such as "command line".
+      what: "pause", "resume", "limit", "weigh", "revive", "discard", "cancel".
+      to: to what, as names and values such as {"kind": "receipt"}; plain data.
+      done_us: when it began, microseconds since the epoch by the doer's clock.
+      count: to how many items so far; a rule is one.
+      ended: whether it came to its end; one of many transactions may have been broken off.
+    """
+
+    id: bytes
+    by: str
+    through: str
+    what: str
+    to: dict[str, Any]
+    done_us: int
+    count: int = 1
+    ended: bool = True
+
+
 Record = (
     ItemRecord
     | PointerRecord
@@ -186,6 +210,7 @@ Record = (
     | ShardRecord
     | HandlerRecord
     | PeriodicRecord
+    | DeedRecord
 )
 _R = TypeVar("_R", bound=Record)
 

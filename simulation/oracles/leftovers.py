@@ -17,6 +17,7 @@ _STAYS = {
     keyspace.HISTORY,
     keyspace.SHEET,
     keyspace.SERIES,
+    keyspace.DEED,
 }
 
 

@@ -23,6 +23,7 @@ from zones.keyspace import (
     BURIED,
     COUNT,
     DB,
+    DEED,
     DEPTH,
     FORGET,
     GRAVE,
@@ -53,7 +54,7 @@ from zones.keyspace import (
 )
 from zones.layout import Place
 from zones.pointers import PointerRef
-from zones.records import HandlerRecord, OwnerRecord, PeriodicRecord, TenantRule, decode, is_newer
+from zones.records import DeedRecord, HandlerRecord, OwnerRecord, PeriodicRecord, TenantRule, decode, is_newer
 from zones.rules import record_type
 from zones.shard import Shard
 from zones.stored_item import number_of
@@ -64,7 +65,7 @@ Progress = Callable[[int], None]
 ROUNDS_MAX = 4  # What was set aside can leave something damaged behind, as a payload without one of its pieces.
 
 _KNOWN = [META, DB, RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION, RULE, PARKED, LIMIT, HISTORY,
-          SHEET, QUARANTINE, SERIES]  # fmt: skip
+          DEED, SHEET, QUARANTINE, SERIES]  # fmt: skip
 # What lies between the subspaces that this version has names for.
 _UNKNOWN = list(
     zip(
@@ -169,6 +170,7 @@ class _Auditor:
         self._check_rows(HANDLER, _handler_check, self._note_record)
         self._check_rows(PERIODIC, _period_check, self._note_record)
         self._check_rows(RULE, _rule_check, self._note_rule)
+        self._check_rows(DEED, _deed_check, self._note_record)
         for number, readable in ((SESSION, presence.is_readable), (SHEET, timesheets.is_readable)):
             self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
         for begin, end in _UNKNOWN:
@@ -286,6 +288,13 @@ def _period_check(row: KeyValue) -> Check:
     match elements_of(row.key):
         case (_, _, str(_)):
             return partial(check_record, struct=PeriodicRecord, key=row.key)
+    return partial(check_damaged_key, key=row.key)
+
+
+def _deed_check(row: KeyValue) -> Check:
+    match elements_of(row.key):
+        case (_, _, int(_)):
+            return partial(check_record, struct=DeedRecord, key=row.key)
     return partial(check_damaged_key, key=row.key)
 
 
