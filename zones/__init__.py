@@ -14,6 +14,7 @@ Read in this order:
     held          whether whoever says that it holds an item does
     queue_zone    one tenant's queue: the operations of the paper
     buried        items that will not run again by themselves
+    graves        looking for buried items, and emptying many graves at once
     history       ids that stay taken after completion
     completions   what has ended lately, for whoever asks
     progress      how far a handler says that it is

@@ -104,7 +104,7 @@ def discard(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None
 def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
     """Yield the shard's buried items, oldest first. Snapshot reads; one that is unreadable is passed over."""
     for row in tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=items_max):
-        grave = _grave_of(row.key, layout)
+        grave = grave_of(row.key, layout)
         if grave is None:
             continue
         place, item_id = grave
@@ -120,7 +120,7 @@ def graves_named(tr: Any, layout: Layout, item_id: bytes, *, graves_max: int) ->
     The youngest graves are looked at first.
     """
     rows = list(tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=graves_max + 1, reverse=True))
-    graves = [_grave_of(row.key, layout) for row in rows[:graves_max]]
+    graves = [grave_of(row.key, layout) for row in rows[:graves_max]]
     return [grave[0] for grave in graves if grave is not None and grave[1] == item_id], len(rows) <= graves_max
 
 
@@ -147,8 +147,8 @@ def shortened(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _grave_of(key: bytes, layout: Layout) -> tuple[Place, bytes] | None:
-    """Take a key of the shard's list apart: the zone, and the item's id; None if it is damaged."""
+def grave_of(key: bytes, layout: Layout) -> tuple[Place, bytes] | None:
+    """Take a key of the shard's list apart: return the zone, and the item's id; None if it is damaged."""
     buried_us = unpack_int(key, len(_GRAVE))
     named = None if buried_us is None else unpack_names(key, buried_us[1], 3)
     if named is None:

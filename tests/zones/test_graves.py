@@ -1,0 +1,110 @@
+"""Buried items are found by what they are and why they failed, and many are revived or discarded at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.zones.colliding import collides
+from tests.zones.test_buried import bury_item
+from tests.zones.world import ALICE, BOB, SECOND, World
+from zones import graves
+from zones.graves import Sought, Unearthed
+from zones.queue_zone import QueueZone
+from zones.records import OwnerRecord, encode
+
+
+def bury(world: World, kind: str = "mail", error: str = "ValueError: no", *, zone: QueueZone | None = None) -> bytes:
+    item_id = world.enqueue(kind, zone=zone)
+    bury_item(world, item_id, zone=zone, error=error)
+    world.pass_us(SECOND)
+    return item_id
+
+
+def search(world: World, sought: Sought, *, items_max: int = 100, **how: Any) -> Unearthed:
+    return world.run(lambda tr: graves.search(tr, world.layout, sought, items_max=items_max, **how))
+
+
+def found(world: World, sought: Sought) -> list[bytes]:
+    return [item.id for item in search(world, sought).items]
+
+
+def test_buried_items_are_found_by_kind_tenant_zone_error_and_time(world: World) -> None:
+    mail = bury(world)
+    index = bury(world, "index", "TimeoutError: after 30 s")
+    bobs = bury(world, zone=world.zone_of(BOB))
+    other = bury(world, zone=world.zone_of(ALICE, "other"))
+    assert found(world, Sought()) == [mail, index, bobs, other]
+    assert found(world, Sought(kind="index")) == [index]
+    assert found(world, Sought(tenant=BOB)) == [bobs]
+    assert found(world, Sought(tenant=ALICE, zone="queue")) == [mail, index]
+    assert found(world, Sought(error="after 30")) == [index]
+    assert found(world, Sought(before_us=world.now_us - 2 * SECOND)) == [mail, index]
+    assert found(world, Sought(kind="index", error="no")) == []
+
+
+@pytest.mark.parametrize("latest_first", [False, True])
+def test_a_search_goes_on_where_it_stopped_whichever_bound_stopped_it(world: World, latest_first: bool) -> None:
+    buried_ids = [bury(world, "mail" if number % 3 else "index") for number in range(9)]
+    wanted = [each for number, each in enumerate(buried_ids) if number % 3]
+    met: list[bytes] = []
+    looked = 0
+    next_key: bytes | None = None
+    while True:
+        unearthed = search(
+            world, Sought(kind="mail"), items_max=2, looked_max=4, next_key=next_key, latest_first=latest_first
+        )
+        met += [item.id for item in unearthed.items]
+        looked += unearthed.looked
+        next_key = unearthed.next_key
+        if next_key is None:
+            break
+    assert met == (wanted[::-1] if latest_first else wanted)
+    assert looked == 9
+
+
+def test_many_are_revived_at_once_and_run(world: World) -> None:
+    ids = {bury(world), bury(world), bury(world, zone=world.zone_of(BOB))}
+    items = search(world, Sought()).items
+    revived = world.run(lambda tr: graves.revive_all(tr, world.layout, items, now_us=world.now_us))
+    assert {item.id for item in revived} == ids
+    assert {item.id for visit in world.visit() for item in visit.items} == ids
+    assert found(world, Sought()) == []
+
+
+def test_many_are_discarded_at_once(world: World) -> None:
+    bury(world)
+    kept = bury(world, "index")
+    items = search(world, Sought(kind="mail")).items
+    world.run(lambda tr: graves.discard_all(tr, world.layout, items))
+    assert found(world, Sought()) == [kept]
+    assert world.count() == {}
+
+
+def test_what_is_not_buried_any_more_or_was_buried_anew_is_left_out(world: World) -> None:
+    _, anew, there = bury(world), bury(world), bury(world)
+    items = search(world, Sought()).items
+    world.run(lambda tr: graves.revive_all(tr, world.layout, items[:2], now_us=world.now_us))
+    bury_item(world, anew)
+    done = world.run(lambda tr: graves.discard_all(tr, world.layout, items))
+    assert [item.id for item in done] == [there]
+
+
+def test_items_of_a_tenant_that_has_moved_are_left_out_and_hold_up_nobody(world: World) -> None:
+    bury(world)
+    bobs = bury(world, zone=world.zone_of(BOB))
+    items = search(world, Sought()).items
+    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(1, b"another shard...")))
+    done = world.run(lambda tr: graves.revive_all(tr, world.layout, items, now_us=world.now_us))
+    assert [item.id for item in done] == [bobs]
+
+
+def test_of_two_that_empty_one_grave_one_finds_it_empty(world: World) -> None:
+    bury(world)
+    items = search(world, Sought()).items
+    assert collides(
+        world.db,
+        lambda tr: graves.discard_all(tr, world.layout, items),
+        lambda tr: graves.revive_all(tr, world.layout, items, now_us=world.now_us),
+    )
