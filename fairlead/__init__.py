@@ -17,7 +17,10 @@ Read in this order:
     bulk             many items, few transactions
     views            items as they are shown
     explaining       why an item is not running, or what became of it
+    operator         who does what is written down as a deed
     steering         pausing and resuming while the fleet runs
+    exhuming         buried items revived or discarded in bulk
+    operator_log     what operators have done, on all shards
     shards           an application's stores, opened when used
     config, layers   settings, and where each came from
     loading          `shop:app` becomes an application
@@ -41,10 +44,12 @@ from actors.settings import BadSettings, ConsumerSettings
 from actors.submitted import HandlerNotPacked
 from fairlead.app import App, SubmissionsOff
 from fairlead.config import Config
+from fairlead.exhuming import Exhumed
 from fairlead.explaining import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, ItemFailed, NoResult, ResultPending
 from fairlead.layers import BadConfig
 from fairlead.loading import NotFound, load_app
+from fairlead.operator import Operator
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.steering import Steering
 from fairlead.tenant_database import NotBuried, TenantDatabase
@@ -64,6 +69,7 @@ from zones.errors import (
     ShardRefused,
     TenantMoved,
 )
+from zones.graves import Sought
 from zones.items import Enqueued, EnqueueStatus, NewItem, new_item
 from zones.layout import Tenant
 from zones.records import Progress
@@ -99,6 +105,9 @@ __all__ = [
     "Cause",
     "Attempts",
     "Steering",
+    "Operator",
+    "Sought",
+    "Exhumed",
     # Configuration
     "Config",
     "ConsumerSettings",

@@ -13,14 +13,17 @@ from actors.submitted import pack_handler, submit
 from fairlead import bulk
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
+from fairlead.exhuming import Exhumed, discard_all, revive_all
 from fairlead.explaining import Explanation, explain
 from fairlead.handle import EnqueuedHandle
+from fairlead.operator import Operator, operator_here
 from fairlead.shards import NoShards, Shards
 from fairlead.simulated.scenario import Scenario
 from fairlead.steering import Steering
 from fairlead.tenant_database import TenantDatabase, checked_id
 from zones.engines import Clock
 from zones.errors import BadArgument, QueueError
+from zones.graves import Sought
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from zones.periodic import Period, period
@@ -64,6 +67,7 @@ class App:
 
     Attributes:
       simulation: what `fairlead simulate` does with it; see `Scenario`.
+      operator: who steers it, and revives and discards in bulk, for the log of deeds.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class App:
         self.registry = Registry()
         self.periods: list[Period] = []
         self.simulation = Scenario()
+        self.operator: Operator = operator_here("program")
         self.clock: Clock = clock or SystemClock()
         self.random = random or SystemRandom()  # The machine's entropy: processes that were forked share no state.
         self.arguments = {"shards": named_shards(shards)} if config is None else arguments_of(config)
@@ -254,10 +259,26 @@ class App:
         """
         return explain(self.shards, checked_id(item_id))
 
+    def revive(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
+        """Put all buried items that are meant back into their queues, due now; see `fairlead.exhuming`.
+
+        Some hundred in a transaction. Broken off, or called again, it goes on with what is still buried; what fails
+        again meanwhile stays buried.
+
+        Args:
+          sought: which; `Sought(kind="receipt", error="timed out")`. `Sought()` means all.
+          dry_run: change nothing, and say what would be.
+        """
+        return revive_all(self.shards, sought, self.operator, dry_run=dry_run)
+
+    def discard(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
+        """Delete all buried items that are meant for good; see `revive`."""
+        return discard_all(self.shards, sought, self.operator, dry_run=dry_run)
+
     @property
     def steering(self) -> Steering:
         """Pausing and resuming tenants, kinds and shards while the fleet runs."""
-        return Steering(self._shards_now)
+        return Steering(self._shards_now, self.operator, self.random)
 
     # --- Tenants and their items ---
 

@@ -1,15 +1,19 @@
 """Steering: pausing and resuming tenants, kinds and shards while the fleet runs.
 
 What is said here is a rule in the store (`zones.rules`): in force for everything that is taken from its commit on, in
-every process, through restarts, until it is taken back. What runs already goes on to its end.
+every process, through restarts, until it is taken back. What runs already goes on to its end. Who has said it, and
+when, is written down with it (`zones.deeds`).
 """
 
 import math
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any
 
+from fairlead.operator import Operator
 from fairlead.shards import Shards
-from zones import rules
+from zones import deeds, rules
+from zones.attempt import Attempt
 from zones.errors import BadArgument
 from zones.layout import Tenant, local_tenant, named_tenant
 from zones.records import KindRule
@@ -17,15 +21,25 @@ from zones.shard import Shard
 
 WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, a tenant would hardly run, or hardly anybody else.
 COUNT_MAX = 1_000_000
+DEED_ID_BYTES = 16
 
 
 class Steering:
-    """What an operator can say to a running fleet. Made by `App.steering`; writes rules, and waits for nobody."""
+    """What an operator can say to a running fleet. Made by `App.steering`; writes rules, and waits for nobody.
 
-    __slots__ = ("_shards",)
+    `operator`: who says it.
+    """
 
-    def __init__(self, shards: Callable[[], Shards]) -> None:
+    __slots__ = ("_operator", "_random", "_shards")
+
+    def __init__(self, shards: Callable[[], Shards], operator: Operator, random: Random) -> None:
         self._shards = shards
+        self._operator = operator
+        self._random = random
+
+    def by(self, operator: Operator) -> "Steering":
+        """Return the same, said by somebody else."""
+        return Steering(self._shards, operator, self._random)
 
     def pause_tenant(self, app: str, user: str) -> None:
         """Start no more of a tenant's items, in whatever zone they are; what is enqueued waits with the others.
@@ -33,7 +47,7 @@ class Steering:
         Raises:
           BadArgument: a name is not text, is empty, or is longer than 96 bytes in UTF-8.
         """
-        self._change(named_tenant(app, user), paused=True)
+        self._change("pause", named_tenant(app, user), paused=True)
 
     def resume_tenant(self, app: str, user: str) -> None:
         """Let a tenant's items start again; its queue goes on where it was.
@@ -41,7 +55,7 @@ class Steering:
         Raises:
           BadArgument: see `pause_tenant`.
         """
-        self._change(named_tenant(app, user), paused=False)
+        self._change("resume", named_tenant(app, user), paused=False)
 
     def set_weight(self, app: str, user: str, weight: float) -> None:
         """Let a tenant take `weight` times the items of others, of weight 1, where both have work waiting.
@@ -55,7 +69,7 @@ class Steering:
           BadArgument: `weight` is out of range; or a name, see `pause_tenant`.
         """
         _check("weight", weight, WEIGHT_MIN, WEIGHT_MAX, int | float)
-        self._change(named_tenant(app, user), weight=float(weight))
+        self._change("weigh", named_tenant(app, user), weight=float(weight))
 
     def pause_kind(self, kind: str) -> None:
         """Start no more items of a kind, of whatever tenant, on every shard: one transaction after the other.
@@ -63,8 +77,7 @@ class Steering:
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
         """
-        for shard in self._each():
-            shard.transact(lambda attempt: rules.pause_kind(attempt.tr, kind))
+        self._do(self._each(), "pause", {"kind": kind}, lambda tr: rules.pause_kind(tr, kind))
 
     def resume_kind(self, kind: str) -> None:
         """Let items of a kind start again, and wake the queues that sleep because of it.
@@ -75,8 +88,7 @@ class Steering:
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
         """
-        for shard in self._each():
-            shard.transact(lambda attempt: rules.resume_kind(attempt.tr, kind))
+        self._do(self._each(), "resume", {"kind": kind}, lambda tr: rules.resume_kind(tr, kind))
         for shard in self._each():
             _wake_parked(shard)
 
@@ -93,7 +105,7 @@ class Steering:
 
         Args and errors: see `limit_kind`, `pause_tenant`.
         """
-        self._change(named_tenant(app, user), **_limit(max_running, per_s, burst))
+        self._change("limit", named_tenant(app, user), **_limit(max_running, per_s, burst))
 
     def limit_kind(
         self, kind: str, *, max_running: int | None = None, per_s: float | None = None, burst: int | None = None
@@ -115,8 +127,8 @@ class Steering:
         own = self._shards().home(local_tenant(kind))
         others = [shard for shard in self._each() if shard is not own]
         # Managers ask the kind's own shard: it must know a limit before they hear of it, and forget it after they do.
-        for shard in [own, *others] if KindRule(**limit).is_limited else [*others, own]:
-            shard.transact(lambda attempt: rules.change_kind_rule(attempt.tr, kind, **limit))
+        ordered = [own, *others] if KindRule(**limit).is_limited else [*others, own]
+        self._do(ordered, "limit", {"kind": kind, **limit}, lambda tr: rules.change_kind_rule(tr, kind, **limit))
 
     def pause_shard(self, name: str) -> None:
         """Start nothing more from a shard; enqueueing goes on.
@@ -124,7 +136,7 @@ class Steering:
         Raises:
           UnknownShard: there is no such shard.
         """
-        self._shards()[name].transact(lambda attempt: rules.pause_shard(attempt.tr))
+        self._do([self._shards()[name]], "pause", {"shard": name}, rules.pause_shard)
 
     def resume_shard(self, name: str) -> None:
         """Let work start from a shard again.
@@ -132,17 +144,32 @@ class Steering:
         Raises:
           UnknownShard: there is no such shard.
         """
-        self._shards()[name].transact(lambda attempt: rules.resume_shard(attempt.tr))
+        self._do([self._shards()[name]], "resume", {"shard": name}, rules.resume_shard)
 
     def _each(self) -> Iterable[Shard]:
         shards = self._shards()
         return (shards[name] for name in shards)
 
-    def _change(self, tenant: Tenant, **changes: object) -> None:
+    def _do(self, shards: Iterable[Shard], what: str, to: dict[str, Any], change: Callable[[Any], object]) -> None:
+        """Change something on each shard, and write the deed down with it: one, on however many shards."""
+        deed_id = self._random.randbytes(DEED_ID_BYTES)
+
+        def body(attempt: Attempt) -> None:
+            change(attempt.tr)
+            deeds.note(attempt.tr, self._operator.deed(deed_id, what, to, done_us=attempt.now_us))
+
+        for shard in shards:
+            shard.transact(body)
+
+    def _change(self, what: str, tenant: Tenant, **changes: object) -> None:
         shard = self._shards().home(tenant)
-        shard.transact(
-            lambda attempt: rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
-        )
+        now_us = shard.clock.now_us()
+        said = {key: value for key, value in changes.items() if key != "paused"}
+
+        def change(tr: Any) -> None:
+            rules.change_tenant_rule(tr, shard.layout, tenant, now_us=now_us, **changes)
+
+        self._do([shard], what, {"tenant": list(tenant), **said}, change)
 
 
 def _limit(max_running: int | None, per_s: float | None, burst: int | None) -> dict[str, Any]:

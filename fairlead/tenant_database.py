@@ -7,9 +7,10 @@ from actors.telemetry.enqueueing import Enqueueing
 from fairlead.bulk import enqueue_many
 from fairlead.explaining import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
+from fairlead.operator import Operator
 from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
-from zones import buried
+from zones import buried, deeds
 from zones.attempt import Attempt
 from zones.buried import BuriedItem
 from zones.errors import BadArgument, QueueError
@@ -136,11 +137,12 @@ class TenantDatabase:
         """Return how many items of each kind are in the queue: waiting, delayed and leased ones, not buried ones."""
         return self.transact(lambda tr: tr.zone(zone).count(tr.raw))
 
-    def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> None:
+    def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
         """Delete an item from the queue, whoever holds it; the handler of one that runs is told; see `Handle.cancel`.
 
         Args:
           item_id: the 16 bytes that `enqueue` returned, or the name that it was given.
+          by: whose deed it is, which is written down; None: the application's own.
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
@@ -154,6 +156,7 @@ class TenantDatabase:
             nonlocal cancelled_us
             cancelled_us = _enqueued_us(attempt.tr.get(key).value)
             self.shard.zone(self.tenant, zone).complete(attempt.tr, wanted, now_us=attempt.now_us)
+            self._note(attempt, by, "cancel", wanted, zone)
 
         # After an unknown result: another item may have been enqueued by that name since, and must stay.
         self.shard.transact(body, applied=lambda tr: _enqueued_us(tr.get(key).value) != cancelled_us)
@@ -187,8 +190,11 @@ class TenantDatabase:
 
         return shard.transact(body)
 
-    def revive(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> None:
+    def revive(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
         """Put a buried item back into its queue, due now, its errors and lapses forgotten.
+
+        Args:
+          by: see `cancel`.
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
@@ -199,11 +205,15 @@ class TenantDatabase:
             queue = self.shard.zone(self.tenant, zone)
             buried.revive(attempt.tr, queue.place, wanted, record, now_us=attempt.now_us)
             alone(queue.wake_steps(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+            self._note(attempt, by, "revive", wanted, zone)
 
         self._exhume(item_id, zone, revive)
 
-    def discard(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE) -> None:
+    def discard(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
         """Delete a buried item for good.
+
+        Args:
+          by: see `cancel`.
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
@@ -212,8 +222,15 @@ class TenantDatabase:
 
         def discard(attempt: Attempt, wanted: bytes, record: BuriedRecord) -> None:
             buried.discard(attempt.tr, self.shard.zone(self.tenant, zone).place, wanted, record)
+            self._note(attempt, by, "discard", wanted, zone)
 
         self._exhume(item_id, zone, discard)
+
+    def _note(self, attempt: Attempt, by: Operator | None, what: str, item_id: bytes, zone: str) -> None:
+        """Write down what somebody did to an item."""
+        if by is not None:
+            to = {"tenant": list(self.tenant), "zone": zone, "item": item_id.hex()}
+            deeds.note(attempt.tr, by.deed(attempt.new_id(), what, to, done_us=attempt.now_us))
 
     def _exhume(self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, BuriedRecord], None]) -> None:
         wanted = checked_id(item_id)

@@ -9,6 +9,7 @@ Read in this order:
     items       enqueue, peek, cancel
     graves      buried, revive, discard
     steering    pause, resume, limit, weigh
+    log         log
     why         why
     overview    status, config
     upkeep      check, backup, restore
@@ -20,7 +21,7 @@ May import: everything of fairlead. Imported by: nothing.
 
 import click
 
-from fairlead.cli import demo, fleet, graves, items, overview, quarantine, simulate, steering, upkeep, why
+from fairlead.cli import demo, fleet, graves, items, log, overview, quarantine, simulate, steering, upkeep, why
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -60,6 +61,7 @@ for command in (
     steering.resume,
     steering.limit,
     steering.weigh,
+    log.log,
     fleet.submit,
     overview.config,
     upkeep.check,

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -34,6 +35,31 @@ class Duration(click.ParamType[int]):
         if found is None or found[2] not in _UNITS_MS or not math.isfinite(float(found[1]) * _UNITS_MS[found[2]]):
             self.fail(f"{value!r} is no duration. Write 90, 90s, 250ms, 5min, 2h or 3d.", param, ctx)
         return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+class Before(click.ParamType[int]):
+    """A moment that has passed: a duration ago such as 2h, or ISO 8601 with its offset; becomes microseconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return microseconds since the epoch; of a duration the negative of it, see `moment_us`."""
+        if isinstance(value, int):
+            return value
+        if _DURATION.fullmatch(value):
+            return -Duration().convert(value, param, ctx) * 1000
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            self.fail(f"{value!r} is no time. Write 2h for two hours ago, or 2026-11-22T08:30:00+00:00.", param, ctx)
+        return round(moment.timestamp() * 1_000_000)
+
+
+def moment_us(before: int, now_us: int) -> int:
+    """Return the moment that `Before` was told, microseconds since the epoch."""
+    return now_us + before if before <= 0 else before
 
 
 class Payload(click.ParamType[Any]):

@@ -7,6 +7,7 @@ import click
 from fairlead.cli.arguments import Duration, Payload, with_id
 from fairlead.cli.output import ago, example, item_answer, item_text, json_option, payload_text, show, stacked
 from fairlead.cli.target import Target, target_options, tenant_options
+from fairlead.operator import operator_here
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import ItemView, State, progress_in_words
 from zones.items import DEFAULT_PRIORITY, EnqueueStatus
@@ -79,7 +80,7 @@ def peek(database: TenantDatabase, limit: int, vested: bool, zone: str) -> None:
 @json_option
 def cancel(database: TenantDatabase, item: str, zone: str) -> None:
     """Delete ITEM, an id or the name it was given, from its queue. If it runs, its handler is told to stop."""
-    with_id(item, lambda item_id: database.cancel(item_id, zone=zone))
+    with_id(item, lambda item_id: database.cancel(item_id, zone=zone, by=operator_here("command line")))
     show({"cancelled": item}, lambda: [f"cancelled {item}"])
 
 

@@ -15,6 +15,7 @@ import click
 from fairlead import config
 from fairlead.app import App
 from fairlead.loading import load_app
+from fairlead.operator import operator_here
 from fairlead.tenant_database import TenantDatabase
 from zones.errors import QueueError
 
@@ -56,6 +57,7 @@ class Target:
         app.configure(config.load({**app.arguments, **_settings(self.settings)}, path=self.config_path))
         apps: list[App] = click.get_current_context().obj
         apps.append(app)
+        app.operator = operator_here("command line")
         app.shards.must_exist = must_exist
         in_memory = [name for name, url in app.shards.urls.items() if url.startswith("memory:")]
         if in_memory and not may_be_in_memory:

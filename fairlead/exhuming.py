@@ -1,0 +1,153 @@
+"""Exhuming: buried items revived or discarded in bulk, by what they are and why they failed.
+
+Each shard's list of graves is walked once, from the oldest to those of this moment, a bounded stretch per transaction.
+So what fails again meanwhile is not met again, and whoever is broken off and calls again goes on with what is left.
+The deed is written down with each transaction: how many it were so far, and whether it came to its end.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.operator import Operator
+from zones import deeds, graves
+from zones.attempt import Attempt
+from zones.buried import BuriedItem
+from zones.graves import EXHUMED_MAX, Sought
+from zones.records import DeedRecord
+from zones.shard import Shard
+
+DEED_ID_BYTES = 16
+
+Progress = Callable[["Exhumed"], None]
+_Change = Callable[[Attempt, Shard, Sequence[BuriedItem]], list[BuriedItem]]
+
+
+@dataclass(slots=True)
+class Exhumed:
+    """What became of a bulk of buried items. `looked`: at how many graves; `by_kind`: how many of each kind."""
+
+    count: int = 0
+    looked: int = 0
+    by_kind: Counter[str] = field(default_factory=Counter)
+
+    def add(self, items: Sequence[BuriedItem]) -> None:
+        """Count some more."""
+        self.count += len(items)
+        self.by_kind.update(item.record.item.kind for item in items)
+
+
+def revive_all(
+    shards: Mapping[str, Shard],
+    sought: Sought,
+    operator: Operator,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Exhumed:
+    """Put all buried items that are meant back into their queues, due now.
+
+    Args:
+      dry_run: change nothing, and say what would be.
+      progress: called after each transaction with what was done so far.
+    """
+
+    def change(attempt: Attempt, shard: Shard, items: Sequence[BuriedItem]) -> list[BuriedItem]:
+        return graves.revive_all(attempt.tr, shard.layout, items, now_us=attempt.now_us)
+
+    return _exhume(shards, sought, operator, "revive", None if dry_run else change, progress)
+
+
+def discard_all(
+    shards: Mapping[str, Shard],
+    sought: Sought,
+    operator: Operator,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Exhumed:
+    """Delete all buried items that are meant for good; see `revive_all`."""
+
+    def change(attempt: Attempt, shard: Shard, items: Sequence[BuriedItem]) -> list[BuriedItem]:
+        return graves.discard_all(attempt.tr, shard.layout, items)
+
+    return _exhume(shards, sought, operator, "discard", None if dry_run else change, progress)
+
+
+def in_words(sought: Sought) -> dict[str, Any]:
+    """Return which items are meant, as a deed says it."""
+    said = {key: value for key, value in sought._asdict().items() if value is not None}
+    if sought.tenant is not None:
+        said["tenant"] = list(sought.tenant)
+    return said
+
+
+def _exhume(
+    shards: Mapping[str, Shard],
+    sought: Sought,
+    operator: Operator,
+    what: str,
+    change: _Change | None,
+    progress: Progress | None,
+) -> Exhumed:
+    exhumed = Exhumed()
+    deed_id: bytes | None = None
+    for name in shards:
+        shard = shards[name]
+        deed_id = deed_id or shard.random.randbytes(DEED_ID_BYTES)
+        deed = operator.deed(deed_id, what, in_words(sought), done_us=shard.clock.now_us(), count=0, ended=False)
+        for items in _found(shard, sought, exhumed):
+            if change is None:
+                exhumed.add(items)
+            elif items:
+                done = _changed(shard, items, deed, change)
+                exhumed.add(done)
+                deed = replace(deed, count=deed.count + len(done))
+            if progress is not None:
+                progress(exhumed)
+        if deed.count:
+            last = replace(deed, ended=True)
+            shard.transact(lambda attempt, last=last: deeds.note(attempt.tr, last))  # type: ignore[misc]
+    return exhumed
+
+
+def _found(shard: Shard, sought: Sought, exhumed: Exhumed) -> Iterator[list[BuriedItem]]:
+    """Yield what is meant, stretch by stretch, and count the graves that were looked at."""
+    now_us = shard.clock.now_us()
+    end_us = now_us + 1  # What is buried at this very moment too.
+    before_us = end_us if sought.before_us is None else min(sought.before_us, end_us)
+    bounded = sought._replace(before_us=before_us)
+    next_key: bytes | None = None
+    while True:
+
+        def body(attempt: Attempt, next_key: bytes | None = next_key) -> graves.Unearthed:
+            return graves.search(attempt.tr, shard.layout, bounded, items_max=EXHUMED_MAX, next_key=next_key)
+
+        unearthed = shard.transact(body)
+        exhumed.looked += unearthed.looked
+        yield unearthed.items
+        next_key = unearthed.next_key
+        if next_key is None:
+            return
+
+
+def _changed(shard: Shard, items: Sequence[BuriedItem], deed: DeedRecord, change: _Change) -> list[BuriedItem]:
+    """Change items in one transaction, with the deed; return those that were."""
+    done: list[BuriedItem] = []
+
+    def body(attempt: Attempt) -> list[BuriedItem]:
+        nonlocal done
+        done = change(attempt, shard, items)
+        if done:
+            deeds.note(attempt.tr, replace(deed, count=deed.count + len(done)))
+        return done
+
+    def was_applied(tr: Any) -> bool:
+        written = deeds.find(tr, deed.id)
+        return written is not None and written.count == deed.count + len(done)
+
+    shard.transact(body, applied=was_applied)
+    return done

@@ -1,0 +1,35 @@
+"""Who does what is written down as a deed: a person at a machine, and what they use."""
+
+import os
+import pwd
+import socket
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from zones.records import DeedRecord
+
+BY_CHARACTERS_MAX = 200
+
+
+class Operator(NamedTuple):
+    """Somebody who steers. `by`: a name, as far as it is known; `through`: what they use, such as "dashboard"."""
+
+    by: str
+    through: str
+
+    def deed(
+        self, deed_id: bytes, what: str, to: Mapping[str, Any], *, done_us: int, count: int = 1, ended: bool = True
+    ) -> DeedRecord:
+        """Return a deed of theirs; see `DeedRecord`."""
+        by = self.by[:BY_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
+        return DeedRecord(deed_id, by, self.through, what, dict(to), done_us, count, ended)
+
+
+def operator_here(through: str) -> Operator:
+    """Return who runs this process: the user's name on this machine, and the machine's."""
+    user = os.geteuid()
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:  # A container's user need not have a name.
+        name = str(user)
+    return Operator(f"{name}@{socket.gethostname()}", through)

@@ -1,0 +1,195 @@
+"""Buried items are revived and discarded in bulk, and what operators have done is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead import App, Job, Operator, Sought, TenantDatabase
+from fairlead.operator_log import Entry, read_log
+from fairlead.testing import drain
+from tests.fairlead.shell import everything, run
+from zones.graves import EXHUMED_MAX
+
+
+def fail_all(app: App, alice: TenantDatabase, count: int, kind: str = "mail") -> None:
+    for number in range(count):
+        alice.enqueue(kind, {"number": number})
+    drain(app, raise_errors=False)
+
+
+@pytest.fixture
+def broken(app: App) -> list[bool]:
+    """Whether the handlers fail, as its only element says."""
+    state = [True]
+
+    def handle(job: Job) -> None:
+        if state[0]:
+            raise ValueError(f"no {job.kind} today")
+
+    for kind in ("mail", "index"):
+        app.handler(kind, permanent=(ValueError,))(handle)
+    return state
+
+
+def told(app: App) -> list[Entry]:
+    return read_log(app.shards, deeds_max=100)
+
+
+# --- From a program ---
+
+
+def test_a_dry_run_says_how_many_and_changes_nothing(app: App, alice: TenantDatabase, broken: list[bool]) -> None:
+    fail_all(app, alice, 3)
+    fail_all(app, alice, 2, "index")
+    would = app.revive(Sought(error="today"), dry_run=True)
+    assert (would.count, dict(would.by_kind)) == (5, {"mail": 3, "index": 2})
+    assert len(alice.buried()) == 5
+    assert told(app) == []
+
+
+def test_more_than_one_transactions_worth_is_revived_and_runs(
+    app: App, alice: TenantDatabase, broken: list[bool]
+) -> None:
+    count = EXHUMED_MAX + 50
+    fail_all(app, alice, count)
+    broken[0] = False
+    assert app.revive(Sought(kind="mail")).count == count
+    assert drain(app).completed == {"mail": count}
+    (entry,) = told(app)
+    assert (entry.deed.what, entry.said, entry.items, entry.ended) == ("revive", "kind mail", count, True)
+
+
+def test_what_fails_again_meanwhile_is_not_revived_again_by_the_same_call(
+    app: App, alice: TenantDatabase, broken: list[bool]
+) -> None:
+    fail_all(app, alice, 2)
+    app.clock.sleep_us(1)
+    assert app.revive(Sought()).count == 2
+    drain(app, raise_errors=False)
+    assert len(alice.buried()) == 2
+    before = app.clock.now_us()
+    app.clock.sleep_us(1)
+    assert app.discard(Sought(before_us=before)).count == 0
+    assert app.discard(Sought()).count == 2
+
+
+def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeated(
+    app: App, alice: TenantDatabase, broken: list[bool]
+) -> None:
+    from fairlead import exhuming
+
+    fail_all(app, alice, EXHUMED_MAX + 5)
+
+    def stop(exhumed: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        exhuming.discard_all(app.shards, Sought(), app.operator, progress=stop)
+    (entry,) = told(app)
+    assert (entry.items, entry.ended) == (EXHUMED_MAX, False)
+    assert app.discard(Sought()).count == 5
+
+
+def test_a_deed_to_all_shards_is_told_once(tmp_path: Path) -> None:
+    app = App({"eu": f"embedded:{tmp_path / 'eu'}", "us": f"embedded:{tmp_path / 'us'}"})
+    app.operator = Operator("eve", "program")
+    app.steering.pause_kind("mail")
+    (entry,) = told(app)
+    assert (entry.deed.by, entry.deed.what, entry.said, entry.shards) == ("eve", "pause", "kind mail", ("eu", "us"))
+    app.close()
+
+
+def test_what_an_application_does_in_its_course_is_no_operators_deed(app: App, alice: TenantDatabase) -> None:
+    item_id = alice.enqueue("mail").item_id
+    alice.cancel(item_id)
+    assert told(app) == []
+    alice.enqueue("mail", item_id="again")
+    alice.cancel("again", by=Operator("eve", "dashboard"))
+    assert [(each.deed.what, each.deed.to["tenant"]) for each in told(app)] == [("cancel", ["shop", "alice"])]
+
+
+# --- From the command line ---
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A store with three buried items of two kinds, of two tenants."""
+    url = f"embedded:{tmp_path / 'store'}"
+    app = App(url)
+
+    @app.handler("mail", permanent=(ValueError,))
+    @app.handler("index", permanent=(ValueError,))
+    def handle(job: Job) -> None:
+        raise ValueError(f"no {job.kind} today")
+
+    for user, kind in (("alice", "mail"), ("alice", "index"), ("bob", "mail")):
+        app.tenant("shop", user).enqueue(kind, item_id=f"{user}-{kind}")
+    drain(app, raise_errors=False)
+    app.close()
+    return url
+
+
+@pytest.mark.parametrize(
+    ("which", "count"),
+    [
+        (["--kind", "mail"], 2),
+        (["--tenant", "shop", "alice"], 2),
+        (["--kind", "mail", "--tenant", "shop", "alice"], 1),
+        (["--error", "no index"], 1),
+        (["--before", "1h"], 0),
+        (["--before", "2100-01-01T00:00:00+00:00"], 3),
+        (["--tenant", "shop", "alice", "--zone", "other"], 0),
+        (["--all"], 3),
+    ],
+)
+def test_a_dry_run_on_the_command_line_counts_what_is_meant(store: str, which: list[str], count: int) -> None:
+    before = everything(store)
+    answer = run("revive", *which, "--dry-run", "--store", store, "--json").json
+    assert (answer["found"], answer["revived"], answer["dry_run"]) == (count, 0, True)
+    assert run("discard", *which, "--dry-run", "--store", store).out.endswith(
+        f"{count} buried items would be discarded: nothing was changed\n"
+    )
+    assert everything(store) == before
+
+
+def test_items_are_revived_and_discarded_in_bulk_and_the_log_says_by_whom(store: str) -> None:
+    assert run("revive", "--kind", "mail", "--store", store).out.endswith("2 buried items revived\n")
+    assert run("discard", "--error", "index", "--store", store, "--json").json["discarded"] == 1
+    run("pause", "--kind", "mail", "--store", store)
+    run("cancel", "alice-mail", "--tenant", "shop", "alice", "--store", store)
+    deeds = run("log", "--store", store, "--json").json["deeds"]
+    assert [(deed["what"], deed["count"], deed["through"]) for deed in deeds] == [
+        ("cancel", 1, "command line"),
+        ("pause", 1, "command line"),
+        ("discard", 1, "command line"),
+        ("revive", 2, "command line"),
+    ]
+    out = run("log", "--store", store).out
+    assert "kind mail" in out
+    assert "error index" in out
+
+
+def test_a_single_item_is_written_down_too(store: str) -> None:
+    run("revive", "alice-mail", "--tenant", "shop", "alice", "--store", store)
+    run("discard", "alice-index", "--tenant", "shop", "alice", "--store", store)
+    assert [deed["what"] for deed in run("log", "--store", store, "--json").json["deeds"]] == ["discard", "revive"]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        [],
+        ["--all", "--kind", "mail"],
+        ["alice-mail"],
+        ["alice-mail", "--tenant", "shop", "alice", "--dry-run"],
+        ["alice-mail", "--tenant", "shop", "alice", "--kind", "mail"],
+        ["--before", "yesterday"],
+        ["--before", "2026-11-22T08:00:00"],
+    ],
+)
+def test_what_names_nothing_or_two_things_is_refused(store: str, typed: list[str]) -> None:
+    before = everything(store)
+    assert run("discard", *typed, "--store", store).code == 2
+    assert everything(store) == before
