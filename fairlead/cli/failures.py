@@ -4,20 +4,22 @@ Only errors that were raised on purpose are caught, in this one place: those of 
 other is a bug, here or in the application, and its traceback is what its author needs.
 """
 
-import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from fairlead import wording
 from fairlead.app import App
-from fairlead.cli.output import JSON, plain, ready
+from fairlead.cli.output import JSON
 from fairlead.fleet import FleetLost
 from fairlead.handle import ItemFailed, NoResult, ResultPending
 from fairlead.shards import StoreMissing
+from fairlead.showing import plain, ready
 from fairlead.tenant_database import NotBuried
-from zones.engines import StoreError, StoreUnavailable
+from fairlead.wording import fields_of
+from zones.engines import StoreError
 from zones.errors import ItemGone, QueueError, ShardRefused
 
 FOUND_FAULTS = 1
@@ -83,44 +85,22 @@ def code_of(error: Exception) -> int:
 
 
 def sentence_of(error: Exception) -> str:
-    """Return an error in a line: its message, then its fields."""
-    fields = (f"{name}: {_short(name, value)}" for name, value in fields_of(error).items())
-    return ", ".join([message_of(error), *fields])
+    """Return an error in a line; what was typed wrongly has its own words."""
+    return error.format_message() if isinstance(error, click.UsageError) else wording.sentence_of(error)
 
 
 def message_of(error: Exception) -> str:
     """Return the constant part of an error; wrong usage has no other."""
-    if isinstance(error, click.UsageError):
-        return error.format_message()
-    return str(getattr(error, "message", None) or getattr(error, "description", None) or error)
-
-
-def fields_of(error: Exception) -> dict[str, Any]:
-    """Return the variable part of an error, without its remedy and what its message says already."""
-    fields = getattr(error, "fields", {})
-    said = ("remedy", "reason") if isinstance(error, StoreUnavailable) else ("remedy",)
-    return {name: value for name, value in fields.items() if value is not None and name not in said}
+    return error.format_message() if isinstance(error, click.UsageError) else wording.message_of(error)
 
 
 def remedy_of(error: Exception) -> str:
-    """Return what to do: what the error itself says, or else what the documentation of its class says."""
+    """Return what to do."""
     if isinstance(error, click.UsageError):
         return f"see `{error.ctx.command_path if error.ctx else 'fairlead'} --help`"
-    own = getattr(error, "remedy", "") or getattr(error, "fields", {}).get("remedy", "")
-    if own:
-        return str(own)
-    _, found, advice = (inspect.getdoc(type(error)) or "").partition("\nDo: ")
-    return " ".join(advice.partition("\n\n")[0].split()) if found else ""
+    return wording.remedy_of(error)
 
 
 def _errors_of(apps: Sequence[App]) -> tuple[type[Exception], ...]:
     """Return what is raised on purpose. FoundationDB's class exists only once a cluster is open: ask afterwards."""
     return (QueueError, StoreError, *(kind for app in apps for kind in app.store_errors()))
-
-
-def _short(name: str, value: object) -> str:
-    """Return a field's value, cut; a text is quoted if it is what somebody gave: '32' is not 32."""
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return " ".join(str(each) for each in value)
-    text = value if isinstance(value, str) and value and name != "value" else repr(value)
-    return text if len(text) <= 300 else f"{text[:300]}..."

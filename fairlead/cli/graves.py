@@ -10,9 +10,10 @@ from click.core import ParameterSource
 
 from fairlead.app import App
 from fairlead.cli.arguments import Before, moment_us, with_id
-from fairlead.cli.output import ago, buried_answer, example, item_text, json_option, progress, show, stacked, table
+from fairlead.cli.output import buried_answer, example, item_text, json_option, progress, show, stacked, table
 from fairlead.cli.target import Target, maybe_tenant_options, target_options
 from fairlead.exhuming import Exhumed, discard_all, revive_all
+from fairlead.showing import ago
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import BuriedView, buried_view
 from zones import buried as graves

@@ -5,9 +5,10 @@ from typing import Any
 import click
 
 from fairlead.cli.arguments import Duration, Payload, with_id
-from fairlead.cli.output import ago, example, item_answer, item_text, json_option, payload_text, show, stacked
+from fairlead.cli.output import example, item_answer, item_text, json_option, show, stacked
 from fairlead.cli.target import Target, target_options, tenant_options
 from fairlead.operator import operator_here
+from fairlead.showing import ago, payload_text
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import ItemView, State, progress_in_words
 from zones.items import DEFAULT_PRIORITY, EnqueueStatus

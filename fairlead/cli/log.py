@@ -6,9 +6,10 @@ import click
 from rich.table import Table
 
 from fairlead.app import App
-from fairlead.cli.output import ago, example, json_option, show, table, when
+from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.target import Target, target_options
 from fairlead.operator_log import Entry, read_log
+from fairlead.showing import ago, when
 
 
 @click.command(epilog=example("fairlead log --store embedded:./data"))

@@ -9,11 +9,12 @@ from rich.table import Table
 
 from fairlead import status as looking
 from fairlead.cli.failures import STORE_UNUSABLE, fields_of, message_of, remedy_of, sentence_of
-from fairlead.cli.output import ago, example, json_option, show, table, when
+from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.target import Target, settings_option, target_options
 from fairlead.config import settings_of
 from fairlead.explaining import limit_in_words
 from fairlead.shards import Shards, StoreMissing
+from fairlead.showing import ago, when
 from fairlead.status import COUNTED_MAX, ShardStatus
 from zones.engines import Stall, StoreError
 from zones.errors import ShardRefused

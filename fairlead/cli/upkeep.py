@@ -12,9 +12,10 @@ import click
 from rich.table import Table
 
 from fairlead.cli.failures import FOUND_FAULTS
-from fairlead.cli.output import example, json_option, progress, show, table, when
+from fairlead.cli.output import example, json_option, progress, show, table
 from fairlead.cli.target import Target, target_options
 from fairlead.shards import Shards
+from fairlead.showing import when
 from zones import backup as backups
 from zones.audit import Finding, Report, audit
 from zones.backup import BackupInfo

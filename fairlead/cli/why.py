@@ -8,9 +8,10 @@ import click
 
 from fairlead.app import App
 from fairlead.cli.arguments import ids_typed
-from fairlead.cli.output import example, json_option, progress_answer, show, when
+from fairlead.cli.output import example, json_option, progress_answer, show
 from fairlead.cli.target import maybe_tenant_options
 from fairlead.explaining import Attempts, Cause, Explanation
+from fairlead.showing import when
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import progress_in_words
 

@@ -1,0 +1,42 @@
+"""Errors in words: what happened, to what, and what to do, for whichever face shows them."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from zones.engines import StoreUnavailable
+
+
+def sentence_of(error: Exception) -> str:
+    """Return an error in a line: its message, then its fields."""
+    fields = (f"{name}: {_short(name, value)}" for name, value in fields_of(error).items())
+    return ", ".join([message_of(error), *fields])
+
+
+def message_of(error: Exception) -> str:
+    """Return the constant part of an error."""
+    return str(getattr(error, "message", None) or getattr(error, "description", None) or error)
+
+
+def fields_of(error: Exception) -> dict[str, Any]:
+    """Return the variable part of an error, without its remedy and what its message says already."""
+    fields = getattr(error, "fields", {})
+    said = ("remedy", "reason") if isinstance(error, StoreUnavailable) else ("remedy",)
+    return {name: value for name, value in fields.items() if value is not None and name not in said}
+
+
+def remedy_of(error: Exception) -> str:
+    """Return what to do: what the error itself says, or else what the documentation of its class says."""
+    own = getattr(error, "remedy", "") or getattr(error, "fields", {}).get("remedy", "")
+    if own:
+        return str(own)
+    _, found, advice = (inspect.getdoc(type(error)) or "").partition("\nDo: ")
+    return " ".join(advice.partition("\n\n")[0].split()) if found else ""
+
+
+def _short(name: str, value: object) -> str:
+    """Return a field's value, cut; a text is quoted if it is what somebody gave: '32' is not 32."""
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return " ".join(str(each) for each in value)
+    text = value if isinstance(value, str) and value and name != "value" else repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."
