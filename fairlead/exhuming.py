@@ -22,17 +22,21 @@ from zones.shard import Shard
 
 DEED_ID_BYTES = 16
 
-Progress = Callable[["Exhumed"], None]
+GoOn = Callable[["Exhumed"], bool]
 _Change = Callable[[Attempt, Shard, Sequence[BuriedItem]], list[BuriedItem]]
 
 
 @dataclass(slots=True)
 class Exhumed:
-    """What became of a bulk of buried items. `looked`: at how many graves; `by_kind`: how many of each kind."""
+    """What became of a bulk of buried items.
+
+    `looked`: at how many graves. `by_kind`: how many of each kind. `whole`: whether it went on to the end.
+    """
 
     count: int = 0
     looked: int = 0
     by_kind: Counter[str] = field(default_factory=Counter)
+    whole: bool = True
 
     def add(self, items: Sequence[BuriedItem]) -> None:
         """Count some more."""
@@ -46,19 +50,19 @@ def revive_all(
     operator: Operator,
     *,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    go_on: GoOn | None = None,
 ) -> Exhumed:
     """Put all buried items that are meant back into their queues, due now.
 
     Args:
       dry_run: change nothing, and say what would be.
-      progress: called after each transaction with what was done so far.
+      go_on: called after each transaction with what was done so far; says whether to go on.
     """
 
     def change(attempt: Attempt, shard: Shard, items: Sequence[BuriedItem]) -> list[BuriedItem]:
         return graves.revive_all(attempt.tr, shard.layout, items, now_us=attempt.now_us)
 
-    return _exhume(shards, sought, operator, "revive", None if dry_run else change, progress)
+    return _exhume(shards, sought, operator, "revive", None if dry_run else change, go_on)
 
 
 def discard_all(
@@ -67,14 +71,14 @@ def discard_all(
     operator: Operator,
     *,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    go_on: GoOn | None = None,
 ) -> Exhumed:
     """Delete all buried items that are meant for good; see `revive_all`."""
 
     def change(attempt: Attempt, shard: Shard, items: Sequence[BuriedItem]) -> list[BuriedItem]:
         return graves.discard_all(attempt.tr, shard.layout, items)
 
-    return _exhume(shards, sought, operator, "discard", None if dry_run else change, progress)
+    return _exhume(shards, sought, operator, "discard", None if dry_run else change, go_on)
 
 
 def in_words(sought: Sought) -> dict[str, Any]:
@@ -91,7 +95,7 @@ def _exhume(
     operator: Operator,
     what: str,
     change: _Change | None,
-    progress: Progress | None,
+    go_on: GoOn | None,
 ) -> Exhumed:
     exhumed = Exhumed()
     deed_id: bytes | None = None
@@ -106,11 +110,14 @@ def _exhume(
                 done = _changed(shard, items, deed, change)
                 exhumed.add(done)
                 deed = replace(deed, count=deed.count + len(done))
-            if progress is not None:
-                progress(exhumed)
+            if go_on is not None and not go_on(exhumed):
+                exhumed.whole = False
+                break
         if deed.count:
             last = replace(deed, ended=True)
             shard.transact(lambda attempt, last=last: deeds.note(attempt.tr, last))  # type: ignore[misc]
+        if not exhumed.whole:
+            break
     return exhumed
 
 

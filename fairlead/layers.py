@@ -13,6 +13,7 @@ from zones.errors import QueueError
 FILE_NAME = "fairlead.toml"
 PREFIX = "FAIRLEAD_"
 FILE_VARIABLE = "FAIRLEAD_CONFIG"  # names the file, so it is no setting itself
+TOKEN_VARIABLE = "FAIRLEAD_DASHBOARD_TOKEN"  # a secret of one command, which no other must carry along
 ONLY_SHARD = "main"
 
 
@@ -48,7 +49,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     rows = (
         (variable.removeprefix(PREFIX).lower().replace("__", ".", 1), value, variable)
         for variable, value in sorted(environ.items())
-        if variable.startswith(PREFIX) and variable != FILE_VARIABLE
+        if variable.startswith(PREFIX) and variable not in (FILE_VARIABLE, TOKEN_VARIABLE)
     )
     return _layer(rows, base=Path.cwd(), textual=True)
 

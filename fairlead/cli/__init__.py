@@ -12,6 +12,7 @@ Read in this order:
     log         log
     why         why
     overview    status, config
+    dashboard   dashboard
     upkeep      check, backup, restore
     quarantine  quarantine
     demo        demo
@@ -21,7 +22,7 @@ May import: everything of fairlead. Imported by: nothing.
 
 import click
 
-from fairlead.cli import demo, fleet, graves, items, log, overview, quarantine, simulate, steering, upkeep, why
+from fairlead.cli import dashboard, demo, fleet, graves, items, log, overview, quarantine, simulate, steering, upkeep, why
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -54,6 +55,7 @@ for command in (
     items.result,
     why.why,
     overview.status,
+    dashboard.dashboard,
     graves.buried,
     graves.revive,
     graves.discard,

@@ -129,10 +129,11 @@ def _bulk(wanted: Wanted, exhume: Callable[..., Exhumed], done: str) -> None:
     app, dry_run = wanted.app, wanted.dry_run
     with progress(done) as advance:
 
-        def tell(exhumed: Exhumed) -> None:
+        def tell(exhumed: Exhumed) -> bool:
             advance(exhumed.count, None)
+            return True
 
-        found = exhume(app.shards, wanted.sought, app.operator, dry_run=dry_run, progress=tell)
+        found = exhume(app.shards, wanted.sought, app.operator, dry_run=dry_run, go_on=tell)
     said = f"would be {done}: nothing was changed" if dry_run else done
     counts = [(kind, count) for kind, count in sorted(found.by_kind.items())]
     show(

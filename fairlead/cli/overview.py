@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from rich.table import Table
 
 from fairlead import status as looking
-from fairlead.cli.failures import STORE_UNUSABLE, fields_of, message_of, remedy_of, sentence_of
+from fairlead.cli.failures import STORE_UNUSABLE
 from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.target import Target, settings_option, target_options
 from fairlead.config import settings_of
@@ -16,6 +16,7 @@ from fairlead.explaining import limit_in_words
 from fairlead.shards import Shards, StoreMissing
 from fairlead.showing import ago, when
 from fairlead.status import COUNTED_MAX, ShardStatus
+from fairlead.wording import fields_of, message_of, remedy_of, sentence_of
 from zones.engines import Stall, StoreError
 from zones.errors import ShardRefused
 

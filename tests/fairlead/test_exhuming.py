@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import App, Job, Operator, Sought, TenantDatabase
+from fairlead import App, Job, Operator, Sought, TenantDatabase, exhuming
 from fairlead.operator_log import Entry, read_log
 from fairlead.testing import drain
 from tests.fairlead.shell import everything, run
@@ -78,15 +78,13 @@ def test_what_fails_again_meanwhile_is_not_revived_again_by_the_same_call(
 def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeated(
     app: App, alice: TenantDatabase, broken: list[bool]
 ) -> None:
-    from fairlead import exhuming
-
     fail_all(app, alice, EXHUMED_MAX + 5)
 
-    def stop(exhumed: object) -> None:
+    def stop(exhumed: object) -> bool:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        exhuming.discard_all(app.shards, Sought(), app.operator, progress=stop)
+        exhuming.discard_all(app.shards, Sought(), app.operator, go_on=stop)
     (entry,) = told(app)
     assert (entry.items, entry.ended) == (EXHUMED_MAX, False)
     assert app.discard(Sought()).count == 5

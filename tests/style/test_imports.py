@@ -20,6 +20,7 @@ from tests.style.sources import (
 # Modules that are loaded only when they are chosen, and why. Nothing else is imported inside a function.
 LAZY = {
     "actors.ray_host": "importing Ray takes seconds, and the threads host never needs it",
+    "fairlead.dashboard": "a web server is slow to import, and only one command serves pages",
     "fairlead.telemetry.prometheus": "prometheus_client is needed by one process, where a port is set",
     "fairlead.telemetry.sdk": "OpenTelemetry's SDK and its exporters are needed only where something is exported",
     "simulation": "only one command runs the simulator, and greenlets with it",

@@ -1,0 +1,54 @@
+"""dashboard: the web page, served until it is told to stop."""
+
+import os
+from pathlib import Path
+
+import click
+
+from fairlead.cli.output import example, json_option, show
+from fairlead.cli.target import Target, target_options
+from fairlead.layers import TOKEN_VARIABLE
+
+PORT = 8321
+
+
+@click.command(epilog=example("fairlead dashboard --store embedded:./data"))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere it demands a token.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any that is free.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help=f"Holds the token that visitors must know; default: what {TOKEN_VARIABLE} says.",
+)
+@click.option("--allow-host", "host_names", multiple=True, metavar="NAME", help="A name under which it is reached.")
+@click.option("--read-only", is_flag=True, help="Show, and let nobody change anything.")
+@target_options
+@json_option
+def dashboard(
+    target: Target, host: str, port: int, token_file: Path | None, host_names: tuple[str, ...], read_only: bool
+) -> None:
+    """Serve a web page: is it healthy, who waits, why is this one not running, what failed; until Ctrl-C.
+
+    It reads the stores, and needs no fleet. On a machine that others use too, give it a token: whoever reaches it may
+    see all payloads, and steer.
+    """
+    # Imported when typed: a web server is slow to import, and no other command needs one.
+    from fairlead.dashboard.server import serve
+
+    app = target.app()
+    app.operator = app.operator._replace(through="dashboard")
+    serve(
+        app,
+        host=host,
+        port=port,
+        token=_token(token_file),
+        host_names=frozenset(host_names),
+        read_only=read_only,
+        started=lambda url: show({"url": url}, lambda: [f"{url}  (Ctrl-C ends it)"]),
+    )
+
+
+def _token(token_file: Path | None) -> str | None:
+    if token_file is not None:
+        return token_file.read_text(encoding="utf-8").strip()
+    return os.environ.get(TOKEN_VARIABLE) or None

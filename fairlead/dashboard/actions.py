@@ -1,0 +1,138 @@
+"""What each button does: what it is called, what it asks first, and the deed itself.
+
+An action is made from a query, the same for the page that asks and for the form that says yes. Whoever says yes is
+written down with it (`zones.deeds`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.app import App
+from fairlead.dashboard.pages import Query, database_of, id_of, sought_of
+from fairlead.dashboard.words import owner
+from fairlead.exhuming import Exhumed, discard_all, in_words, revive_all
+from fairlead.operator import Operator
+from fairlead.operator_log import in_words as to_in_words
+from zones.errors import BadArgument
+from zones.graves import Sought
+from zones.layout import DEFAULT_ZONE
+
+BULK_US = 5_000_000  # How long a bulk goes on for one click; then it says how many are done, and that there are more.
+COUNTED_MAX = 5_000  # Items, and a few times as many graves, that are counted before it is asked.
+LOOKED_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that an operator can do.
+
+    `question`, `about`: what is asked first. `button`: what says yes. `grave`: whether it cannot be taken back.
+    `do`: does it, and says what was done.
+    """
+
+    question: str
+    about: str
+    button: str
+    grave: bool
+    do: Callable[[Operator], str]
+
+
+def action_of(app: App, what: str, query: Query) -> Action:
+    """Return the action that a link means.
+
+    Raises:
+      BadArgument: it means none.
+    """
+    if what in ("pause", "resume"):
+        return _steering(app, what, query)
+    if what in ("revive", "discard", "cancel") and query.get("id"):
+        return _of_item(app, what, query)
+    if what in ("revive", "discard") and query.get("many"):
+        return _of_many(app, what, query)
+    raise BadArgument(argument="action", value=what, allowed="pause, resume, revive, discard, cancel")
+
+
+def _steering(app: App, what: str, query: Query) -> Action:
+    pauses = what == "pause"
+    if query.get("kind"):
+        kind = query["kind"]
+        named, scope = f"kind {kind}", "of all tenants, on every shard"
+
+        def do(operator: Operator) -> None:
+            steering = app.steering.by(operator)
+            (steering.pause_kind if pauses else steering.resume_kind)(kind)
+
+    elif query.get("shard") and not query.get("app"):
+        shard = query["shard"]
+        named, scope = f"shard {shard}", "of all tenants and kinds"
+
+        def do(operator: Operator) -> None:
+            steering = app.steering.by(operator)
+            (steering.pause_shard if pauses else steering.resume_shard)(shard)
+
+    else:
+        tenant = app.tenant(query.get("app", ""), query.get("user", "")).tenant
+        named, scope = f"tenant {owner(tenant)}", "of all kinds"
+
+        def do(operator: Operator) -> None:
+            steering = app.steering.by(operator)
+            (steering.pause_tenant if pauses else steering.resume_tenant)(*tenant)
+
+    if pauses:
+        about = (
+            f"No more of its items start, {scope}, within a second. What runs goes on to its end; enqueueing goes on."
+        )
+    else:
+        about = f"Its items start again, {scope}, where they were."
+
+    def run(operator: Operator) -> str:
+        do(operator)
+        return f"{'Paused' if pauses else 'Resumed'} {named}."
+
+    return Action(f"{what.capitalize()} {named}?", about, what.capitalize(), False, run)
+
+
+def _of_item(app: App, what: str, query: Query) -> Action:
+    database = database_of(app, query)
+    zone, item_id = query.get("zone") or DEFAULT_ZONE, id_of(query["id"])
+    about = {
+        "revive": "It goes back into its queue, due now, its errors and lapses forgotten.",
+        "discard": "It is deleted for good, with its payload and its traceback.",
+        "cancel": "It is deleted from its queue. If it runs now, its end is lost: what it has done so far stays done.",
+    }[what]
+    done = {"revive": "Revived", "discard": "Discarded", "cancel": "Cancelled"}[what]
+
+    def do(operator: Operator) -> str:
+        getattr(database, what)(item_id, zone=zone, by=operator)
+        return f"{done} item {item_id.hex()} of {owner(database.tenant)}."
+
+    question = f"{what.capitalize()} item {item_id.hex()[:8]} of {owner(database.tenant)}?"
+    return Action(question, about, f"{what.capitalize()} it", what != "revive", do)
+
+
+def _of_many(app: App, what: str, query: Query) -> Action:
+    sought = sought_of(query)
+    exhume: Any = revive_all if what == "revive" else discard_all
+    meant = "all buried items" if sought == Sought() else f"all buried items of {to_in_words(in_words(sought))}"
+
+    def few(exhumed: Exhumed) -> bool:
+        return exhumed.count < COUNTED_MAX and exhumed.looked < LOOKED_MAX
+
+    would = exhume(app.shards, sought, app.operator, dry_run=True, go_on=few)
+    more = "" if would.whole else " or more"
+    by_kind = ", ".join(f"{number:,} {kind}" for kind, number in would.by_kind.most_common(8))
+    becomes = "go back into their queues, due now" if what == "revive" else "are deleted for good, with their payloads"
+    about = f"{would.count:,}{more} items {becomes}{f': {by_kind}' if by_kind else ''}."
+    done = "Revived" if what == "revive" else "Discarded"
+
+    def do(operator: Operator) -> str:
+        until_us = app.clock.now_us() + BULK_US
+
+        def go_on(exhumed: Exhumed) -> bool:
+            return app.clock.now_us() < until_us
+
+        exhumed: Exhumed = exhume(app.shards, sought, operator, go_on=go_on)
+        return f"{done} {exhumed.count:,} items.{'' if exhumed.whole else ' There are more: do it again.'}"
+
+    return Action(f"{what.capitalize()} {meant}?", about, f"{what.capitalize()} them", what == "discard", do)

@@ -1,0 +1,264 @@
+"""What each page shows: a template, and what it is given.
+
+A page is a function of the application and the query. It reads each shard apart, so that one that cannot be read is
+told on the page, and the others are shown.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from fairlead.app import App
+from fairlead.explaining import Cause, Explanation
+from fairlead.looks.apart import Seen, look_apart
+from fairlead.looks.health import Weight, concerns
+from fairlead.looks.items import look_at_item
+from fairlead.looks.queues import DELAYED_MAX, QUEUES_MAX, delayed_items, waiting_tenants
+from fairlead.looks.tenants import look_at_buried, look_at_tenant
+from fairlead.operator_log import merged
+from fairlead.status import COUNTED_MAX, ShardStatus, look
+from fairlead.tenant_database import TenantDatabase, checked_id
+from zones import deeds
+from zones.errors import BadArgument, ItemGone
+from zones.graves import Sought
+from zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
+from zones.records import KindRule
+from zones.shard import Shard
+
+ROWS_MAX = 200
+BURIED_OF_PAGE = 50
+DEEDS_OF_PAGE = 200
+
+Query = Mapping[str, str]
+Context = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page. `nav`: the entry of the navigation that it belongs to; `show`: returns what the template is given."""
+
+    path: str
+    template: str
+    nav: str
+    show: Callable[[App, Query], Context]
+
+
+class KindSeen(NamedTuple):
+    """A kind on all shards. `served`: live consumers that know it. `unserved`: shards on which none does."""
+
+    kind: str
+    waiting: int
+    served: int
+    rules: dict[str, KindRule]
+    unserved: list[str]
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused anywhere."""
+        return any(rule.paused for rule in self.rules.values())
+
+
+def statuses(app: App) -> list[Seen[ShardStatus]]:
+    """Return the status of every shard, each apart."""
+    return look_apart(app.shards, lambda shard: look(shard, app.shards.urls[shard.name]))
+
+
+def overview(app: App, query: Query) -> Context:
+    """Is it healthy?"""
+    seen = statuses(app)
+    found = [each.found for each in seen if each.found is not None]
+    oldest = [each.now_us - each.oldest_us for each in found if each.oldest_us is not None]
+    all_concerns = concerns(seen)
+    return {
+        "seen": seen,
+        "concerns": all_concerns,
+        "worst": max((each.weight for each in all_concerns), default=Weight.NOTE),
+        "waiting": sum(sum(each.depth.values()) for each in found),
+        "oldest_us": max(oldest, default=None),
+        "buried": sum(each.buried for each in found),
+        "consumers": len({one.consumer_id for each in found for one in each.consumers if one.live}),
+        "anybody": any(each.consumers for each in found),
+        "counted_max": COUNTED_MAX,
+    }
+
+
+def tenants(app: App, query: Query) -> Context:
+    """Who is waiting?"""
+    seen = look_apart(app.shards, partial(waiting_tenants, tenants_max=ROWS_MAX))
+    found = [each.found for each in seen if each.found is not None]
+    rows = sorted((row for each in found for row in each.tenants), key=lambda row: (-row.total, row.tenant))
+    return {
+        "seen": seen,
+        "rows": rows[:ROWS_MAX],
+        "queues": sum(each.queues for each in found),
+        "queues_max": QUEUES_MAX,
+        "whole": all(each.whole for each in found) and len(rows) <= ROWS_MAX,
+        "now_us": app.clock.now_us(),
+    }
+
+
+def tenant(app: App, query: Query) -> Context:
+    """One tenant's queues."""
+    database = database_of(app, query)
+    return {"found": look_at_tenant(database.shard, database.tenant)}
+
+
+def kinds(app: App, query: Query) -> Context:
+    """What sorts of work there are, who does them, what holds them back."""
+    seen = statuses(app)
+    found = [each.found for each in seen if each.found is not None]
+    names = {kind for each in found for kind in (*each.depth, *each.kind_rules)}
+    names |= {kind for each in found for one in each.consumers if one.live for kind in one.presence.kinds}
+    return {"seen": seen, "rows": [_kind(name, found) for name in sorted(names)]}
+
+
+def delayed(app: App, query: Query) -> Context:
+    """What waits for its time."""
+    seen = look_apart(app.shards, delayed_items)
+    found = [each.found for each in seen if each.found is not None]
+    rows = sorted((item for each in found for item in each.items), key=lambda each: (each.record.vesting_us, each.id))
+    return {
+        "seen": seen,
+        "rows": rows[:DELAYED_MAX],
+        "whole": all(each.whole for each in found) and len(rows) <= DELAYED_MAX,
+        "now_us": app.clock.now_us(),
+    }
+
+
+def buried(app: App, query: Query) -> Context:
+    """What failed, and can it run again?"""
+    sought = sought_of(query)
+    from_key = {name: bytes.fromhex(key) for name, key in _cursors(query).items()}
+
+    def look_at(shard: Shard) -> Any:
+        return look_at_buried(shard, sought, items_max=BURIED_OF_PAGE, next_key=from_key.get(shard.name))
+
+    wanted = query.get("shard")
+    seen = [each for each in look_apart(app.shards, look_at) if wanted in (None, "", each.shard)]
+    return {
+        "seen": seen,
+        "sought": sought,
+        "query": {key: value for key, value in query.items() if key in SOUGHT_KEYS and value},
+        "any": any(each.found is not None and each.found.items for each in seen),
+        "now_us": app.clock.now_us(),
+    }
+
+
+def item(app: App, query: Query) -> Context:
+    """Why is this one not running?"""
+    database = database_of(app, query)
+    zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
+    item_id = id_of(query.get("id", ""))
+    found = look_at_item(database.shard, database.tenant, zone, item_id)
+    return {"found": found, "tenant": database.tenant, "shard": database.shard.name, "zone": zone, "id": item_id}
+
+
+def search(app: App, query: Query) -> Context:
+    """Find an item by its id or name, or a tenant."""
+    text, app_name, user = (query.get(key, "").strip() for key in ("q", "app", "user"))
+    said: Explanation | None = None
+    whose = named_tenant(app_name, user) if app_name and user else None
+    if text:
+        for item_id in ids_typed(text):
+            said = app.explain(item_id) if whose is None else app.tenant(*whose).explain(item_id)
+            if said.cause not in (Cause.NEVER_SEEN, Cause.NOT_FOUND):
+                break
+    return {"text": text, "app_name": app_name, "user": user, "said": said, "whose": whose}
+
+
+def log(app: App, query: Query) -> Context:
+    """What operators have done."""
+    seen = look_apart(app.shards, _latest_deeds)
+    by_shard = {each.shard: each.found for each in seen if each.found is not None}
+    return {"seen": seen, "rows": merged(by_shard)[:DEEDS_OF_PAGE], "now_us": app.clock.now_us()}
+
+
+PAGES = {
+    page.path: page
+    for page in (
+        Page("/", "overview.html", "overview", overview),
+        Page("/tenants", "tenants.html", "tenants", tenants),
+        Page("/tenant", "tenant.html", "tenants", tenant),
+        Page("/kinds", "kinds.html", "kinds", kinds),
+        Page("/delayed", "delayed.html", "delayed", delayed),
+        Page("/buried", "buried.html", "buried", buried),
+        Page("/item", "item.html", "", item),
+        Page("/search", "search.html", "", search),
+        Page("/log", "log.html", "log", log),
+    )
+}
+
+
+# --- What a query names ---
+
+SOUGHT_KEYS = ("kind", "app", "user", "local", "error")
+
+
+def database_of(app: App, query: Query) -> TenantDatabase:
+    """Return the tenant, or the local items, that a query names.
+
+    Raises:
+      BadArgument, UnknownShard: it names none.
+    """
+    if query.get("local"):
+        return app.local(query["local"], shard=query.get("shard") or None)
+    return app.tenant(query.get("app", ""), query.get("user", ""))
+
+
+def sought_of(query: Query) -> Sought:
+    """Return which buried items a query means.
+
+    Raises:
+      BadArgument: it names half a tenant, or one that cannot be.
+    """
+    tenant = None
+    if query.get("local"):
+        tenant = Tenant("", query["local"])
+    elif query.get("app") or query.get("user"):
+        tenant = named_tenant(query.get("app", ""), query.get("user", ""))
+    return Sought(query.get("kind") or None, tenant, None, query.get("error") or None, None)
+
+
+def ids_typed(text: str) -> list[bytes]:
+    """Return the ids that a text may mean: one of 32 hexadecimal digits, and the name that an item was given."""
+    ids = [checked_id(text)]
+    if len(text) == 32 and all(each in "0123456789abcdefABCDEF" for each in text):
+        ids.insert(0, bytes.fromhex(text))
+    return ids
+
+
+def id_of(text: str) -> bytes:
+    """Return the id in a link.
+
+    Raises:
+      ItemGone: it is none.
+    """
+    try:
+        item_id = bytes.fromhex(text)
+    except ValueError:
+        raise ItemGone(item=text) from None
+    return checked_id(item_id)
+
+
+def _kind(name: str, found: list[ShardStatus]) -> KindSeen:
+    knowing = {one.consumer_id for each in found for one in each.consumers if one.live and name in one.presence.kinds}
+    return KindSeen(
+        name,
+        sum(each.depth.get(name, 0) for each in found),
+        len(knowing),
+        {each.name: each.kind_rules[name] for each in found if name in each.kind_rules},
+        [each.name for each in found if name in each.unserved],
+    )
+
+
+def _cursors(query: Query) -> dict[str, str]:
+    """Return where to go on, by shard: `from=NAME:HEX`."""
+    name, _, key = query.get("from", "").rpartition(":")
+    if name and not all(each in "0123456789abcdef" for each in key):
+        raise BadArgument(argument="from", value=key, allowed="what a link to the next page says")
+    return {name: key} if name else {}
+
+
+def _latest_deeds(shard: Shard) -> list[Any]:
+    return [each.deed for each in shard.transact(lambda attempt: deeds.latest(attempt.tr, deeds_max=DEEDS_OF_PAGE))]

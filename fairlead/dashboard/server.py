@@ -1,0 +1,76 @@
+"""Listening: the site on a socket, until it is told to stop."""
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from fairlead.app import App
+from fairlead.dashboard.access import Access, checked_token
+from fairlead.dashboard.site import Site
+from zones.errors import QueueError
+
+SECRET_BYTES = 32
+STOP_S = 1  # Pages that are looked at are cut off then.
+BACKLOG = 128
+
+
+class AddressInUse(QueueError):
+    """Nobody can listen there: another program does, or the address is not this machine's.
+
+    Do: choose another port, `--port 8322`, or an address of this machine, `--host 127.0.0.1`.
+    """
+
+    message = "the dashboard cannot listen there"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+      AddressInUse: it cannot.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise AddressInUse(host=host, port=port, reason=error.strerror or str(error)) from None
+
+
+def serve(
+    app: App,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    host_names: frozenset[str] = frozenset(),
+    read_only: bool = False,
+    started: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve an application's dashboard until SIGTERM or Ctrl-C.
+
+    Args:
+      token: what a visitor must know; None: nothing, which is refused unless `host` is this machine's own.
+      host_names: by which it may be called besides this machine's own names and plain addresses.
+      started: called with its address once it listens.
+
+    Raises:
+      TokenNeeded, TokenWeak, AddressInUse: see there.
+    """
+    checked_token(token, host=host)
+    with listen(host, port) as listening:
+        bound = listening.getsockname()[1]
+        access = Access(
+            token=token,
+            secret=app.random.randbytes(SECRET_BYTES),
+            host_names=frozenset(name.lower() for name in host_names) | {socket.gethostname().lower(), host.lower()},
+            read_only=read_only,
+            everybody=app.operator.by,
+        )
+        site = Site(app, access, cookie_name=f"fairlead_{bound}")
+        config = uvicorn.Config(
+            site.asgi(), log_level="warning", access_log=False, server_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=STOP_S, lifespan="off",
+        )  # fmt: skip
+        started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/")
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,99 @@
+"""Values as the pages show them: filters of the templates. What they return is text, escaped where it is put in."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from fairlead.showing import ready, when
+from zones.layout import Tenant
+
+PAYLOAD_CHARACTERS = 4_000  # Of a payload on its item's page.
+TEXT_CHARACTERS = 160  # Of an error in a table.
+ID_CHARACTERS = 8  # Of an id in a table; all of it where it is pointed at, and on the item's page.
+LOCAL = "(local)"
+
+
+def count(number: int, at_most: int | None = None) -> str:
+    """Return a count; one that was counted only so far says so."""
+    return f"{number:,}+" if at_most is not None and number >= at_most else f"{number:,}"
+
+
+def span(duration_us: float) -> str:
+    """Return a duration in the unit that suits it."""
+    seconds = abs(duration_us) / 1e6
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def ago(time_us: int, now_us: int) -> str:
+    """Return how long ago, or in how long."""
+    return f"{span(now_us - time_us)} ago" if time_us <= now_us else f"in {span(time_us - now_us)}"
+
+
+def owner(tenant: Tenant) -> str:
+    """Return a tenant's name; local items have none but their kind's."""
+    return f"{tenant.app}/{tenant.user}" if tenant.app else f"{LOCAL} {tenant.user}"
+
+
+def payload(value: Any) -> str:
+    """Return a payload as JSON, indented, cut to what a page can hold."""
+    text = json.dumps(ready(value), ensure_ascii=False, indent=2)
+    if len(text) <= PAYLOAD_CHARACTERS:
+        return text
+    return f"{text[:PAYLOAD_CHARACTERS]}\n... {len(text) - PAYLOAD_CHARACTERS:,} characters more"
+
+
+def short(text: str) -> str:
+    """Return the first line of a text, cut to what a table can hold."""
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= TEXT_CHARACTERS else f"{line[:TEXT_CHARACTERS]}..."
+
+
+def short_id(item_id: bytes) -> str:
+    """Return the beginning of an id."""
+    return item_id.hex()[:ID_CHARACTERS]
+
+
+def link(path: str, **query: Any) -> str:
+    """Return a path with a query; what is None or empty is left out."""
+    said = {key: value for key, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(said)}" if said else path
+
+
+def tenant_link(tenant: Tenant, shard: str) -> str:
+    """Return where a tenant's page is; that of local items says their shard."""
+    if tenant.app:
+        return link("/tenant", app=tenant.app, user=tenant.user)
+    return link("/tenant", local=tenant.user, shard=shard)
+
+
+def item_query(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> dict[str, str]:
+    """Return how a query names an item."""
+    of_tenant = {"app": tenant.app, "user": tenant.user} if tenant.app else {"local": tenant.user, "shard": shard}
+    return {**of_tenant, "zone": zone, "id": item_id.hex()}
+
+
+def item_link(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> str:
+    """Return where an item's page is."""
+    return link("/item", **item_query(shard, tenant, zone, item_id))
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "count": count,
+    "span": span,
+    "ago": ago,
+    "when": when,
+    "owner": owner,
+    "payload": payload,
+    "short": short,
+    "short_id": short_id,
+}
+LINKS: dict[str, Callable[..., Any]] = {
+    "link": link,
+    "tenant_link": tenant_link,
+    "item_link": item_link,
+    "item_query": item_query,
+}

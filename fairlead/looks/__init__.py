@@ -1,0 +1,11 @@
+"""Looks at an application's stores, as the dashboard and `fairlead top` show them.
+
+Read in this order:
+    apart     every shard by itself: one that cannot be read is told, and the others are still shown
+    queues    the queues that have work: whose they are, how much waits, what is delayed
+    tenants   one tenant: its queues, its rule, what is buried
+    items     one item, with all that is known of it
+Everything is read by snapshot, from counters and bounded stretches of indexes: a look costs the same with a million
+tenants, conflicts with nothing, and says where it stopped.
+May import: status, explaining, views. Imported by: dashboard, cli.
+"""

@@ -1,0 +1,81 @@
+"""What needs somebody's attention, of what a look at the shards found. Plain decisions."""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from fairlead.looks.apart import Seen
+from fairlead.status import COUNTED_MAX, ShardStatus
+
+LATE_US = 60_000_000  # An item that could have run for a minute, and did not, is worth a word.
+
+
+class Weight(IntEnum):
+    """How much something matters."""
+
+    NOTE = 0  # somebody has decided so
+    CARE = 1  # it will not go away by itself
+    ALARM = 2  # work stands still
+
+
+class Concern(NamedTuple):
+    """Something that needs attention. `see`: the page that shows more of it; `do`: what helps."""
+
+    weight: Weight
+    said: str
+    see: str
+    do: str = ""
+
+
+def concerns(seen: Sequence[Seen[ShardStatus]]) -> list[Concern]:
+    """Return what needs attention on some shards, what matters most first."""
+    found = [concern for each in seen for concern in _of(each)]
+    return sorted(found, key=lambda each: -each.weight)
+
+
+def _of(seen: Seen[ShardStatus]) -> Iterable[Concern]:
+    name, status = seen.shard, seen.found
+    if status is None:
+        yield Concern(Weight.ALARM, f"Shard {name} cannot be read: {seen.sentence}", "/", seen.remedy)
+        return
+    if status.stall is not None:
+        said = f"Nobody can write to shard {name}: the lock is held by {status.stall.who}"
+        yield Concern(Weight.ALARM, said, "/", status.stall.remedy)
+    live = sum(each.live for each in status.consumers)
+    waiting = sum(status.depth.values())
+    if waiting and not live:
+        said = f"{waiting:,} items wait on shard {name}, and no live consumer serves it"
+        yield Concern(Weight.ALARM, said, "/", "start one: fairlead run APP")
+    elif status.unserved:
+        kinds = ", ".join(status.unserved)
+        said = f"No live consumer of shard {name} knows {kinds}"
+        yield Concern(Weight.ALARM, said, "/kinds", "run an application that handles them, or submit a handler")
+    late_us = 0 if status.oldest_us is None else status.now_us - status.oldest_us
+    if live and late_us > LATE_US and not status.paused:
+        said = f"The oldest item on shard {name} has waited for {late_us // 60_000_000} min"
+        yield Concern(Weight.CARE, said, "/tenants", "more consumers or slots, or fewer limits")
+    dead = [each for each in status.consumers if not each.live]
+    if dead:
+        hosts = ", ".join(sorted({each.presence.host for each in dead}))
+        said = (
+            f"{len(dead)} {'consumer' if len(dead) == 1 else 'consumers'} of shard {name} fell silent within the last"
+        )
+        yield Concern(Weight.CARE, f"{said} minute, on {hosts}", "/")
+    if status.buried:
+        more = " or more" if status.buried >= COUNTED_MAX else ""
+        items = "item is" if status.buried == 1 else "items are"
+        yield Concern(Weight.CARE, f"{status.buried:,}{more} {items} buried on shard {name}", "/buried")
+    yield from _decided(name, status)
+
+
+def _decided(name: str, status: ShardStatus) -> Iterable[Concern]:
+    if status.paused:
+        yield Concern(Weight.NOTE, f"Shard {name} is paused", "/")
+    paused = [kind for kind, rule in status.kind_rules.items() if rule.paused]
+    if paused:
+        yield Concern(Weight.NOTE, f"Paused on shard {name}: {', '.join(paused)}", "/kinds")
+    tenants = [tenant for tenant, rule in status.tenant_rules.items() if rule.paused]
+    if tenants:
+        names = ", ".join("/".join(tenant) for tenant in tenants[:5])
+        more = f" and {len(tenants) - 5} more" if len(tenants) > 5 else ""
+        yield Concern(Weight.NOTE, f"Paused tenants of shard {name}: {names}{more}", "/tenants")

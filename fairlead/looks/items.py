@@ -1,0 +1,44 @@
+"""One item, with all that is known of it: why it does not run, its record, its payload, its grave."""
+
+from typing import NamedTuple
+
+from fairlead.explaining import Explanation, explain_at
+from fairlead.views import BuriedView, ItemView, buried_view, item_view
+from zones.attempt import Attempt
+from zones.buried import BuriedItem
+from zones.layout import Tenant
+from zones.records import BuriedRecord, ItemRecord, decode
+from zones.shard import Shard
+
+
+class ItemSeen(NamedTuple):
+    """An item. `view`: if it is in its queue; `buried`: if it is in its grave; neither: it ended, or never was."""
+
+    said: Explanation
+    view: ItemView | None
+    record: ItemRecord | None
+    buried: BuriedView | None
+    now_us: int
+
+
+def look_at_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> ItemSeen:
+    """Return what is known of an item. Snapshot reads, but for its tenant's ownership.
+
+    Raises:
+      TenantMoved: the tenant is another shard's.
+      One of `shard.db.errors`: the shard cannot be read.
+    """
+    said = explain_at(shard, tenant, zone, item_id)
+    place = shard.layout.place(tenant, zone)
+
+    def body(attempt: Attempt) -> ItemSeen:
+        tr, now_us = attempt.tr, attempt.now_us
+        stored = tr.snapshot.get(place.keys.item(item_id))
+        grave = tr.snapshot.get(place.keys.buried(item_id))
+        record = None if stored.value is None else decode(ItemRecord, stored.value)
+        gone = None if grave.value is None else decode(BuriedRecord, grave.value)
+        view = None if record is None else item_view(shard, tr, place, item_id, record, now_us=now_us)
+        buried = None if gone is None else buried_view(shard, tr, BuriedItem(tenant, zone, item_id, gone))
+        return ItemSeen(said, view, record, buried, now_us)
+
+    return shard.transact(body)

@@ -1,0 +1,226 @@
+"""The queues of a shard that have work: those whose turn comes first, how much waits in them, and what is delayed.
+
+Which queues have work the top-level queue says, in the order of their turns; of a bounded number of them the counts and
+the first entries are read.
+"""
+
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+from typing import Any, NamedTuple
+
+from zones.attempt import Attempt
+from zones.keyspace import IndexEntry, QueueKeys, range_begin, range_end
+from zones.layout import Layout, Place, Tenant
+from zones.pointers import PointerRef, place_of
+from zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
+from zones.rules import tenants_with_rules, zone_names
+from zones.shard import Shard
+from zones.steps import Steps, in_step
+from zones.vesting import WANT_ALL, read_first_of_each_priority
+
+QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
+TENANTS_RULED_MAX = 100  # Of tenants that somebody has said something about the queues are looked at as well.
+DELAYED_QUEUES_MAX = 300  # Looked into for what is delayed: that many that sleep, and that many that do not.
+DELAYED_OF_QUEUE_MAX = 20
+DELAYED_MAX = 200
+
+
+class Active(NamedTuple):
+    """Queues that have work. `whole`: whether these are all."""
+
+    refs: Sequence[PointerRef]
+    whole: bool
+
+
+class TenantWaiting(NamedTuple):
+    """A tenant with items in its queues, of those that were looked at.
+
+    `waiting`: all items in them by kind, delayed and leased ones too. `oldest_us`: since when the oldest of them that
+    could run waits; None: none could.
+    """
+
+    shard: str
+    tenant: Tenant
+    waiting: dict[str, int]
+    oldest_us: int | None
+    rule: TenantRule | None
+
+    @property
+    def total(self) -> int:
+        """How many items."""
+        return sum(self.waiting.values())
+
+
+class Waiting(NamedTuple):
+    """The tenants that wait on a shard, most items first. `queues`: how many were looked at; `whole`: all there are."""
+
+    tenants: list[TenantWaiting]
+    queues: int
+    whole: bool
+
+
+class Delayed(NamedTuple):
+    """An item that waits for its time."""
+
+    shard: str
+    tenant: Tenant
+    zone: str
+    id: bytes
+    record: ItemRecord
+
+
+class AllDelayed(NamedTuple):
+    """What is delayed on a shard, the next to vest first, as far as was looked. `whole`: this is all there is."""
+
+    items: list[Delayed]
+    whole: bool
+
+
+def active(tr: Any, layout: Layout, *, queues_max: int, after_us: int = 0) -> Active:
+    """Return the queues whose pointers vest first, of those that vest after `after_us`. Snapshot reads."""
+    each_max = max(64, 4 * queues_max // layout.part_count)
+    reads = [
+        (
+            part,
+            tr.snapshot.get_range(
+                part.vest_after(POINTER_PRIORITY, after_us), part.vest_end(), limit=each_max, streaming_mode=WANT_ALL
+            ),
+        )
+        for part in layout.parts
+    ]
+    found: list[PointerRef] = []
+    whole = True
+    for part, read in reads:
+        entries = [part.entry(row.key) for row in read]
+        whole = whole and len(entries) < each_max
+        found += [PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in entries]
+    first = nsmallest(queues_max, found, key=lambda ref: ref.vesting_us)
+    return Active(first, whole and len(found) <= queues_max)
+
+
+def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: int = 200) -> Waiting:
+    """Return the tenants with most items, of those whose queues' turns come first, that have a rule, or are in `more`.
+
+    Raises:
+      One of `shard.db.errors`: the shard cannot be read.
+    """
+
+    def body(attempt: Attempt) -> Waiting:
+        tr, layout = attempt.tr, shard.layout
+        found = active(tr, layout, queues_max=QUEUES_MAX)
+        ruled = dict(tenants_with_rules(tr, tenants_max=TENANTS_RULED_MAX))
+        places = {(place.tenant, place.name): place for place in _places(found.refs, layout)}
+        for tenant in {*ruled, *more}:
+            for place in _all_places(tr, layout, tenant):
+                places[place.tenant, place.name] = place
+        counts = _counts(tr, list(places.values()))
+        by_tenant: dict[Tenant, list[tuple[Place, dict[str, int]]]] = {}
+        for place, count in counts:
+            if count:
+                by_tenant.setdefault(place.tenant, []).append((place, count))
+        most = sorted(by_tenant.items(), key=lambda each: (-sum(sum(c.values()) for _, c in each[1]), each[0]))
+        tenants = [
+            TenantWaiting(
+                shard.name, tenant, _summed(count for _, count in queues),
+                _oldest_us(tr, [place for place, _ in queues], attempt.now_us), ruled.get(tenant),
+            )
+            for tenant, queues in most[:tenants_max]
+        ]  # fmt: skip
+        return Waiting(tenants, len(places), found.whole and len(most) <= tenants_max)
+
+    return shard.transact(body)
+
+
+def delayed_items(shard: Shard) -> AllDelayed:
+    """Return the items that wait for their time, the next to vest first.
+
+    Looks into the queues that will be looked at next, whether they sleep or not.
+
+    Raises:
+      One of `shard.db.errors`: the shard cannot be read.
+    """
+
+    def body(attempt: Attempt) -> AllDelayed:
+        tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
+        awake = active(tr, layout, queues_max=DELAYED_QUEUES_MAX)
+        asleep = active(tr, layout, queues_max=DELAYED_QUEUES_MAX, after_us=now_us)
+        places = {(each.tenant, each.name): each for each in _places([*awake.refs, *asleep.refs], layout)}
+        entries = in_step(_unvested_steps(tr, place.keys, now_us=now_us) for place in places.values())
+        next_ones = nsmallest(
+            2 * DELAYED_MAX,
+            ((entry.vesting_us, entry.id, place) for place, some in zip(places.values(), entries, strict=True)
+             for entry in some),
+            key=lambda each: each[:2],
+        )  # fmt: skip
+        reads = [(item_id, place, tr.snapshot.get(place.keys.item(item_id))) for _, item_id, place in next_ones]
+        items = []
+        for item_id, place, read in reads:
+            record = None if read.value is None else decode(ItemRecord, read.value)
+            if record is not None and not record.lease_id:
+                items.append(Delayed(shard.name, place.tenant, place.name, item_id, record))
+        full = any(len(some) >= DELAYED_OF_QUEUE_MAX for some in entries) or len(next_ones) >= 2 * DELAYED_MAX
+        whole = awake.whole and asleep.whole and not full and len(items) <= DELAYED_MAX
+        return AllDelayed(items[:DELAYED_MAX], whole)
+
+    return shard.transact(body)
+
+
+def _places(refs: Iterable[PointerRef], layout: Layout) -> list[Place]:
+    return [place for ref in refs if (place := place_of(ref, layout)) is not None]
+
+
+def _all_places(tr: Any, layout: Layout, tenant: Tenant) -> list[Place]:
+    keys = layout.place(tenant, "queue").keys.tenant
+    return [layout.place(tenant, name) for name in zone_names(tr, keys)]
+
+
+def _counts(tr: Any, places: Sequence[Place]) -> list[tuple[Place, dict[str, int]]]:
+    """Read how many items of each kind are in some queues."""
+    reads = []
+    for place in places:
+        prefix = place.keys.count_prefix()
+        begin, end = range_begin(prefix), range_end(prefix)
+        reads.append((place, len(prefix) + 1, tr.snapshot.get_range(begin, end, streaming_mode=WANT_ALL)))
+    return [
+        (place, {row.key[at:-1].decode(): int.from_bytes(row.value, "little", signed=True) for row in rows})
+        for place, at, rows in reads
+    ]
+
+
+def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for count in counts:
+        for kind, number in count.items():
+            total[kind] = total.get(kind, 0) + number
+    return total
+
+
+def _oldest_us(tr: Any, places: Sequence[Place], now_us: int) -> int | None:
+    firsts = in_step(read_first_of_each_priority(tr, place.keys) for place in places)
+    waiting = (entry.vesting_us for first in firsts for entry in first)
+    return min((vesting_us for vesting_us in waiting if vesting_us <= now_us), default=None)
+
+
+def _unvested_steps(tr: Any, keys: QueueKeys, *, now_us: int) -> Steps[list[IndexEntry]]:
+    """Read the first entries of a queue that have not vested: delayed and leased ones. Snapshot reads."""
+    found: list[IndexEntry] = []
+    begin, end = keys.vest_priority(0), keys.vest_end()
+    while len(found) < DELAYED_OF_QUEUE_MAX:
+        size = DELAYED_OF_QUEUE_MAX - len(found)
+        sent = tr.snapshot.get_range(begin, end, limit=size, streaming_mode=WANT_ALL)
+        yield
+        rows = list(sent)
+        vested = None
+        for row in rows:
+            entry = keys.entry(row.key)
+            if entry.vesting_us <= now_us:
+                vested = entry
+                break
+            found.append(entry)
+        if vested is not None:
+            begin = keys.vest_after(vested.priority, now_us)
+        elif len(rows) < size:
+            break
+        else:
+            begin = rows[-1].key + b"\x00"
+    return found
