@@ -4,12 +4,9 @@ Read in this order:
     access    who may come in, from where, and who may act; pure
     guard     that, before every request; and the headers of every answer
     words     values as the pages show them
-    health    what needs somebody's attention; pure
-    charts    series of numbers, as they are drawn
     pages     what each page shows
     actions   what each button does, what it asks first, what is written down
-    live      a page's changing part, sent again while somebody looks
-    site      routes, and errors as pages
+    site      routes; a page's changing part, sent again while somebody looks; errors as pages
     server    listening
     templates/, static/   the pages themselves; charts are drawn by uPlot, whose licence lies beside it
 

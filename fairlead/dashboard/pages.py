@@ -4,9 +4,8 @@ A page is a function of the application and the query. It reads each shard apart
 told on the page, and the others are shown.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.app import App
@@ -14,8 +13,19 @@ from fairlead.explaining import Cause, Explanation
 from fairlead.looks.apart import Seen, look_apart
 from fairlead.looks.health import Weight, concerns
 from fairlead.looks.items import look_at_item
-from fairlead.looks.queues import DELAYED_MAX, QUEUES_MAX, delayed_items, waiting_tenants
+from fairlead.looks.queues import DELAYED_MAX, TenantWaiting, Waiting, delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
+from fairlead.looks.work import (
+    SHOWN_MAX,
+    RunningOn,
+    Work,
+    busiest,
+    by_kind,
+    completed_per_s,
+    longest_running,
+    look_at_work,
+    over_time,
+)
 from fairlead.operator_log import merged
 from fairlead.status import COUNTED_MAX, ShardStatus, look
 from fairlead.tenant_database import TenantDatabase, checked_id
@@ -24,6 +34,7 @@ from zones.errors import BadArgument, ItemGone
 from zones.graves import Sought
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
 from zones.records import KindRule
+from zones.series import KindTally
 from zones.shard import Shard
 
 ROWS_MAX = 200
@@ -45,18 +56,30 @@ class Page:
 
 
 class KindSeen(NamedTuple):
-    """A kind on all shards. `served`: live consumers that know it. `unserved`: shards on which none does."""
+    """A kind on all shards. `served`: live consumers that know it. `unserved`: shards on which none does.
+
+    `tally`: what became of its attempts within the last hour.
+    """
 
     kind: str
     waiting: int
     served: int
     rules: dict[str, KindRule]
     unserved: list[str]
+    tally: KindTally
 
     @property
     def paused(self) -> bool:
         """Whether it is paused anywhere."""
         return any(rule.paused for rule in self.rules.values())
+
+
+class Chart(NamedTuple):
+    """Something drawn over time. `keys`: what each line is, if there are several; `numbers`: times, then each line."""
+
+    title: str
+    keys: tuple[str, ...]
+    numbers: tuple[Sequence[float | None], ...]
 
 
 def statuses(app: App) -> list[Seen[ShardStatus]]:
@@ -70,6 +93,9 @@ def overview(app: App, query: Query) -> Context:
     found = [each.found for each in seen if each.found is not None]
     oldest = [each.now_us - each.oldest_us for each in found if each.oldest_us is not None]
     all_concerns = concerns(seen)
+    working = _working(app)
+    now_us = app.clock.now_us()
+    drawn = over_time(working, now_us)
     return {
         "seen": seen,
         "concerns": all_concerns,
@@ -78,6 +104,17 @@ def overview(app: App, query: Query) -> Context:
         "oldest_us": max(oldest, default=None),
         "buried": sum(each.buried for each in found),
         "consumers": len({one.consumer_id for each in found for one in each.consumers if one.live}),
+        "per_s": completed_per_s(working, now_us),
+        "running": sum(each.running for each in working),
+        "charts": [
+            Chart(
+                "Attempts per second",
+                ("completed", "to be retried", "buried or dropped"),
+                (drawn.times_s, drawn.completed_per_s, drawn.retried_per_s, drawn.failed_per_s),
+            ),
+            Chart("Items in queues", (), (drawn.times_s, drawn.waiting)),
+            Chart("Oldest waits, seconds", (), (drawn.times_s, drawn.oldest_s)),
+        ],
         "anybody": any(each.consumers for each in found),
         "counted_max": COUNTED_MAX,
     }
@@ -85,14 +122,28 @@ def overview(app: App, query: Query) -> Context:
 
 def tenants(app: App, query: Query) -> Context:
     """Who is waiting?"""
-    seen = look_apart(app.shards, partial(waiting_tenants, tenants_max=ROWS_MAX))
+    working = {work.shard: busiest(work) for work in _working(app)}
+    used_us = {(name, tenant): run_us for name, some in working.items() for tenant, run_us in some}
+    by_time = query.get("sort") == "time"
+
+    def look_at(shard: Shard) -> Waiting:
+        more = [tenant for tenant, _ in working.get(shard.name, ())]
+        return waiting_tenants(shard, more=more, tenants_max=ROWS_MAX)
+
+    seen = look_apart(app.shards, look_at)
     found = [each.found for each in seen if each.found is not None]
-    rows = sorted((row for each in found for row in each.tenants), key=lambda row: (-row.total, row.tenant))
+    rows = [row for each in found for row in each.tenants]
+    listed = {(row.shard, row.tenant) for row in rows}
+    rows += [TenantWaiting(*key, {}, None, None) for key in used_us if key not in listed]
+    rows.sort(key=lambda row: (-used_us.get((row.shard, row.tenant), 0) if by_time else 0, -row.total, row.tenant))
     return {
         "seen": seen,
         "rows": rows[:ROWS_MAX],
+        "used_us": used_us,
+        "most": max((row.total for row in rows), default=0),
+        "most_us": max(used_us.values(), default=0),
+        "by_time": by_time,
         "queues": sum(each.queues for each in found),
-        "queues_max": QUEUES_MAX,
         "whole": all(each.whole for each in found) and len(rows) <= ROWS_MAX,
         "now_us": app.clock.now_us(),
     }
@@ -110,7 +161,25 @@ def kinds(app: App, query: Query) -> Context:
     found = [each.found for each in seen if each.found is not None]
     names = {kind for each in found for kind in (*each.depth, *each.kind_rules)}
     names |= {kind for each in found for one in each.consumers if one.live for kind in one.presence.kinds}
-    return {"seen": seen, "rows": [_kind(name, found) for name in sorted(names)]}
+    tallies = by_kind(_working(app), app.clock.now_us())
+    rows = [_kind(name, found, tallies.get(name, KindTally())) for name in sorted(names | set(tallies))]
+    return {"seen": seen, "rows": rows}
+
+
+def running(app: App, query: Query) -> Context:
+    """What runs now, where, since when."""
+    seen = look_apart(app.shards, look_at_work)
+    found = [each.found for each in seen if each.found is not None]
+    rows: list[RunningOn] = longest_running(found)
+    workers = {(sheet.consumer_id, sheet.host, sheet.pid): sheet for work in found for sheet in work.sheets}
+    return {
+        "seen": seen,
+        "rows": rows,
+        "running": sum(work.running for work in found),
+        "whole": sum(work.running for work in found) <= len(rows) < SHOWN_MAX,
+        "slots": sum(sheet.slots for sheet in workers.values()),
+        "now_us": app.clock.now_us(),
+    }
 
 
 def delayed(app: App, query: Query) -> Context:
@@ -181,6 +250,7 @@ PAGES = {
         Page("/tenants", "tenants.html", "tenants", tenants),
         Page("/tenant", "tenant.html", "tenants", tenant),
         Page("/kinds", "kinds.html", "kinds", kinds),
+        Page("/running", "running.html", "running", running),
         Page("/delayed", "delayed.html", "delayed", delayed),
         Page("/buried", "buried.html", "buried", buried),
         Page("/item", "item.html", "", item),
@@ -241,7 +311,7 @@ def id_of(text: str) -> bytes:
     return checked_id(item_id)
 
 
-def _kind(name: str, found: list[ShardStatus]) -> KindSeen:
+def _kind(name: str, found: list[ShardStatus], tally: KindTally) -> KindSeen:
     knowing = {one.consumer_id for each in found for one in each.consumers if one.live and name in one.presence.kinds}
     return KindSeen(
         name,
@@ -249,6 +319,7 @@ def _kind(name: str, found: list[ShardStatus]) -> KindSeen:
         len(knowing),
         {each.name: each.kind_rules[name] for each in found if name in each.kind_rules},
         [each.name for each in found if name in each.unserved],
+        tally,
     )
 
 
@@ -258,6 +329,11 @@ def _cursors(query: Query) -> dict[str, str]:
     if name and not all(each in "0123456789abcdef" for each in key):
         raise BadArgument(argument="from", value=key, allowed="what a link to the next page says")
     return {name: key} if name else {}
+
+
+def _working(app: App) -> list[Work]:
+    """Return what the workers of all shards that can be read tell."""
+    return [each.found for each in look_apart(app.shards, look_at_work) if each.found is not None]
 
 
 def _latest_deeds(shard: Shard) -> list[Any]:

@@ -1,7 +1,7 @@
 """Values as the pages show them: filters of the templates. What they return is text, escaped where it is put in."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -57,6 +57,26 @@ def short_id(item_id: bytes) -> str:
     return item_id.hex()[:ID_CHARACTERS]
 
 
+def rate(per_s: float) -> str:
+    """Return a rate with as many digits as tell something."""
+    return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.1f}" if per_s >= 0.1 or not per_s else f"{per_s:.2f}"
+
+
+def numbers(lines: Sequence[Sequence[float | None]]) -> str:
+    """Return the lines of a chart as its script reads them."""
+    return json.dumps(lines, separators=(",", ":"))
+
+
+def chart_words(chart: Any) -> str:
+    """Return what a chart shows, for who cannot see it: of each line the last number that is known, and the highest."""
+    said = []
+    for key, line in zip(chart.keys or ("",), chart.numbers[1:], strict=True):
+        known = [number for number in line if number is not None]
+        if known:
+            said.append(f"{key} {known[-1]:,g} now, {max(known):,g} at most".strip())
+    return f"{chart.title}: {'; '.join(said) or 'nothing is known yet'}"
+
+
 def link(path: str, **query: Any) -> str:
     """Return a path with a query; what is None or empty is left out."""
     said = {key: value for key, value in query.items() if value not in (None, "")}
@@ -90,6 +110,9 @@ FILTERS: dict[str, Callable[..., str]] = {
     "payload": payload,
     "short": short,
     "short_id": short_id,
+    "rate": rate,
+    "numbers": numbers,
+    "chart_words": chart_words,
 }
 LINKS: dict[str, Callable[..., Any]] = {
     "link": link,

@@ -5,6 +5,8 @@ Read in this order:
     queues    the queues that have work: whose they are, how much waits, what is delayed
     tenants   one tenant: its queues, its rule, what is buried
     items     one item, with all that is known of it
+    work      what runs, and what was done over the last hour
+    health    what needs somebody's attention; pure
 Everything is read by snapshot, from counters and bounded stretches of indexes: a look costs the same with a million
 tenants, conflicts with nothing, and says where it stopped.
 May import: status, explaining, views. Imported by: dashboard, cli.
