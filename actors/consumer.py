@@ -102,7 +102,9 @@ class Consumer:
         shards, registry, settings = opened.shards, opened.submitted.registry, opened.settings
         self._settings = settings
         self._workers = [
-            Worker(host_of(f"worker-{number}"), shards, opened.submitted, settings, ThreadRunners(), identity)
+            Worker(
+                host_of(f"worker-{number}").of_actor(number), shards, opened.submitted, settings, ThreadRunners(), identity
+            )
             for number in range(settings.workers)
         ]
         for worker in self._workers:

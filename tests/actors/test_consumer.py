@@ -20,7 +20,7 @@ from actors.submitted import SubmittedHandlers
 from actors.thread_host import CALLS_AT_ONCE, ThreadRemote
 from fairlead.clock import SystemClock
 from tests.zones.faults import FaultyDatabase
-from zones import engines
+from zones import engines, series, timesheets
 from zones.engines import Database
 from zones.items import new_item
 from zones.layout import Tenant
@@ -193,3 +193,41 @@ def test_an_idle_consumer_stops_at_once(drain_ms: int) -> None:
     start = time.monotonic()
     running.stop(drain_ms)
     assert time.monotonic() - start < 3.0
+
+
+def test_each_worker_of_a_process_keeps_a_sheet_and_a_row_of_its_own() -> None:
+    """They share the process's life, and wrote over each other's."""
+    _, shard = opened_shard()
+    held, go_on = threading.Barrier(3), threading.Event()
+
+    def handle(job: Job) -> None:
+        held.wait(PATIENCE_S)
+        go_on.wait(PATIENCE_S)
+
+    running = consumer(shard, handle, workers=2, managers=1, slots=1)
+    enqueue(shard, 2)
+    held.wait(PATIENCE_S)
+    try:
+        eventually(lambda: sorted(len(sheet.running) for sheet in sheets(shard)) == [1, 1])
+        go_on.set()
+        eventually(lambda: completed(shard) == 2)
+    finally:
+        go_on.set()
+        running.stop()
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    """Wait until it is so; what workers tell comes once a second."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def sheets(shard: Shard) -> list[timesheets.Timesheet]:
+    return shard.transact(lambda attempt: timesheets.read(attempt.tr, now_us=attempt.now_us))
+
+
+def completed(shard: Shard) -> int:
+    slots = shard.transact(lambda attempt: series.read(attempt.tr, now_us=attempt.now_us))
+    return sum(kind.completed for slot in slots for kind in slot.tally.kinds.values())
