@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from zones import completions, quarantine, stored_item
 from zones.buried import graves_named
 from zones.completions import Ended
-from zones.keyspace import IndexEntry
+from zones.keyspace import IndexEntry, item_key
 from zones.layout import Layout, Place
 from zones.pointers import pointer_ids
 from zones.presence import Present, listing
@@ -19,6 +19,7 @@ from zones.rules import Rules, read_rules
 from zones.vesting import WANT_ALL
 
 COUNTED_MAX = 1_000  # Of what stands before an item so much is counted.
+_NAMES = 3  # In the id of a pointer.
 ZONES_MAX = 5_000  # So many active zones, and so many graves, are looked through for an item whose tenant is unknown.
 
 
@@ -94,9 +95,9 @@ class Whereabouts(NamedTuple):
 def whereabouts(tr: Any, layout: Layout, item_id: bytes) -> Whereabouts:
     """Look for an item whose tenant is unknown: among active zones, in graves, among what has ended lately."""
     ids, all_pointers = pointer_ids(tr, layout, ids_max=ZONES_MAX)
-    places = [place for each in ids if (place := layout.place_of(each)) is not None]
-    reads = [tr.snapshot.get(place.keys.item(item_id)) for place in places]
-    found = [place for place, read in zip(places, reads, strict=True) if read.present()]
+    snapshot = tr.snapshot
+    reads = [(each, snapshot.get(item_key(each, item_id))) for each in ids if each.count(b"\x00") == _NAMES]
+    found = [place for each, read in reads if read.present() and (place := layout.place_of(each)) is not None]
     graves, all_graves = graves_named(tr, layout, item_id, graves_max=ZONES_MAX)
     ended = [layout.place(each.tenant, each.zone) for each in completions.find(tr, item_id)]
     unique = {(place.tenant, place.name): place for place in (*found, *graves, *ended)}

@@ -102,6 +102,7 @@ def test_the_keys_of_a_queue_zone_are_tuples(app: str, user: str, zone: str, ite
     assert keys.pointer == pack(*below, POINTER)
     assert keys.pointer_guard == pack(*below, GUARD)
     assert keys.item(item_id) == pack(*below, ITEM, item_id)
+    assert keyspace.item_key(keys.packed, item_id) == keys.item(item_id)
     assert keys.count(kind) == pack(*below, COUNT, kind)
     assert keys.buried(item_id) == pack(*below, BURIED, item_id)
     assert keys.done(item_id) == pack(*below, DONE, item_id)
