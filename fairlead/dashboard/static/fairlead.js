@@ -116,15 +116,15 @@ function shorten(value) {
 function options(plot, series) {
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   axis.font = "12px system-ui, sans-serif";
-  const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
+  const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   return {
     width: Math.max(120, plot.clientWidth),
-    height: plot.clientHeight || 170,
+    height: plot.clientHeight || 150,
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     legend: { show: false },
     scales: { y: { range: (self, low, high) => [0, Math.max(1, high * 1.1)] } },
     axes: [
-      { ...axis, space: 70, values: (self, times) => times.map((time) => clock.format(time * 1000)) },
+      { ...axis, space: 60, size: 26, values: (self, times) => times.map((time) => clock.format(time * 1000)) },
       { ...axis, size: 46, values: (self, values) => values.map(shorten) },
     ],
     series: [

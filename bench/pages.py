@@ -1,0 +1,266 @@
+"""How soon the dashboard's pages and `why` answer, on a store with 1,000,000 tenants and 100,000 waiting items.
+
+    python -m bench.pages [--json] [--quick] [--tenants N] [--waiting N] [--times N]
+
+Every tenant has a key of its own; of the items five wait in each queue. Besides there are a tenth as many delayed
+items, 1,000 buried ones, an hour of a fleet's work, and what has ended lately, as much as is kept. Each page is asked
+for by HTTP of the real server, in a process of its own, after once to warm up; `why` in a process that has the store
+open, for items at random, with and without their tenants, and for one that is not there. Milliseconds, median and
+maximum.
+
+The bar: 200 ms for every page, 50 ms for `why`.
+"""
+
+import http.client
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from bench import loads
+from bench.loads import PAYLOAD, TENANT_APP
+from bench.machine import describe, scratch
+from bench.report import Options, parser, percentile, say, show
+from fairlead import App, new_item
+from fairlead.cli.dashboard import PORT
+from zones import buried, completions, series, timesheets
+from zones.attempt import Attempt
+from zones.completions import EndedItem, EndedOfZone
+from zones.keyspace import TenantKeys
+from zones.layout import Tenant, named_tenant
+from zones.records import ItemRecord, decode
+from zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from zones.shard import Shard
+from zones.timesheets import RUNNING_MAX, Running, Timesheet
+
+FULL_TENANTS, FULL_WAITING = 1_000_000, 100_000
+QUICK_TENANTS, QUICK_WAITING = 5_000, 2_000
+PER_QUEUE = 5
+BURIED = 1_000
+DELAYED_SHARE = 10
+WORKERS = 8
+TENANTS_PER_TRANSACTION = 2_000
+ENDED_PER_COMMIT = 1_500
+SLOTS_PER_TRANSACTION = 30
+TIMES = 25
+DUE_IN_MS = 3_600_000
+KINDS = ("receipt", "index", "mail")
+
+
+def measure(directory: Path, *, tenants: int, waiting: int, times: int) -> dict[str, Any]:
+    """Return the figures of each page, and of `why`."""
+    store = directory / "store"
+    item_ids = loads.alone(_fill, store, tenants, waiting)
+    with _served(store) as ask:
+        pages = {path: _timed(lambda path=path: ask(path), times) for path in _paths(item_ids)}  # type: ignore[misc]
+    why = loads.alone(_why, store, item_ids, times)
+    return {
+        "stored": {"tenants": tenants, "waiting": waiting},
+        "pages_ms": pages,
+        "why_ms": why,
+        "machine": describe(directory),
+    }
+
+
+def _paths(item_ids: dict[str, str]) -> list[str]:
+    user, item_id = next(iter(item_ids.items()))
+    tenant = urlencode({"app": TENANT_APP, "user": user})
+    return [
+        "/",
+        "/tenants",
+        "/tenants?sort=time",
+        f"/tenant?{tenant}",
+        "/kinds",
+        "/running",
+        "/delayed",
+        "/buried",
+        f"/buried?{tenant}",
+        f"/item?{tenant}&id={item_id}",
+        f"/search?{tenant}&q={item_id}",
+        f"/search?q={item_id}",
+        "/log",
+    ]
+
+
+@contextmanager
+def _served(store: Path) -> Iterator[Callable[[str], int]]:
+    """Yield what asks the store's dashboard for a page, and returns how long it is."""
+    command = [
+        sys.executable,
+        "-m",
+        "fairlead",
+        "dashboard",
+        "--port",
+        "0",
+        "--json",
+        "--store",
+        loads.store_url(store),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = urlsplit(json.loads(server.stdout.readline())["url"])
+        connection = http.client.HTTPConnection(address.hostname or "", address.port or PORT)
+
+        def ask(path: str) -> int:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.status == 200, (path, answer.status, body)
+            return len(body)
+
+        try:
+            yield ask
+        finally:
+            connection.close()
+            server.terminate()
+
+
+def _timed(ask: Callable[[], Any], times: int) -> dict[str, float]:
+    ask()
+    took_ms = []
+    for _ in range(times):
+        started_s = time.perf_counter()
+        ask()
+        took_ms.append((time.perf_counter() - started_s) * 1000)
+    return {"p50": round(percentile(took_ms, 50), 1), "max": round(max(took_ms), 1)}
+
+
+def _why(store: Path, item_ids: dict[str, str], times: int) -> dict[str, Any]:
+    app = loads.opened(store)
+    chosen = random.Random(0).choices(list(item_ids.items()), k=times + 1)
+    with_tenant, without = iter(chosen), iter(chosen)
+
+    def of_tenant() -> None:
+        user, item_id = next(with_tenant)
+        app.tenant(TENANT_APP, user).explain(bytes.fromhex(item_id))
+
+    return {
+        "with tenant": _timed(of_tenant, times),
+        "without": _timed(lambda: app.explain(bytes.fromhex(next(without)[1])), times),
+        "of nothing": _timed(lambda: app.explain("nobody's"), times),
+    }
+
+
+# --- What is stored ---
+
+
+def _fill(store: Path, tenants: int, waiting: int) -> dict[str, str]:
+    """Fill a store; return some items by their tenants' users."""
+    app = loads.opened(store)
+    shard = app.shards["main"]
+    say(f"{tenants:,} tenants")
+    for begin in range(0, tenants, TENANTS_PER_TRANSACTION):
+        _store_tenants(shard, range(begin, min(begin + TENANTS_PER_TRANSACTION, tenants)))
+    say(f"{waiting:,} waiting items")
+    some = _enqueue(app, waiting)
+    say("what is buried, what ran")
+    _bury(app, min(BURIED, waiting))
+    _work(shard)
+    app.steering.pause_kind("import")
+    app.close()
+    return some
+
+
+def _store_tenants(shard: Shard, numbers: range) -> None:
+    def body(attempt: Attempt) -> None:
+        for number in numbers:
+            attempt.tr.set(TenantKeys(TENANT_APP, _user(number)).data + b"\x02name\x00", b"nobody")
+
+    shard.transact(body)
+
+
+def _user(number: int) -> str:
+    return f"tenant-{number:07d}"
+
+
+def _enqueue(app: App, waiting: int) -> dict[str, str]:
+    queues = waiting // PER_QUEUE
+    order = [number for number in range(queues) for _ in range(PER_QUEUE)]
+    made = app.enqueue_many(
+        (app.tenant(TENANT_APP, _user(number)), new_item(KINDS[number % len(KINDS)], PAYLOAD)) for number in order
+    )
+    app.enqueue_many(
+        (app.tenant(TENANT_APP, _user(queues + number)), new_item("later", PAYLOAD, delay_ms=DUE_IN_MS + number))
+        for number in range(waiting // DELAYED_SHARE)
+    )
+    return {_user(number): each.item_id.hex() for number, each in zip(order, made, strict=True)}
+
+
+def _bury(app: App, count: int) -> None:
+    """Bury some items of one tenant."""
+    tenant = app.tenant(TENANT_APP, "unlucky")
+    made = tenant.enqueue_many(new_item("receipt", PAYLOAD) for _ in range(count))
+    place = app.shards["main"].layout.place(tenant.tenant, "queue")
+    error, trace = "ValueError: no such order", "Traceback (most recent call last):\n" * 20
+
+    def body(attempt: Attempt) -> None:
+        for each in made:
+            record = decode(ItemRecord, attempt.tr.get(place.keys.item(each.item_id)).value)
+            assert record is not None
+            buried.bury(attempt.tr, place, each.item_id, record, reason="error", error=error, traceback=trace,
+                        now_us=attempt.now_us)  # fmt: skip
+
+    app.shards["main"].transact(body)
+
+
+def _work(shard: Shard) -> None:
+    """Write an hour of a fleet's work, what runs, and what has ended lately."""
+    now_us = shard.clock.now_us()
+    first = slot_of(now_us) - KEPT_SLOTS
+    for begin in range(first, slot_of(now_us), SLOTS_PER_TRANSACTION):
+        shard.transact(lambda attempt, begin=begin: _write_slots(attempt, shard, begin))  # type: ignore[misc]
+    shard.transact(lambda attempt: _write_sheets(attempt, now_us))
+    of_one = [EndedItem(bytes(16), "receipt", 0, 1, 5)] * ENDED_PER_COMMIT
+    commits = completions.PACKED_BYTES_MAX // (ENDED_PER_COMMIT * 30)
+    for number in range(commits):
+        ended = [EndedOfZone(TENANT_APP, _user(number), "queue", of_one)]
+        shard.transact(lambda attempt, ended=ended: completions.note(attempt.tr, ended, now_us=now_us - 9_000_000))  # type: ignore[misc]
+    for _ in range(commits // 10):
+        shard.transact(lambda attempt: completions.tidy(attempt.tr, now_us=attempt.now_us))
+
+
+def _write_slots(attempt: Attempt, shard: Shard, begin: int) -> None:
+    for slot in range(begin, begin + SLOTS_PER_TRANSACTION):
+        tally = Tally(
+            {kind: KindTally(completed=1_000, retried=10, run_us=9_000_000) for kind in KINDS},
+            {TENANT_APP: {_user(20 * slot % 997 + number): 100_000 * number for number in range(20)}},
+        )
+        series.write(attempt.tr, b"a worker", slot, tally)
+        series.sum_up(attempt.tr, shard.layout, now_us=(slot + 2) * SLOT_US)
+
+
+def _write_sheets(attempt: Attempt, now_us: int) -> None:
+    tenant: Tenant = named_tenant(TENANT_APP, "busy")
+    far_us = 600_000_000  # So they stay live while this is measured.
+    for worker in range(WORKERS):
+        running = [
+            Running(*tenant, "queue", bytes([worker, number, *bytes(14)]), "receipt", 1, now_us, now_us + far_us)
+            for number in range(RUNNING_MAX)
+        ]
+        sheet = Timesheet(bytes([worker]), "host", worker, RUNNING_MAX, RUNNING_MAX, now_us + far_us, running)
+        timesheets.write(attempt.tr, bytes([worker]), sheet)
+
+
+def main() -> None:
+    """Measure and print."""
+    made = parser(__doc__)
+    made.add_argument("--tenants", type=int, help=f"default {FULL_TENANTS:,}; {QUICK_TENANTS:,} if quick")
+    made.add_argument("--waiting", type=int, help=f"default {FULL_WAITING:,}; {QUICK_WAITING:,} if quick")
+    made.add_argument("--times", type=int, default=TIMES, help=f"how often each is asked for; default {TIMES}")
+    typed = made.parse_args()
+    opts = Options(as_json=typed.json, quick=typed.quick)
+    tenants = typed.tenants or (QUICK_TENANTS if opts.quick else FULL_TENANTS)
+    waiting = typed.waiting or (QUICK_WAITING if opts.quick else FULL_WAITING)
+    with scratch() as directory:
+        result = measure(directory, tenants=tenants, waiting=waiting, times=typed.times)
+    show(result, opts, "How soon pages and why answer, milliseconds")
+
+
+if __name__ == "__main__":
+    main()
