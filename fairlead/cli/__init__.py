@@ -13,6 +13,7 @@ Read in this order:
     why         why
     overview    status, config
     dashboard   dashboard
+    top         top
     upkeep      check, backup, restore
     quarantine  quarantine
     demo        demo
@@ -22,7 +23,21 @@ May import: everything of fairlead. Imported by: nothing.
 
 import click
 
-from fairlead.cli import dashboard, demo, fleet, graves, items, log, overview, quarantine, simulate, steering, upkeep, why
+from fairlead.cli import (
+    dashboard,
+    demo,
+    fleet,
+    graves,
+    items,
+    log,
+    overview,
+    quarantine,
+    simulate,
+    steering,
+    top,
+    upkeep,
+    why,
+)
 from fairlead.cli.failures import Commands
 
 EPILOG = """\b
@@ -56,6 +71,7 @@ for command in (
     why.why,
     overview.status,
     dashboard.dashboard,
+    top.top,
     graves.buried,
     graves.revive,
     graves.discard,

@@ -10,31 +10,20 @@ from typing import Any, NamedTuple
 
 from fairlead.app import App
 from fairlead.explaining import Cause, Explanation
-from fairlead.looks.apart import Seen, look_apart
-from fairlead.looks.health import Weight, concerns
+from fairlead.looks.apart import look_apart
+from fairlead.looks.glance import glance, working
 from fairlead.looks.items import look_at_item
+from fairlead.looks.kinds import kinds_of
 from fairlead.looks.queues import DELAYED_MAX, TenantWaiting, Waiting, delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
-from fairlead.looks.work import (
-    SHOWN_MAX,
-    RunningOn,
-    Work,
-    busiest,
-    by_kind,
-    completed_per_s,
-    longest_running,
-    look_at_work,
-    over_time,
-)
+from fairlead.looks.work import SHOWN_MAX, RunningOn, busiest, longest_running, look_at_work, over_time
 from fairlead.operator_log import merged
-from fairlead.status import COUNTED_MAX, ShardStatus, look
+from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
 from zones import deeds
 from zones.errors import BadArgument, ItemGone
 from zones.graves import Sought
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
-from zones.records import KindRule
-from zones.series import KindTally
 from zones.shard import Shard
 
 ROWS_MAX = 200
@@ -55,25 +44,6 @@ class Page:
     show: Callable[[App, Query], Context]
 
 
-class KindSeen(NamedTuple):
-    """A kind on all shards. `served`: live consumers that know it. `unserved`: shards on which none does.
-
-    `tally`: what became of its attempts within the last hour.
-    """
-
-    kind: str
-    waiting: int
-    served: int
-    rules: dict[str, KindRule]
-    unserved: list[str]
-    tally: KindTally
-
-    @property
-    def paused(self) -> bool:
-        """Whether it is paused anywhere."""
-        return any(rule.paused for rule in self.rules.values())
-
-
 class Chart(NamedTuple):
     """Something drawn over time. `keys`: what each line is, if there are several; `numbers`: times, then each line."""
 
@@ -82,52 +52,32 @@ class Chart(NamedTuple):
     numbers: tuple[Sequence[float | None], ...]
 
 
-def statuses(app: App) -> list[Seen[ShardStatus]]:
-    """Return the status of every shard, each apart."""
-    return look_apart(app.shards, lambda shard: look(shard, app.shards.urls[shard.name]))
-
-
 def overview(app: App, query: Query) -> Context:
     """Is it healthy?"""
-    seen = statuses(app)
-    found = [each.found for each in seen if each.found is not None]
-    oldest = [each.now_us - each.oldest_us for each in found if each.oldest_us is not None]
-    all_concerns = concerns(seen)
-    working = _working(app)
-    now_us = app.clock.now_us()
-    drawn = over_time(working, now_us)
+    seen = glance(app)
+    drawn = over_time(seen.work, seen.now_us)
+    attempts = (drawn.times_s, drawn.completed_per_s, drawn.retried_per_s, drawn.failed_per_s)
     return {
-        "seen": seen,
-        "concerns": all_concerns,
-        "worst": max((each.weight for each in all_concerns), default=Weight.NOTE),
-        "waiting": sum(sum(each.depth.values()) for each in found),
-        "oldest_us": max(oldest, default=None),
-        "buried": sum(each.buried for each in found),
-        "consumers": len({one.consumer_id for each in found for one in each.consumers if one.live}),
-        "per_s": completed_per_s(working, now_us),
-        "running": sum(each.running for each in working),
+        "glance": seen,
+        "seen": seen.seen,
         "charts": [
-            Chart(
-                "Attempts per second",
-                ("completed", "to be retried", "buried or dropped"),
-                (drawn.times_s, drawn.completed_per_s, drawn.retried_per_s, drawn.failed_per_s),
-            ),
+            Chart("Attempts per second", ("completed", "to be retried", "buried or dropped"), attempts),
             Chart("Items in queues", (), (drawn.times_s, drawn.waiting)),
             Chart("Oldest waits, seconds", (), (drawn.times_s, drawn.oldest_s)),
         ],
-        "anybody": any(each.consumers for each in found),
+        "anybody": any(each.consumers for each in seen.statuses),
         "counted_max": COUNTED_MAX,
     }
 
 
 def tenants(app: App, query: Query) -> Context:
     """Who is waiting?"""
-    working = {work.shard: busiest(work) for work in _working(app)}
-    used_us = {(name, tenant): run_us for name, some in working.items() for tenant, run_us in some}
+    busy = {work.shard: busiest(work) for work in working(app)}
+    used_us = {(name, tenant): run_us for name, some in busy.items() for tenant, run_us in some}
     by_time = query.get("sort") == "time"
 
     def look_at(shard: Shard) -> Waiting:
-        more = [tenant for tenant, _ in working.get(shard.name, ())]
+        more = [tenant for tenant, _ in busy.get(shard.name, ())]
         return waiting_tenants(shard, more=more, tenants_max=ROWS_MAX)
 
     seen = look_apart(app.shards, look_at)
@@ -157,13 +107,8 @@ def tenant(app: App, query: Query) -> Context:
 
 def kinds(app: App, query: Query) -> Context:
     """What sorts of work there are, who does them, what holds them back."""
-    seen = statuses(app)
-    found = [each.found for each in seen if each.found is not None]
-    names = {kind for each in found for kind in (*each.depth, *each.kind_rules)}
-    names |= {kind for each in found for one in each.consumers if one.live for kind in one.presence.kinds}
-    tallies = by_kind(_working(app), app.clock.now_us())
-    rows = [_kind(name, found, tallies.get(name, KindTally())) for name in sorted(names | set(tallies))]
-    return {"seen": seen, "rows": rows}
+    seen = glance(app)
+    return {"seen": seen.seen, "rows": kinds_of(seen.statuses, seen.work, seen.now_us)}
 
 
 def running(app: App, query: Query) -> Context:
@@ -311,29 +256,12 @@ def id_of(text: str) -> bytes:
     return checked_id(item_id)
 
 
-def _kind(name: str, found: list[ShardStatus], tally: KindTally) -> KindSeen:
-    knowing = {one.consumer_id for each in found for one in each.consumers if one.live and name in one.presence.kinds}
-    return KindSeen(
-        name,
-        sum(each.depth.get(name, 0) for each in found),
-        len(knowing),
-        {each.name: each.kind_rules[name] for each in found if name in each.kind_rules},
-        [each.name for each in found if name in each.unserved],
-        tally,
-    )
-
-
 def _cursors(query: Query) -> dict[str, str]:
     """Return where to go on, by shard: `from=NAME:HEX`."""
     name, _, key = query.get("from", "").rpartition(":")
     if name and not all(each in "0123456789abcdef" for each in key):
         raise BadArgument(argument="from", value=key, allowed="what a link to the next page says")
     return {name: key} if name else {}
-
-
-def _working(app: App) -> list[Work]:
-    """Return what the workers of all shards that can be read tell."""
-    return [each.found for each in look_apart(app.shards, look_at_work) if each.found is not None]
 
 
 def _latest_deeds(shard: Shard) -> list[Any]:

@@ -6,7 +6,9 @@ Read in this order:
     tenants   one tenant: its queues, its rule, what is buried
     items     one item, with all that is known of it
     work      what runs, and what was done over the last hour
+    kinds     how much of each kind waits, who does it, how it went; pure
     health    what needs somebody's attention; pure
+    glance    the numbers that come first
 Everything is read by snapshot, from counters and bounded stretches of indexes: a look costs the same with a million
 tenants, conflicts with nothing, and says where it stopped.
 May import: status, explaining, views. Imported by: dashboard, cli.
