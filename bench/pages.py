@@ -28,7 +28,6 @@ from bench.loads import PAYLOAD, TENANT_APP
 from bench.machine import describe, scratch
 from bench.report import Options, parser, percentile, say, show
 from fairlead import App, new_item
-from fairlead.cli.dashboard import PORT
 from zones import buried, completions, series, timesheets
 from zones.attempt import Attempt
 from zones.completions import EndedItem, EndedOfZone
@@ -57,7 +56,7 @@ def measure(directory: Path, *, tenants: int, waiting: int, times: int) -> dict[
     """Return the figures of each page, and of `why`."""
     store = directory / "store"
     item_ids = loads.alone(_fill, store, tenants, waiting)
-    with _served(store) as ask:
+    with _asking(loads.store_url(store)) as ask:
         pages = {path: _timed(lambda path=path: ask(path), times) for path in _paths(item_ids)}  # type: ignore[misc]
     why = loads.alone(_why, store, item_ids, times)
     return {
@@ -89,23 +88,22 @@ def _paths(item_ids: dict[str, str]) -> list[str]:
 
 
 @contextmanager
-def _served(store: Path) -> Iterator[Callable[[str], int]]:
-    """Yield what asks the store's dashboard for a page, and returns how long it is."""
-    command = [
-        sys.executable,
-        "-m",
-        "fairlead",
-        "dashboard",
-        "--port",
-        "0",
-        "--json",
-        "--store",
-        loads.store_url(store),
-    ]
+def served(url: str) -> Iterator[str]:
+    """Run the dashboard of a store in a process of its own; yield its address."""
+    command = [sys.executable, "-m", "fairlead", "dashboard", "--port", "0", "--json", "--store", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        address = urlsplit(json.loads(server.stdout.readline())["url"])
-        connection = http.client.HTTPConnection(address.hostname or "", address.port or PORT)
+        try:
+            assert server.stdout is not None
+            yield json.loads(server.stdout.readline())["url"]
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def _asking(url: str) -> Iterator[Callable[[str], int]]:
+    """Yield what asks the store's dashboard for a page, and returns how long it is."""
+    with served(url) as address:
+        connection = http.client.HTTPConnection(urlsplit(address).netloc)
 
         def ask(path: str) -> int:
             connection.request("GET", path)
@@ -114,11 +112,8 @@ def _served(store: Path) -> Iterator[Callable[[str], int]]:
             assert answer.status == 200, (path, answer.status, body)
             return len(body)
 
-        try:
-            yield ask
-        finally:
-            connection.close()
-            server.terminate()
+        yield ask
+        connection.close()
 
 
 def _timed(ask: Callable[[], Any], times: int) -> dict[str, float]:

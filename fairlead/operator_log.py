@@ -57,6 +57,10 @@ def in_words(to: Mapping[str, object]) -> str:
     for name, value in to.items():
         if value is None:
             continue
-        text = "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        text = "/".join(map(str, value)) if isinstance(value, list | tuple) else _plain(value)
         said.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(said) or "everything"
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -128,7 +128,7 @@ class Steering:
         others = [shard for shard in self._each() if shard is not own]
         # Managers ask the kind's own shard: it must know a limit before they hear of it, and forget it after they do.
         ordered = [own, *others] if KindRule(**limit).is_limited else [*others, own]
-        self._do(ordered, "limit", {"kind": kind, **limit}, lambda tr: rules.change_kind_rule(tr, kind, **limit))
+        self._do(ordered, "limit", {"kind": kind, **_said(limit)}, lambda tr: rules.change_kind_rule(tr, kind, **limit))
 
     def pause_shard(self, name: str) -> None:
         """Start nothing more from a shard; enqueueing goes on.
@@ -164,12 +164,17 @@ class Steering:
     def _change(self, what: str, tenant: Tenant, **changes: object) -> None:
         shard = self._shards().home(tenant)
         now_us = shard.clock.now_us()
-        said = {key: value for key, value in changes.items() if key != "paused"}
 
         def change(tr: Any) -> None:
             rules.change_tenant_rule(tr, shard.layout, tenant, now_us=now_us, **changes)
 
-        self._do([shard], what, {"tenant": list(tenant), **said}, change)
+        self._do([shard], what, {"tenant": list(tenant), **_said(changes)}, change)
+
+
+def _said(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return what is changed, as a deed says it: without what is said by the deed's name, or means nothing."""
+    nothing = {"paused"} if changes.get("per_s") is not None else {"paused", "burst"}
+    return {key: value for key, value in changes.items() if value is not None and key not in nothing}
 
 
 def _limit(max_running: int | None, per_s: float | None, burst: int | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ PORT = 8321
 @click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any that is free.")
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     help=f"Holds the token that visitors must know; default: what {TOKEN_VARIABLE} says.",
 )
 @click.option("--allow-host", "host_names", multiple=True, metavar="NAME", help="A name under which it is reached.")
@@ -50,5 +50,8 @@ def dashboard(
 
 def _token(token_file: Path | None) -> str | None:
     if token_file is not None:
-        return token_file.read_text(encoding="utf-8").strip()
+        try:
+            return token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"The token file cannot be read: {error}") from None
     return os.environ.get(TOKEN_VARIABLE) or None

@@ -114,7 +114,8 @@ def _kinds(kinds: Iterable[KindSeen], per_min: dict[str, int]) -> Table:
         for each in kinds
     )
     return table(
-        ("kind", "#items", "#done/min", f"#retried/{MINUTES} min", f"#failed/{MINUTES} min", "#consumers", "state"), rows
+        ("kind", "#items", "#done/min", f"#retried/{MINUTES} min", f"#failed/{MINUTES} min", "#consumers", "state"),
+        rows,
     )
 
 

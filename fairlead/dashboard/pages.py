@@ -61,7 +61,7 @@ def overview(app: App, query: Query) -> Context:
         "glance": seen,
         "seen": seen.seen,
         "charts": [
-            Chart("Attempts per second", ("completed", "to be retried", "buried or dropped"), attempts),
+            Chart("Attempts per second", ("completed", "retried", "failed"), attempts),
             Chart("Items in queues", (), (drawn.times_s, drawn.waiting)),
             Chart("Oldest waits, seconds", (), (drawn.times_s, drawn.oldest_s)),
         ],

@@ -6,11 +6,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fairlead.showing import ready, when
+from fairlead.views import progress_in_words
 from zones.layout import Tenant
 
 PAYLOAD_CHARACTERS = 4_000  # Of a payload on its item's page.
 TEXT_CHARACTERS = 160  # Of an error in a table.
-ID_CHARACTERS = 8  # Of an id in a table; all of it where it is pointed at, and on the item's page.
+ID_CHARACTERS = 6  # Of either end of an id in a table; all of it where it is pointed at, and on the item's page.
 LOCAL = "(local)"
 
 
@@ -53,8 +54,13 @@ def short(text: str) -> str:
 
 
 def short_id(item_id: bytes) -> str:
-    """Return the beginning of an id."""
-    return item_id.hex()[:ID_CHARACTERS]
+    """Return both ends of an id: items that were enqueued together differ in the last digits alone."""
+    return f"{item_id.hex()[:ID_CHARACTERS]}…{item_id.hex()[-ID_CHARACTERS:]}"
+
+
+def sentence(text: str) -> str:
+    """Return a text with its first letter made large."""
+    return text[:1].upper() + text[1:]
 
 
 def rate(per_s: float) -> str:
@@ -110,6 +116,8 @@ FILTERS: dict[str, Callable[..., str]] = {
     "payload": payload,
     "short": short,
     "short_id": short_id,
+    "sentence": sentence,
+    "progress": progress_in_words,
     "rate": rate,
     "numbers": numbers,
     "chart_words": chart_words,

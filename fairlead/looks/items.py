@@ -8,16 +8,21 @@ from zones.attempt import Attempt
 from zones.buried import BuriedItem
 from zones.layout import Tenant
 from zones.records import BuriedRecord, ItemRecord, decode
+from zones.results import Returned, ending
 from zones.shard import Shard
 
 
 class ItemSeen(NamedTuple):
-    """An item. `view`: if it is in its queue; `buried`: if it is in its grave; neither: it ended, or never was."""
+    """An item. `view`: if it is in its queue; `buried`: if it is in its grave; neither: it ended, or never was.
+
+    `returned`: what its handler did, if that is kept.
+    """
 
     said: Explanation
     view: ItemView | None
     record: ItemRecord | None
     buried: BuriedView | None
+    returned: Returned | None
     now_us: int
 
 
@@ -39,6 +44,7 @@ def look_at_item(shard: Shard, tenant: Tenant, zone: str, item_id: bytes) -> Ite
         gone = None if grave.value is None else decode(BuriedRecord, grave.value)
         view = None if record is None else item_view(shard, tr, place, item_id, record, now_us=now_us)
         buried = None if gone is None else buried_view(shard, tr, BuriedItem(tenant, zone, item_id, gone))
-        return ItemSeen(said, view, record, buried, now_us)
+        ended = None if stored.present() or grave.present() else ending(tr, place, item_id)
+        return ItemSeen(said, view, record, buried, ended if isinstance(ended, Returned) else None, now_us)
 
     return shard.transact(body)

@@ -28,18 +28,20 @@ function patchChildren(old, fresh) {
   const kept = new Map();
   for (const child of old.children) if (key(child)) kept.set(key(child), child);
   const wanted = [...fresh.childNodes];
+  const stays = new Set(wanted.map(key).filter(Boolean));
   let at = old.firstChild;
   for (const child of wanted) {
     const known = key(child) && kept.get(key(child));
     if (known && known !== at) {
-      old.insertBefore(known, at);
+      if (old.moveBefore) old.moveBefore(known, at);
+      else old.insertBefore(known, at);
       at = known;
     }
     if (!at) {
       old.append(child);
       continue;
     }
-    if (key(child) && !known) {
+    if ((key(child) && !known) || (!known && stays.has(key(at)))) {
       old.insertBefore(child, at);
       continue;
     }

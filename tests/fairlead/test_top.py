@@ -1,0 +1,171 @@
+"""An application at a glance, in a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from fairlead import App
+from fairlead.looks.apart import Seen
+from fairlead.looks.health import Weight, concerns
+from fairlead.shards import StoreMissing
+from fairlead.status import ShardStatus
+from tests.fairlead.shell import ROOT, run
+from zones.presence import Presence, Present
+from zones.records import KindRule
+
+PATIENCE_S = 30.0
+NOW_US = 1_700_000_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    url = f"embedded:{tmp_path / 'store'}"
+    app = App(url)
+    for _ in range(3):
+        app.tenant("shop", "alice").enqueue("mail")
+    app.tenant("shop", "bob").enqueue("index", delay_ms=60_000)
+    app.steering.pause_kind("mail")
+    app.close()
+    return url
+
+
+def test_in_a_pipe_it_is_one_look(store: str) -> None:
+    looked = run("top", "--store", store)
+    assert looked.code == 0
+    for said in ("items 4", "consumers 0", "no live consumer serves it", "Paused on shard main: mail", "shop/alice"):
+        assert said in looked.out
+
+
+def test_programs_get_one_look_as_an_object(store: str) -> None:
+    answer = run("top", "--json", "--store", store).json
+    assert (answer["items"], answer["running"], answer["consumers"]) == (4, 0, 0)
+    assert [(kind["kind"], kind["items"], kind["paused"]) for kind in answer["kinds"]] == [
+        ("index", 1, False),
+        ("mail", 3, True),
+    ]
+    assert answer["tenants"][0] == {"app": "shop", "user": "alice", "shard": "main", "items": 3}
+    assert answer["concerns"][0]["weight"] == "alarm"
+
+
+class Terminal:
+    """A terminal in which `fairlead top` runs, and what it has drawn so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+        self.process = process
+        self._terminal = terminal
+        self.drawn = ""
+
+    def await_text(self, text: str) -> None:
+        until_s = time.monotonic() + PATIENCE_S
+        while text not in self.drawn:
+            assert time.monotonic() < until_s, self.drawn
+            self._read()
+
+    def press(self, key: str) -> None:
+        os.write(self._terminal, key.encode())
+
+    def await_end(self) -> int:
+        until_s = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None:
+            assert time.monotonic() < until_s, "it did not end"
+            self._read()
+        self._read()
+        return self.process.returncode
+
+    def _read(self) -> None:
+        ready, _, _ = select.select([self._terminal], [], [], 0.05)
+        if ready:
+            with suppress(OSError):  # The other side is closed.
+                self.drawn += os.read(self._terminal, 65_536).decode(errors="replace")
+
+
+@contextmanager
+def terminal(store: str) -> Iterator[Terminal]:
+    mine, its = pty.openpty()
+    command = [sys.executable, "-m", "fairlead", "top", "--interval", "0.2", "--store", store]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=variables, start_new_session=True)
+    os.close(its)
+    try:
+        yield Terminal(process, mine)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)
+
+
+@pytest.mark.parametrize("end", ["q", "Ctrl-C"])
+def test_on_a_terminal_it_goes_on_until_it_is_told_to_end(store: str, end: str) -> None:
+    with terminal(store) as shown:
+        shown.await_text("shop/alice")
+        app = App(store)
+        app.tenant("shop", "carol").enqueue("mail")
+        app.close()
+        shown.await_text("shop/carol")
+        if end == "q":
+            shown.press("q")
+        else:
+            shown.process.send_signal(signal.SIGINT)
+        assert shown.await_end() == 0
+        assert "Traceback" not in shown.drawn
+
+
+# --- What needs attention ---
+
+
+def seen(**found: object) -> list[Seen[ShardStatus]]:
+    return [Seen("main", "memory:", ShardStatus("main", "memory:", now_us=NOW_US, **found))]  # type: ignore[arg-type]
+
+
+def consumer(*kinds: str, live: bool = True) -> Present:
+    return Present(b"1", Presence("db1", 7, list(kinds), NOW_US, NOW_US), live)
+
+
+def test_nothing_needs_attention_where_all_is_served() -> None:
+    assert concerns(seen(depth={"mail": 3}, consumers=(consumer("mail"),), oldest_us=NOW_US - 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "weight", "said"),
+    [
+        ({"depth": {"mail": 1}}, Weight.ALARM, "no live consumer serves it"),
+        (
+            {"depth": {"fax": 1}, "unserved": ("fax",), "consumers": (consumer("mail"),)},
+            Weight.ALARM,
+            "No live consumer of shard main knows fax",
+        ),
+        (
+            {"oldest_us": NOW_US - 600_000_000, "consumers": (consumer("mail"),)},
+            Weight.CARE,
+            "has waited for 10 min",
+        ),
+        ({"consumers": (consumer(live=False),)}, Weight.CARE, "fell silent within the last minute, on db1"),
+        ({"buried": 1}, Weight.CARE, "1 item is buried"),
+        ({"buried": 10_000}, Weight.CARE, "10,000 or more items are buried"),
+        ({"paused": True}, Weight.NOTE, "Shard main is paused"),
+        ({"kind_rules": {"mail": KindRule(paused=True)}}, Weight.NOTE, "Paused on shard main: mail"),
+    ],
+)
+def test_what_needs_attention_is_said(found: dict[str, object], weight: Weight, said: str) -> None:
+    (concern,) = concerns(seen(**found))
+    assert concern.weight is weight
+    assert said in concern.said
+
+
+def test_what_matters_most_comes_first_and_a_shard_that_cannot_be_read_does() -> None:
+    unread: Seen[ShardStatus] = Seen("eu", "embedded:gone", error=StoreMissing(shard="eu", url="embedded:gone"))
+    found = concerns([*seen(buried=1, paused=True), unread])
+    assert [each.weight for each in found] == [Weight.ALARM, Weight.CARE, Weight.NOTE]
+    assert "Shard eu cannot be read: there is no store here" in found[0].said
+    assert found[0].do.startswith("check the url")
