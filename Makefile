@@ -9,7 +9,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all soak bench-peers docs check lock clean python servers prometheus
+.PHONY: help demo test test-all soak bench-peers docs check lock clean python servers prometheus browser
 
 # A checkout is tested as it stands, not with what the caller's shell would add to it.
 unexport PYTHONPATH PYTHONHOME
@@ -20,10 +20,10 @@ help: ## list what make can do here
 demo: .venv/ready ## watch real work go through the real system
 	@.venv/bin/fairlead demo
 
-test: .venv-test/ready prometheus ## run every test that this machine can run, but the long ones
+test: .venv-test/ready prometheus browser ## run every test that this machine can run, but the long ones
 	.venv-test/bin/python -m pytest $(SPREAD)
 
-test-all: .venv-test/ready prometheus ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
+test-all: .venv-test/ready prometheus browser ## run the long ones too: a campaign per planted bug, the soak; and 1,000 seeds
 	.venv-test/bin/python -m pytest $(SPREAD) -m 'long or not long'
 	.venv-test/bin/python -m fairlead simulate --seeds 1000 --first "$$(date +%s)"
 
@@ -78,8 +78,17 @@ servers:
 prometheus:
 	@command -v prometheus >/dev/null || { \
 	  echo "Installing prometheus with apt-get; the instance that it starts is left alone"; \
+	  $(SUDO) apt-get update --quiet && \
 	  $(SUDO) apt-get install --yes --quiet --no-install-recommends prometheus; } || \
 	  echo "prometheus cannot be installed here: the tests with it will be skipped." >&2
+
+# The browser that the dashboard is tested in, from the system's packages.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+	  echo "Installing chromium with apt-get"; \
+	  { $(SUDO) apt-get update --quiet && \
+	    $(SUDO) apt-get install --yes --quiet --no-install-recommends chromium fonts-dejavu-core; } || \
+	  echo "chromium cannot be installed here: the dashboard's tests that need a browser will be skipped." >&2; }
 
 python:
 	@command -v $(PYTHON) >/dev/null || { \

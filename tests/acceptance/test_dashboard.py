@@ -1,0 +1,45 @@
+"""The dashboard shows what a fleet of Ray actors does, and what is said there is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from fairlead import App, Config, new_item
+from tests.acceptance.fleets import config, consumer
+from tests.acceptance.shop import payload
+from tests.fairlead.dashboard.browsing import chromium, page_of
+from tests.fairlead.dashboard.serving import served
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@pytest.fixture
+def chosen(tmp_path: Path) -> Config:
+    return config(tmp_path)
+
+
+def test_a_drain_by_ray_is_seen_live_and_stops_at_a_pause(app: App, chosen: Config, tmp_path: Path) -> None:
+    items = [new_item("noted", payload(0, path=str(tmp_path / "notes"), takes_ms=100))] * 400
+    app.tenant("shop", "alice").enqueue_many(items)
+    store = chosen.shards["main"]
+    with chromium() as browser, served("--store", store) as server, page_of(browser, server.url) as page:
+        page.goto("/running")
+        with consumer(chosen):
+            expect(page.locator("tbody tr").first).to_contain_text("shop/alice")
+            page.goto("/tenants")
+            row = page.locator("tr", has_text="shop/alice")
+            row.get_by_role("link", name="Pause", exact=True).click()
+            page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+            expect(row).to_contain_text("paused")
+            page.goto("/running")
+            expect(page.locator(".empty")).to_have_text("Nothing runs.")
+            left = sum(app.tenant("shop", "alice").count().values())
+            assert left > 0
+            page.goto("/tenants")
+            row.get_by_role("link", name="Resume", exact=True).click()
+            page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+            page.goto("/")
+            expect(page.locator(".tiles > div", has_text="Items in queues").locator("dd")).to_have_text("0")

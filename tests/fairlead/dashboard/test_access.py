@@ -1,0 +1,262 @@
+"""Who may come in, from where, and who may act: requests as no browser of ours would send them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import App
+from fairlead.dashboard.access import Access, is_same_site
+from fairlead.operator_log import read_log
+from tests.fairlead.dashboard.serving import TOKEN, Server, served
+from tests.fairlead.shell import run, run_process
+
+NOW_US = 1_700_000_000_000_000
+
+
+@pytest.fixture(scope="module")
+def guarded(app: App, store: Path) -> Iterator[Server]:
+    """A dashboard that demands a token."""
+    with served("--store", f"embedded:{store}", env={"FAIRLEAD_DASHBOARD_TOKEN": TOKEN}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def showing(app: App, store: Path) -> Iterator[Server]:
+    """A dashboard that only shows."""
+    with served("--store", f"embedded:{store}", "--read-only") as server:
+        yield server
+
+
+def paused(app: App, kind: str) -> bool:
+    return kind in [entry.deed.to.get("kind") for entry in read_log(app.shards, deeds_max=100)]
+
+
+# --- The token ---
+
+
+@pytest.mark.parametrize("path", ["/", "/tenants", "/item?app=a&user=b&id=00", "/do/pause?kind=mail", "/nothing"])
+def test_without_the_token_one_is_led_to_the_login_and_sees_nothing(guarded: Server, path: str) -> None:
+    answer = guarded.ask(path)
+    assert (answer.status, answer.text) == (303, "")
+    assert answer.headers["location"].startswith("/login?next=%2F")
+
+
+def test_without_the_token_nothing_live_is_sent_and_nothing_done(guarded: Server, app: App) -> None:
+    assert guarded.ask("/live/").status == 401
+    assert guarded.post("/do/pause", {"kind": "tokenless"}).status == 401
+    assert guarded.ask("/", Authorization="Bearer nonsense").status == 303
+    assert (
+        guarded.ask("/", Cookie=f"fairlead_{guarded.address.rpartition(':')[2]}=nonsense.nonsense.nonsense").status
+        == 303
+    )
+    assert not paused(app, "tokenless")
+
+
+def test_a_wrong_token_is_refused(guarded: Server) -> None:
+    answer = guarded.post("/login", {"token": TOKEN + "!", "next": "/"})
+    assert (answer.status, "set-cookie" in answer.headers) == (403, False)
+    assert "That is not the token" in answer.text
+
+
+def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not(guarded: Server, app: App) -> None:
+    answer = guarded.post("/login", {"token": TOKEN, "name": "Eve <b>", "next": "/kinds"})
+    assert (answer.status, answer.headers["location"]) == (303, "/kinds")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    session = cookie.partition(";")[0]
+    assert "Log out Eve &lt;b&gt;" in guarded.ask("/", Cookie=session).text
+    word = guarded.form_word(Cookie=session)
+    assert guarded.post("/do/pause", {"kind": "named", "word": word}, Cookie=session).status == 303
+    deed = next(entry.deed for entry in read_log(app.shards, deeds_max=100) if entry.deed.to.get("kind") == "named")
+    assert (deed.by, deed.through) == ("Eve <b> from 127.0.0.1", "dashboard")
+
+
+def test_a_program_with_the_token_in_its_header_reads_and_acts(guarded: Server, app: App) -> None:
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    assert guarded.ask("/", **bearer).status == 200
+    assert guarded.post("/do/pause", {"kind": "by a program"}, Origin="", **bearer).status == 303
+    assert paused(app, "by a program")
+
+
+def test_the_login_leads_nowhere_else(guarded: Server) -> None:
+    for elsewhere in ("https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)"):
+        assert guarded.post("/login", {"token": TOKEN, "next": elsewhere}).headers["location"] == "/"
+
+
+def test_elsewhere_than_on_this_machine_it_does_not_start_without_a_token(store: Path, app: App) -> None:
+    for host in ("0.0.0.0", "::"):
+        refused = run("dashboard", "--host", host, "--port", 0, "--store", f"embedded:{store}")
+        assert refused.code == 2
+        assert "only with a token" in refused.err
+        assert "--token-file" in refused.err
+
+
+def test_a_token_that_can_be_guessed_is_refused(store: Path, app: App, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("short\n")
+    refused = run("dashboard", "--port", 0, "--token-file", tmp_path / "token", "--store", f"embedded:{store}")
+    assert refused.code == 2
+    assert "too short" in refused.err
+
+
+def test_a_token_file_that_is_not_there_or_is_empty_is_no_token(store: Path, app: App, tmp_path: Path) -> None:
+    """A misspelt path must not open the door."""
+    (tmp_path / "empty").touch()
+    for name in ("missing", "empty"):
+        refused = run("dashboard", "--port", 0, "--token-file", tmp_path / name, "--store", f"embedded:{store}")
+        assert refused.code == 2
+
+
+def test_the_token_is_no_setting_and_is_shown_by_none(store: Path, app: App) -> None:
+    shown = run_process("config", "--store", f"embedded:{store}", env={"FAIRLEAD_DASHBOARD_TOKEN": TOKEN})
+    assert shown.code == 0
+    assert TOKEN not in shown.out
+
+
+def test_a_session_ends_after_a_working_day_and_with_its_server() -> None:
+    def access(secret: bytes) -> Access:
+        return Access(token=TOKEN, secret=secret, host_names=frozenset(), read_only=False, everybody="")
+
+    mine = access(b"one")
+    cookie = mine.session("eve", now_us=NOW_US)
+    in_time, late = NOW_US + 11 * 3_600_000_000, NOW_US + 13 * 3_600_000_000
+    visitor = mine.visitor(cookie=cookie, authorization="", now_us=in_time)
+    assert visitor is not None
+    assert visitor.name == "eve"
+    assert mine.visitor(cookie=cookie, authorization="", now_us=late) is None
+    assert access(b"other").visitor(cookie=cookie, authorization="", now_us=in_time) is None
+    forged = cookie.replace(cookie.split(".")[0], str(late * 2))
+    assert mine.visitor(cookie=forged, authorization="", now_us=late) is None
+
+
+# --- Other sites ---
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+        {"Origin": "", "Sec_Fetch_Site": "none"},
+    ],
+)
+def test_a_post_that_is_not_from_our_own_pages_is_refused(server: Server, app: App, headers: dict[str, str]) -> None:
+    word = server.form_word()
+    assert server.post("/do/pause", {"kind": "foreign", "word": word}, **headers).status == 403
+    assert not paused(app, "foreign")
+
+
+@pytest.mark.parametrize("word", ["", "guessed", "é"])
+def test_a_form_without_the_word_of_our_pages_is_refused(server: Server, app: App, word: str) -> None:
+    assert server.post("/do/pause", {"kind": "wordless", "word": word}).status == 403
+    assert not paused(app, "wordless")
+
+
+def test_what_the_browser_says_decides_where_a_post_comes_from() -> None:
+    assert is_same_site({"origin": "http://127.0.0.1:8321", "host": "127.0.0.1:8321"})
+    assert is_same_site({"sec-fetch-site": "same-origin", "origin": "https://db.example", "host": "db.example"})
+    assert not is_same_site({"origin": "http://127.0.0.1:8322", "host": "127.0.0.1:8321"})
+    assert not is_same_site({})
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", ""])
+def test_a_name_that_somebody_made_lead_here_is_not_answered(server: Server, host: str) -> None:
+    """DNS rebinding: the page of `evil.example` could read what is answered to that name."""
+    assert server.ask("/", Host=host).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:8321", "10.0.0.1"])
+def test_this_machines_names_and_plain_addresses_are_answered(server: Server, host: str) -> None:
+    assert server.ask("/log", Host=host).status == 200
+
+
+def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server) -> None:
+    for path in ("/", "/nothing-here", "/static/fairlead.js", "/buried?app=half", "/item?app=a&user=b&id=zz"):
+        headers = server.ask(path).headers
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+# --- Only showing ---
+
+
+def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: Server, app: App) -> None:
+    for path in ("/", "/tenants", "/kinds", "/buried"):
+        assert "data-asks" not in showing.ask(path).text
+    word = showing.form_word()
+    assert showing.post("/do/pause", {"kind": "shown", "word": word}).status == 403
+    assert not paused(app, "shown")
+
+
+# --- What makes no sense ---
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nothing", 404),
+        ("/item?app=shop&user=alice&id=zz", 404),
+        ("/item?app=shop&user=alice&id=00", 200),
+        ("/item?app=&user=&id=00", 400),
+        ("/tenant?app=shop", 400),
+        ("/tenant?app=shop&user=%00", 400),
+        ("/tenant?local=mail&shard=none", 404),
+        ("/buried?app=half", 400),
+        ("/buried?from=main:zz", 400),
+        ("/do/explode?kind=mail", 400),
+        ("/do/revive", 400),
+        ("/do/pause", 400),
+        ("/search?q=%ED%A0%80", 200),
+        ("/static/../server.py", 404),
+        ("/live/nothing", 404),
+    ],
+)
+def test_a_link_that_makes_no_sense_is_answered_in_words(server: Server, path: str, status: int) -> None:
+    assert server.ask(path).status == status
+
+
+def test_a_form_that_is_too_long_is_not_read(server: Server) -> None:
+    assert server.post("/do/pause", {"kind": "x" * 70_000}).status == 413
+
+
+def test_a_deed_to_what_is_not_there_says_so(server: Server) -> None:
+    word = server.form_word()
+    said = {"app": "shop", "user": "nobody", "id": "00" * 16, "word": word}
+    assert server.post("/do/revive", said).status == 404
+    assert server.post("/do/cancel", said).status == 404
+
+
+def test_an_address_that_is_taken_is_named(server: Server, store: Path) -> None:
+    refused = run("dashboard", "--port", server.address.rpartition(":")[2], "--store", f"embedded:{store}")
+    assert refused.code == 2
+    assert "cannot listen there" in refused.err
+
+
+def test_a_shard_that_cannot_be_read_is_told_and_hides_no_other(app: App, store: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "data.mdb").write_bytes(b"this is no store")
+    stores = [
+        "--store",
+        f"good=embedded:{store}",
+        "--store",
+        f"bad=embedded:{broken}",
+        "--store",
+        f"gone=embedded:{tmp_path / 'gone'}",
+    ]
+    with served(*stores) as server:
+        for path in ("/", "/tenants", "/kinds", "/running", "/delayed", "/buried", "/log"):
+            answer = server.ask(path)
+            assert answer.status == 200, path
+            assert "there is no store here" in answer.text, path
+        assert "greet" in server.ask("/kinds").text

@@ -1,0 +1,254 @@
+"""Somebody on call, with a browser: is it healthy, who waits, why is this one not running, can it run again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from actors.consumer import Consumer
+from actors.identity import Identity
+from fairlead import App
+from fairlead.fleet import open_for_actors
+from fairlead.operator_log import read_log
+from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
+from tests.fairlead.dashboard.serving import Server, bury
+
+MARKUP = "<script>alert('markup')</script><img src=x onerror=alert('markup')>\"'&lt;</script>"
+PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "/kinds", "/running", "/delayed",
+         "/buried", "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    with page_of(browser, server.url) as page:
+        yield page
+
+
+def test_a_drain_is_seen_live_without_a_reload(page: Page, app: App) -> None:
+    users = ["drained", "others"]
+    for user in users:
+        for number in range(30):
+            app.tenant("shop", user).enqueue("slow", {"number": number})
+    app.handler("slow")(lambda job: time.sleep(0.02))
+    page.goto("/")
+    before = int(tile(page, "Items in queues"))
+    assert before >= 60
+    page.evaluate("window.stayed = true")
+    running = Consumer(open_for_actors(app), Identity(os.urandom(8), "test", os.getpid(), app.clock.now_us()))
+    try:
+        expect(page.locator(".tiles > div", has_text="Live consumers").locator("dd")).to_have_text("1")
+        expect(page.locator(".tiles > div", has_text="Items in queues").locator("dd")).to_have_text(str(before - 60))
+        page.get_by_role("link", name="Kinds").click()
+        expect(page.locator("tr[data-key=slow] td[data-label=Completed]")).to_have_text("60")
+    finally:
+        running.stop(1_000)
+
+
+def test_a_page_that_changes_keeps_what_is_open_and_focused_and_can_be_stopped(page: Page, app: App) -> None:
+    bury(app, "patient", "patient-1")
+    page.goto("/buried?app=shop&user=patient")
+    page.locator("article.card summary").click()
+    page.get_by_role("link", name="Revive", exact=True).focus()
+    page.evaluate("window.stayed = document.activeElement")
+    bury(app, "patient", "patient-2")
+    expect(page.locator("article.card")).to_have_count(2)
+    assert page.evaluate("window.stayed === document.activeElement")
+    assert page.locator("article.card details[open]").count() == 1
+    page.get_by_role("button", name="Live").click()
+    expect(page.get_by_role("button", name="Stopped")).to_be_visible()
+
+
+def test_an_item_is_found_by_its_name_and_says_why_it_does_not_run(page: Page, app: App) -> None:
+    app.tenant("shop", "asker").enqueue("report", {"year": 2026}, item_id="report-2026", delay_ms=3_600_000)
+    page.goto("/")
+    page.keyboard.press("/")
+    page.keyboard.type("report-2026")
+    page.keyboard.press("Enter")
+    page.locator("article.card a.id").click()
+    expect(page.locator(".verdict")).to_contain_text("it vests in 60 min")
+    expect(page.locator("pre")).to_contain_text('"year": 2026')
+
+
+def test_a_buried_item_is_revived_after_a_question_and_written_down(page: Page, app: App) -> None:
+    bury(app, "unlucky", "order-1", "order-2")
+    page.goto("/buried?app=shop&user=unlucky")
+    page.locator("article.card").first.get_by_role("link", name="Revive").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It goes back into its queue")
+    dialog.get_by_role("button", name="Revive it").click()
+    expect(page.get_by_role("status")).to_contain_text("Revived item")
+    assert app.tenant("shop", "unlucky").count() == {"receipt": 1}
+    deed = read_log(app.shards, deeds_max=1)[0].deed
+    assert (deed.what, deed.through, deed.to["tenant"]) == ("revive", "dashboard", ["shop", "unlucky"])
+    page.goto("/log")
+    expect(page.locator("tbody tr").first).to_contain_text("tenant shop/unlucky")
+
+
+def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
+    bury(app, "crowd", *(f"crowd-{number}" for number in range(7)))
+    page.goto("/buried")
+    page.get_by_label("App").fill("shop")
+    page.get_by_label("User").fill("crowd")
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("link", name="Discard them").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("7 items are deleted for good")
+    dialog.get_by_role("link", name="No, go back").click()
+    expect(dialog).to_have_count(0)
+    assert len(app.tenant("shop", "crowd").buried()) == 7
+    page.get_by_role("link", name="Discard them").click()
+    page.get_by_role("button", name="Discard them").click()
+    expect(page.get_by_role("status")).to_contain_text("Discarded 7 items")
+    assert app.tenant("shop", "crowd").buried() == []
+
+
+@pytest.mark.parametrize(
+    ("at", "row"),
+    [
+        ("/tenants", "tr[data-key='mainshop/paused']"),
+        ("/kinds", "tr[data-key=mail]"),
+        ("/", "tr[data-key=main]"),
+    ],
+)
+def test_a_tenant_a_kind_and_a_shard_are_paused_and_go_on(page: Page, app: App, at: str, row: str) -> None:
+    app.tenant("shop", "paused").enqueue("mail")
+    page.goto(at)
+    page.locator(row).get_by_role("link", name="Pause", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("status")).to_contain_text("Paused")
+    expect(page.locator(row)).to_contain_text("paused")
+    page.locator(row).get_by_role("link", name="Resume", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("status")).to_contain_text("Resumed")
+    expect(page.locator(row).locator(".badge", has_text="paused")).to_have_count(0)
+
+
+def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None:
+    """The page's own checks fail if a script ran, or a picture was asked for."""
+    bury(app, MARKUP[:90], MARKUP, error=f"ValueError: {MARKUP}")
+    app.tenant(MARKUP[:90], "user").enqueue(MARKUP[:90], {MARKUP: MARKUP}, item_id=MARKUP + "2")
+    for path in ("/", "/tenants", "/kinds", "/buried", "/log"):
+        page.goto(path)
+        expect(page.locator("#live")).to_be_visible()
+    page.goto("/buried")
+    page.locator("article.card", has_text="<script>").locator("a.id").first.click()
+    expect(page.locator("pre").last).to_contain_text(MARKUP.replace('"', '\\"'))
+    expect(page.locator("dd", has_text="<script>alert").first).to_be_visible()
+    page.goto("/search")
+    page.locator("main").get_by_label("Item id or name").fill(MARKUP + "2")
+    page.keyboard.press("Enter")
+    page.locator("article.card a.id").click()
+    expect(page.locator("pre").last).to_contain_text("<img src=x onerror=")
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_everything_is_done_by_keyboard_alone(page: Page, app: App) -> None:
+    bury(app, "keys", "keys-1")
+    page.goto("/buried?app=shop&user=keys")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == "Discard":
+            break
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid", "one does not see where one is"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement.textContent.trim()") == "Discard"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Discard it")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("Discarded")
+    assert app.tenant("shop", "keys").buried() == []
+
+
+def test_a_phone_scrolls_no_page_sideways(browser: Browser, server: Server, app: App) -> None:
+    app.tenant("shop", "phone").enqueue("x" * 90, {"long": "y" * 500}, item_id="phone")
+    app.tenant("shop", "z" * 96).enqueue("mail", delay_ms=60_000)
+    bury(app, "phone", "phone-buried", error="ValueError: " + "w" * 300)
+    with page_of(browser, server.url, viewport=PHONE, has_touch=True) as page:
+        for path in PAGES:
+            page.goto(path)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= PHONE["width"], f"{path} is {wide} wide"
+        page.goto("/search?q=phone&app=shop&user=phone")
+        page.locator("article.card a.id").click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_the_light_and_in_the_dark(browser: Browser, server: Server, scheme: str) -> None:
+    with page_of(browser, server.url, color_scheme=scheme) as page:
+        page.goto("/")
+        ground, text, quiet = (
+            page.evaluate(f"getComputedStyle(document.querySelector('{where}')).{what}")
+            for where, what in (("body", "backgroundColor"), ("h1", "color"), (".tiles dt", "color"))
+        )
+        assert contrast(ground, text) > 10
+        assert contrast(ground, quiet) > 4.5
+        assert (luminance(ground) < 0.1) == (scheme == "dark")
+
+
+def test_without_a_script_pages_and_buttons_work_all_the_same(browser: Browser, server: Server, app: App) -> None:
+    bury(app, "plain", "plain-1")
+    with page_of(browser, server.url, java_script_enabled=False) as page:
+        page.goto("/buried?app=shop&user=plain")
+        page.get_by_role("link", name="Revive", exact=True).click()
+        page.get_by_role("button", name="Revive it").click()
+        assert "Revived item" in page.get_by_role("status").inner_text()
+
+
+def test_another_sites_form_changes_nothing(browser: Browser, server: Server, app: App) -> None:
+    """A page of another origin posts, in the visitor's own browser, what our form would."""
+    target = f"{server.url}do/pause"
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            fields = "<input name=kind value=victim><button>Win a prize</button>"
+            self.wfile.write(f"<form method=post action={target}>{fields}</form>".encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    other = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(f"http://localhost:{other.server_address[1]}/")
+        with page.expect_navigation() as navigated:
+            page.get_by_role("button").click()
+        answer = navigated.value
+        assert answer is not None
+        assert answer.status == 403
+    finally:
+        context.close()
+        other.shutdown()
+        other.server_close()
+    assert "victim" not in [entry.deed.to.get("kind") for entry in read_log(app.shards, deeds_max=100)]
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of a colour such as `rgb(1, 2, 3)` (WCAG 2.1)."""
+    channels = [int(each) / 255 for each in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours (WCAG 2.1)."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
