@@ -8,6 +8,7 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     memory         what each actor holds in memory, and whether it grows
     shards         what more embedded shards bring on one machine
     pages          how soon the dashboard and `why` answer, with a million tenants
+    screenshots    the dashboard's pages as pictures
     many_tenants   a million tenants that all have work, beside 20,000
     stages         where an item's processor time goes
     load           an open-loop load of any size, from many generators

@@ -1,0 +1,231 @@
+"""The dashboard's pages as pictures, of a shop that has been running for an hour: docs/dashboard/.
+
+    python -m bench.screenshots [DIRECTORY]
+
+A store is filled with an hour of work, waiting, delayed and buried items; a fleet of threads runs some of it; the
+system's Chromium is led through the pages.
+"""
+
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import pi, sin
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from playwright.sync_api import Browser, sync_playwright
+
+from actors.consumer import Consumer
+from actors.identity import Identity
+from actors.job import Job
+from bench.pages import served
+from bench.report import say
+from fairlead import App, Config, ConsumerSettings, Operator, Sought, new_item
+from fairlead.fleet import open_for_actors
+from zones import buried, series
+from zones.attempt import Attempt
+from zones.layout import Tenant
+from zones.records import ItemRecord, decode
+from zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from zones.shard import Shard
+
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+DESKTOP, PHONE = (1280, 900), (375, 812)
+SETTLE_MS = 2_600  # One more part has been sent by then.
+USERS = (
+    "ada",
+    "alan",
+    "barbara",
+    "dennis",
+    "donald",
+    "edsger",
+    "frances",
+    "grace",
+    "ken",
+    "leslie",
+    "margaret",
+    "tony",
+)
+SHARES = {"receipt": 0.5, "thumbnail": 0.3, "index": 0.2}
+SLOTS_PER_TRANSACTION = 30
+SOME = random.Random(11)
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/shop/receipts.py", line 41, in send_receipt
+    charge = payments.charge(order.card, order.total)
+  File "/srv/shop/payments.py", line 118, in charge
+    raise ValueError("{0}")
+ValueError: {0}
+"""
+
+
+def take(directory: Path) -> None:
+    """Write a picture of each page into a directory."""
+    with TemporaryDirectory(prefix="shop-") as place:
+        url = f"embedded:{place}/orders"
+        app = App(config=Config(shards={"main": url}, consumer=ConsumerSettings(slots=12, workers=1, managers=1)))
+        buried_id, delayed_id = _fill(app)
+        identity = Identity(os.urandom(8), "db1.example", os.getpid(), app.clock.now_us() - 5_000_000_000)
+        running = Consumer(open_for_actors(app), identity)
+        try:
+            time.sleep(6)  # Until sheets are written, and told of a second time.
+            with served(url) as address, _browser() as browser:
+                _walk(browser, address, directory, buried_id, delayed_id)
+        finally:
+            running.stop(0)
+            app.close()
+
+
+def _walk(browser: Browser, address: str, directory: Path, buried_id: str, delayed_id: str) -> None:
+    item = f"/item?app=shop&user=grace&id={buried_id}"
+    desktop = {
+        "overview": "/", "tenants": "/tenants", "tenant": "/tenant?app=shop&user=grace", "kinds": "/kinds",
+        "running": "/running", "delayed": "/delayed", "buried": "/buried", "item": item,
+        "search": f"/search?q={delayed_id}", "log": "/log",
+        "question": "/do/revive?kind=receipt&many=1&back=/buried",
+    }  # fmt: skip
+    _pictures(browser, address, directory, desktop, DESKTOP, "light", "")
+    _pictures(browser, address, directory, {"overview": "/", "item": item}, DESKTOP, "dark", "-dark")
+    _pictures(browser, address, directory, {"overview": "/", "tenants": "/tenants"}, PHONE, "light", "-phone")
+
+
+def _pictures(
+    browser: Browser,
+    address: str,
+    directory: Path,
+    pages: dict[str, str],
+    size: tuple[int, int],
+    scheme: str,
+    suffix: str,
+) -> None:
+    context = browser.new_context(
+        base_url=address, viewport={"width": size[0], "height": size[1]}, locale="en-GB", timezone_id="UTC",
+        color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce",
+    )  # fmt: skip
+    page = context.new_page()
+    for name, path in pages.items():
+        page.goto(path)
+        page.wait_for_timeout(SETTLE_MS)
+        page.screenshot(path=directory / f"{name}{suffix}.png")
+        say(f"{name}{suffix}.png")
+    context.close()
+
+
+@contextmanager
+def _browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+# --- A shop ---
+
+
+def _fill(app: App) -> tuple[str, str]:
+    """Fill the store; return the ids of a buried item and of one that waits for its time."""
+
+    @app.handler("receipt", permanent=(ValueError,))
+    @app.handler("thumbnail", permanent=(ValueError,))
+    @app.handler("index", permanent=(ValueError,))
+    def handle(job: Job) -> None:
+        time.sleep(SOME.uniform(0.05, 0.4))
+        if SOME.random() < 0.04:
+            raise TimeoutError("the mail server did not answer within 10 s")
+
+    @app.handler("import")
+    def read_in(job: Job) -> None:
+        """Tell how far it is."""
+        for row in range(4_000 * job.payload["part"], 12_000):
+            time.sleep(0.01)
+            job.progress(row, 12_000, "rows of orders.csv")
+
+    shard = app.shards["main"]
+    first = slot_of(app.clock.now_us()) - KEPT_SLOTS
+    markers: list[bytes] = []
+    for begin in range(first, first + KEPT_SLOTS, SLOTS_PER_TRANSACTION):
+        shard.transact(lambda attempt, begin=begin: _hour(attempt, shard, begin, first, markers))  # type: ignore[misc]
+    shard.transact(lambda attempt: _forget(attempt, shard, markers))
+    buried_id = _bury(app)
+    app.operator = Operator("eve@office", "command line")
+    app.revive(Sought(kind="thumbnail"))
+    app.steering.limit_tenant("shop", "tony", max_running=1)
+    app.steering.pause_tenant("shop", "edsger")
+    app.steering.limit_kind("thumbnail", per_s=8)
+    app.steering.set_weight("shop", "grace", 3)
+    for part in (0, 1, 2):
+        app.tenant("shop", USERS[part]).enqueue("import", {"part": part})
+    for user in USERS:
+        items = [new_item(_kind(), {"order": number}) for number in range(SOME.randrange(20, 400))]
+        app.tenant("shop", user).enqueue_many(items)
+        app.tenant("shop", user).enqueue("receipt", {"order": 7}, delay_ms=SOME.randrange(60_000, 7_200_000))
+    later = app.tenant("shop", "grace").enqueue("index", {"shelf": 4}, delay_ms=900_000)
+    return buried_id, later.item_id.hex()
+
+
+def _kind() -> str:
+    return SOME.choices(list(SHARES), list(SHARES.values()))[0]
+
+
+def _hour(attempt: Attempt, shard: Shard, begin: int, first: int, markers: list[bytes]) -> None:
+    """Write some slots of an hour's work: a wave, with a flood in the midst of it that is worked off."""
+    tr, zone = attempt.tr, shard.zone(Tenant("shop", "marker"))
+    for slot in range(begin, begin + SLOTS_PER_TRANSACTION):
+        at = (slot - first) / KEPT_SLOTS
+        flood = max(0.0, 1 - abs(at - 0.6) / 0.1)
+        done = int(260 + 120 * sin(at * 4 * pi) + SOME.randrange(60) + 420 * min(1, 2 * flood))
+        kinds = {
+            kind: KindTally(int(done * share), int(done * share * SOME.uniform(0.01, 0.05)), SOME.randrange(2), 0, 0,
+                            int(done * share * 210_000))
+            for kind, share in SHARES.items()
+        }  # fmt: skip
+        users = {user: int(done * 210_000 / (2 + number)) for number, user in enumerate(USERS)}
+        waiting = int(180 + 90 * sin(at * 4 * pi) + 5_200 * flood)
+        tr.set(zone.place.part.depth("receipt"), waiting.to_bytes(8, "little"))
+        _forget(attempt, shard, markers)
+        markers.append(attempt.new_id())
+        age_us = int((1.2 + SOME.random() + 34 * flood) * 1e6)
+        later_us = (slot + 2) * SLOT_US
+        zone.enqueue(tr, new_item("marker"), item_id=markers[0], now_us=later_us - age_us)
+        series.write(tr, b"a worker", slot, Tally(kinds, {"shop": users}))
+        series.sum_up(tr, shard.layout, now_us=later_us)
+    tr.clear(zone.place.part.depth("receipt"))
+
+
+def _forget(attempt: Attempt, shard: Shard, markers: list[bytes]) -> None:
+    """Take away the item that stood for the oldest."""
+    while markers:
+        shard.zone(Tenant("shop", "marker")).complete(attempt.tr, markers.pop(), now_us=attempt.now_us)
+
+
+def _bury(app: App) -> str:
+    """Bury some items; return the id of one."""
+    shard, reasons = app.shards["main"], ("card 4571 was declined", "no such order", "the picture is no JPEG")
+    for number in range(26):
+        last = number == 25
+        user, kind, reason = (
+            ("grace", "receipt", reasons[0]) if last else (SOME.choice(USERS), _kind(), SOME.choice(reasons))
+        )
+        payload = {"order": 1906 + number, "to": f"{user}@example.com", "lines": [{"sku": "A-7", "count": 2}]}
+        made = app.tenant("shop", user).enqueue(kind, payload)
+        shard.transact(partial(_bury_one, shard=shard, user=user, item_id=made.item_id, reason=reason))
+    return made.item_id.hex()
+
+
+def _bury_one(attempt: Attempt, *, shard: Shard, user: str, item_id: bytes, reason: str) -> None:
+    place = shard.layout.place(Tenant("shop", user), "queue")
+    record = decode(ItemRecord, attempt.tr.get(place.keys.item(item_id)).value)
+    assert record is not None
+    record.error_count = 1
+    buried.bury(attempt.tr, place, item_id, record, reason="error", error=f"ValueError: {reason}",
+                traceback=TRACEBACK.format(reason), now_us=attempt.now_us - SOME.randrange(3_000_000_000))  # fmt: skip
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/dashboard")
+    target.mkdir(parents=True, exist_ok=True)
+    take(target)
