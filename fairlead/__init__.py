@@ -27,10 +27,13 @@ Read in this order:
     fleet            an application's consumer, started and drained
     status           what is stored and who serves it, at a glance
     telemetry/       where traces, metrics and log lines go
+    looks/           what the dashboard and `fairlead top` show of the stores
+    wording, showing errors in words; times and payloads as people read them
     testing          everything that is due, run in this process
     simulated/       an application in hostile worlds, for `fairlead simulate shop:app`
     clock            the machine's time: nothing else in the product reads it
     cli/             the command `fairlead`
+    dashboard/       its web pages
     demo/            real work through the real system, for `fairlead demo`
 May import: actors, zones. Imported by: nothing of the product. Importing this loads neither Ray nor the FoundationDB
 client. Everything a user needs is a name right here.

@@ -147,6 +147,7 @@ def _waiting(app: App, seen: Glance) -> list[TenantWaiting]:
         each
         for name in readable
         for each in waiting_tenants(app.shards[name], more=most_time.get(name, ()), tenants_max=ROWS).tenants
+        if each.total
     ]
     return sorted(waiting, key=lambda each: -each.total)[:ROWS]
 

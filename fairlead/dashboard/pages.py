@@ -14,7 +14,7 @@ from fairlead.looks.apart import look_apart
 from fairlead.looks.glance import glance, working
 from fairlead.looks.items import look_at_item
 from fairlead.looks.kinds import kinds_of
-from fairlead.looks.queues import DELAYED_MAX, TenantWaiting, Waiting, delayed_items, waiting_tenants
+from fairlead.looks.queues import DELAYED_MAX, Waiting, delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
 from fairlead.looks.work import SHOWN_MAX, RunningOn, busiest, longest_running, look_at_work, over_time
 from fairlead.operator_log import merged
@@ -83,8 +83,6 @@ def tenants(app: App, query: Query) -> Context:
     seen = look_apart(app.shards, look_at)
     found = [each.found for each in seen if each.found is not None]
     rows = [row for each in found for row in each.tenants]
-    listed = {(row.shard, row.tenant) for row in rows}
-    rows += [TenantWaiting(*key, {}, None, None) for key in used_us if key not in listed]
     rows.sort(key=lambda row: (-used_us.get((row.shard, row.tenant), 0) if by_time else 0, -row.total, row.tenant))
     return {
         "seen": seen,

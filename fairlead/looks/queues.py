@@ -99,7 +99,7 @@ def active(tr: Any, layout: Layout, *, queues_max: int, after_us: int = 0) -> Ac
 
 
 def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: int = 200) -> Waiting:
-    """Return the tenants with most items, of those whose queues' turns come first, that have a rule, or are in `more`.
+    """Return the tenants with most items, of the queues whose turn comes first, with a rule, or in `more`.
 
     Raises:
       One of `shard.db.errors`: the shard cannot be read.
@@ -109,22 +109,24 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
         tr, layout = attempt.tr, shard.layout
         found = active(tr, layout, queues_max=QUEUES_MAX)
         ruled = dict(tenants_with_rules(tr, tenants_max=TENANTS_RULED_MAX))
+        named = {*ruled, *more}
         places = {(place.tenant, place.name): place for place in _places(found.refs, layout)}
-        for tenant in {*ruled, *more}:
+        for tenant in named:
             for place in _all_places(tr, layout, tenant):
                 places[place.tenant, place.name] = place
         counts = _counts(tr, list(places.values()))
-        by_tenant: dict[Tenant, list[tuple[Place, dict[str, int]]]] = {}
+        by_tenant: dict[Tenant, list[tuple[Place, dict[str, int]]]] = {tenant: [] for tenant in named}
         for place, count in counts:
             if count:
                 by_tenant.setdefault(place.tenant, []).append((place, count))
         most = sorted(by_tenant.items(), key=lambda each: (-sum(sum(c.values()) for _, c in each[1]), each[0]))
+        listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in named]
         tenants = [
             TenantWaiting(
                 shard.name, tenant, _summed(count for _, count in queues),
                 _oldest_us(tr, [place for place, _ in queues], attempt.now_us), ruled.get(tenant),
             )
-            for tenant, queues in most[:tenants_max]
+            for tenant, queues in listed
         ]  # fmt: skip
         return Waiting(tenants, len(places), found.whole and len(most) <= tenants_max)
 

@@ -22,7 +22,7 @@ def chosen(tmp_path: Path) -> Config:
 
 
 def test_a_drain_by_ray_is_seen_live_and_stops_at_a_pause(app: App, chosen: Config, tmp_path: Path) -> None:
-    items = [new_item("noted", payload(0, path=str(tmp_path / "notes"), takes_ms=100))] * 400
+    items = [new_item("noted", payload(0, path=str(tmp_path / "notes"), takes_ms=300))] * 600
     app.tenant("shop", "alice").enqueue_many(items)
     store = chosen.shards["main"]
     with chromium() as browser, served("--store", store) as server, page_of(browser, server.url) as page:

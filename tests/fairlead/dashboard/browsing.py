@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ARGUMENTS = [
     "--headless",
@@ -21,6 +21,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 PHONE = {"width": 375, "height": 800}
 
 
