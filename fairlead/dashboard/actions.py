@@ -19,20 +19,20 @@ from zones.graves import Sought
 from zones.layout import DEFAULT_ZONE
 
 BULK_US = 5_000_000  # How long a bulk goes on for one click; then it says how many are done, and that there are more.
-COUNTED_MAX = 5_000  # Items, and a few times as many graves, that are counted before it is asked.
-LOOKED_MAX = 20_000
+COUNTED_MAX = 2_000  # Items, and some more graves, that are counted before it is asked: what a tenth of a second takes.
+LOOKED_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """Something that an operator can do.
 
-    `question`, `about`: what is asked first. `button`: what says yes. `grave`: whether it cannot be taken back.
-    `do`: does it, and says what was done.
+    `question`, and what `about` returns: what is asked first. `button`: what says yes. `grave`: whether it cannot be
+    taken back. `do`: does it, and says what was done.
     """
 
     question: str
-    about: str
+    about: Callable[[], str]
     button: str
     grave: bool
     do: Callable[[Operator], str]
@@ -90,7 +90,7 @@ def _steering(app: App, what: str, query: Query) -> Action:
         do(operator)
         return f"{'Paused' if pauses else 'Resumed'} {named}."
 
-    return Action(f"{what.capitalize()} {named}?", about, what.capitalize(), False, run)
+    return Action(f"{what.capitalize()} {named}?", lambda: about, what.capitalize(), False, run)
 
 
 def _of_item(app: App, what: str, query: Query) -> Action:
@@ -108,7 +108,7 @@ def _of_item(app: App, what: str, query: Query) -> Action:
         return f"{done} item {item_id.hex()} of {owner(database.tenant)}."
 
     question = f"{what.capitalize()} item {item_id.hex()[:8]} of {owner(database.tenant)}?"
-    return Action(question, about, f"{what.capitalize()} it", what != "revive", do)
+    return Action(question, lambda: about, f"{what.capitalize()} it", what != "revive", do)
 
 
 def _of_many(app: App, what: str, query: Query) -> Action:
@@ -119,11 +119,13 @@ def _of_many(app: App, what: str, query: Query) -> Action:
     def few(exhumed: Exhumed) -> bool:
         return exhumed.count < COUNTED_MAX and exhumed.looked < LOOKED_MAX
 
-    would = exhume(app.shards, sought, app.operator, dry_run=True, go_on=few)
-    more = "" if would.whole else " or more"
-    by_kind = ", ".join(f"{number:,} {kind}" for kind, number in would.by_kind.most_common(8))
-    becomes = "go back into their queues, due now" if what == "revive" else "are deleted for good, with their payloads"
-    about = f"{would.count:,}{more} items {becomes}{f': {by_kind}' if by_kind else ''}."
+    def about() -> str:
+        would: Exhumed = exhume(app.shards, sought, app.operator, dry_run=True, go_on=few)
+        more = "" if would.whole else " or more"
+        by_kind = ", ".join(f"{number:,} {kind}" for kind, number in would.by_kind.most_common(8))
+        becomes = "go back into their queues, due now" if what == "revive" else "are deleted for good, with payloads"
+        return f"{would.count:,}{more} items {becomes}{f': {by_kind}' if by_kind else ''}."
+
     done = "Revived" if what == "revive" else "Discarded"
 
     def do(operator: Operator) -> str:

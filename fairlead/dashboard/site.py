@@ -159,7 +159,10 @@ class Site:
         def show() -> tuple[int, str, dict[str, Any]]:
             action = action_of(self._app, what, query)
             said = {key: value for key, value in query.items() if key != "back"}
-            return 200, "ask.html", {"action": action, "what": what, "query": said, "back": _local(query.get("back"))}
+            return 200, "ask.html", {
+                "action": action, "about": action.about(), "what": what, "query": said,
+                "back": _local(query.get("back")),
+            }  # fmt: skip
 
         status, template, context = self._attempted(show)
         return self._rendered(request, template, context, status=status)

@@ -39,6 +39,15 @@ def test_importing_the_face_loads_neither_ray_nor_the_foundationdb_client() -> N
     assert answer.stdout.strip() == "[]"
 
 
+def test_the_command_line_loads_no_web_server_before_its_command_is_typed() -> None:
+    """They take a quarter of a second, which every other command would pay."""
+    program = (
+        "import sys, fairlead.cli; print([name for name in ('uvicorn', 'starlette', 'jinja2') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
 def _pins() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.partition("==") for line in lines if line and not line.startswith("#")]

@@ -177,6 +177,13 @@ def test_this_machines_names_and_plain_addresses_are_answered(server: Server, ho
     assert server.ask("/log", Host=host).status == 200
 
 
+def test_a_name_that_was_allowed_is_answered() -> None:
+    names = frozenset({"queue.example"})
+    access = Access(token=None, secret=b"", host_names=names, read_only=False, everybody="")
+    assert access.is_ours("Queue.example:8321")
+    assert not access.is_ours("other.example")
+
+
 def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server) -> None:
     for path in ("/", "/nothing-here", "/static/fairlead.js", "/buried?app=half", "/item?app=a&user=b&id=zz"):
         headers = server.ask(path).headers

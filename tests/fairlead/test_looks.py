@@ -1,0 +1,157 @@
+"""What the dashboard and `fairlead top` read from the stores is bounded, and says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead import App, Job, TenantDatabase
+from fairlead.looks import queues
+from fairlead.looks.items import look_at_item
+from fairlead.looks.queues import delayed_items, waiting_tenants
+from fairlead.looks.tenants import look_at_buried, look_at_tenant
+from fairlead.looks.work import Work, over_time
+from fairlead.testing import ManualClock, drain
+from zones.graves import Sought
+from zones.layout import Tenant
+from zones.series import SLOT_US, KindTally, Slot, Tally
+from zones.shard import Shard
+
+SECOND_US = 1_000_000
+
+
+@pytest.fixture
+def shard(app: App) -> Shard:
+    return app.shards["main"]
+
+
+def pass_us(app: App, duration_us: int) -> None:
+    assert isinstance(app.clock, ManualClock)
+    app.clock.advance_us(duration_us)
+
+
+# --- Queues ---
+
+
+def test_tenants_come_by_what_waits_in_all_of_their_queues(app: App, alice: TenantDatabase, shard: Shard) -> None:
+    alice.enqueue("mail")
+    pass_us(app, SECOND_US)
+    alice.enqueue("index", zone="other", delay_ms=60_000)
+    for _ in range(3):
+        app.tenant("shop", "bob").enqueue("mail")
+    found = waiting_tenants(shard)
+    assert [(each.tenant.user, each.waiting) for each in found.tenants] == [
+        ("bob", {"mail": 3}),
+        ("alice", {"mail": 1, "index": 1}),
+    ]
+    assert [app.clock.now_us() - (each.oldest_us or 0) for each in found.tenants] == [0, SECOND_US]
+    assert (found.queues, found.whole) == (3, True)
+
+
+def test_a_tenant_with_a_rule_is_told_though_nothing_of_it_waits(app: App, shard: Shard) -> None:
+    app.steering.pause_tenant("shop", "carol")
+    (found,) = waiting_tenants(shard, more=[Tenant("shop", "dora")], tenants_max=1).tenants[:1]
+    assert (found.tenant.user, found.total) in [("carol", 0), ("dora", 0)]
+    rules = {each.tenant.user: each.rule for each in waiting_tenants(shard, more=[Tenant("shop", "dora")]).tenants}
+    assert rules["carol"] is not None
+    assert rules["carol"].paused
+    assert rules["dora"] is None
+
+
+def test_of_many_queues_those_are_looked_at_whose_turn_comes_first(
+    app: App, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "QUEUES_MAX", 5)
+    for number in range(9):
+        app.tenant("shop", f"user-{number}").enqueue("mail")
+        pass_us(app, SECOND_US)
+    found = waiting_tenants(shard)
+    assert {each.tenant.user for each in found.tenants} == {f"user-{number}" for number in range(5)}
+    assert not found.whole
+
+
+def test_what_is_delayed_comes_by_its_time_and_without_what_is_held(
+    app: App, alice: TenantDatabase, shard: Shard
+) -> None:
+    late = alice.enqueue("mail", delay_ms=60_000).item_id
+    soon = alice.enqueue("mail", delay_ms=30_000, priority=7).item_id
+    held = alice.enqueue("mail").item_id
+    alice.enqueue("index")
+    bobs = app.tenant("shop", "bob").enqueue("mail", delay_ms=45_000).item_id
+    now_us = app.clock.now_us()
+    shard.transact(
+        lambda attempt: shard.zone(alice.tenant).obtain_lease(
+            attempt.tr, held, lease_id=bytes(16), lease_us=SECOND_US, now_us=now_us
+        )
+    )
+    found = delayed_items(shard)
+    assert [each.id for each in found.items] == [soon, bobs, late]
+    assert found.whole
+
+
+def test_of_a_queue_with_much_that_is_delayed_the_next_are_told(alice: TenantDatabase, shard: Shard) -> None:
+    for number in range(queues.DELAYED_OF_QUEUE_MAX + 5):
+        alice.enqueue("mail", delay_ms=60_000 + number)
+    found = delayed_items(shard)
+    assert len(found.items) == queues.DELAYED_OF_QUEUE_MAX
+    assert not found.whole
+
+
+# --- A tenant, an item ---
+
+
+def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard: Shard) -> None:
+    app.handler("mail", permanent=(ValueError,))(refuse)
+    alice.enqueue("mail")
+    drain(app, raise_errors=False)
+    alice.enqueue("index")
+    alice.enqueue("index", zone="other")
+    found = look_at_tenant(shard, alice.tenant)
+    assert [(each.name, each.total, len(each.buried)) for each in found.queues] == [("other", 1, 0), ("queue", 1, 1)]
+
+
+def refuse(job: Job) -> None:
+    raise ValueError("no")
+
+
+def test_buried_items_are_told_page_by_page(app: App, alice: TenantDatabase, shard: Shard) -> None:
+    app.handler("mail", permanent=(ValueError,))(refuse)
+    for number in range(5):
+        alice.enqueue("mail", item_id=f"mail-{number}")
+        drain(app, raise_errors=False)
+        pass_us(app, SECOND_US)
+    first = look_at_buried(shard, Sought(), items_max=3)
+    rest = look_at_buried(shard, Sought(), items_max=3, next_key=first.next_key)
+    names = [each.record.item.given_id for each in (*first.items, *rest.items)]
+    assert names == [f"mail-{number}" for number in reversed(range(5))]
+    assert rest.next_key is None
+
+
+def test_an_item_that_has_ended_is_told_with_its_result(app: App, alice: TenantDatabase, shard: Shard) -> None:
+    app.handler("sum", keep_result=3600)(lambda job: {"sum": 7})
+    item_id = alice.enqueue("sum").item_id
+    waiting = look_at_item(shard, alice.tenant, "queue", item_id)
+    assert waiting.view is not None
+    assert waiting.returned is None
+    drain(app)
+    ended = look_at_item(shard, alice.tenant, "queue", item_id)
+    assert ended.view is None
+    assert ended.returned is not None
+    assert ended.returned.value == {"sum": 7}
+
+
+# --- Over time ---
+
+
+def test_shards_are_drawn_together_and_what_is_not_known_is_left_out() -> None:
+    now_us = 1_000 * SLOT_US
+    done = Tally({"mail": KindTally(completed=20, retried=5, buried=10, run_us=7)}, {})
+    old = Slot(997, done, {"mail": 4}, 990 * SLOT_US)
+    fresh = Slot(998, done)
+    unfinished = Slot(1_000, done)
+    drawn = over_time([Work("eu", [], [old, fresh], now_us), Work("us", [], [old, unfinished], now_us)], now_us)
+    assert drawn.times_s[-3:] == [9_970, 9_980, 9_990]
+    assert drawn.completed_per_s[-3:] == [4.0, 2.0, 0.0]
+    assert drawn.retried_per_s[-3] == 1.0
+    assert drawn.failed_per_s[-3] == 2.0
+    assert drawn.waiting[-3:] == [8, None, None]
+    assert drawn.oldest_s[-3:] == [80.0, None, None]
