@@ -12,7 +12,7 @@ goes on over many transactions, stays one.
 
 from typing import Any, NamedTuple
 
-from zones.keyspace import DEED, ROOT, pack_int, range_begin, range_end
+from zones.keyspace import DEED, ROOT, pack_int, range_begin, range_end, unpack_int
 from zones.records import DeedRecord, decode, encode
 from zones.vesting import WANT_ALL
 
@@ -36,10 +36,13 @@ def note(tr: Any, deed: DeedRecord) -> None:
     """
     number = 0
     for row in tr.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=LOOKED_BACK, reverse=True):
-        number = max(number, _number(row.key) + 1)
+        found = _number(row.key)
+        if found is None:
+            continue
+        number = max(number, found + 1)
         before = decode(DeedRecord, row.value)
         if before is not None and before.id == deed.id:
-            number = _number(row.key)
+            number = found
             break
     tr.set(_PREFIX + pack_int(number), encode(deed))
     if number >= DEEDS_MAX:
@@ -58,12 +61,15 @@ def find(tr: Any, deed_id: bytes) -> DeedRecord | None:
 def latest(tr: Any, *, deeds_max: int, before: int | None = None) -> list[Numbered]:
     """Return the last deeds, the latest first; of those numbered below `before` if that is given. Snapshot reads.
 
-    One that a newer version wrote is passed over.
+    One that a newer version wrote, or that is damaged, is passed over.
     """
     end = range_end(_PREFIX) if before is None else _PREFIX + pack_int(before)
     rows = tr.snapshot.get_range(range_begin(_PREFIX), end, limit=deeds_max, reverse=True, streaming_mode=WANT_ALL)
-    return [Numbered(_number(row.key), deed) for row in rows if (deed := decode(DeedRecord, row.value)) is not None]
+    found = [(_number(row.key), decode(DeedRecord, row.value)) for row in rows]
+    return [Numbered(number, deed) for number, deed in found if number is not None and deed is not None]
 
 
-def _number(key: bytes) -> int:
-    return int.from_bytes(key[len(_PREFIX) + 1 :], "big")
+def _number(key: bytes) -> int | None:
+    """Return the number of a deed's key; None: it is damaged."""
+    unpacked = unpack_int(key, len(_PREFIX))
+    return unpacked[0] if unpacked is not None and unpacked[1] == len(key) else None

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from fairlead.cli.output import ago, example, json_option, show, table, when
+from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.target import Target, target_options
+from fairlead.showing import ago, when
 from zones import quarantine as kept
 from zones.audit.places import Places
 from zones.errors import QueueError

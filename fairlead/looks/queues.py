@@ -91,8 +91,9 @@ def active(tr: Any, layout: Layout, *, queues_max: int, after_us: int = 0) -> Ac
     found: list[PointerRef] = []
     whole = True
     for part, read in reads:
-        entries = [part.entry(row.key) for row in read]
-        whole = whole and len(entries) < each_max
+        rows = list(read)
+        entries = [entry for row in rows if (entry := part.entry(row.key)) is not None]
+        whole = whole and len(rows) < each_max
         found += [PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in entries]
     first = nsmallest(queues_max, found, key=lambda ref: ref.vesting_us)
     return Active(first, whole and len(found) <= queues_max)
@@ -215,6 +216,8 @@ def _unvested_steps(tr: Any, keys: QueueKeys, *, now_us: int) -> Steps[list[Inde
         vested = None
         for row in rows:
             entry = keys.entry(row.key)
+            if entry is None:
+                continue
             if entry.vesting_us <= now_us:
                 vested = entry
                 break

@@ -23,6 +23,7 @@ FENCE = "```"
 # What cannot be run by a test: the page, and why. Each stands above its block in the page's source.
 NOT_RUN = [
     ("README.md", "it is what runs the tests"),
+    ("docs/dashboard.md", "it serves until it is stopped; tests/fairlead/dashboard looks at it"),
     ("docs/how-to/celery.md", "it needs Celery and a Redis server"),
     ("docs/how-to/cluster.md", "it rents machines, and needs a FoundationDB cluster"),
     (

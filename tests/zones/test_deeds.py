@@ -11,7 +11,7 @@ from tests.zones.colliding import collides
 from tests.zones.world import World
 from zones import deeds
 from zones.audit import audit
-from zones.audit.records import DAMAGED_RECORD
+from zones.audit.records import DAMAGED_KEY, DAMAGED_RECORD
 from zones.keyspace import DEED, ROOT, pack_int
 from zones.records import FORMAT, DeedRecord
 
@@ -71,6 +71,15 @@ def test_a_deed_that_a_newer_version_wrote_is_passed_over_and_keeps_its_number(w
     world.set(ROOT + pack_int(DEED) + pack_int(1), bytes([FORMAT + 1]))
     note(world, deed(2))
     assert numbers(world) == [2, 1]
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x02text\x00", b"\x1c" + b"\xff" * 40])
+def test_a_damaged_key_among_deeds_is_passed_over_and_found_by_the_audit(world: World, rest: bytes) -> None:
+    note(world, deed(1))
+    world.set(ROOT + pack_int(DEED) + rest + b"\x00", b"")
+    note(world, deed(2), deed(2, count=9))
+    assert numbers(world) == [2, 1]
+    assert [finding.what for finding in audit(world.shard).findings] == [DAMAGED_KEY]
 
 
 def test_a_damaged_deed_is_found_by_the_audit(world: World) -> None:
