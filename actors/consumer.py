@@ -103,7 +103,12 @@ class Consumer:
         self._settings = settings
         self._workers = [
             Worker(
-                host_of(f"worker-{number}").of_actor(number), shards, opened.submitted, settings, ThreadRunners(), identity
+                host_of(f"worker-{number}").of_actor(number),
+                shards,
+                opened.submitted,
+                settings,
+                ThreadRunners(),
+                identity,
             )
             for number in range(settings.workers)
         ]

@@ -59,9 +59,7 @@ class ThreadHost:
 
     def of_actor(self, number: int) -> "ThreadHost":
         """Return the host of one actor among several of its sort in this process: its life bears a name of its own."""
-        host = ThreadHost(
-            clock=self.clock, random=self.random, telemetry=self.telemetry, on_recycle=self._on_recycle
-        )
+        host = ThreadHost(clock=self.clock, random=self.random, telemetry=self.telemetry, on_recycle=self._on_recycle)
         host.life = b"%b %d" % (self.life, number)
         return host
 

@@ -54,9 +54,9 @@ ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and r
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
 DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
-RULE, PARKED, LIMIT, HISTORY, DEED = range(14, 19)
-# Reserved for later steps: placement 13, global indexes 19.
-SHEET, QUARANTINE, SERIES = 20, 21, 23
+RULE, PARKED, LIMIT, HISTORY = range(14, 18)
+# Reserved for later steps: placement 13, intents 18, global indexes 19.
+SHEET, QUARANTINE, DEED, SERIES = range(20, 24)
 DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.

@@ -65,7 +65,7 @@ Progress = Callable[[int], None]
 ROUNDS_MAX = 4  # What was set aside can leave something damaged behind, as a payload without one of its pieces.
 
 _KNOWN = [META, DB, RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION, RULE, PARKED, LIMIT, HISTORY,
-          DEED, SHEET, QUARANTINE, SERIES]  # fmt: skip
+          SHEET, QUARANTINE, DEED, SERIES]  # fmt: skip
 # What lies between the subspaces that this version has names for.
 _UNKNOWN = list(
     zip(

@@ -27,7 +27,6 @@ def _no_timesheets(monkeypatch: Patch) -> None:
     monkeypatch.setattr(timekeeping, "SHEET_US", 3600 * SECOND)
 
 
-
 class LongAttempt:
     """How a payment goes whose transaction is open for long, beside a mail that takes as long.
 
