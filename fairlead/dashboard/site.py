@@ -82,6 +82,7 @@ class Site:
             ],
             exception_handlers={404: self._nothing_here},
         )
+        inner.router.redirect_slashes = False  # It leads to the name in the request, and there is nothing to lead to.
         return Guard(inner, self._access, cookie_name=self._cookie_name, now_us=self._app.clock.now_us)
 
     # --- Pages ---

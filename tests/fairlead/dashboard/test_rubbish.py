@@ -1,0 +1,197 @@
+"""Whatever is sent to the dashboard, and whatever is stored, it answers as it should, and nothing else happens.
+
+The requests are drawn from a seed, `FAIRLEAD_FUZZ_SEED` and the number of the case, and go straight into the site: what
+a server would have refused before gets in as well. The record decoders have the same in tests/zones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from random import Random
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+
+from fairlead import App, Job, PermanentError
+from fairlead.dashboard import site as sites
+from fairlead.dashboard.access import Access
+from fairlead.dashboard.guard import HEADERS
+from fairlead.dashboard.pages import PAGES
+from fairlead.dashboard.site import Site
+from fairlead.testing import ManualClock, drain
+from tests.zones.corrupting import damage, damage_of
+from tests.zones.test_corrupt_records import cases, damaged, each
+from zones import engines
+from zones.keyspace import META_KEY, ROOT_RANGE
+
+TOKEN = "a token of some length"
+HOST = "127.0.0.1:8321"
+MARKUP = "<script>said()</script>"
+DEEDS = ["revive", "discard", "cancel", "pause", "resume"]
+PATHS = [*PAGES, "/login", "/logout", "/static/fairlead.js", "/static/../access.py", "/static/%2e%2e/x", "//elsewhere"]
+PATHS += [f"/do/{what}" for what in DEEDS] + [f"/live{path}" for path in PAGES]
+KEYS = [
+    "app",
+    "user",
+    "zone",
+    "id",
+    "kind",
+    "shard",
+    "error",
+    "before",
+    "sort",
+    "local",
+    "many",
+    "q",
+    "did",
+    "back",
+    "from",
+]
+VALUES = [
+    "", "shop", "alice", "queue", "mail", "main", "order-7", "1", "time", "/tenants", "//elsewhere", "\0", "ä" * 200,
+    MARKUP, "a" * 97, "0" * 32, "9" * 40, "-1", "1e309", "%", "\u202e", "main:5", "2026-11-01", "null",
+]  # fmt: skip
+# Done, elsewhere, refused (in which way), not there, not so, too long, not by that name, the store cannot be read.
+ANSWERS = {200, 303, 400, 401, 403, 404, 405, 413, 421, 503}
+
+
+class Answer(NamedTuple):
+    """What the site answered."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """An application with some of everything, whose names and payloads are full of markup."""
+    monkeypatch.setattr(sites, "LOGIN_S", 0)
+    monkeypatch.setattr(sites, "LIVE_S", 0)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    made = App("memory:", clock=ManualClock(), random=Random(5))
+
+    @made.handler("mail")
+    def mail(job: Job) -> None:
+        raise PermanentError(MARKUP)
+
+    for user in ("alice", MARKUP):
+        tenant = made.tenant("shop", user)
+        tenant.enqueue("mail", {MARKUP: MARKUP}, item_id="order-7")
+        tenant.enqueue(MARKUP, MARKUP, delay_ms=60_000, item_id=MARKUP)
+    drain(made, raise_errors=False)
+    made.tenant("shop", "alice").enqueue("mail", 5, item_id="order-7")
+    made.steering.pause_tenant("shop", MARKUP)
+    made.steering.limit_kind("mail", max_running=3)
+    yield made
+    made.close()
+
+
+def drawn(random: Random, values: list[str]) -> str:
+    """Return a value, or rubbish."""
+    if random.random() < 0.8:
+        return random.choice(values)
+    return damaged(random.choice(values).encode(), random)[:300].decode("latin-1")
+
+
+def query_of(random: Random) -> str:
+    pairs = [(drawn(random, KEYS), drawn(random, VALUES)) for _ in range(random.randrange(6))]
+    return "&".join(f"{quote(key)}={quote(value)}" for key, value in pairs)
+
+
+def headers_of(random: Random) -> list[tuple[bytes, bytes]]:
+    """Return headers that are often right, so that what lies behind the guard is reached."""
+    headers = {
+        "host": random.choice([HOST] * 40 + ["localhost", "elsewhere.example", "[::1]:8321", "[", ":", ""]),
+        "authorization": random.choice([f"Bearer {TOKEN}"] * 12 + ["", "Bearer", "Basic x", "Bearer ä", "Bearer \0"]),
+        "sec-fetch-site": random.choice(["same-origin"] * 8 + ["cross-site", ""]),
+        "origin": random.choice([f"http://{HOST}"] * 8 + ["null", "http://elsewhere.example", "://"]),
+        "cookie": random.choice(["", "fairlead=", "fairlead=1.x.y", "fairlead=9999999999999999.YQ==.00", ";;=;", '"']),
+        "content-length": random.choice(["5"] * 40 + ["-1", "x", "9" * 30, ""]),
+    }
+    kept = [(name, value) for name, value in headers.items() if random.random() < 0.97]
+    if random.random() < 0.05:
+        kept.append((random.choice(list(headers)), drawn(random, VALUES)))
+    return [(name.encode(), value.encode("latin-1", errors="replace")) for name, value in kept]
+
+
+def ask(site: Any, random: Random, form_word: str) -> Answer:
+    """Send a request that is drawn, and return the answer."""
+    path = drawn(random, PATHS)
+    body = query_of(random).encode() if random.random() < 0.8 else damaged(b"word=x&id=1", random)
+    if random.random() < 0.7:
+        body += b"&word=" + form_word.encode()
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+        "method": random.choice(["GET"] * 16 + ["POST"] * 12 + ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "get", ""]),
+        "path": path, "raw_path": quote(path).encode(), "root_path": "", "query_string": query_of(random).encode(),
+        "headers": headers_of(random), "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8321),
+    }  # fmt: skip
+    return asyncio.run(answered(site, scope, body))
+
+
+async def answered(site: Any, scope: dict[str, Any], body: bytes) -> Answer:
+    came = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return came.pop() if came else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await site(scope, receive, send)
+    (start,) = [message for message in sent if message["type"] == "http.response.start"]
+    text = b"".join(message.get("body", b"") for message in sent)
+    headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
+    return Answer(start["status"], headers, text.decode())
+
+
+def site_of(app: App, random: Random) -> tuple[Any, str]:
+    """Return a site, and the word of its forms."""
+    token = random.choice([None, TOKEN])
+    access = Access(
+        token=token, secret=b"s" * 32, host_names=frozenset(), read_only=random.random() < 0.2, everybody="somebody"
+    )
+    return Site(app, access, cookie_name="fairlead").asgi(), access.form_word
+
+
+def check(answer: Answer) -> None:
+    assert answer.status in ANSWERS, answer
+    assert HEADERS.items() <= answer.headers.items() | {("cache-control", HEADERS["cache-control"])}
+    assert MARKUP not in answer.text or "javascript" in answer.headers.get("content-type", "")
+    assert not answer.headers.get("location", "/").startswith(("//", "http"))
+
+
+@cases(1_200)
+def test_whatever_is_asked_is_answered(app: App, count: int) -> None:
+    def case(random: Random) -> None:
+        site, word = site_of(app, random)
+        check(ask(site, random, word))
+
+    each(count, 900, case)
+
+
+@cases(100)
+def test_whatever_is_stored_the_pages_are_shown(app: App, count: int) -> None:
+    """Each case damages a few pairs of the store, asks for some pages, and puts the store right again."""
+    db = app.shards["main"].db
+    whole = engines.transact(db, lambda tr: list(tr.get_range(*ROOT_RANGE)))
+    pairs = [(row.key, row.value) for row in whole if row.key != META_KEY]
+
+    def restore(tr: Any) -> None:
+        tr.clear_range(*ROOT_RANGE)
+        for row in whole:
+            tr.set(row.key, row.value)
+
+    def case(random: Random) -> None:
+        damage(db, [damage_of(random.choice(pairs), random) for _ in range(random.randrange(1, 6))])
+        site, word = site_of(app, random)
+        for _ in range(6):
+            check(ask(site, random, word))
+        engines.transact(db, restore)
+
+    each(count, 901, case)
