@@ -327,12 +327,12 @@ class Custody:
             self.give_back(items[begin : begin + SETTLE_MAX])
 
     def _write(self, account: Account) -> None:
-        lost: list[Held] = []
-
-        def work() -> None:
-            lost[:] = self._timekeeper.write(account)
-
-        self.with_store(work)
+        try:
+            lost = self._timekeeper.write(account)
+        except self._shard.db.errors as error:
+            # What holds for ends and leases is said by them: a disk that is nearly full may take a sheet all the same.
+            log.debug("shard %s does not take this worker's timesheet: %s", self._shard.name, error)
+            return
         with self._table.lock:
             for held in lost:
                 if held.phase is Phase.RUNNING and not held.job.cancelled and not held.job.may_be_completed:
