@@ -45,6 +45,7 @@ COMMANDS = (
     "check", "check --repair", "check --quarantine", "quarantine", "quarantine --discard 00", "backup secret.backup",
     "restore secret.backup", "restore nothing.backup", "cancel order-7 --tenant shop alice", "run fl_secret:nothing",
     "run fl_secret:app --host threads --set consumer.lease_ms=1", "simulate fl_secret:app --seeds 1", "demo --nothing",
+    "log", "top", "dashboard --host 0.0.0.0", "dashboard --port x",
 )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ VALUES = [
     "", "shop", "alice", "queue", "mail", "main", "order-7", "1", "time", "/tenants", "//elsewhere", "\0", "ä" * 200,
     MARKUP, "a" * 97, "0" * 32, "9" * 40, "-1", "1e309", "%", "\u202e", "main:5", "2026-11-01", "null",
 ]  # fmt: skip
+METHODS = ["GET"] * 16 + ["POST"] * 12 + ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "get", ""]
 # Done, elsewhere, refused (in which way), not there, not so, too long, not by that name, the store cannot be read.
 ANSWERS = {200, 303, 400, 401, 403, 404, 405, 413, 421, 503}
 
@@ -126,7 +127,7 @@ def ask(site: Any, random: Random, form_word: str) -> Answer:
         body += b"&word=" + form_word.encode()
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
-        "method": random.choice(["GET"] * 16 + ["POST"] * 12 + ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "get", ""]),
+        "method": random.choice(METHODS),
         "path": path, "raw_path": quote(path).encode(), "root_path": "", "query_string": query_of(random).encode(),
         "headers": headers_of(random), "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8321),
     }  # fmt: skip
