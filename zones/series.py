@@ -96,11 +96,6 @@ class Slot(msgspec.Struct, array_like=True):
     waiting: dict[str, int] | None = None
     oldest_us: TimeUs | None = None
 
-    @property
-    def begin_us(self) -> int:
-        """When it begins."""
-        return self.number * SLOT_US
-
 
 _encoder = msgspec.msgpack.Encoder()
 _tallies = msgspec.msgpack.Decoder(Tally)
