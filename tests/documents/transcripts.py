@@ -44,10 +44,10 @@ def _exit_code(typed: str) -> int:
     return int(said[1]) if said else 0
 
 
-def pattern(printed: str) -> str:
+def pattern(printed: str, line_end: str = r"\n") -> str:
     """Return the regular expression that what a page prints stands for."""
     return "".join(
-        ANY_LINES if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*?") + "\n"
+        ANY_LINES if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*?") + line_end
         for line in tidy(printed).splitlines()
     )
 
@@ -59,7 +59,17 @@ def alike(printed: str, shown: str) -> bool:
 
 def begins_alike(printed: str, shown: str) -> re.Match[str] | None:
     """Return how far a command that still runs has shown what the page prints, None: not yet all of it."""
-    return re.match(pattern(printed), tidy(shown))
+    return re.match(_of_threads(printed) + r"(?:^|(?<=\n))", tidy(shown))
+
+
+def ends_alike(printed: str, shown: str) -> bool:
+    """Say whether the rest that a command showed is what the page prints."""
+    return re.fullmatch(_of_threads(printed), tidy(shown)) is not None
+
+
+def _of_threads(printed: str) -> str:
+    """Return the pattern of what threads print: a line and its end are written apart, so two may run together."""
+    return r"\n*" + pattern(printed, line_end=r"\n*")
 
 
 def tidy(shown: str) -> str:
