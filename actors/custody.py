@@ -132,15 +132,18 @@ class Custody:
         """Count an item that its worker has lost."""
         self._note([(held, "lost")])
 
-    def tick(self) -> bool:
-        """Write the timesheet if it is time to; say whether there is something to write, now or later."""
-        now_us, held_items, keeper = self._host.clock.now_us(), self._table.holdings, self._timekeeper
-        if len(held_items):
+    def tick(self, *, holds: bool) -> bool:
+        """Write the timesheet if it is time to; say whether there is something to write, now or later.
+
+        `holds`: whether the worker holds an item of this shard.
+        """
+        now_us, keeper = self._host.clock.now_us(), self._timekeeper
+        if holds:
             keeper.begin(now_us)
-        if self._account is None and keeper.is_due(now_us):
-            self._account = keeper.account(held_items, now_us=now_us)
+        if not self.is_writing and keeper.is_due(now_us):
+            self._account = keeper.account(self._table.holdings, now_us=now_us)
             self._due.notify()
-        return keeper.unwritten
+        return keeper.unwritten or self.is_writing
 
     def stop(self) -> None:
         """Let the loops end, once they have done what they have."""
@@ -332,8 +335,11 @@ class Custody:
         except self._shard.db.errors as error:
             # What holds for ends and leases is said by them: a disk that is nearly full may take a sheet all the same.
             log.debug("shard %s does not take this worker's timesheet: %s", self._shard.name, error)
+            with self._table.lock:
+                self._timekeeper.begin(self._host.clock.now_us())
             return
         with self._table.lock:
+            self._timekeeper.note_written(account)
             for held in lost:
                 if held.phase is Phase.RUNNING and not held.job.cancelled and not held.job.may_be_completed:
                     self._lose(held)

@@ -7,6 +7,9 @@ looks whether what has run there for a second is still its own: an item that som
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from actors.handlers import Form
 from actors.holdings import Held, Phase
@@ -18,7 +21,7 @@ from zones.layout import Tenant
 from zones.probes import probe
 from zones.progress import progress_steps
 from zones.records import ItemRecord, Progress, decode
-from zones.series import KindTally, Tally, slot_of
+from zones.series import SUM_AFTER_SLOTS, KindTally, Tally, slot_of
 from zones.shard import Shard
 from zones.timesheets import RUNNING_MAX, SHEET_US, Running, Timesheet
 
@@ -26,20 +29,24 @@ from zones.timesheets import RUNNING_MAX, SHEET_US, Running, Timesheet
 # right, of those that take much it is.
 TENANTS_MAX = 2_000
 TENANTS_KEPT = 200
+TALLIES_MAX = 30  # Slots that a worker keeps for a store that does not take them: five minutes.
 
 
 class SlotTally:
-    """What ends in one slot of the series."""
+    """What ends in one slot of the series. `noted`: how often something was; `written`: of that, what is stored."""
 
-    __slots__ = ("_kinds", "_tenants", "slot")
+    __slots__ = ("_kinds", "_tenants", "noted", "slot", "written")
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
+        self.noted = 0
+        self.written = 0
         self._kinds: dict[str, KindTally] = {}
         self._tenants: dict[Tenant, int] = {}
 
     def note(self, held: Held, outcome: str) -> None:
         """Count what became of an attempt: a field of `KindTally`."""
+        self.noted += 1
         tally = self._kinds.get(held.ref.kind)
         if tally is None:
             tally = self._kinds[held.ref.kind] = KindTally()
@@ -50,12 +57,24 @@ class SlotTally:
         if len(tenants) > TENANTS_MAX:
             self._tenants = dict(nlargest(TENANTS_KEPT, tenants.items(), key=lambda each: (each[1], each[0])))
 
+    def may_be_summed(self, now_us: int) -> bool:
+        """Whether a row of it is stored that may have gone into the sum of its slot: another would be added to it."""
+        return self.written > 0 and self.slot <= slot_of(now_us) - SUM_AFTER_SLOTS
+
     def stored(self) -> Tally:
         """Return it as it is stored."""
         tenants: dict[str, dict[str, int]] = {}
         for (app, user), run_us in self._tenants.items():
             tenants.setdefault(app, {})[user] = run_us
-        return Tally(self._kinds, tenants).shortened()
+        return Tally({kind: replace(tally) for kind, tally in self._kinds.items()}, tenants).shortened()
+
+
+class Row(NamedTuple):
+    """A tally as it is about to be stored, and how much it had noted then."""
+
+    tally: SlotTally
+    noted: int
+    stored: Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +85,7 @@ class Account:
     """
 
     sheet: Timesheet
-    rows: Sequence[tuple[int, Tally]]
+    rows: Sequence[Row]
     checked: Sequence[Held]
     progress: Sequence[tuple[Held, Progress]]
 
@@ -79,15 +98,16 @@ class Timekeeper:
         self._identity = identity
         self._life = life
         self._slots = slots
-        self._tallies: list[SlotTally] = []
+        self._tallies: dict[int, SlotTally] = {}  # by slot; those of which not all is stored, and the last
         self._due_us: int | None = None  # when to write; None: what was written last is still so
 
     def note(self, held: Held, outcome: str, *, now_us: int) -> None:
         """Count what became of an attempt."""
         slot = slot_of(now_us)
-        if not self._tallies or self._tallies[-1].slot != slot:
-            self._tallies.append(SlotTally(slot))
-        self._tallies[-1].note(held, outcome)
+        if slot not in self._tallies:
+            self._forget(now_us)
+            self._tallies[slot] = SlotTally(slot)
+        self._tallies[slot].note(held, outcome)
         self.begin(now_us)
 
     @property
@@ -120,10 +140,25 @@ class Timekeeper:
             written_us=now_us,
             running=[_as_stored(held) for held in mine[:RUNNING_MAX]],
         )
-        rows = [(tally.slot, tally.stored()) for tally in self._tallies]
-        del self._tallies[:-1]
+        self._forget(now_us)
+        changed = [tally for tally in self._tallies.values() if tally.noted > tally.written]
+        rows = [Row(tally, tally.noted, tally.stored()) for tally in changed]
         self._due_us = now_us + SHEET_US if mine else None
         return Account(sheet, rows, [held for held in mine if now_us - held.since_us >= SHEET_US], progress)
+
+    def _forget(self, now_us: int) -> None:
+        """Forget the tallies of slots that are over, once they are stored, and what a store does not take for long."""
+        slot = slot_of(now_us)
+        for tally in list(self._tallies.values()):
+            if (tally.slot != slot and tally.noted == tally.written) or tally.may_be_summed(now_us):
+                del self._tallies[tally.slot]
+        while len(self._tallies) > TALLIES_MAX:
+            del self._tallies[min(self._tallies)]
+
+    def note_written(self, account: Account) -> None:
+        """Note that an account is stored. What was noted since is told by the next."""
+        for row in account.rows:
+            row.tally.written = row.noted
 
     def write(self, account: Account) -> list[Held]:
         """Write it; return those of the `checked` items that are not this worker's any more.
@@ -134,8 +169,8 @@ class Timekeeper:
 
         def body(attempt: Attempt) -> list[Held]:
             tr = attempt.tr
-            for slot, tally in account.rows:
-                series.write(tr, self._life, slot, tally)
+            for row in account.rows:
+                series.write(tr, self._life, row.tally.slot, row.stored)
             timesheets.write(tr, self._life, account.sheet)
             places = [self._shard.layout.place(held.ref.tenant, held.ref.zone) for held in account.checked]
             reads = [

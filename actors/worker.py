@@ -282,7 +282,8 @@ class Worker:
 
     def _write_timesheets(self) -> bool:
         """Have the timesheets written that are due; say whether one is not up to date. The lock is held."""
-        unwritten = [custody.tick() for custody in self._custodies.values()]
+        serving = {held.ref.shard for held in self._holdings}
+        unwritten = [custody.tick(holds=name in serving) for name, custody in self._custodies.items()]
         return any(unwritten)
 
     def _hand_over(self, work: Chores) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from actors.job import Job
-from actors.timekeeping import TENANTS_MAX, SlotTally
-from tests.actors.stage import ALICE, MS, Stage, held_item
+from actors.timekeeping import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
+from tests.actors.stage import ALICE, IDENTITY, MS, Stage, held_item
 from tests.zones.faults import Fault
 from zones import series, timesheets
 from zones.engines.errors import NOT_COMMITTED
 from zones.errors import BadArgument
 from zones.layout import Tenant
 from zones.records import Progress
-from zones.series import Slot
+from zones.series import SLOT_US, Slot
+from zones.shard import Shard
 from zones.timesheets import Timesheet
 
 
@@ -30,6 +32,25 @@ def sheets(stage: Stage) -> list[Timesheet]:
 
 def done(stage: Stage) -> list[Slot]:
     return stage.shard.transact(lambda attempt: series.read(attempt.tr, now_us=attempt.now_us))
+
+
+def sum_up(stage: Stage) -> None:
+    stage.shard.transact(lambda attempt: series.sum_up(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
+
+
+def completed(stage: Stage) -> dict[str, int]:
+    """Return how many items of each kind have completed, as far as the series tells."""
+    total: Counter[str] = Counter()
+    for slot in done(stage):
+        total.update({kind: tally.completed for kind, tally in slot.tally.kinds.items()})
+    return {kind: count for kind, count in total.items() if count}
+
+
+def cancel(stage: Stage, item_id: bytes, *, shard: Shard | None = None) -> None:
+    """Take an item away, as its enqueuer may, whoever holds it."""
+    at = shard or stage.shard
+    zone = at.zone(ALICE)
+    stage.do(lambda: at.transact(lambda attempt: zone.complete(attempt.tr, item_id, now_us=attempt.now_us)))
 
 
 def takes(stage: Stage, ms: int, *, at_first: Callable[[Job], object] = lambda job: None) -> Callable[[Job], None]:
@@ -77,6 +98,84 @@ def test_what_became_of_items_is_counted_by_kind_with_the_time_that_it_took(stag
     assert run_us >= 300 * MS
 
 
+def test_what_has_ended_is_counted_once_while_its_worker_writes_on(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", takes(stage, 100)), stage.handler("index", takes(stage, 90_000))])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    stage.pass_ms(3_000)
+    stage.enqueue("index")
+    stage.place(worker, stage.lease(["index"]))
+    for _ in range(6):
+        stage.pass_ms(10_000)
+        sum_up(stage)
+    assert completed(stage) == {"mail": 1}
+
+
+def test_what_ends_after_idle_time_does_not_bring_up_again_what_ended_before_it(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", takes(stage, 100))])
+    for minute in range(1, 4):
+        stage.enqueue("mail")
+        stage.place(worker, stage.lease(["mail"]))
+        stage.settled(worker)
+        stage.pass_ms(60_000)
+        sum_up(stage)
+        assert completed(stage) == {"mail": minute}
+
+
+def test_what_has_ended_is_counted_although_the_store_takes_no_sheet_for_a_while(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", takes(stage, 100))])
+    for _ in range(3):
+        stage.enqueue("mail")
+        stage.place(worker, stage.lease(["mail"]))
+        stage.settled(worker)
+        stage.store.full = True
+        stage.pass_ms(12_000)
+        stage.store.full = False
+    stage.pass_ms(2_000)
+    assert completed(stage) == {"mail": 3}, "the last of it too, though nothing has happened since"
+    stage.pass_ms(30_000)
+    sum_up(stage)
+    assert completed(stage) == {"mail": 3}
+
+
+def test_what_ends_just_before_a_store_refuses_for_long_is_not_added_to_what_was_summed_up() -> None:
+    """A row that has gone into a sum is gone, so another, of the whole slot, would be added to it."""
+    tally, held = SlotTally(7), held_item()
+    tally.note(held, "completed")
+    tally.written = 1
+    tally.note(held, "completed")
+    assert not tally.may_be_summed(9 * SLOT_US - 1)
+    assert tally.may_be_summed(9 * SLOT_US)
+    tally.written = 0
+    assert not tally.may_be_summed(9 * SLOT_US), "nothing of it was stored"
+
+
+def test_a_store_that_is_away_for_hours_does_not_fill_the_workers_memory(stage: Stage) -> None:
+    keeper = Timekeeper(stage.shard, IDENTITY, life=b"life", slots=1)
+    for slot in range(3 * TALLIES_MAX):
+        keeper.note(held_item(), "completed", now_us=slot * SLOT_US)
+    account = keeper.account([], now_us=3 * TALLIES_MAX * SLOT_US)
+    assert [row.tally.slot for row in account.rows] == list(range(2 * TALLIES_MAX, 3 * TALLIES_MAX))
+
+
+def test_a_worker_tells_a_shard_nothing_of_which_it_holds_nothing(stage: Stage) -> None:
+    store, other = stage.open_shard("other")
+    shards = {"main": stage.shard, "other": other}
+    worker = stage.worker([stage.handler("mail", takes(stage, 30_000))], shards=shards)
+    gone_id = stage.enqueue("mail", shard=other)
+    stage.place(worker, stage.lease(["mail"], shard=other))
+    cancel(stage, gone_id, shard=other)
+    stage.settled(worker)
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(2_000)
+    before = store.commits
+    stage.pass_ms(10_000)
+    assert store.commits == before
+    assert stage.do(worker.counts)["held"] == 1
+
+
 def test_a_worker_that_does_nothing_writes_nothing(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", takes(stage, 100))])
     stage.enqueue("mail")
@@ -111,9 +210,7 @@ def test_an_item_that_was_cancelled_is_interrupted_within_two_seconds(stage: Sta
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(300)
     cancelled_us = stage.now_us
-    stage.do(lambda: stage.shard.transact(
-        lambda attempt: stage.shard.zone(ALICE).complete(attempt.tr, item_id, now_us=attempt.now_us)
-    ))  # fmt: skip
+    cancel(stage, item_id)
     assert stage.settled(worker) == {"lost": 1}
     assert ended_us[0] - cancelled_us < 2_000 * MS
 
