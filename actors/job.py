@@ -1,6 +1,5 @@
 """A job: one attempt at an item, as its handler sees it."""
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,6 +13,8 @@ from zones.records import ItemRecord, Progress
 from zones.results import keep, pack_result
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
+
+AMOUNT_MAX = 2**53  # Of progress. Up to there whole numbers are told exactly.
 
 T = TypeVar("T")
 
@@ -88,18 +89,18 @@ class Job:
         is not written.
 
         Args:
-          done, total: numbers of the handler's own unit, 0 or more; `total` None: it does not know.
-          note: a few words, up to 200 characters; more is cut off.
+          done, total: numbers of the handler's own unit, 0 to 2**53; `total` None: it does not know.
+          note: a few words, up to 200 characters; more is cut off. What cannot be stored (a lone surrogate, as in the
+            name of a file) is written as its number.
 
         Raises:
           BadArgument: an argument is nothing of the kind.
         """
         if not _is_amount(done) or not (total is None or _is_amount(total)) or not isinstance(note, str):
-            raise BadArgument(argument="progress", value=(done, total, note), allowed="numbers, 0 or more, and text")
-        if self._teller is not None:
-            self._teller(done, total, note[:NOTE_CHARS_MAX])
-        else:
-            self.hear_progress(done, total, note[:NOTE_CHARS_MAX])
+            raise BadArgument(argument="progress", value=(done, total, note), allowed="numbers, 0 to 2**53, and text")
+        words = note[:NOTE_CHARS_MAX].encode(errors="backslashreplace").decode()[:NOTE_CHARS_MAX]
+        tell = self._teller or self.hear_progress
+        tell(_plain(done), None if total is None else _plain(total), words)
 
     def hear_progress(self, done: float, total: float | None, note: str) -> None:
         """Called where the worker is: note what the handler tells."""
@@ -181,4 +182,9 @@ class Job:
 
 
 def _is_amount(number: Any) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < math.inf
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= AMOUNT_MAX
+
+
+def _plain(number: float) -> float:
+    """Return a number as one that can be stored: those of other libraries pass for numbers, and cannot."""
+    return int(number) if isinstance(number, int) else float(number)

@@ -254,7 +254,42 @@ def test_progress_is_written_once_a_second_however_often_it_is_told(stage: Stage
     assert stage.store.commits - before <= 4 * 2 + 2, "a sheet and the progress each second, an extension, the end"
 
 
-@pytest.mark.parametrize("told", [(-1,), ("1",), (1, -1), (True,), (float("nan"),), (1, 2, b"note")])
+class Number(float):
+    """A number as other libraries have them."""
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ((1, 3, "read a\udcff.txt"), (1, 3, r"read a\udcff.txt")),
+        ((1, 3, "\ud800" * 300), (1, 3, r"\ud800" * 33 + r"\u")),
+        ((2**53, 2**53, ""), (2**53, 2**53, "")),
+        ((Number(0.5), Number(2), ""), (0.5, 2, "")),
+    ],
+)
+def test_odd_progress_is_shown_and_hides_no_other_item_of_its_worker(
+    stage: Stage, told: tuple[float, float, str], shown: tuple[float, float, str]
+) -> None:
+    worker = stage.worker([
+        stage.handler("odd", takes(stage, 5_000, at_first=lambda job: job.progress(*told))),
+        stage.handler("mail", takes(stage, 5_000)),
+    ])  # fmt: skip
+    odd_id, _ = stage.enqueue("odd"), stage.enqueue("mail")
+    stage.place(worker, stage.lease(["odd", "mail"]))
+    stage.pass_ms(2_500)
+    ((odd, mail),) = [sheet.running for sheet in sheets(stage)]
+    assert (odd.kind, mail.kind) == ("odd", "mail")
+    assert odd.progress is not None
+    assert (odd.progress.done, odd.progress.total, odd.progress.note) == shown
+    record = stage.record(odd_id)
+    assert record is not None
+    assert record.progress == odd.progress
+
+
+NONE = [(-1,), ("1",), (1, -1), (True,), (float("nan"),), (float("inf"),), (2**64,), (1, 10**400), (1, 2, b"note")]
+
+
+@pytest.mark.parametrize("told", NONE)
 def test_progress_that_is_none_is_refused(stage: Stage, told: tuple[object, ...]) -> None:
     refused: list[BadArgument] = []
 
