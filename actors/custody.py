@@ -132,6 +132,10 @@ class Custody:
         """Count an item that its worker has lost."""
         self._note([(held, "lost")])
 
+    def give_up(self, held: Held) -> None:
+        """Count the time of a handler that does not listen; how it ends is nobody's concern any more."""
+        self._note_time(held, self._host.clock.now_us())
+
     def tick(self, *, holds: bool) -> bool:
         """Write the timesheet if it is time to; say whether there is something to write, now or later.
 
@@ -163,6 +167,12 @@ class Custody:
             self._table.counts[outcome] += 1
             self._table.handled.settle(held.ref.kind, outcome)
             self._timekeeper.note(held, outcome, now_us=now_us)
+
+    def _note_time(self, held: Held, until_us: int) -> None:
+        """Count the time of a handler that has begun. A clock that was set back meanwhile makes it none."""
+        if held.began_us:
+            run_us = max(0, until_us - held.began_us)
+            self._timekeeper.note_time(held, run_us, now_us=self._host.clock.now_us())
 
     # --- Called without ---
 
@@ -245,6 +255,7 @@ class Custody:
             with table.lock:
                 for held in batch:
                     table.holdings.drop(held)
+                    self._note_time(held, held.ended_us)
                     if held.began_us:
                         table.handled.end(held.ref, began_us=held.began_us, ended_us=held.ended_us)
                 table.note_left()

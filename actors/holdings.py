@@ -38,7 +38,7 @@ class Held:
 
     __slots__ = (
         "began_us", "cancelled_us", "deadline_us", "ended_us", "error", "handler", "job", "lease_until_us", "phase",
-        "record", "ref", "result", "since_us", "took_us",
+        "record", "ref", "result", "since_us",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -52,7 +52,6 @@ class Held:
         self.deadline_us = NEVER_US  # until its handler begins
         self.cancelled_us = 0
         job.keeps_result_us = handler.result_ms * 1000
-        self.took_us = 0  # its handler, once it has ended
         self.began_us = 0  # when its handler did; 0: not yet, or never
         self.ended_us = 0
         self.result: bytes | None = None  # what its handler returned, packed, if its kind keeps it
@@ -128,8 +127,7 @@ class Holdings:
 
     def finish(self, held: Held, now_us: int) -> None:
         """Note that a running item's handler has ended."""
-        held.took_us = now_us - held.since_us
-        self._mean_us += (held.took_us - self._mean_us) * _WEIGHT
+        self._mean_us += (now_us - held.since_us - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
         held.ended_us = now_us
 

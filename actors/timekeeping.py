@@ -46,16 +46,23 @@ class SlotTally:
 
     def note(self, held: Held, outcome: str) -> None:
         """Count what became of an attempt: a field of `KindTally`."""
-        self.noted += 1
-        tally = self._kinds.get(held.ref.kind)
-        if tally is None:
-            tally = self._kinds[held.ref.kind] = KindTally()
+        tally = self._of(held.ref.kind)
         setattr(tally, outcome, getattr(tally, outcome) + 1)
-        tally.run_us += held.took_us
+
+    def note_time(self, held: Held, run_us: int) -> None:
+        """Count how long a handler has run, whatever became of its item."""
+        self._of(held.ref.kind).run_us += run_us
         tenants = self._tenants
-        tenants[held.ref.tenant] = tenants.get(held.ref.tenant, 0) + held.took_us
+        tenants[held.ref.tenant] = tenants.get(held.ref.tenant, 0) + run_us
         if len(tenants) > TENANTS_MAX:
             self._tenants = dict(nlargest(TENANTS_KEPT, tenants.items(), key=lambda each: (each[1], each[0])))
+
+    def _of(self, kind: str) -> KindTally:
+        self.noted += 1
+        tally = self._kinds.get(kind)
+        if tally is None:
+            tally = self._kinds[kind] = KindTally()
+        return tally
 
     def may_be_summed(self, now_us: int) -> bool:
         """Whether a row of it is stored that may have gone into the sum of its slot: another would be added to it."""
@@ -103,12 +110,19 @@ class Timekeeper:
 
     def note(self, held: Held, outcome: str, *, now_us: int) -> None:
         """Count what became of an attempt."""
+        self._tally(now_us).note(held, outcome)
+
+    def note_time(self, held: Held, run_us: int, *, now_us: int) -> None:
+        """Count how long a handler has run: once, when it has ended or is given up."""
+        self._tally(now_us).note_time(held, run_us)
+
+    def _tally(self, now_us: int) -> SlotTally:
         slot = slot_of(now_us)
         if slot not in self._tallies:
             self._forget(now_us)
             self._tallies[slot] = SlotTally(slot)
-        self._tallies[slot].note(held, outcome)
         self.begin(now_us)
+        return self._tallies[slot]
 
     @property
     def unwritten(self) -> bool:

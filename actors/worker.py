@@ -267,6 +267,7 @@ class Worker:
                         self._holdings.drop(held)
                 for held in work.stuck:
                     self._holdings.give_up(held)
+                    self._custodies[held.ref.shard].give_up(held)
                     self._given_up += 1
                 self._table.counts["timed_out"] += len(work.time_out)
                 for held in work.lost:

@@ -46,6 +46,14 @@ def completed(stage: Stage) -> dict[str, int]:
     return {kind: count for kind, count in total.items() if count}
 
 
+def run_us(stage: Stage) -> int:
+    """Return how long handlers have run, as the series tells by kind, and by tenant alike."""
+    slots = done(stage)
+    by_kind = sum(tally.run_us for slot in slots for tally in slot.tally.kinds.values())
+    assert by_kind == sum(used for used, _, _ in series.busiest(slots))
+    return by_kind
+
+
 def cancel(stage: Stage, item_id: bytes, *, shard: Shard | None = None) -> None:
     """Take an item away, as its enqueuer may, whoever holds it."""
     at = shard or stage.shard
@@ -174,6 +182,35 @@ def test_a_worker_tells_a_shard_nothing_of_which_it_holds_nothing(stage: Stage) 
     stage.pass_ms(10_000)
     assert store.commits == before
     assert stage.do(worker.counts)["held"] == 1
+
+
+def test_the_time_of_a_handler_that_ran_past_its_timeout_is_counted(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", takes(stage, 60_000), timeout=3)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    stage.pass_ms(1_500)
+    assert 3_000 * MS <= run_us(stage) < 3_500 * MS
+
+
+def test_the_time_of_a_handler_that_lost_its_item_is_counted(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", takes(stage, 60_000))])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(3_000)
+    cancel(stage, item_id)
+    stage.settled(worker)
+    stage.pass_ms(1_500)
+    assert 3_000 * MS <= run_us(stage) < 5_500 * MS
+
+
+def test_the_time_of_a_handler_that_does_not_listen_is_counted_once_until_it_is_given_up(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: stage.sleep_ms(20_000), timeout=3)])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    stage.pass_ms(30_000)
+    assert (3_000 + 5_000) * MS <= run_us(stage) < 8_500 * MS
 
 
 def test_a_worker_that_does_nothing_writes_nothing(stage: Stage) -> None:
@@ -316,11 +353,11 @@ def test_a_sheet_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
 
 def test_of_very_many_tenants_those_that_take_most_time_are_remembered() -> None:
     tally, much, little = SlotTally(7), held_item(), held_item()
-    much.took_us, little.took_us = 5, 1
     for number in range(3 * TENANTS_MAX):
         little.ref = little.ref._replace(tenant=Tenant("shop", f"user{number}"))
-        tally.note(little, "completed")
-        tally.note(much, "completed")
+        for held, run_us in ((little, 1), (much, 5)):
+            tally.note(held, "completed")
+            tally.note_time(held, run_us)
     stored = tally.stored()
     assert stored.tenants["shop"][ALICE.user] == 5 * 3 * TENANTS_MAX
     assert stored.kinds["mail"].completed == 6 * TENANTS_MAX
