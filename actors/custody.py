@@ -194,7 +194,7 @@ class Custody:
         until_us, outcomes = self._shard.transact(self._shard.in_turn(body))
         with self._table.lock:
             for held, outcome in zip(items, outcomes, strict=True):
-                if outcome is Outcome.DONE or (outcome is Outcome.GONE and held.job.may_be_completed):
+                if outcome is Outcome.DONE or (outcome is Outcome.GONE and settlement.may_be_completed(held)):
                     held.lease_until_us = until_us
                 elif held.phase is not Phase.FINISHED and not held.job.cancelled:
                     self._lose(held)
@@ -341,34 +341,39 @@ class Custody:
             self.give_back(items[begin : begin + SETTLE_MAX])
 
     def _write(self, account: Account) -> None:
-        try:
-            lost = self._timekeeper.write(account)
-        except self._shard.db.errors as error:
-            # What holds for ends and leases is said by them: a disk that is nearly full may take a sheet all the same.
-            log.debug("shard %s does not take this worker's timesheet: %s", self._shard.name, error)
-            with self._table.lock:
-                self._timekeeper.begin(self._host.clock.now_us())
-            return
+        keeper = self._timekeeper
+        lost: list[Held] = []
+        written = self._takes(lambda: lost.extend(keeper.write(account)))
         with self._table.lock:
-            self._timekeeper.note_written(account)
+            if written:
+                keeper.note_written(account)
+            else:
+                keeper.begin(self._host.clock.now_us())
             for held in lost:
                 if held.phase is Phase.RUNNING and not held.job.cancelled and not held.job.may_be_completed:
                     self._lose(held)
+        for begin in range(0, len(account.progress), EXTEND_MAX):
+            self._takes(partial(keeper.write_progress, account.progress[begin : begin + EXTEND_MAX]))
+
+    def _takes(self, work: Callable[[], object]) -> bool:
+        """Do `work`, which writes on the timesheet; say whether the store let it."""
+        try:
+            work()
+        except self._shard.db.errors as error:
+            # What holds for ends and leases is said by them: a disk that is nearly full may take a sheet all the same.
+            log.debug("shard %s does not take this worker's timesheet: %s", self._shard.name, error)
+            return False
+        return True
 
     def _time_out(self, items: Sequence[Held]) -> None:
-        """Requeue items whose handlers ran past their timeout; the handlers' own ends no longer count."""
-        if not items:
-            return
-        verdicts = self._verdicts([(held, _timeout_of(held)) for held in items])
-        settled: settlement.Settled = [(held, "lost") for held in items]
+        """Requeue items whose handlers ran past their timeout; the handlers' own ends no longer count.
 
-        def work() -> None:
-            nonlocal settled
-            settled = settlement.settle(self._shard, [], verdicts)
-
-        self.with_store(work)
-        with self._table.lock:
-            self._note(settled)
+        Tried once: what the store refuses lapses, and the leases of others must not wait for it.
+        """
+        if items:
+            settled = self._commit_ends([], self._verdicts([(held, _timeout_of(held)) for held in items]), until_us=0)
+            with self._table.lock:
+                self._note(settled)
 
     def _verdicts(self, failed: Sequence[tuple[Held, BaseException]]) -> list[settlement.Verdict]:
         now_us, random = self._host.clock.now_us(), self._host.random

@@ -105,7 +105,7 @@ def _settle_once(
         lambda zone, held: zone.complete_steps(tr, held, now_us=now_us, ended=ended),
     )
     for held, outcome in zip(completed, outcomes, strict=True):
-        done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or _may_be_completed(held)))
+        done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or may_be_completed(held)))
         if outcome is Outcome.DONE and held.result is not None:
             place = shard.layout.place(held.ref.tenant, held.ref.zone)
             results.keep(tr, place, held.ref.item_id, held.result, now_us=now_us, kept_us=held.job.keeps_result_us)
@@ -118,7 +118,7 @@ def _settle_once(
     return settled
 
 
-def _may_be_completed(held: Held) -> bool:
+def may_be_completed(held: Held) -> bool:
     """Whether its handler may have completed an item: of one that ran in another process nobody here knows."""
     return held.job.may_be_completed or held.handler.form is Form.REMOTE
 
@@ -138,7 +138,7 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int, ended: 
             error=verdict.error,
         )
         outcome = alone(lost_if_moved(operation, Outcome.LEASE_LOST))
-        if outcome is Outcome.GONE and _may_be_completed(held):
+        if outcome is Outcome.GONE and may_be_completed(held):
             return "completed"
         return "retried" if outcome is Outcome.DONE else "lost"
     owner = tr.get(zone.place.keys.tenant.owner)
@@ -148,7 +148,7 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int, ended: 
     except TenantMoved:
         return "lost"
     record = None if value is None else decode(ItemRecord, value)
-    if value is None and _may_be_completed(held):
+    if value is None and may_be_completed(held):
         return "completed"
     if record is None or record.lease_id != held.ref.lease_id:
         return "lost"

@@ -17,6 +17,7 @@ from actors.identity import Identity
 from actors.zone_by_zone import zone_by_zone
 from zones import series, timesheets
 from zones.attempt import Attempt
+from zones.completions import How, how_ended
 from zones.layout import Tenant
 from zones.probes import probe
 from zones.progress import progress_steps
@@ -98,7 +99,7 @@ class Account:
 
 
 class Timekeeper:
-    """Keeps a worker's timesheet on one shard. All but `write` is called with the worker's lock held."""
+    """Keeps a worker's timesheet on one shard. All but what writes is called with the worker's lock held."""
 
     def __init__(self, shard: Shard, identity: Identity, *, life: bytes, slots: int) -> None:
         self._shard = shard
@@ -158,7 +159,8 @@ class Timekeeper:
         changed = [tally for tally in self._tallies.values() if tally.noted > tally.written]
         rows = [Row(tally, tally.noted, tally.stored()) for tally in changed]
         self._due_us = now_us + SHEET_US if mine else None
-        return Account(sheet, rows, [held for held in mine if now_us - held.since_us >= SHEET_US], progress)
+        checked = [held for held in mine if now_us - held.since_us >= SHEET_US and not held.job.may_be_completed]
+        return Account(sheet, rows, checked, progress)
 
     def _forget(self, now_us: int) -> None:
         """Forget the tallies of slots that are over, once they are stored, and what a store does not take for long."""
@@ -175,13 +177,12 @@ class Timekeeper:
             row.tally.written = row.noted
 
     def write(self, account: Account) -> list[Held]:
-        """Write it; return those of the `checked` items that are not this worker's any more.
+        """Write the sheet and the rows; return those of the `checked` items that are not this worker's any more.
 
-        Blind writes and snapshot reads: it conflicts with nothing, and may run twice. What the handlers have told is
-        written into the items' records, in a transaction of its own that reads them with conflict.
+        Blind writes and snapshot reads: it conflicts with nothing, and may run twice.
         """
 
-        def body(attempt: Attempt) -> list[Held]:
+        def body(attempt: Attempt) -> list[tuple[Held, bool]]:
             tr = attempt.tr
             for row in account.rows:
                 series.write(tr, self._life, row.tally.slot, row.stored)
@@ -191,14 +192,26 @@ class Timekeeper:
                 tr.snapshot.get(place.keys.item(held.ref.item_id))
                 for place, held in zip(places, account.checked, strict=True)
             ]
-            return [held for held, read in zip(account.checked, reads, strict=True) if not _is_held(held, read.value)]
+            checks = zip(account.checked, reads, strict=True)
+            return [(held, read.value is None) for held, read in checks if not _is_held(held, read.value)]
 
-        lost = self._shard.transact(body)
-        if account.progress:
-            self._write_progress(account.progress)
-        return lost
+        found = self._shard.transact(body)
+        return [held for held, gone in found if not (gone and self._has_completed(held))]
 
-    def _write_progress(self, told: Sequence[tuple[Held, Progress]]) -> None:
+    def _has_completed(self, held: Held) -> bool:
+        """Say whether the handler of an item that is gone may have completed it, and not somebody cancelled it.
+
+        A Ray task that does may go on, and nobody here hears of it. So the item's end is looked up, once.
+        """
+        if held.handler.form is not Form.REMOTE:
+            return False
+        place = self._shard.layout.place(held.ref.tenant, held.ref.zone)
+        how = self._shard.transact(lambda attempt: how_ended(attempt.tr, place, held.ref.item_id))
+        held.job.completing = how is not How.CANCELLED
+        return held.job.completing
+
+    def write_progress(self, told: Sequence[tuple[Held, Progress]]) -> None:
+        """Write what handlers have told into their items' records, which it reads with conflict. May run twice."""
         new = {(held.ref.tenant, held.ref.zone, held.ref.item_id): progress for held, progress in told}
 
         def body(attempt: Attempt) -> None:

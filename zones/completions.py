@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
-from zones.layout import Tenant
+from zones.layout import Place, Tenant
 from zones.probes import probe
 from zones.records import FORMAT, unpacked
 from zones.vesting import WANT_ALL
@@ -102,6 +102,15 @@ def find(tr: Any, item_id: bytes) -> list[Ended]:
             for ended_us, value in reversed(unpacked(_block_decoder, row.value) or []):
                 found += _ends_in(ended_us, value, item_id)
     return found
+
+
+def how_ended(tr: Any, place: Place, item_id: bytes) -> How | None:
+    """Return how an item of this zone ended, the last time; None: that is not known, or not to this version.
+
+    Snapshot reads, as `find`.
+    """
+    ended = [each.item.how for each in find(tr, item_id) if (each.tenant, each.zone) == (place.tenant, place.name)]
+    return next((how for how in How if ended[:1] == [how]), None)
 
 
 def tidy(tr: Any, *, now_us: int) -> None:

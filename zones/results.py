@@ -109,11 +109,5 @@ def ending(tr: Any, place: Place, item_id: bytes) -> Returned | Pending | Failed
         return Failed(grave.error, buried=True)
     if result is not None:
         return Returned(unpack_payload(result.packed))
-    ended = [
-        each.item.how
-        for each in completions.find(tr, item_id)
-        if (each.tenant, each.zone) == (place.tenant, place.name)
-    ]
-    if ended and ended[0] == How.DROPPED:
-        return Failed("", buried=False)
-    return NotKept(How(ended[0]) if ended else None)
+    how = completions.how_ended(tr, place, item_id)
+    return Failed("", buried=False) if how is How.DROPPED else NotKept(how)

@@ -10,6 +10,7 @@ import pytest
 
 from actors.handlers import PermanentError
 from actors.job import Job
+from actors.retry import Retry
 from actors.settlement import worded
 from tests.actors.stage import ALICE, Stage
 from tests.zones.faults import Fault
@@ -75,6 +76,20 @@ def test_a_batch_whose_ends_do_not_fit_one_transaction_is_settled_in_several(sta
     stage.place(worker, refs)
     assert stage.settled(worker) == {"buried": 16}
     assert stage.store.commits - before == 3, "one that was too large, and its halves"
+
+
+def test_items_past_their_timeout_that_do_not_fit_one_transaction_are_settled_in_several(stage: Stage) -> None:
+    def handle(job: Job) -> None:
+        while not job.cancelled:
+            stage.sleep_ms(10)
+
+    handler = stage.handler("mail", handle, timeout=0.5, retry=Retry(attempts=1))
+    worker = stage.worker([handler], slots=16)
+    for _ in range(16):
+        stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))
+    assert stage.settled(worker) == {"timed_out": 16, "buried": 16}
 
 
 @pytest.mark.parametrize("drop", [False, True])

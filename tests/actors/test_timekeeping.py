@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from actors.handlers import Form, Handler
 from actors.job import Job
 from actors.timekeeping import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
 from tests.actors.stage import ALICE, IDENTITY, MS, Stage, held_item
 from tests.zones.faults import Fault
 from zones import series, timesheets
-from zones.engines.errors import NOT_COMMITTED
+from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
 from zones.errors import BadArgument
 from zones.layout import Tenant
 from zones.records import Progress
 from zones.series import SLOT_US, Slot
 from zones.shard import Shard
+from zones.tenant_transaction import TenantTransaction
 from zones.timesheets import Timesheet
 
 
@@ -52,6 +55,11 @@ def run_us(stage: Stage) -> int:
     by_kind = sum(tally.run_us for slot in slots for tally in slot.tally.kinds.values())
     assert by_kind == sum(used for used, _, _ in series.busiest(slots))
     return by_kind
+
+
+def as_task(handler: Handler) -> Handler:
+    """Return a handler as if its function were a Ray remote function: it gets a copy of its job."""
+    return replace(handler, form=Form.REMOTE)
 
 
 def cancel(stage: Stage, item_id: bytes, *, shard: Shard | None = None) -> None:
@@ -252,6 +260,32 @@ def test_an_item_that_was_cancelled_is_interrupted_within_two_seconds(stage: Sta
     assert ended_us[0] - cancelled_us < 2_000 * MS
 
 
+def test_a_ray_task_that_completes_its_item_may_go_on(stage: Stage) -> None:
+    ended: list[bool] = []
+
+    def handle(job: Job) -> None:
+        takes(stage, 2_000)(job)
+        shard = stage.shard
+        shard.transact(lambda attempt: job.complete_in(TenantTransaction(shard, job.tenant, attempt)))
+        takes(stage, 15_000)(job)
+        ended.append(not job.cancelled)
+
+    worker = stage.worker([as_task(stage.handler("mail", handle))])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert ended == [True]
+
+
+def test_a_ray_task_whose_item_was_cancelled_is_stopped_within_two_seconds(stage: Stage) -> None:
+    worker = stage.worker([as_task(stage.handler("mail", takes(stage, 60_000)))])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(5_000)
+    cancel(stage, item_id)
+    assert stage.settled(worker, within_ms=2_000) == {"lost": 1}
+
+
 def test_progress_is_in_the_items_record_and_the_next_attempt_finds_it(stage: Stage) -> None:
     found: list[Progress | None] = []
 
@@ -341,6 +375,22 @@ def test_progress_that_is_none_is_refused(stage: Stage, told: tuple[object, ...]
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == {"completed": 1}
     assert len(refused) == 1
+
+
+def test_progress_that_the_store_refuses_does_not_keep_a_cancelled_item_running(stage: Stage) -> None:
+    """The sheet is the first commit, the progress the second."""
+    worker = stage.worker([
+        stage.handler("mail", takes(stage, 60_000)),
+        stage.handler("index", takes(stage, 60_000, at_first=lambda job: job.progress(1))),
+    ])  # fmt: skip
+    item_id, _ = stage.enqueue("mail"), stage.enqueue("index")
+    stage.place(worker, stage.lease(["mail", "index"]))
+    stage.pass_ms(500)
+    cancel(stage, item_id)
+    refuse = lambda: stage.store.faults.append(Fault(applied=False, code=TRANSACTION_TOO_LARGE))  # noqa: E731
+    stage.store.on_commit(2, refuse)
+    stage.pass_ms(1_000)
+    assert stage.do(worker.counts)["lost"] == 1
 
 
 def test_a_sheet_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
