@@ -85,6 +85,8 @@ class QueueZone:
             new_ids.add(item_id)
             vesting_us = now_us + item.delay_us
             stored_item.insert(tr, place, item_id, new_record(item, item_id, vesting_us=vesting_us, now_us=now_us))
+            if item.given_id is not None:
+                tr.clear(keys.result(item_id))  # of an earlier item of this id
             added[item.kind] = added.get(item.kind, 0) + 1
             earliest_us = vesting_us if earliest_us is None else min(earliest_us, vesting_us)
         for kind, count in added.items():

@@ -1,7 +1,7 @@
 """Results: what handlers returned, kept for a time after completion where their kind asks for it.
 
 A result lies beside its queue zone under the item's id, behind the time until which it is kept; `history` forgets it
-together with the ids that stayed taken.
+together with the ids that stayed taken, and an enqueue of the same id before that: a result is the last item's.
 """
 
 from typing import Any, NamedTuple

@@ -25,9 +25,11 @@ from fairlead import (
     TenantDatabase,
     TenantTransaction,
 )
+from fairlead.looks.items import look_at_item
 from fairlead.testing import ManualClock, drain
 from tests.fairlead.shell import run
 from zones.attempt import Attempt
+from zones.errors import QueueError
 from zones.history import forget
 from zones.progress import progress_steps
 from zones.results import RESULT_BYTES_MAX
@@ -200,6 +202,36 @@ def test_a_second_item_of_a_name_is_waited_for_although_the_first_has_a_result(a
         again.result(timeout=0)
     drain(app)
     assert again.result() == 1
+
+
+def fail(job: Job) -> None:
+    raise PermanentError("no")
+
+
+@pytest.mark.parametrize(
+    "kind, raised", [("mail", NoResult), ("quiet", NoResult), ("fails", NoResult), ("dropped", ItemFailed)]
+)
+def test_a_second_item_of_a_name_never_returns_what_the_first_did(
+    app: App, alice: TenantDatabase, kind: str, raised: type[QueueError]
+) -> None:
+    """Whether it is cancelled, keeps nothing, is buried and discarded, or is dropped."""
+    app.handler("mail", keep_result=3600)(lambda job: "of the first")
+    app.handler("quiet")(lambda job: None)
+    for failing, drop in (("fails", False), ("dropped", True)):
+        app.handler(failing, keep_result=3600, drop=drop)(fail)
+    first = alice.enqueue("mail", item_id="daily")
+    drain(app)
+    assert first.result(timeout=0) == "of the first"
+    again = alice.enqueue(kind, item_id="daily")
+    if kind == "mail":
+        again.cancel()
+    drain(app, raise_errors=False)
+    if kind == "fails":
+        alice.discard("daily")
+    with pytest.raises(raised):
+        again.result(timeout=0)
+    seen = look_at_item(alice.shard, alice.tenant, again.zone, again.item_id)
+    assert seen.returned is None
 
 
 def test_an_item_that_never_was_has_no_result(alice: TenantDatabase) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.zones.world import SECOND, World
-from zones import results
+from zones import completions, results
 from zones.audit import audit
+from zones.completions import EndedItem, EndedOfZone
 from zones.history import forget, forget_range
 from zones.results import NotKept, Returned, ending
 
@@ -48,6 +49,12 @@ def test_a_result_that_cannot_be_read_is_none(world: World) -> None:
     for rubbish in (b"", b"\0" * 8, b"\0" * 8 + b"\x01\xc1", b"\0" * 8 + b"\xff"):
         world.run(lambda tr, rubbish=rubbish: tr.set(key, rubbish))  # type: ignore[misc]
         assert found(world) == NotKept(None)
+
+
+def test_an_end_that_a_newer_version_tells_of_is_no_result(world: World) -> None:
+    newer = [EndedOfZone(*world.zone.place.tenant, world.zone.place.name, [EndedItem(ITEM, "mail", 9, 1, 5)])]
+    world.run(lambda tr: completions.note(tr, newer, now_us=world.now_us))
+    assert found(world) == NotKept(None)
 
 
 def test_a_result_of_which_nothing_says_when_it_goes_is_found_and_mended(world: World) -> None:

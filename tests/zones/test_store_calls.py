@@ -64,13 +64,16 @@ def test_enqueue_with_an_awake_pointer(world: World) -> None:
     }
 
 
-def test_enqueue_of_a_given_id_looks_in_the_grave_and_in_the_history_too(world: World) -> None:
+def test_enqueue_of_a_given_id_looks_in_the_grave_and_in_the_history_too_and_forgets_an_old_result(
+    world: World,
+) -> None:
     world.enqueue()
     item = new_item("mail", given_id="a")
     assert calls(world, lambda tr: world.zone.enqueue(tr, item, item_id=item_id_of("a"), now_us=world.now_us)) == {
         **ENQUEUE_READS,
         **ITEM_WRITTEN,
         "get": 4,
+        "clear": 1,
     }
 
 
