@@ -37,7 +37,8 @@ class Job:
       id: the item's id, 16 bytes; the same in every attempt. Good as an idempotency key.
       tenant: whose item it is; for a local item the app is "".
       kind: as enqueued.
-      attempt: 1 for the first; every later one follows an error or a lapse.
+      attempt: 1 for the first since the item was enqueued or revived; every later one follows an error or a lapse. One
+        that was given back, because its worker drained, has the same number when it comes again.
       enqueued_us: when it was enqueued, microseconds since the epoch.
       last_progress: what an attempt before this one told of its progress, the last; None: none did.
       reported: what this one has.
@@ -51,7 +52,7 @@ class Job:
         self.kind = record.kind
         self._packed: bytes | None = payload
         self._payload: Any = None
-        self.attempt = 1 + record.error_count + record.lapse_count
+        self.attempt = record.attempt
         self.enqueued_us = record.enqueued_us
         self.shard_name = ref.shard
         self.zone = ref.zone

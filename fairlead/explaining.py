@@ -158,7 +158,7 @@ def _held_back(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, An
             return _running(facts, item)
         until = {"vests_us": item.vesting_us}
         if item.error_count:
-            attempt = f"attempt {item.error_count + item.lapsed + 1} comes in {_span(item.vesting_us - now_us)}"
+            attempt = f"attempt {item.attempt} comes in {_span(item.vesting_us - now_us)}"
             return Cause.RETRYING, f"it failed: {item.last_error or 'without a word'}; {attempt}", until
         return Cause.DELAYED, f"it vests in {_span(item.vesting_us - now_us)}", until
     for decide in (_paused, _unserved, _pointer):
@@ -261,7 +261,7 @@ def _explained(shard_name: str, place: Place, item_id: bytes, facts: Facts) -> E
     record = facts.item or (facts.buried.item if facts.buried is not None else None)
     attempts = Attempts()
     if record is not None:
-        lease_lost = record.lapsed - record.died
+        lease_lost = max(0, record.lapsed - record.died)  # A death is known before the lapse is counted.
         attempts = Attempts(record.error_count, record.died, lease_lost, record.given_back, record.last_error)
     kind = record.kind if record is not None else facts.ended[0].item.kind if facts.ended else None
     return Explanation(

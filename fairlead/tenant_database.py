@@ -191,7 +191,7 @@ class TenantDatabase:
         return shard.transact(body)
 
     def revive(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
-        """Put a buried item back into its queue, due now, its errors and lapses forgotten.
+        """Put a buried item back into its queue, due now, its attempts forgotten.
 
         Args:
           by: see `cancel`.

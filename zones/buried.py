@@ -79,14 +79,14 @@ def exhume(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
 
 
 def revive(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord, *, now_us: int) -> None:
-    """Put a buried item back into its queue, due now, its errors and lapses forgotten. `read` came before.
+    """Put a buried item back into its queue, due now, its attempts forgotten. `read` came before.
 
     The caller wakes the pointer (`QueueZone.wake_steps`).
     """
     probe("a buried item is revived")
     exhume(tr, place, item_id, buried)
     record = buried.item
-    record.error_count = record.lapse_count = 0
+    record.error_count = record.lapse_count = record.lapsed = record.died = record.given_back = 0
     record.ran_alone = False
     record.vesting_us = now_us
     tr.set(place.keys.item(item_id), encode(record))

@@ -132,8 +132,7 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
                 probe("an item is gone or moved between the index and its record")
                 _clear_dangling(tr, place, entry)
             elif record.lease_id and record.ran_alone:
-                probe("an item that lapsed while it ran alone is buried")
-                bury(tr, place, entry.id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
+                _bury_lapsed(tr, place, entry.id, record, now_us)
                 buried.append(record.kind)
             elif items and (suspected or _is_suspect(place, record)):
                 probe("an item is postponed because one must run alone")
@@ -329,6 +328,12 @@ def _first_of_each(entries: list[IndexEntry]) -> list[IndexEntry]:
 def _disagrees(record: ItemRecord, entry: IndexEntry, kind: str) -> bool:
     """Say whether an entry leads to its item, but under another kind than the item says: one of the two is damaged."""
     return record.kind != kind and (record.priority, record.vesting_us) == entry[:2]
+
+
+def _bury_lapsed(tr: Any, place: Place, item_id: bytes, record: ItemRecord, now_us: int) -> None:
+    probe("an item that lapsed while it ran alone is buried")
+    record.lapsed += 1
+    bury(tr, place, item_id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
 
 
 def _clear_dangling(tr: Any, place: Place, entry: IndexEntry) -> None:

@@ -198,9 +198,10 @@ class QueueZone:
             outcomes.append(Outcome.DONE)
             stored_item.remove(tr, self.place, item_id, record)
             removed[record.kind] = removed.get(record.kind, 0) + 1
-            attempt = 1 + record.error_count + record.lapsed
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
-            gone.append(EndedItem(item_id, record.kind, How.CANCELLED if lease_id is None else how, attempt, took_ms))
+            gone.append(
+                EndedItem(item_id, record.kind, How.CANCELLED if lease_id is None else how, record.attempt, took_ms)
+            )
             if record.unique_us:
                 keep_taken(tr, self.place, item_id, now_us + record.unique_us)
         for kind, count in removed.items():

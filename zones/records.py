@@ -77,6 +77,14 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     given_back: Count = 0  # by a worker that drained, or had no slot for it
     progress: Progress | None = None  # as the last attempt told that told any
 
+    @property
+    def attempt(self) -> int:
+        """The number of its attempt, the one that runs or the next: how many failed or lapsed before, and one.
+
+        What went back without a failure (its worker drained, or had no slot; the store refused) is the same attempt.
+        """
+        return 1 + self.error_count + self.lapsed
+
 
 POINTER_PRIORITY = 100  # Of all of them: they stand in line by time alone.
 

@@ -97,7 +97,7 @@ def _of_item(app: App, what: str, query: Query) -> Action:
     database = database_of(app, query)
     zone, item_id = query.get("zone") or DEFAULT_ZONE, id_of(query["id"])
     about = {
-        "revive": "It goes back into its queue, due now, its errors and lapses forgotten.",
+        "revive": "It goes back into its queue, due now, its attempts forgotten.",
         "discard": "It is deleted for good, with its payload and its traceback.",
         "cancel": "It is deleted from its queue. If it runs now, its end is lost: what it has done so far stays done.",
     }[what]

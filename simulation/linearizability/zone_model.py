@@ -268,7 +268,7 @@ class Bury(NamedTuple):
 
 
 class Revive(NamedTuple):
-    """Put a buried item back, due now, its errors and lapses forgotten."""
+    """Put a buried item back, due now, its attempts forgotten."""
 
     item_id: bytes
     now_us: int

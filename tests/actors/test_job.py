@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from actors.handlers import PermanentError
 from actors.job import Job, NoStoreHere
 from actors.messages import ItemRef
+from actors.retry import Retry
 from fairlead import TenantTransaction
-from tests.actors.stage import ALICE, Stage
+from tests.actors.stage import ALICE, LEASE_MS, Stage
 from tests.zones.faults import Fault
+from zones.buried import revive
 from zones.errors import ItemGone, LeaseLost
 
 
@@ -42,9 +45,33 @@ def test_a_job_tells_what_was_enqueued(stage: Stage) -> None:
 
 def test_errors_and_lapses_alike_count_as_attempts(stage: Stage) -> None:
     item_id = stage.enqueue("mail")
-    stage.change(item_id, error_count=2, lapse_count=1)
+    stage.change(item_id, error_count=2, lapsed=1)
     (ref,) = stage.lease(["mail"])
     assert job_of(stage, ref).attempt == 4
+
+
+def test_the_number_of_an_attempt_never_goes_back_until_its_item_is_revived(stage: Stage) -> None:
+    attempts: list[int] = []
+
+    def handle(job: Job) -> None:
+        attempts.append(job.attempt)
+        raise ValueError if len(attempts) < 3 else PermanentError("no")
+
+    item_id = stage.enqueue("mail")
+    stage.lease(["mail"])
+    stage.pass_ms(LEASE_MS)  # It lapses.
+    worker = stage.worker([stage.handler("mail", handle, retry=Retry(backoff_ms=1_000))])
+    for _ in range(3):
+        stage.place(worker, stage.lease(["mail"]))
+        stage.settled(worker)
+        stage.pass_ms(10_000)
+    assert attempts == [2, 3, 4]
+    (buried,) = stage.buried()
+    place = stage.shard.zone(ALICE).place
+    stage.shard.transact(lambda attempt: revive(attempt.tr, place, item_id, buried.record, now_us=attempt.now_us))
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    assert attempts[-1] == 1
 
 
 def test_its_effects_and_its_completion_commit_together(stage: Stage) -> None:

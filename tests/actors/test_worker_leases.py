@@ -404,6 +404,7 @@ def test_one_that_lapses_while_it_runs_alone_is_buried(stage: Stage) -> None:
     assert stage.lease(["mail"]) == []
     (buried,) = stage.buried()
     assert (buried.id, buried.record.reason) == (item_id, "lapsed")
+    assert buried.record.item.lapsed == 4, "the last lapse counts, too"
 
 
 def test_one_that_lapses_while_it_waits_to_run_alone_is_not_buried(stage: Stage) -> None:
