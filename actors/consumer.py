@@ -133,7 +133,9 @@ class Consumer:
         coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator")
         self._remotes = [*workers, *managers, coordinating]
         scanner = Scanner(host, shards, settings, managers, coordinating, consumer=identity.consumer_id.hex())
-        housekeeping = Housekeeping(host, shards, identity, opened.periods, opened.submitted, scanner)
+        housekeeping = Housekeeping(
+            host, shards, identity, opened.periods, opened.submitted, scanner, slots=settings.all_slots
+        )
         self._loops = ScannerLoops(host, scanner, housekeeping)
 
     def counts(self) -> dict[str, int]:

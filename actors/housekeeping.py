@@ -47,7 +47,7 @@ class Finder(Protocol):
 
 
 class Housekeeping:
-    """The once-a-second work of one consumer."""
+    """The once-a-second work of one consumer. `slots`: of all its workers."""
 
     def __init__(
         self,
@@ -57,6 +57,8 @@ class Housekeeping:
         periods: Sequence[Period],
         submitted: SubmittedHandlers,
         finder: Finder,
+        *,
+        slots: int,
     ) -> None:
         self._host = host
         self._shards = shards
@@ -64,6 +66,7 @@ class Housekeeping:
         self._periods = periods
         self._submitted = submitted
         self._finder = finder
+        self._slots = slots
         self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
@@ -111,7 +114,7 @@ class Housekeeping:
 
     def _sign_of_life(self, now_us: int, *, full: bool) -> Presence:
         identity = self._identity
-        return Presence(identity.host, identity.pid, self._kinds(), identity.started_us, now_us, full)
+        return Presence(identity.host, identity.pid, self._kinds(), identity.started_us, now_us, full, self._slots)
 
     def _kinds(self) -> list[str]:
         return sorted(handler.kind for handler in self._submitted.registry)

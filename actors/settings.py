@@ -100,6 +100,11 @@ class ConsumerSettings:
                 linger_ms=self.linger_ms, lease_ms=self.lease_ms, remedy="a lease is extended every third of it"
             )
 
+    @property
+    def all_slots(self) -> int:
+        """Handlers that run at once in all workers of the consumer."""
+        return self.workers * self.slots
+
 
 _RANGES: dict[str, tuple[float, float]] = {
     "managers": (1, 64),

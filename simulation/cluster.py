@@ -200,7 +200,8 @@ class Cluster:
             consumer=identity.consumer_id.hex(),
         )
         handlers = self._handlers(self.application.registry(host))
-        housekeeping = Housekeeping(host, shards, identity, self.application.periods(), handlers, scanner)
+        periods, slots = self.application.periods(), self.plan.consumer.all_slots
+        housekeeping = Housekeeping(host, shards, identity, periods, handlers, scanner, slots=slots)
         return ScannerLoops(host, scanner, housekeeping)
 
     def _handlers(self, registry: Registry) -> SubmittedHandlers:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
-from zones.records import FORMAT, Kind, TimeUs, unpacked
+from zones.records import FORMAT, Count, Kind, TimeUs, unpacked
 from zones.steps import Steps, alone
 from zones.vesting import WANT_ALL
 
@@ -28,7 +28,8 @@ _PREFIX = ROOT + pack_int(SESSION)
 class Presence(msgspec.Struct, array_like=True, frozen=True):
     """A consumer's sign of life. Times by its own clock, microseconds since the epoch.
 
-    `full`: whether it has had no room for most of the time since its last beat.
+    `full`: whether it has had no room for most of the time since its last beat. `slots`: how many handlers its workers
+    run at once, together; 0: it does not tell.
     """
 
     host: str
@@ -37,6 +38,7 @@ class Presence(msgspec.Struct, array_like=True, frozen=True):
     started_us: TimeUs
     beat_us: TimeUs
     full: bool = False
+    slots: Count = 0
 
 
 class Present(NamedTuple):

@@ -224,7 +224,10 @@ class ScannerActor:
             RayRemote(COORDINATOR),
             consumer=identity.consumer_id.hex(),
         )
-        housekeeping = Housekeeping(host, opened.shards, identity, opened.periods, opened.submitted, scanner)
+        slots = opened.settings.all_slots
+        housekeeping = Housekeeping(
+            host, opened.shards, identity, opened.periods, opened.submitted, scanner, slots=slots
+        )
         self._loops = ScannerLoops(host, scanner, housekeeping)
         _drain_on_sigterm(self.stop)
 

@@ -16,7 +16,7 @@ from fairlead.looks.items import look_at_item
 from fairlead.looks.kinds import kinds_of
 from fairlead.looks.queues import DELAYED_MAX, Waiting, delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
-from fairlead.looks.work import SHOWN_MAX, RunningOn, busiest, longest_running, look_at_work, over_time
+from fairlead.looks.work import SHOWN_MAX, RunningOn, busiest, longest_running, look_at_work, over_time, slots_of
 from fairlead.operator_log import merged
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
@@ -114,13 +114,12 @@ def running(app: App, query: Query) -> Context:
     seen = look_apart(app.shards, look_at_work)
     found = [each.found for each in seen if each.found is not None]
     rows: list[RunningOn] = longest_running(found)
-    workers = {(sheet.consumer_id, sheet.host, sheet.pid): sheet for work in found for sheet in work.sheets}
     return {
         "seen": seen,
         "rows": rows,
         "running": sum(work.running for work in found),
         "whole": sum(work.running for work in found) <= len(rows) < SHOWN_MAX,
-        "slots": sum(sheet.slots for sheet in workers.values()),
+        "slots": slots_of(found),
         "now_us": app.clock.now_us(),
     }
 

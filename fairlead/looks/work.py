@@ -1,14 +1,16 @@
 """What the workers do and have done, by their own account: items that run, rates and ages over time, time used.
 
-It is what `zones.timesheets` and `zones.series` hold: a second old at most, or two, and gone an hour later.
+It is what `zones.timesheets` and `zones.series` hold: a second old at most, or two, and gone an hour later. How many
+slots there are the consumers tell, with their signs of life: a worker that has nothing to do writes no sheet.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from zones import series, timesheets
+from zones import presence, series, timesheets
 from zones.attempt import Attempt
 from zones.layout import Tenant
+from zones.presence import Present
 from zones.series import KEPT_SLOTS, SLOT_US, KindTally, Slot, Tally, slot_of
 from zones.shard import Shard
 from zones.timesheets import RUNNING_MAX, RunningAt, Timesheet
@@ -24,6 +26,7 @@ class Work(NamedTuple):
     shard: str
     sheets: list[Timesheet]
     slots: list[Slot]
+    consumers: list[Present]
     now_us: int
 
     @property
@@ -63,7 +66,8 @@ def look_at_work(shard: Shard) -> Work:
 
     def body(attempt: Attempt) -> Work:
         tr, now_us = attempt.tr, attempt.now_us
-        return Work(shard.name, timesheets.read(tr, now_us=now_us), series.read(tr, now_us=now_us), now_us)
+        sheets, slots = timesheets.read(tr, now_us=now_us), series.read(tr, now_us=now_us)
+        return Work(shard.name, sheets, slots, presence.listing(tr, now_us=now_us), now_us)
 
     return shard.transact(body)
 
@@ -75,6 +79,12 @@ def longest_running(found: Sequence[Work]) -> list[RunningOn]:
     ]
     running.sort(key=lambda each: (each[1].item.since_us, each[1].item.item_id))
     return [RunningOn(shard, each.sheet, each.item) for shard, each in running[:SHOWN_MAX]]
+
+
+def slots_of(found: Sequence[Work]) -> int | None:
+    """Return how many handlers the live consumers can run at once; None: none lives, or not all of them tell."""
+    slots = {one.consumer_id: one.presence.slots for work in found for one in work.consumers if one.live}
+    return sum(slots.values()) if slots and all(slots.values()) else None
 
 
 def over_time(found: Sequence[Work], now_us: int) -> OverTime:

@@ -43,7 +43,7 @@ class Keeping:
         self.registry.add(handler_of("mail", lambda job: None))
         self.submitted = SubmittedHandlers(self.registry, key=b"", allow=allow)
         self.housekeeping = Housekeeping(
-            stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self
+            stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self, slots=32
         )
         self.running = stage.begin(self.housekeeping.run)
         stage.pass_ms(1)
@@ -79,6 +79,7 @@ def test_a_consumer_shows_that_it_lives_and_what_it_knows(stage: Stage) -> None:
     (found,) = consumers(stage)
     assert (found.consumer_id, found.live) == (b"mine----", True)
     assert (found.presence.host, found.presence.pid, found.presence.kinds) == ("host", 7, ["mail"])
+    assert found.presence.slots == 32
     assert stage.now_us - found.presence.beat_us <= SECOND
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from fairlead import App, Job, TenantDatabase
+from fairlead import App, Config, ConsumerSettings, Job, TenantDatabase, fleet
+from fairlead.dashboard.pages import running
 from fairlead.looks import queues
 from fairlead.looks.items import look_at_item
 from fairlead.looks.queues import delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
-from fairlead.looks.work import Work, over_time
+from fairlead.looks.work import Work, over_time, slots_of
 from fairlead.testing import ManualClock, drain
 from zones.graves import Sought
 from zones.layout import Tenant
+from zones.presence import Presence, Present
 from zones.series import SLOT_US, KindTally, Slot, Tally
 from zones.shard import Shard
 
@@ -27,6 +34,13 @@ def shard(app: App) -> Shard:
 def pass_us(app: App, duration_us: int) -> None:
     assert isinstance(app.clock, ManualClock)
     app.clock.advance_us(duration_us)
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 # --- Queues ---
@@ -139,6 +153,58 @@ def test_an_item_that_has_ended_is_told_with_its_result(app: App, alice: TenantD
     assert ended.returned.value == {"sum": 7}
 
 
+# --- Slots ---
+
+
+def sign(number: int, slots: int, *, live: bool = True) -> Present:
+    return Present(bytes([number]), Presence("host", 7, ["mail"], 1, 2, slots=slots), live)
+
+
+def work(*consumers: Present) -> Work:
+    return Work("main", [], [], list(consumers), 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "slots"),
+    [
+        ([work(sign(1, 32), sign(2, 16))], 48),
+        ([work(sign(1, 32)), work(sign(1, 32), sign(2, 16))], 48),  # one of them serves two shards
+        ([work(sign(1, 32), sign(2, 16, live=False))], 32),
+        ([work(sign(1, 32), sign(2, 0))], None),  # of an older version
+        ([work(sign(1, 32, live=False))], None),
+        ([], None),
+    ],
+)
+def test_there_are_as_many_slots_as_the_live_consumers_tell(found: list[Work], slots: int | None) -> None:
+    assert slots_of(found) == slots
+
+
+def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_path: Path) -> None:
+    """Its workers are threads of one process here, so that host and process do not tell them apart."""
+    settings = ConsumerSettings(workers=2, managers=1, slots=3)
+    app = App(config=Config(shards={"main": f"embedded:{tmp_path / 'store'}"}, consumer=settings))
+    opened = threading.Event()
+    app.handler("mail")(lambda job: opened.wait(60))
+
+    def shown() -> tuple[int, int | None]:
+        page = running(app, {})
+        return page["running"], page["slots"]
+
+    consumer = fleet.start(app, "tests:app", host="threads")
+    try:
+        eventually(lambda: shown() == (0, 6))
+        for user in "abcd":
+            app.tenant("shop", user).enqueue("mail")
+        eventually(lambda: shown() == (4, 6))
+        opened.set()
+        eventually(lambda: shown() == (0, 6))
+    finally:
+        opened.set()
+        consumer.stop(1_000)
+    assert shown() == (0, None)
+    app.close()
+
+
 # --- Over time ---
 
 
@@ -148,7 +214,7 @@ def test_shards_are_drawn_together_and_what_is_not_known_is_left_out() -> None:
     old = Slot(997, done, {"mail": 4}, 990 * SLOT_US)
     fresh = Slot(998, done)
     unfinished = Slot(1_000, done)
-    drawn = over_time([Work("eu", [], [old, fresh], now_us), Work("us", [], [old, unfinished], now_us)], now_us)
+    drawn = over_time([Work("eu", [], [old, fresh], [], now_us), Work("us", [], [old, unfinished], [], now_us)], now_us)
     assert drawn.times_s[-3:] == [9_970, 9_980, 9_990]
     assert drawn.completed_per_s[-3:] == [4.0, 2.0, 0.0]
     assert drawn.retried_per_s[-3] == 1.0

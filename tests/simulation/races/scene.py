@@ -297,7 +297,7 @@ class ConsumerRole(Role[None]):
         scanner = Scanner(host, {"s0": shard}, settings, [Played(host, reply)], Played(host), consumer=host.name)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
         submitted = SubmittedHandlers(registry_of(kinds), key=b"", allow=False)
-        housekeeping = Housekeeping(host, {"s0": shard}, identity, (), submitted, scanner)
+        housekeeping = Housekeeping(host, {"s0": shard}, identity, (), submitted, scanner, slots=1)
 
         def live(_: Shard) -> None:
             host.spawn("housekeeping", housekeeping.run)
@@ -327,7 +327,7 @@ class HousekeeperRole(Role[None]):
         shard = scene.open_in(host)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
         submitted = SubmittedHandlers(registry_of(kinds), key=b"", allow=False)
-        housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self)
+        housekeeping = Housekeeping(host, {"s0": shard}, identity, periods, submitted, self, slots=1)
         super().__init__(scene.directed, host, shard, lambda _: housekeeping.run())
 
     def set_session(self, shard_name: str, session: Session | None) -> None:
