@@ -85,10 +85,11 @@ class Handle:
                 raise ResultPending(item=self.item_id.hex(), waited_s=timeout)
 
     def cancel(self) -> None:
-        """Take the item back: it will not run, and if it runs, its handler is told within two seconds.
+        """Take the item back: no worker takes it any more. If it runs, its handler is told within two seconds.
 
         A coroutine and a Ray task are stopped; a plain function sees `job.cancelled`. A transactional one commits
-        nothing any more.
+        nothing any more. An item that waits in a worker for its slot may still begin, and is told within two seconds
+        of that.
 
         Raises:
           ItemGone: it ended, was cancelled, is buried, or never was.

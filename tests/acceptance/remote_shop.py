@@ -66,6 +66,14 @@ def complete(job: fairlead.Job) -> None:
     database.transact(body)
 
 
+@ray.remote(num_cpus=0)
+def complete_and_go_on(job: fairlead.Job) -> None:
+    """Complete the item as `complete` does, and do more for longer than a worker takes to see that it is gone."""
+    fairlead.App(job.payload["store"]).tenant(*job.tenant).transact(job.complete_in)
+    time.sleep(4)
+    note(job.payload["path"], "ended", os.getpid())
+
+
 def register(kind: str, function: Any, **options: Any) -> None:
     app.handler(kind, **options)(function)
 
@@ -78,6 +86,7 @@ register("linger_on", linger)
 register("tell", tell, keep_result=600)
 register("die", die, retry=fairlead.Retry(attempts=2, backoff_ms=100))
 register("complete", complete)
+register("complete_and_go_on", complete_and_go_on)
 
 
 def ended(path: Path) -> list[list[str]]:

@@ -62,6 +62,18 @@ def test_ray_remote_functions_run_as_tasks_of_their_own(tmp_path: Path) -> None:
         assert "in fail" in buried.traceback
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_ray_task_that_has_completed_its_item_may_go_on(tmp_path: Path) -> None:
+    chosen = config(tmp_path)
+    notes = tmp_path / "notes"
+    with opened(chosen) as app, consumer(chosen, reference=REMOTE) as running:
+        more = payload(0, store=chosen.shards["main"], path=str(notes))
+        app.tenant("shop", "alice").enqueue("complete_and_go_on", more)
+        eventually(lambda: remote_shop.ended(notes) != [] or running.counts().get("lost"))
+        eventually(lambda: running.counts().get("completed") == 1, otherwise=running.counts)
+        assert len(remote_shop.ended(notes)) == 1
+
+
 def several(job: Job) -> tuple[int, int]:
     return 1, 2
 

@@ -286,6 +286,25 @@ def test_a_ray_task_whose_item_was_cancelled_is_stopped_within_two_seconds(stage
     assert stage.settled(worker, within_ms=2_000) == {"lost": 1}
 
 
+def test_an_item_that_was_cancelled_while_it_waited_for_a_slot_is_told_within_two_seconds_of_its_start(
+    stage: Stage,
+) -> None:
+    ran_us: list[int] = []
+
+    def handle(job: Job) -> None:
+        begun_us = stage.now_us
+        takes(stage, 60_000)(job)
+        ran_us.append(stage.now_us - begun_us)
+
+    worker = stage.worker([stage.handler("first", takes(stage, 300)), stage.handler("mail", handle)], slots=1)
+    item_id = [stage.enqueue("first"), stage.enqueue("mail")][1]
+    stage.place(worker, stage.lease(["first", "mail"]))
+    stage.pass_ms(100)
+    cancel(stage, item_id)
+    assert stage.settled(worker) == {"completed": 1, "lost": 1}
+    assert ran_us[0] <= 2_000 * MS
+
+
 def test_progress_is_in_the_items_record_and_the_next_attempt_finds_it(stage: Stage) -> None:
     found: list[Progress | None] = []
 
