@@ -2,12 +2,13 @@
 
 It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
 is and what part of the queue is its own, enqueues the periodic items that are due, loads handlers that were submitted,
-clears what has expired, wakes what was paused and goes on, packs what has ended, and sums up what was done. Two small
-transactions per shard and second.
+clears what has expired, wakes what was paused and goes on, packs what has ended, and sums up what was done. Four small
+transactions per shard and second, of which one writes unless there is more to do.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from actors.host import Host
@@ -29,6 +30,7 @@ log = logging.getLogger("fairlead.housekeeping")
 
 
 BEAT_S = 1.0
+RETRIES_MAX = 5  # Half a second of delays: the other shards wait meanwhile, and the next beat tries again.
 WATCH_US = 3_000_000  # Three beats of anybody else.
 STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
@@ -68,6 +70,7 @@ class Housekeeping:
         self._finder = finder
         self._slots = slots
         self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
+        self._failing: set[str] = set()  # shards whose last beat broke off
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
             for name, shard in shards.items()
@@ -83,7 +86,7 @@ class Housekeeping:
         while True:
             full = self._finder.was_full()
             for name, shard in self._shards.items():
-                self._beat(name, shard, full=full)
+                self._survive(name, partial(self._beat, name, shard, full=full))
             load_submitted(self._submitted, self._shards)
             with self._lock:
                 if self._stopping or self._stopped.wait(BEAT_S):
@@ -101,6 +104,17 @@ class Housekeeping:
         with self._lock:
             self._stopping = True
             self._stopped.notify_all()
+
+    def _survive(self, name: str, beat: Callable[[], None]) -> None:
+        """Beat on a shard; what no store answers is a record that nobody foresaw, and the other shards go on."""
+        try:
+            beat()
+        except Exception:
+            if name not in self._failing:
+                self._failing.add(name)
+                log.exception("shard %s: this second's housekeeping broke off; it is tried again each second", name)
+        else:
+            self._failing.discard(name)
 
     def _tell_of_step(self, stepped_us: int) -> None:
         """Say that the clock went on by something else than a beat, if that is worth saying."""
@@ -136,7 +150,7 @@ class Housekeeping:
             return standing, now_us, others
 
         try:
-            standing, now_us, others = shard.transact(body)
+            standing, now_us, others = shard.transact(body, retries_max=RETRIES_MAX)
         except shard.db.errors as error:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
@@ -156,18 +170,26 @@ class Housekeeping:
             )
 
     def _tidy(self, name: str, shard: Shard) -> None:
-        """Wake pointers whose kinds go on, where whoever ended the pause has not; pack and sum up what was done."""
+        """Wake pointers whose kinds go on, where whoever ended the pause has not; pack and sum up what was done.
 
-        def body(attempt: Attempt) -> None:
+        Apart, so that a chronicle which cannot be written keeps no work asleep.
+        """
+
+        def wake(attempt: Attempt) -> None:
             wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)
+
+        def pack(attempt: Attempt) -> None:
             completions.tidy(attempt.tr, now_us=attempt.now_us)
+
+        def sum_up(attempt: Attempt) -> None:
             if series.sum_up(attempt.tr, shard.layout, now_us=attempt.now_us):
                 timesheets.clear_old(attempt.tr, now_us=attempt.now_us, keys_max=CLEAR_MAX)
 
-        try:
-            shard.transact(body)
-        except shard.db.errors as error:
-            log.info("shard %s is not tidied for now: %s", name, error)
+        for body in (wake, pack, sum_up):
+            try:
+                shard.transact(body, retries_max=RETRIES_MAX)
+            except shard.db.errors as error:
+                log.info("shard %s is not tidied for now: %s", name, error)
 
     def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int, *, full: bool) -> Session:
         """Return this consumer's session, which has just beaten: the live ones divide the queue among them.

@@ -128,7 +128,7 @@ def tidy(tr: Any, *, now_us: int) -> None:
             tr.clear(key)
     cleared = _clear_oldest(tr, total + packed, now_us) if total + packed else 0
     if packed or cleared:
-        tr.set(_TOTAL, (total + packed - cleared).to_bytes(_TOTAL_BYTES, "little"))
+        tr.set(_TOTAL, max(0, total + packed - cleared).to_bytes(_TOTAL_BYTES, "little"))
 
 
 def _blocks(tr: Any, until_us: int) -> list[list[tuple[bytes, bytes]]]:
@@ -148,13 +148,16 @@ def _blocks(tr: Any, until_us: int) -> list[list[tuple[bytes, bytes]]]:
 
 
 def _clear_oldest(tr: Any, total: int, now_us: int) -> int:
-    """Clear blocks, the oldest first, while they are too many or too old; return how many bytes that were."""
+    """Clear blocks, the oldest first, while they are too many or too old; return how many bytes that were.
+
+    A total that is damaged may be less than what is cleared.
+    """
     cleared = 0
     begin = range_begin(_PACKED)
-    while total > cleared:
+    while True:
         row = next(iter(tr.get_range(begin, range_end(_PACKED), limit=1)), None)
         if row is None:
-            return total  # The count was wrong: there is nothing.
+            return total  # What is counted beyond what was there.
         if total - cleared <= PACKED_BYTES_MAX and _time_of(row.key, _PACKED) > now_us - KEPT_US:
             break
         probe("completions are forgotten")

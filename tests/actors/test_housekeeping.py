@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
+from actors import housekeeping
 from actors.handlers import Registry, handler_of
 from actors.housekeeping import Housekeeping
 from actors.identity import Identity
 from actors.selection.stretch import PLACES, Session, Stretch
 from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
 from tests.actors.stage import LEASE_MS, MS, SECOND, Stage
-from zones import presence, rules
+from zones import completions, presence, rules, series
 from zones.dequeue import Room
+from zones.engines.errors import VALUE_TOO_LARGE, StoreError
 from zones.keyspace import TIME_KEY
 from zones.layout import local_tenant
 from zones.periodic import period
@@ -301,3 +303,32 @@ def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_be
     transact(lambda attempt: rules.resume_kind(attempt.tr, "mail"))
     stage.pass_ms(1_100)
     assert len(stage.pointers()) == 1
+
+
+# --- What goes wrong ---
+
+
+def test_what_nobody_foresaw_ends_no_housekeeping_and_is_said_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise OverflowError("can't convert negative int to unsigned")
+
+    monkeypatch.setattr(completions, "tidy", broken)
+    keeping = Keeping(stage)
+    stage.pass_ms(5_000)
+    assert not keeping.running.over_us, "it goes on"
+    (found,) = consumers(stage)
+    assert stage.now_us - found.presence.beat_us <= SECOND
+    assert len([each for each in caplog.records if "broke off" in each.message]) == 1
+
+
+def test_a_chronicle_that_cannot_be_written_keeps_no_work_asleep(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> bool:
+        raise StoreError(VALUE_TOO_LARGE)
+
+    monkeypatch.setattr(series, "sum_up", refused)
+    monkeypatch.setattr(housekeeping, "wake_parked", lambda tr, layout, *, now_us: tr.set(b"woken", b""))
+    Keeping(stage)
+    stage.pass_ms(1_500)
+    assert stage.shard.transact(lambda attempt: attempt.tr.get(b"woken").present())
