@@ -12,6 +12,8 @@ from zones.probes import probe
 from zones.vesting import WANT_ALL
 
 TIME_BYTES = 8  # With these each value begins: until when it is kept.
+FORGET_BYTES_MAX = 1_000_000  # Of values read in one transaction that forgets, or one more reading than these.
+_AT_ONCE = 32  # Values read side by side: results of 64 kB are two megabytes.
 
 _FORGET = ROOT + pack_int(FORGET)
 
@@ -24,20 +26,25 @@ def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
 
 
 def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
-    """Clear up to `keys_max` ids whose time has passed; return how many. Snapshot reads; may run twice.
+    """Clear up to `keys_max` ids and results whose time has passed; return how many. Snapshot reads; may run twice.
 
     An id that was completed again in between has a later time of its own, and stays taken by the key it wrote last
-    only if that is later: the value is read with conflict.
+    only if that is later: the value is read with conflict. A result is long, and its time is its first bytes: it stops
+    after `FORGET_BYTES_MAX` of values, and who calls every second keeps up with a megabyte of results a second.
     """
     rows = list(tr.snapshot.get_range(_FORGET, _FORGET + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
-    keys = [_kept_key(row.key) for row in rows]
-    reads = [tr.get(key) for key in keys]
-    for row, key, until in zip(rows, keys, reads, strict=True):
-        probe("an id that was kept taken is free again")
-        if until.value is not None and int.from_bytes(until.value[:TIME_BYTES], "big") < now_us:
-            tr.clear(key)
-        tr.clear(row.key)
-    return len(rows)
+    forgotten = size = 0
+    while forgotten < len(rows) and size < FORGET_BYTES_MAX:
+        some = [(row.key, _kept_key(row.key)) for row in rows[forgotten : forgotten + _AT_ONCE]]
+        reads = [tr.get(key) for _, key in some]
+        for (row_key, key), until in zip(some, reads, strict=True):
+            probe("an id that was kept taken is free again")
+            size += len(until.value or b"")
+            if until.value is not None and int.from_bytes(until.value[:TIME_BYTES], "big") < now_us:
+                tr.clear(key)
+            tr.clear(row_key)
+        forgotten += len(some)
+    return forgotten
 
 
 def _kept_key(row_key: bytes) -> bytes:

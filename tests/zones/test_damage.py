@@ -12,7 +12,7 @@ from tests.zones.world import ALICE, BOB, World
 from zones import buried, completions, inquiry, series, submitted, timesheets
 from zones.audit import audit
 from zones.dequeue import Fit
-from zones.history import forget, forget_key
+from zones.history import FORGET_BYTES_MAX, forget, forget_key
 from zones.items import new_item
 from zones.keyspace import (
     FORGET,
@@ -167,12 +167,16 @@ def test_what_is_to_be_forgotten_is_an_id_that_stays_taken_and_nothing_else(worl
     assert world.everything() == before
 
 
-def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World) -> None:
-    world.run(lambda tr: world.zone.complete(tr, world.enqueue(), now_us=world.now_us))
-    world.set(ROOT + pack_int(HISTORY), b"\xff" * 40)
-    world.pass_us(9_000_000)
+@pytest.mark.parametrize("total", [b"\xff" * 40, b"\x01", b""])
+def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World, total: bytes) -> None:
+    """One that was too small made a negative number of bytes, which ended the thread that shows signs of life."""
     for _ in range(2):
+        world.run(lambda tr: world.zone.complete(tr, world.enqueue(), now_us=world.now_us))
+        world.pass_us(9_000_000)
         world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
+        world.set(ROOT + pack_int(HISTORY), total)
+        world.pass_us(2 * completions.KEPT_US)
+    world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
 
 
 @pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", b"\xe1", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
@@ -208,3 +212,15 @@ def test_a_damaged_row_of_what_workers_tell_stops_no_housekeeping(number: int) -
             world.run(lambda tr: timesheets.read(tr, now_us=world.now_us))
             world.run(lambda tr: series.busiest(series.read(tr, now_us=world.now_us)))
         world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
+
+
+def test_results_that_are_forgotten_are_read_a_megabyte_at_a_time(world: World) -> None:
+    """A fleet that was away for an hour would read a hundred megabytes in each of its first seconds."""
+    stale = world.now_us - 1
+    for number in range(200):
+        key = world.zone.place.keys.result(number.to_bytes(16, "big"))
+        world.set(key, stale.to_bytes(8, "big") + bytes(60_000))
+        world.set(forget_key(key, stale), b"")
+    forgotten = [world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=2_000)) for _ in range(10)]
+    assert max(forgotten) * 60_000 < 3 * FORGET_BYTES_MAX
+    assert sum(forgotten) == 200, "and in the end all are"
