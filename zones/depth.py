@@ -3,14 +3,15 @@
 Snapshot reads: a look costs the same with a million tenants, and conflicts with nothing.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from zones.keyspace import range_begin, range_end, unpack_name
-from zones.layout import Layout
+from zones.layout import Layout, Place
 from zones.pointers import place_of, scan
 from zones.steps import in_step
 from zones.stored_item import number_of
-from zones.vesting import WANT_ALL, read_first_of_each_priority
+from zones.vesting import WANT_ALL, look_at_first_of_each_priority
 
 OLDEST_OF = 64  # Pointers that have waited longest, whose zones are asked for their oldest item.
 
@@ -34,7 +35,11 @@ def oldest_us(tr: Any, layout: Layout, now_us: int) -> int | None:
     """Return since when the oldest item waits, of those behind the 64 pointers that have waited longest; None: none."""
     scans = in_step([scan(tr, part, now_us=now_us, ids_max=OLDEST_OF) for part in layout.parts])
     refs = sorted((ref for refs, _ in scans for ref in refs), key=lambda ref: ref.vesting_us)[:OLDEST_OF]
-    places = [place_of(ref, layout) for ref in refs]
-    firsts = in_step([read_first_of_each_priority(tr, place.keys) for place in places if place is not None])
+    return oldest_of(tr, [place for ref in refs if (place := place_of(ref, layout)) is not None], now_us)
+
+
+def oldest_of(tr: Any, places: Iterable[Place], now_us: int) -> int | None:
+    """Return since when the oldest item of some queues waits; None: none does."""
+    firsts = in_step(look_at_first_of_each_priority(tr, place.keys) for place in places)
     waiting = (entry.vesting_us for first in firsts for entry in first)
     return min((vesting_us for vesting_us in waiting if vesting_us <= now_us), default=None)

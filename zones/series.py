@@ -87,8 +87,8 @@ class Tally(msgspec.Struct, array_like=True):
 class Slot(msgspec.Struct, array_like=True):
     """A slot of the series.
 
-    `waiting`: items in all queues by kind, about at its end; `oldest_us`: since when the oldest waited then. Both None
-    in slots that are not summed up yet.
+    `waiting`: items in all queues by kind, about at its end, those of kinds beyond the first `KINDS_MAX` under "";
+    `oldest_us`: since when the oldest waited then. Both None in slots that are not summed up yet.
     """
 
     number: Count
@@ -144,7 +144,7 @@ def sum_up(tr: Any, layout: Layout, *, now_us: int) -> bool:
         stored = tr.get(key).value
         slot = None if stored is None else unpacked(_slots, stored)
         if slot is None:
-            slot = Slot(number, Tally({}, {}), depth(tr, layout), oldest_us(tr, layout, now_us))
+            slot = Slot(number, Tally({}, {}), _shortened(depth(tr, layout)), oldest_us(tr, layout, now_us))
         for tally in tallies:
             slot.tally.add(tally)
         slot.tally = slot.tally.shortened()
@@ -170,3 +170,10 @@ def _by_slot(rows: Iterable[Any]) -> dict[int, list[Tally]]:
         if tally is not None and slot is not None:
             by_slot.setdefault(slot[0], []).append(tally)
     return by_slot
+
+
+def _shortened(waiting: dict[str, int]) -> dict[str, int]:
+    """Return as much of a depth as is stored: a value has an end, and kinds that nobody has a handler for have none."""
+    most = dict(nlargest(KINDS_MAX, waiting.items(), key=lambda each: (each[1], each[0])))
+    rest = sum(waiting.values()) - sum(most.values())
+    return {**most, "": rest} if rest else most

@@ -109,6 +109,13 @@ def collect_vested(
 
 def read_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[IndexEntry]]:
     """Read the first entry of every priority that has one; see `conflict_before_first` for the conflicts."""
+    first = yield from look_at_first_of_each_priority(tr, keys)
+    conflict_before_first(tr, keys, first)
+    return first
+
+
+def look_at_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[IndexEntry]]:
+    """Return the first entry of every priority that has one. Snapshot reads: conflicts with nothing."""
     first: list[IndexEntry] = []
     begin, end = keys.vest_priority(0), keys.vest_end()
     while begin < end:
@@ -123,7 +130,6 @@ def read_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[IndexEnt
         else:
             first.append(entry)
             begin = keys.vest_priority(entry.priority + 1)
-    conflict_before_first(tr, keys, first)
     return first
 
 

@@ -9,14 +9,16 @@ from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from zones.attempt import Attempt
-from zones.keyspace import IndexEntry, QueueKeys, range_begin, range_end
+from zones.depth import oldest_of
+from zones.keyspace import IndexEntry, QueueKeys, range_begin, range_end, unpack_name
 from zones.layout import Layout, Place, Tenant
 from zones.pointers import PointerRef, place_of
 from zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
 from zones.rules import tenants_with_rules, zone_names
 from zones.shard import Shard
 from zones.steps import Steps, in_step
-from zones.vesting import WANT_ALL, read_first_of_each_priority
+from zones.stored_item import number_of
+from zones.vesting import WANT_ALL
 
 QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
 TENANTS_RULED_MAX = 100  # Of tenants that somebody has said something about the queues are looked at as well.
@@ -125,7 +127,7 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
         tenants = [
             TenantWaiting(
                 shard.name, tenant, _summed(count for _, count in queues),
-                _oldest_us(tr, [place for place, _ in queues], attempt.now_us), ruled.get(tenant),
+                oldest_of(tr, [place for place, _ in queues], attempt.now_us), ruled.get(tenant),
             )
             for tenant, queues in listed
         ]  # fmt: skip
@@ -183,11 +185,9 @@ def _counts(tr: Any, places: Sequence[Place]) -> list[tuple[Place, dict[str, int
     for place in places:
         prefix = place.keys.count_prefix()
         begin, end = range_begin(prefix), range_end(prefix)
-        reads.append((place, len(prefix) + 1, tr.snapshot.get_range(begin, end, streaming_mode=WANT_ALL)))
-    return [
-        (place, {row.key[at:-1].decode(): int.from_bytes(row.value, "little", signed=True) for row in rows})
-        for place, at, rows in reads
-    ]
+        reads.append((place, len(prefix), tr.snapshot.get_range(begin, end, streaming_mode=WANT_ALL)))
+    counts = [(place, [(unpack_name(row.key, at), number_of(row.value)) for row in rows]) for place, at, rows in reads]
+    return [(place, {kind: count for kind, count in some if kind is not None}) for place, some in counts]
 
 
 def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -196,12 +196,6 @@ def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
         for kind, number in count.items():
             total[kind] = total.get(kind, 0) + number
     return total
-
-
-def _oldest_us(tr: Any, places: Sequence[Place], now_us: int) -> int | None:
-    firsts = in_step(read_first_of_each_priority(tr, place.keys) for place in places)
-    waiting = (entry.vesting_us for first in firsts for entry in first)
-    return min((vesting_us for vesting_us in waiting if vesting_us <= now_us), default=None)
 
 
 def _unvested_steps(tr: Any, keys: QueueKeys, *, now_us: int) -> Steps[list[IndexEntry]]:

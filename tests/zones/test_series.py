@@ -5,11 +5,13 @@ from __future__ import annotations
 from tests.zones.colliding import collides
 from tests.zones.world import World
 from zones import series
+from zones.items import new_item
 from zones.keyspace import ROOT, SERIES, pack_int, range_begin, range_end
-from zones.series import KEPT_SLOTS, SLOT_US, TENANTS_MAX, KindTally, Slot, Tally, slot_of
+from zones.series import KEPT_SLOTS, KINDS_MAX, SLOT_US, TENANTS_MAX, KindTally, Slot, Tally, slot_of
 
 WORKER, OTHER = b"worker\x00one", b"worker two"
 ALL = ROOT + pack_int(SERIES)
+ONE = (1).to_bytes(8, "little")
 
 
 def completed(count: int, *, run_us: int = 0) -> Tally:
@@ -115,3 +117,24 @@ def test_each_slot_tells_of_its_own(world: World) -> None:
     world.pass_us(SLOT_US)
     write(world, WORKER, completed(2))
     assert [count for _, count in counted(read(world))] == [1, 2]
+
+
+def test_kinds_without_end_that_wait_fit_into_a_slot_and_are_counted(world: World) -> None:
+    """As `kind=f"report-{id}"` makes them: each second the value was refused, and nothing was summed up any more."""
+    keys = [world.zone.place.part.depth(f"a kind that nobody has a handler for {number}") for number in range(4_000)]
+    world.run(lambda tr: [tr.set(key, ONE) for key in keys])
+    world.pass_us(2 * SLOT_US)
+    sum_up(world)
+    (slot,) = read(world)
+    assert slot.waiting is not None
+    assert sum(slot.waiting.values()) == 4_000
+    assert len(slot.waiting) == KINDS_MAX + 1
+
+
+def test_whoever_enqueues_does_not_make_the_summing_up_fail(world: World) -> None:
+    world.enqueue("mail", priority=3)
+    world.pass_us(2 * SLOT_US)
+    urgent = new_item("mail", priority=0)
+    enqueued = lambda tr: world.zone.enqueue(tr, urgent, now_us=world.now_us, item_id=bytes(16))  # noqa: E731
+    summed = lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
+    assert not collides(world.db, enqueued, summed)
