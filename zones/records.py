@@ -124,7 +124,8 @@ class KindRule(msgspec.Struct, array_like=True, frozen=True):
     """What an operator has decided about a kind, on one shard.
 
     `max_running`: how many may run at once in all of the fleet. `per_s`, `burst`: how many may start in a second, and
-    at once. None: no limit.
+    at once. None: no limit. A tenant's rule begins with these fields: one that is added here moves those of its own,
+    unless `TenantRule` first gets a list of its own.
     """
 
     paused: bool = False

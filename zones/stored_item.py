@@ -68,17 +68,16 @@ def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> b
 
 
 def change_count(tr: Any, place: Place, kind: str, change: int) -> None:
-    """Add `change` to the counts of the zone and of its part; the zone's count key goes when it reaches zero.
+    """Add `change` to the counts of the zone and of its part; a count's key goes when it reaches zero.
 
     Atomic adds: no reads, no conflicts. Not idempotent: the caller has read, with conflict, that the items are
     there (or are not).
     """
     amount = change.to_bytes(8, "little", signed=True)
-    key = place.keys.count(kind)
-    tr.add(key, amount)
-    if change < 0:
-        tr.compare_and_clear(key, _ZERO)
-    tr.add(place.part.depth(kind), amount)
+    for key in (place.keys.count(kind), place.part.depth(kind)):
+        tr.add(key, amount)
+        if change < 0:
+            tr.compare_and_clear(key, _ZERO)
 
 
 def number_of(value: bytes) -> int:

@@ -246,7 +246,7 @@ def test_complete(world: World) -> None:
         "get": 2,  # ownership, record
         "clear": 2,  # record, index entry
         "add": 2,  # the zone's count, the part's depth
-        "compare_and_clear": 1,  # the zone's count vanishes at zero
+        "compare_and_clear": 2,  # the zone's count and the part's vanish at zero
         "set": 1,  # that it has ended
     }
 
@@ -257,7 +257,7 @@ def test_completing_many_items_of_a_zone_counts_once(world: World) -> None:
         "get": 11,
         "clear": 20,
         "add": 2,
-        "compare_and_clear": 1,
+        "compare_and_clear": 2,
     }
 
 
@@ -341,7 +341,7 @@ def test_bury_and_revive(world: World) -> None:
         "get": 1,  # the record, read by the caller
         "clear": 2,  # record, index entry
         "add": 2,
-        "compare_and_clear": 1,
+        "compare_and_clear": 2,
         "set": 2,  # buried record, the shard's list
     }
     assert calls(world, revive_it) == {
