@@ -113,5 +113,6 @@ class ProcessExports(Exports):
         from fairlead.telemetry import sdk
 
         sdk.flush_spans()
+        sdk.flush_metrics()
         if self._loop is not None:
             self._loop.close()

@@ -96,6 +96,13 @@ def flush_spans() -> None:
         provider.force_flush()
 
 
+def flush_metrics() -> None:
+    """Send what this process's meters count, as handlers' enqueues: the process may end without asking them."""
+    provider = metrics.get_meter_provider()
+    if isinstance(provider, MeterProvider):
+        provider.force_flush()
+
+
 class MetricsLoop:
     """Exports the readings of this process now and then, as often as the environment says; see `readings`."""
 
