@@ -254,10 +254,10 @@ class Custody:
             self._survive(partial(self._settle, batch))
             with table.lock:
                 for held in batch:
-                    table.holdings.drop(held)
                     self._note_time(held, held.ended_us)
                     if held.began_us:
-                        table.handled.end(held.ref, began_us=held.began_us, ended_us=held.ended_us)
+                        table.handled.end(held.ref, began_us=held.began_us, ended_us=held.ended_us, error=held.error)
+                    table.holdings.drop(held)
                 table.note_left()
 
     def _survive(self, work: Callable[[], object]) -> None:

@@ -124,13 +124,14 @@ class Job:
             raise NoStoreHere(kind=self.kind)
         shard = self._shard
         zone = shard.zone(self.tenant, self.zone)
-        enqueueing = Enqueueing(shard.name, self.tenant)
+        enqueueing = Enqueueing(self.tenant)
         completes = False
 
         def run(attempt: Attempt) -> T:
             nonlocal completes
             completes, self.completing = False, False
-            result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt()))
+            result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
+            enqueueing.end_attempt()
             completes = self.completing
             return result
 

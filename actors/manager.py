@@ -19,6 +19,7 @@ from actors.messages import ItemRef, Report, Served
 from actors.quotas import Quotas
 from actors.serving import Serving
 from actors.settings import ConsumerSettings
+from actors.telemetry.errors import error_type
 from actors.telemetry.tally import Reading
 from actors.unreadable import Unreadable
 from zones.attempt import Attempt
@@ -94,7 +95,6 @@ class Manager:
         with self._lock:
             self._await_room()
             room, limited = self._take_room()
-        began_us = self._host.clock.now_us()
         served = Serving()
         try:
             if room.items and not self._stopping:
@@ -109,9 +109,10 @@ class Manager:
                 shard_name,
                 traces=served.traces,
                 items=served.counts["items"],
-                began_us=began_us,
-                ended_us=self._host.clock.now_us(),
+                began_us=served.began_us,
+                ended_us=served.ended_us,
                 scan=scan,
+                failed_by=served.failed_by,
             )
         with self._lock:
             return served.answer(room=self._room_left())
@@ -141,11 +142,14 @@ class Manager:
 
     def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: Serving) -> None:
         items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
+        served.began_us = self._host.clock.now_us()
         try:
             self._serve_batch(shard, refs, room, items_max, served)
         except shard.db.errors as error:
+            served.ended_us, served.failed_by = self._host.clock.now_us(), error_type(error)
             self._wait_for_store(shard, error)
         else:
+            served.ended_us = self._host.clock.now_us()
             self._store_down.discard(shard.name)
 
     def _wait_for_store(self, shard: Shard, error: Exception) -> None:

@@ -124,7 +124,7 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
     The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.
     """
     zone = shard.zone(job.tenant, job.zone)
-    enqueueing = Enqueueing(shard.name, job.tenant)
+    enqueueing = Enqueueing(job.tenant)
 
     def body(attempt: Attempt) -> None:
         # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
@@ -132,7 +132,7 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
             if not held.may_run(attempt.now_us):
                 probe("a transactional handler has lost its item before its next attempt")
                 raise LeaseLost(item=job.id.hex())
-            tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt())
+            tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt(shard))
             returned = handler.function(job, tr)
             _check_ran(handler, returned)
             zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)
@@ -144,6 +144,7 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
             if took_us > TRANSACTION_US:
                 probe("a transactional handler takes longer than a transaction may")
                 raise TransactionalTooLong(kind=job.kind, item=job.id.hex(), took_ms=took_us // 1000)
+        enqueueing.end_attempt()
 
     with enqueueing:
         shard.transact(body, applied=lambda tr: zone.is_gone(tr, job.id))

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from actors.messages import CARRIED_BYTES_MAX, ItemRef, Served
-from actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, POINTER_LATENCY
+from actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, OPERATION, POINTER_LATENCY
 from actors.telemetry.tally import Tally
 from actors.telemetry.traces import is_sampled
 from zones.dequeue import Room
@@ -26,6 +26,8 @@ class Serving:
       waited_us: of each pointer that was leased: for how long it had been vested.
       lapsed, buried: items by kind, of those that had lapsed.
       traces: of the items that were enqueued in a trace that is recorded.
+      began_us, ended_us: when the store was asked, and when that had come to an end; 0: it was not asked.
+      failed_by: the type of the error with which the store refused; "": it did not.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -34,6 +36,9 @@ class Serving:
     lapsed: Counter[str] = field(default_factory=Counter)
     buried: Counter[str] = field(default_factory=Counter)
     traces: list[Trace] = field(default_factory=list)
+    began_us: int = 0
+    ended_us: int = 0
+    failed_by: str = ""
 
     def note(self, shard_name: str, visit: Visit, room: Room, *, now_us: int) -> list[ItemRef]:
         """Note a visit that has been committed; return its items as they are sent. They use up `room`."""
@@ -74,6 +79,9 @@ class Serving:
         latency = tally.histogram(POINTER_LATENCY, shard_name)
         for waited_us in self.waited_us:
             latency.record(waited_us)
+        if self.ended_us:
+            served = tally.histogram(OPERATION, "serve", "", shard_name, self.failed_by)
+            served.record(self.ended_us - self.began_us)
         for step in CONFLICT_STEPS:
             tally.add(CONFLICTS, shard_name, step, count=self.counts[f"missed_at_{step}"])
         for metric, kinds in ((LAPSED, self.lapsed), (BURIED, self.buried)):

@@ -42,6 +42,8 @@ from bench.drain import Drained, drain
 from bench.enqueueing import fill
 from bench.machine import describe, scratch
 from bench.report import options, say, show
+from fairlead import App, new_item
+from zones.items import Enqueued, EnqueueStatus
 from zones.layout import DEFAULT_ZONE, Tenant
 
 REPETITIONS, ITEMS = 5, 50_000
@@ -109,6 +111,8 @@ def parts_us(*, turns: int = TURNS) -> dict[str, float]:
     ref = ItemRef("main", Tenant("bench", "tenant"), DEFAULT_ZONE, bytes(16), bytes(16), "noop", False, b"", 1)
     job = RunningJob(ref.item_id, ref.tenant, ref.kind, 1)
     handled = Handled()
+    shard, item = App("memory:").shards["main"], new_item("noop")
+    enqueued = Enqueued(bytes(16), EnqueueStatus.ENQUEUED)
     spans = Spans(TracerProvider(sampler=ALWAYS_ON).get_tracer("bench"), heeds=True)
 
     def run(stored: dict[str, str] | None) -> None:
@@ -120,8 +124,10 @@ def parts_us(*, turns: int = TURNS) -> dict[str, float]:
         handled.settle("noop", "completed")
 
     def enqueue() -> None:
-        with Enqueueing("main", ref.tenant) as each:
-            each.begin_attempt()
+        with Enqueueing(ref.tenant) as each:
+            each.begin_attempt(shard).traced(item)
+            each.entered(item, enqueued)
+            each.end_attempt()
 
     def us(part: Callable[[], None]) -> float:
         return round(min(timeit.repeat(part, number=turns, repeat=5)) / turns * 1e6, 2)

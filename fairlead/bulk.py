@@ -49,7 +49,7 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
       StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
     """
     check_name("zone", zone)
-    with Enqueueing(shard=None, tenant=None) as enqueueing:
+    with Enqueueing(tenant=None) as enqueueing:
         return _enqueue_all(items, zone, enqueueing)
 
 
@@ -74,7 +74,7 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
 
     def body(attempt: Attempt) -> dict[int, Enqueued]:
         attempt.enqueued = True
-        enqueueing.begin_attempt()
+        enqueueing.begin_attempt(batch.shard)
         by_tenant: dict[Tenant, list[tuple[_Entry, bytes]]] = {}
         for entry in batch.entries:
             given_id = entry.item.given_id
@@ -95,6 +95,7 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
         }
         for entry in batch.entries:
             enqueueing.entered(entry.item, results[entry.number])
+        enqueueing.end_attempt()
         return results
 
     results = batch.shard.transact(body)

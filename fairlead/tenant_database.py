@@ -69,10 +69,14 @@ class TenantDatabase:
           What `body` raises: nothing was changed.
         """
         shard = self.shard
-        with Enqueueing(shard.name, self.tenant) as enqueueing:
-            return shard.transact(
-                lambda attempt: body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt()))
-            )
+        with Enqueueing(self.tenant) as enqueueing:
+
+            def run(attempt: Attempt) -> T:
+                result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
+                enqueueing.end_attempt()
+                return result
+
+            return shard.transact(run)
 
     def enqueue(
         self,

@@ -25,7 +25,7 @@ from actors.ray_host.calls import RayRemote, called_with
 from actors.ray_host.tasks import Tasks
 from actors.scanner import Scanner
 from actors.submitted import keep_loading
-from actors.telemetry.enqueueing import read_sent
+from actors.telemetry.sent import LEDGER
 from actors.telemetry.tally import Reading
 from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
 from actors.worker import Worker
@@ -139,7 +139,7 @@ class WorkerActor:
         return {**self._worker.counts(), "pid": os.getpid()}
 
     def reading(self) -> Reading:
-        return self._telemetry.read().with_numbers(read_sent())
+        return self._telemetry.read() | LEDGER.read()
 
     def drain(self, drain_ms: int) -> dict[str, int]:
         counts = self._worker.drain(drain_ms)

@@ -8,10 +8,12 @@
 
 Read in this order:
     metrics     every metric there is: name, unit, labels, buckets
+    errors      what an error is called
     tally       one actor's counts, in plain lists, read out when somebody asks; handled: what a worker counts per item
     traces      a span's context as it is stored in an item
-    enqueueing  what a transaction enqueues: its span, its count
     spans       the spans of actors; tenants: what they call a tenant
+    sent        what a process has enqueued
+    enqueueing  what a transaction enqueues: its span, its count
     run         one attempt: what is current while its handler runs, and what log records say of it
     telemetry   what an actor gets of all this through its host
 

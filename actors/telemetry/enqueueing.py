@@ -1,47 +1,53 @@
 """What one call enqueues: a producer span around its transaction, and a count of its items.
 
 A transaction's body may run twice, and may fail. So the span begins with the first item that any attempt enqueues, is
-the same in every attempt, and ends with the call; items are counted once the transaction has committed. Where no span
-is current, all of this is a look at a context variable and an addition.
+the same in every attempt, and ends with the call; items are counted once the transaction has committed, and as refused
+if the store has not let it. Those of a body that fails by itself were never sent. Where no span is current, all of this
+is a look at a context variable, one at the clock, and some additions.
 """
 
-import threading
 from collections import Counter
 from types import TracebackType
 
-from opentelemetry import metrics, trace
-from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind
 
-from actors.telemetry.metrics import ATTRIBUTES, SENT, SYSTEM
+from actors.telemetry.errors import error_type
+from actors.telemetry.metrics import SYSTEM
 from actors.telemetry.run import is_recorded
-from actors.telemetry.tally import Reading
+from actors.telemetry.sent import LEDGER, Sent
+from actors.telemetry.spans import about, fail
 from actors.telemetry.tenants import tenant_hash
 from actors.telemetry.traces import NOT_RECORDED, trace_of
 from zones.items import Enqueued, EnqueueStatus, NewItem
 from zones.layout import Tenant
 from zones.records import Trace
+from zones.shard import Shard
 
 _tracer = trace.get_tracer(SYSTEM)
-_counter = metrics.get_meter(SYSTEM).create_counter(SENT.name, SENT.unit, SENT.help)
-_sent: Counter[str] = Counter()  # By this process since it began, by kind.
-_lock = threading.Lock()
 
 
 class Enqueueing:
     """One call that may enqueue, in one transaction or in several; see `zones.tenant_transaction.Enqueuer`.
 
     Args:
-      shard: where; None: on several.
       tenant: for whom; None: for several.
     """
 
-    __slots__ = ("_entered", "_kinds", "_last", "_shard", "_span", "_tenant", "_trace")
+    __slots__ = (
+        "_began_us", "_ended", "_entered", "_kind", "_kinds", "_last", "_shard", "_shard_name", "_span", "_tenant",
+        "_trace",
+    )  # fmt: skip
 
-    def __init__(self, shard: str | None, tenant: Tenant | None) -> None:
-        self._shard = shard
+    def __init__(self, tenant: Tenant | None) -> None:
         self._tenant = tenant
+        self._shard: Shard | None = None  # of this attempt
+        self._shard_name = ""  # of all of them
+        self._kind = ""  # of all items
+        self._began_us: int | None = None  # with the first item
         self._span: Span | None = None
         self._kinds: Counter[str] = Counter()  # of this attempt
+        self._ended = False  # the body of this attempt; what it has enqueued is being committed
         self._entered: Counter[str] = Counter()  # of those that have committed
         self._last: Enqueued | None = None
         current = trace.get_current_span().get_span_context()
@@ -57,16 +63,39 @@ class Enqueueing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.commit() if error is None else self._kinds.clear()
-        if self._entered:
-            self._count()
+        if self._began_us is None or self._shard is None:
+            return
+        if error is None:
+            self.commit()
+        elif not self._ended:
+            self._kinds.clear()
+        LEDGER.add(
+            Sent(
+                dict(self._entered),
+                dict(self._kinds),
+                self._kind,
+                self._shard_name,
+                "" if error is None else error_type(error),
+                self._shard.clock.now_us() - self._began_us,
+            )
+        )
         if self._span is not None:
             self._end(self._span, error)
 
-    def begin_attempt(self) -> "Enqueueing":
+    def begin_attempt(self, shard: Shard) -> "Enqueueing":
         """Forget what an attempt before this one enqueued."""
+        if self._shard is None:
+            self._shard_name = shard.name
+        elif shard is not self._shard:
+            self._shard_name = ""
+        self._shard = shard
         self._kinds.clear()
+        self._ended = False
         return self
+
+    def end_attempt(self) -> None:
+        """Note that the body has ended, and that what it has enqueued is being committed."""
+        self._ended = True
 
     def commit(self) -> None:
         """Note that the last attempt has been committed; another transaction may follow."""
@@ -75,10 +104,15 @@ class Enqueueing:
 
     def traced(self, item: NewItem) -> NewItem:
         """Return an item with the caller's context, unless it has one. Begins the producer span."""
+        if self._began_us is None:
+            assert self._shard is not None
+            self._began_us, self._kind = self._shard.clock.now_us(), item.kind
+        elif item.kind != self._kind:
+            self._kind = ""
         if self._trace is None or item.trace is not None:
             return item
         if self._span is None and trace.get_current_span().is_recording():
-            self._span = _tracer.start_span(f"enqueue {item.kind}", kind=SpanKind.PRODUCER)
+            self._span = _tracer.start_span(f"enqueue {item.kind}", kind=SpanKind.PRODUCER, attributes=about("enqueue"))
             self._trace = trace_of(self._span.get_span_context())
         return item._replace(trace=self._trace)
 
@@ -88,37 +122,16 @@ class Enqueueing:
             self._kinds[item.kind] += 1
             self._last = enqueued
 
-    def _count(self) -> None:
-        with _lock:
-            _sent.update(self._entered)
-        for kind, count in self._entered.items():
-            _counter.add(count, {"messaging.system": SYSTEM, ATTRIBUTES["kind"]: kind})
-
     def _end(self, span: Span, error: BaseException | None) -> None:
-        count = self._entered.total()
-        attributes: dict[str, str | int] = {
-            "messaging.system": SYSTEM,
-            "messaging.operation.name": "enqueue",
-            "messaging.operation.type": "send",
-        }
-        if self._shard is not None:
-            attributes[ATTRIBUTES["shard"]] = self._shard
+        attributes = about("enqueue", self._shard_name, self._kind)
         if self._tenant is not None:
             attributes["fairlead.tenant_hash"] = tenant_hash(self._tenant)
-        if len(self._entered) == 1:
-            attributes[ATTRIBUTES["kind"]] = next(iter(self._entered))
+        count = self._entered.total() + self._kinds.total()
         if count == 1 and self._last is not None:
             attributes["messaging.message.id"] = self._last.item_id.hex()
         else:
             attributes["messaging.batch.message_count"] = count
         span.set_attributes(attributes)
         if error is not None:
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.set_status(StatusCode.ERROR)
+            fail(span, error)
         span.end()
-
-
-def read_sent() -> Reading:
-    """Return what this process has enqueued since it began."""
-    with _lock:
-        return Reading({(SENT.name, (kind,)): count for kind, count in _sent.items()})

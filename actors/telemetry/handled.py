@@ -5,15 +5,17 @@ to, is found out when somebody asks.
 """
 
 from actors.messages import ItemRef
+from actors.telemetry.errors import ErrorTypes, error_type
 from actors.telemetry.metrics import CONSUMED, DURATION, ENDS, FAILED, ITEM_LATENCY
 from actors.telemetry.tally import Histogram, Reading
 
 
 class _OfKind:
-    __slots__ = ("durations", "ends", "failed", "latencies")
+    __slots__ = ("durations", "ends", "failed", "failed_durations", "latencies")
 
     def __init__(self) -> None:
         self.durations = Histogram(DURATION)
+        self.failed_durations: dict[str, Histogram] = {}  # by type of error
         self.latencies = Histogram(ITEM_LATENCY)
         self.ends = dict.fromkeys(ENDS, 0)
         self.failed = 0
@@ -22,14 +24,22 @@ class _OfKind:
 class Handled(dict[str, _OfKind]):
     """The attempts of one worker by kind. Called with the worker's lock held."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._error_types = ErrorTypes()
+
     def __missing__(self, kind: str) -> _OfKind:
         made = self[kind] = _OfKind()
         return made
 
-    def end(self, ref: ItemRef, *, began_us: int, ended_us: int) -> None:
-        """Count an attempt whose handler has ended."""
+    def end(self, ref: ItemRef, *, began_us: int, ended_us: int, error: BaseException | None = None) -> None:
+        """Count an attempt whose handler has ended, with an `error` or without."""
         of_kind = self[ref.kind]
-        of_kind.durations.record(ended_us - began_us)
+        durations = of_kind.durations
+        if error is not None:
+            failed_by = self._error_types.counted(error_type(error))
+            durations = of_kind.failed_durations.setdefault(failed_by, Histogram(DURATION))
+        durations.record(ended_us - began_us)
         if ref.vested_us:
             of_kind.latencies.record(began_us - ref.vested_us)
 
@@ -46,9 +56,10 @@ class Handled(dict[str, _OfKind]):
         reading = Reading()
         for kind, counted in self.items():
             labels = (kind,)
-            reading.histograms[DURATION.name, labels] = counted.durations.read()
+            for failed_by, durations in {"": counted.durations, **counted.failed_durations}.items():
+                reading.histograms[DURATION.name, (kind, failed_by)] = durations.read()
+                reading.numbers[CONSUMED.name, (kind, failed_by)] = sum(durations.counts)
             reading.histograms[ITEM_LATENCY.name, labels] = counted.latencies.read()
-            reading.numbers[CONSUMED.name, labels] = sum(counted.durations.counts)
             reading.numbers[FAILED.name, labels] = counted.failed
             for outcome, count in counted.ends.items():
                 reading.numbers[ENDS[outcome].name, labels] = count

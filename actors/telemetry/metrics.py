@@ -20,7 +20,12 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `bounds_s`: the upper bounds of a histogram's buckets, in seconds; the last bucket has none."""
+    """One metric.
+
+    Attributes:
+      bounds_s: the upper bounds of a histogram's buckets, in seconds; the last bucket has none.
+      operation: what is counted, where that is the same for all of it: a key of `OPERATION_TYPES`.
+    """
 
     name: str
     form: Form
@@ -28,27 +33,41 @@ class Metric:
     help: str
     labels: tuple[str, ...]
     bounds_s: tuple[float, ...] = ()
+    operation: str = ""
 
 
-# What OpenTelemetry calls the labels.
+# What we do with items, as `messaging.operation.name` has it; and OpenTelemetry's word for it, if there is one.
+OPERATION_TYPES = {"enqueue": "send", "scan": "", "serve": "receive", "run": "process"}
+
+# What OpenTelemetry calls the labels. One that is empty is left out.
 ATTRIBUTES = {
+    "operation": "messaging.operation.name",
     "kind": "messaging.destination.name",
     "shard": "messaging.destination.partition.id",
+    "error_type": "error.type",
     "step": "fairlead.step",
     "actor": "fairlead.actor",
 }
 
 _WAIT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
-_PROCESS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # The convention's.
+_MESSAGING_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # The convention's.
 _BY_KIND = ("kind",)
+_BY_KIND_AND_ERROR = ("kind", "error_type")
 
 SENT = Metric(
     "messaging.client.sent.messages", Form.COUNTER, "{message}",
-    "Items that this process has enqueued: of a fleet, what its handlers enqueue.", _BY_KIND,
+    "Items enqueued, by a fleet's handlers; with an error type: those that the store refused.",
+    _BY_KIND_AND_ERROR, operation="enqueue",
 )  # fmt: skip
 CONSUMED = Metric(
-    "messaging.client.consumed.messages", Form.COUNTER, "{message}", "Attempts whose handler has ended.", _BY_KIND
-)
+    "messaging.client.consumed.messages", Form.COUNTER, "{message}",
+    "Attempts whose handler has ended; with an error type: raising one.", _BY_KIND_AND_ERROR, operation="run",
+)  # fmt: skip
+OPERATION = Metric(
+    "messaging.client.operation.duration", Form.HISTOGRAM, "s",
+    "How long a call takes that enqueues, from its first item to its end, and a batch of queues that is served.",
+    ("operation", "kind", "shard", "error_type"), _MESSAGING_S,
+)  # fmt: skip
 COMPLETED = Metric("fairlead.items.completed", Form.COUNTER, "{item}", "Items completed.", _BY_KIND)
 FAILED = Metric(
     "fairlead.attempts.failed", Form.COUNTER, "{attempt}", "Attempts that raised an error, or ran too long.", _BY_KIND
@@ -79,8 +98,9 @@ ITEM_LATENCY = Metric(
     "From when an item vests until its handler begins.", _BY_KIND, _WAIT_S,
 )  # fmt: skip
 DURATION = Metric(
-    "messaging.process.duration", Form.HISTOGRAM, "s", "How long handlers run, per attempt.", _BY_KIND, _PROCESS_S
-)
+    "messaging.process.duration", Form.HISTOGRAM, "s", "How long handlers run, per attempt.",
+    _BY_KIND_AND_ERROR, _MESSAGING_S, operation="run",
+)  # fmt: skip
 SLOTS = Metric("fairlead.slots", Form.GAUGE, "{slot}", "Handlers that a worker can run at once.", ())
 SLOTS_IN_USE = Metric("fairlead.slots.in_use", Form.GAUGE, "{slot}", "Handlers that a worker runs now.", ())
 DEPTH = Metric(
@@ -92,8 +112,8 @@ OLDEST_AGE = Metric(
 )
 
 METRICS = (
-    SENT, CONSUMED, COMPLETED, FAILED, RETRIED, BURIED, DROPPED, LOST, LAPSED, CONFLICTS, POINTER_LATENCY, ITEM_LATENCY,
-    DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE,
+    SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, BURIED, DROPPED, LOST, LAPSED, CONFLICTS, POINTER_LATENCY,
+    ITEM_LATENCY, DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE,
 )  # fmt: skip
 NAMED = {metric.name: metric for metric in METRICS}
 

@@ -22,7 +22,8 @@ from opentelemetry.trace import (
 )
 
 from actors.messages import ItemRef
-from actors.telemetry.metrics import ATTRIBUTES, SYSTEM
+from actors.telemetry.errors import error_type
+from actors.telemetry.metrics import ATTRIBUTES, OPERATION_TYPES, SYSTEM
 from actors.telemetry.tenants import tenant_hash
 from actors.telemetry.traces import context_of, is_sampled, trace_of
 from zones.records import Trace
@@ -51,7 +52,7 @@ class Spans:
         if not self._begins:
             return None
         span = self._tracer.start_span(
-            f"scan {shard}", Context(), SpanKind.INTERNAL, _about("scan", shard), start_time=began_us * _NS
+            f"scan {shard}", Context(), SpanKind.INTERNAL, about("scan", shard), start_time=began_us * _NS
         )
         if not span.is_recording():
             return None
@@ -60,7 +61,15 @@ class Spans:
         return trace_of(span.get_span_context())
 
     def serve(
-        self, shard: str, *, traces: Sequence[Trace], items: int, began_us: int, ended_us: int, scan: Trace | None
+        self,
+        shard: str,
+        *,
+        traces: Sequence[Trace],
+        items: int,
+        began_us: int,
+        ended_us: int,
+        scan: Trace | None,
+        failed_by: str = "",
     ) -> None:
         """Tell of a visit that leased items, of which those with `traces` were enqueued in traces that are recorded."""
         if not self._begins and not traces:
@@ -71,10 +80,12 @@ class Spans:
             f"serve {shard}",
             Context(),
             SpanKind.CLIENT,
-            _about("serve", shard, "receive") | {"messaging.batch.message_count": items},
+            about("serve", shard) | {"messaging.batch.message_count": items},
             links,
             start_time=began_us * _NS,
         )
+        if failed_by:
+            _fail(span, failed_by)
         span.end(ended_us * _NS)
 
     def run(self, ref: ItemRef, attempt: int, stored: Trace | None) -> Span | None:
@@ -89,8 +100,8 @@ class Spans:
             parent = set_span_in_context(NonRecordingSpan(enqueuer), parent)
         elif enqueuer is not None:
             links = [Link(enqueuer)]
-        about = _about("run", ref.shard, "process") | {ATTRIBUTES["kind"]: ref.kind}
-        span = self._tracer.start_span(f"run {ref.kind}", parent, SpanKind.CONSUMER, about, links)
+        attributes = about("run", ref.shard, ref.kind)
+        span = self._tracer.start_span(f"run {ref.kind}", parent, SpanKind.CONSUMER, attributes, links)
         if span.is_recording():
             span.set_attributes(
                 {
@@ -103,11 +114,15 @@ class Spans:
 
 
 def end_run(span: Span, error: BaseException | None) -> None:
-    """End the span of an attempt. An error is told by its class: its text may hold what the payload does."""
+    """End the span of an attempt."""
     if error is not None and span.is_recording():
-        span.set_attribute("error.type", f"{type(error).__module__}.{type(error).__qualname__}")
-        span.set_status(StatusCode.ERROR)
+        fail(span, error)
     span.end()
+
+
+def fail(span: Span, error: BaseException) -> None:
+    """Note in a span what its operation failed with: the error's class, and not its words."""
+    _fail(span, error_type(error))
 
 
 def passed_on(stored: Trace | None) -> Span | None:
@@ -130,12 +145,18 @@ def spans_of_process() -> Spans | None:
     return Spans(provider.get_tracer(SYSTEM), begins=root not in NEVER_BEGIN, heeds=described.startswith("ParentBased"))
 
 
-def _about(operation: str, shard: str, kind_of_operation: str | None = None) -> dict[str, str | int]:
-    about: dict[str, str | int] = {
+def about(operation: str, shard: str | None = None, kind: str | None = None) -> dict[str, str | int]:
+    """Return what every span of an operation says, under the conventions, of where and of what it is."""
+    told = {
         "messaging.system": SYSTEM,
-        "messaging.operation.name": operation,
+        ATTRIBUTES["operation"]: operation,
+        "messaging.operation.type": OPERATION_TYPES[operation],
         ATTRIBUTES["shard"]: shard,
+        ATTRIBUTES["kind"]: kind,
     }
-    if kind_of_operation is not None:
-        about["messaging.operation.type"] = kind_of_operation
-    return about
+    return {name: value for name, value in told.items() if value}
+
+
+def _fail(span: Span, failed_by: str) -> None:
+    span.set_attribute(ATTRIBUTES["error_type"], failed_by)
+    span.set_status(StatusCode.ERROR)

@@ -24,9 +24,9 @@ class Reading:
     numbers: dict[Series, float] = field(default_factory=dict)
     histograms: dict[Series, tuple[list[int], float]] = field(default_factory=dict)
 
-    def with_numbers(self, other: "Reading") -> "Reading":
-        """Return this with the numbers of another that has none of the same."""
-        return Reading(self.numbers | other.numbers, self.histograms)
+    def __or__(self, other: "Reading") -> "Reading":
+        """Return this with what another has, of which nothing is the same."""
+        return Reading(self.numbers | other.numbers, self.histograms | other.histograms)
 
 
 class Histogram:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from actors.telemetry.enqueueing import read_sent
 from actors.telemetry.metrics import DEPTH, OLDEST_AGE
+from actors.telemetry.sent import LEDGER
 from actors.telemetry.tally import Reading
 from fairlead.app import App
 from fairlead.fleet import Fleet
@@ -28,7 +28,7 @@ class Front:
     def readings(self) -> dict[str, Reading]:
         """Return what the actors count, by their names, and what the stores hold. One that does not answer is out."""
         of_actors = {} if self.fleet is None else dict(self.fleet.readings())
-        return {**of_actors, STORES: self.of_stores(), PROCESS: read_sent()}
+        return {**of_actors, STORES: self.of_stores(), PROCESS: LEDGER.read()}
 
     def of_stores(self) -> Reading:
         """Return depth and oldest age of every shard that can be read. Snapshot reads; see `zones.depth`."""

@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from actors.telemetry import metrics
-from actors.telemetry.metrics import ATTRIBUTES, NAMED, SYSTEM, Form
+from actors.telemetry.metrics import ATTRIBUTES, NAMED, OPERATION_TYPES, SYSTEM, Form
 from actors.telemetry.tally import Reading
 
 _SINCE_BEGIN = AggregationTemporality.CUMULATIVE
@@ -42,12 +42,13 @@ def metrics_data(readings: Mapping[str, Reading], resource: Resource, *, began_n
 
 
 def _attributes(actor: str, metric: metrics.Metric, labels: Sequence[str]) -> dict[str, str]:
-    named = dict(zip(metric.labels, labels, strict=True))
-    return {
+    named = {"operation": metric.operation, **dict(zip(metric.labels, labels, strict=True)), "actor": actor}
+    attributes = {
         "messaging.system": SYSTEM,
+        "messaging.operation.type": OPERATION_TYPES.get(named["operation"], ""),
         **{ATTRIBUTES[label]: value for label, value in named.items()},
-        ATTRIBUTES["actor"]: actor,
     }
+    return {name: value for name, value in attributes.items() if value}
 
 
 def _histogram(

@@ -55,7 +55,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory, cluster: None) -> Iterator
 def test_counts_and_times_are_there_by_kind(scraped: Scraped) -> None:
     server = scraped.server
     assert server.number('fairlead_items_completed_total{kind="plain",actor="worker-0"}') == ITEMS
-    assert server.number('messaging_process_duration_seconds_count{kind="plain"} > bool 40') == 1
+    assert server.number('sum(messaging_process_duration_seconds_count{kind="plain"}) > bool 40') == 1
+    assert server.number('messaging_process_duration_seconds_count{kind="plain",error_type=""}') == ITEMS
     assert server.number('fairlead_item_latency_seconds_bucket{kind="plain",le="+Inf"} > bool 40') == 1
     late = 'histogram_quantile(0.5, fairlead_item_latency_seconds_bucket{kind="plain"})'
     assert 0 < (server.number(late) or 0) < 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import timeit
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from opentelemetry import trace
@@ -11,14 +11,17 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 from actors.telemetry import enqueueing
-from actors.telemetry.enqueueing import read_sent
-from actors.telemetry.metrics import SENT
+from actors.telemetry.errors import error_type
+from actors.telemetry.metrics import OPERATION, SENT
 from actors.telemetry.run import Run, RunningJob
+from actors.telemetry.sent import KEPT_MAX, LEDGER, Ledger, Sent
 from actors.telemetry.tenants import tenant_hash
 from actors.telemetry.traces import NOT_RECORDED, trace_of
 from fairlead import App, TenantDatabase, TenantTransaction, new_item
+from fairlead.testing import ManualClock
 from tests.actors.stage import ALICE
 from tests.actors.telemetry.recorder import Recorder, ids
+from zones.engines import StoreUnavailable
 from zones.records import ItemRecord, Trace, decode
 
 UNTRACED_US_MAX = 25.0  # Measured: 2; and an enqueue takes 135.
@@ -53,8 +56,14 @@ def stored(database: TenantDatabase, item_id: bytes) -> Trace | None:
     return record.trace
 
 
-def sent(kind: str) -> float:
-    return read_sent().numbers.get((SENT.name, (kind,)), 0)
+def sent(kind: str, failed_by: str = "") -> float:
+    return LEDGER.read().numbers.get((SENT.name, (kind, failed_by)), 0)
+
+
+def calls(kind: str, failed_by: str = "") -> int:
+    """How many calls that enqueue have been timed."""
+    counts, _ = LEDGER.read().histograms.get((OPERATION.name, ("enqueue", kind, "main", failed_by)), ([], 0.0))
+    return sum(counts)
 
 
 def test_an_enqueue_is_a_span_and_its_context_is_in_the_item(alice: TenantDatabase, recorder: Recorder) -> None:
@@ -112,13 +121,63 @@ def test_an_enqueue_that_fails_has_failed_in_its_span_and_is_not_counted(
         tr.enqueue("mail")
         raise KeyError("card 4111")
 
-    before = sent("mail")
+    before, failed_before = sent("mail"), calls("mail", "KeyError")
     with recorder.tracer.start_as_current_span("POST /orders"), pytest.raises(KeyError):
         alice.transact(body)
     span = recorder.span("enqueue mail")
     assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert (span.attributes["error.type"], span.attributes["messaging.destination.name"]) == ("KeyError", "mail")
     assert "4111" not in span.to_json()
-    assert sent("mail") == before
+    assert (sent("mail"), sent("mail", "KeyError")) == (before, 0)
+    assert calls("mail", "KeyError") == failed_before + 1
+
+
+def test_items_that_the_store_refuses_are_counted_with_its_error(
+    alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(transaction: object) -> None:
+        raise StoreUnavailable("the disk is gone", remedy="Bring it back.")
+
+    refused = error_type(StoreUnavailable("", remedy=""))
+    before, failed_before = sent("mail"), sent("mail", refused)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(alice.shard.db.create_transaction()), "commit", refuse)
+        with pytest.raises(StoreUnavailable):
+            alice.transact(lambda tr: [tr.enqueue("mail"), tr.enqueue("mail")])
+    assert (sent("mail"), sent("mail", refused)) == (before, failed_before + 2)
+
+
+def test_a_call_is_timed_from_its_first_item_to_its_end_and_one_that_enqueues_nothing_is_not() -> None:
+    app = App("memory:", clock=(clock := ManualClock()))
+
+    def body(tr: TenantTransaction) -> None:
+        clock.advance_us(3_000_000)
+        tr.enqueue("timed")
+        clock.advance_us(20_000)
+
+    app.tenant(*ALICE).transact(lambda tr: tr.get(("balance",)))
+    app.tenant(*ALICE).transact(body)
+    app.close()
+    counts, sum_s = LEDGER.read().histograms[OPERATION.name, ("enqueue", "timed", "main", "")]
+    assert (sum(counts), sum_s) == (1, 0.02)
+
+
+def test_what_a_ray_task_enqueues_is_told_and_counted_once() -> None:
+    """Its process ends when Ray likes, and nobody reads it."""
+    task, worker = Ledger(), Ledger()
+    told: list[Sequence[Sent]] = []
+    call = Sent({"mail": 2}, {}, "mail", "main", "", 5_000)
+    with task.told_by(told.append):
+        for _ in range(KEPT_MAX + 1):
+            task.add(call)
+    assert [len(calls) for calls in told] == [KEPT_MAX, 1]
+    assert not task.read().numbers
+    for each in (each for calls in told for each in calls):
+        worker.add(each)
+    assert worker.read().numbers[SENT.name, ("mail", "")] == 2 * (KEPT_MAX + 1)
+    task.add(call)
+    assert task.read().numbers[SENT.name, ("mail", "")] == 2
 
 
 def test_a_second_enqueue_of_the_same_name_is_not_counted(alice: TenantDatabase) -> None:
@@ -147,11 +206,11 @@ def test_without_a_span_nothing_is_stored_with_an_item(alice: TenantDatabase) ->
     assert stored(alice, alice.enqueue("mail").item_id) is None
 
 
-def test_where_nobody_traces_an_enqueue_costs_next_to_nothing() -> None:
-    item = new_item("mail")
+def test_where_nobody_traces_an_enqueue_costs_next_to_nothing(alice: TenantDatabase) -> None:
+    item, shard = new_item("mail"), alice.shard
 
     def untraced() -> None:
-        with enqueueing.Enqueueing("main", ALICE) as each:
-            each.begin_attempt().traced(item)
+        with enqueueing.Enqueueing(ALICE) as each:
+            each.begin_attempt(shard).traced(item)
 
     assert min(timeit.repeat(untraced, number=1_000, repeat=5)) * 1_000 < UNTRACED_US_MAX

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.messages import ItemRef
+from actors.telemetry.errors import ERROR_TYPES_MAX, OTHER, ErrorTypes, error_type
 from actors.telemetry.handled import Handled
 from actors.telemetry.metrics import (
     COMPLETED,
@@ -19,6 +20,7 @@ from actors.telemetry.metrics import (
 )
 from actors.telemetry.tally import Histogram, Tally
 from tests.actors.stage import item_ref
+from zones.errors import LeaseLost
 
 MS = 1_000
 
@@ -64,11 +66,43 @@ def test_an_attempt_is_counted_with_its_wait_its_length_and_its_end() -> None:
     handled.settle("mail", "retried")
     handled.settle("fax", "completed")
     reading = handled.read()
-    assert reading.numbers[CONSUMED.name, ("mail",)] == reading.numbers[FAILED.name, ("mail",)] == 1
+    assert reading.numbers[CONSUMED.name, ("mail", "")] == reading.numbers[FAILED.name, ("mail",)] == 1
     assert reading.numbers["fairlead.items.retried", ("mail",)] == 1
     assert reading.numbers[COMPLETED.name, ("fax",)] == 1
     assert reading.histograms[ITEM_LATENCY.name, ("mail",)] == ([0, 0, 1, *[0] * 15], 0.003)
-    assert reading.histograms[DURATION.name, ("mail",)] == ([0, 0, 1, *[0] * 12], 0.02)
+    assert reading.histograms[DURATION.name, ("mail", "")] == ([0, 0, 1, *[0] * 12], 0.02)
+
+
+def test_attempts_that_fail_are_counted_by_the_class_of_their_error_and_apart_from_the_others() -> None:
+    handled = Handled()
+    for error in (None, ConnectionError("no"), ConnectionError("no"), LeaseLost()):
+        handled.end(ref_of("mail", 0), began_us=0, ended_us=20 * MS, error=error)
+    reading = handled.read()
+    found = {"": 1, "ConnectionError": 2, "zones.errors.LeaseLost": 1}
+    for failed_by, count in found.items():
+        assert reading.numbers[CONSUMED.name, ("mail", failed_by)] == count
+        assert reading.histograms[DURATION.name, ("mail", failed_by)][1] == pytest.approx(count * 0.02)
+    assert sum(name == CONSUMED.name for name, _ in reading.numbers) == len(found)
+
+
+def test_classes_of_errors_beyond_twenty_are_counted_together() -> None:
+    """A class may be made anew with each call; each would be a series for ever."""
+    types = ErrorTypes()
+    named = [error_type(type(f"Made{number}", (Exception,), {})()) for number in range(ERROR_TYPES_MAX + 2)]
+    counted = [types.counted(each) for each in named]
+    assert counted == [*named[:ERROR_TYPES_MAX], OTHER, OTHER]
+    assert (types.counted(named[0]), types.counted("")) == (named[0], "")
+
+
+def test_a_class_that_denies_its_name_has_one_all_the_same() -> None:
+    def refuse(cls: type) -> str:
+        raise RuntimeError("no name")
+
+    denying = type("Denying", (type,), dict.fromkeys(("__module__", "__dict__"), property(refuse)))
+    strange = denying("Strange", (Exception,), {"__module__": "shop"})
+    assert error_type(strange()) == "shop.Strange"
+    assert error_type(denying("Stranger", (Exception,), {"__module__": None})()) == "Stranger"
+    assert error_type(ConnectionError()) == "ConnectionError"
 
 
 def test_nobody_guesses_how_long_an_item_waited_of_which_that_is_not_known() -> None:

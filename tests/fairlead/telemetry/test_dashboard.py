@@ -43,8 +43,33 @@ def test_every_label_that_it_names_is_one_that_its_metric_has() -> None:
     known = {"le", "actor", "instance"}
     for expression in EXPRESSIONS:
         metrics = [SERVED[name] for name in NAME.findall(expression)]
-        named = {label.strip() for found in re.findall(r"by \(([^)]*)\)", expression) for label in found.split(",")}
-        assert named <= known | {label for metric in metrics for label in metric.labels}, expression
+        has = known | {label for metric in metrics for label in metric.labels}
+        grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", expression) for label in found.split(",")}
+        assert grouped <= has, expression
+        for name, selected in re.findall(r"((?:fairlead|messaging)_\w+)\{([^}]*)\}", expression):
+            assert set(re.findall(r"(\w+)!?[=~]", selected)) <= known | set(SERVED[name].labels), expression
+
+
+def test_every_label_of_a_legend_is_one_by_which_its_query_groups() -> None:
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            grouped = re.findall(r"by \(([^)]*)\)", target["expr"])
+            outermost = {label.strip() for label in grouped[0].split(",")} if grouped else set()
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= outermost, target
+
+
+def test_a_metric_that_tells_failures_apart_is_asked_for_what_it_is_meant_to_be() -> None:
+    """Items that the store has refused do not arrive."""
+    for expression in EXPRESSIONS:
+        for following in re.findall(r"messaging_client_sent_messages_total(\S)", expression):
+            assert following == "{", expression
+
+
+def test_the_labels_of_every_metric_are_documented() -> None:
+    rows = re.findall(r"^\| `((?:fairlead|messaging)_\w+)` \|.*\| ([^|]*) \|$", DOC, re.MULTILINE)
+    documented = {name: tuple(filter(None, labels.strip().split(", "))) for name, labels in rows}
+    written = {prometheus_name(each) + ("_total" if each.form is Form.COUNTER else ""): each.labels for each in METRICS}
+    assert documented == written
 
 
 def test_it_is_a_dashboard_that_grafana_can_import() -> None:

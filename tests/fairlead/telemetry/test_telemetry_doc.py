@@ -106,9 +106,10 @@ def test_web_server_and_fleet_say_who_they_are(done: Done) -> None:
 def test_the_endpoint_has_counts_of_the_order_and_of_the_store(done: Done) -> None:
     assert re.search(r'^fairlead_items_retried_total\{actor="worker-\d",kind="receipt"\} 1.0$', done.scraped, re.M)
     assert re.search(r'^fairlead_queue_oldest_age_seconds\{actor="stores",shard="main"\}', done.scraped, re.M)
-    assert re.search(
-        r'^messaging_client_sent_messages_total\{actor="process",kind="archive"\} 1.0$', done.scraped, re.M
-    )
+    sent = r'^messaging_client_sent_messages_total\{actor="process",error_type="",kind="archive"\} 1.0$'
+    assert re.search(sent, done.scraped, re.M)
+    failed = r'^messaging_process_duration_seconds_count\{.*error_type="ConnectionError",kind="receipt"\} 1.0$'
+    assert re.search(failed, done.scraped, re.M)
 
 
 def test_what_the_stores_hold_goes_to_the_collector_too(done: Done) -> None:
