@@ -13,6 +13,7 @@ from opentelemetry import trace
 from actors.handlers import plain_and_options
 from actors.job import Job
 from actors.telemetry.run import Run, RunningJob, is_recorded
+from actors.telemetry.sent import LEDGER, Tell
 from actors.telemetry.spans import passed_on
 from actors.telemetry.telemetry import Elsewhere
 from actors.telemetry.traces import NOT_RECORDED, is_sampled, trace_of
@@ -20,10 +21,16 @@ from zones.records import Trace
 
 
 class Tasks:
-    """Starts the tasks of one worker. `elsewhere`: sets up a task's process, and returns how to send what waits."""
+    """Starts the tasks of one worker.
 
-    def __init__(self, elsewhere: Elsewhere) -> None:
+    Args:
+      elsewhere: sets up a task's process, and returns how to send what waits.
+      tell_sent: tells the worker from there what the task has enqueued.
+    """
+
+    def __init__(self, elsewhere: Elsewhere, tell_sent: Tell) -> None:
         self._elsewhere = elsewhere
+        self._tell_sent = tell_sent
         self._around: dict[Any, Any] = {}  # by handler
 
     def start(self, function: Any, job: Job) -> Any:
@@ -36,15 +43,20 @@ class Tasks:
         if function not in self._around:
             named = {"name": plain._function_name, **options}
             self._around[function] = ray.remote(run_current).options(**named)
-        return self._around[function].remote(plain._function, job, stored, self._elsewhere)
+        return self._around[function].remote(plain._function, job, stored, self._elsewhere, self._tell_sent)
 
 
-def run_current(handler: Callable[[Job], Any], job: Job, stored: Trace | None, elsewhere: Elsewhere) -> Any:
+def run_current(
+    handler: Callable[[Job], Any], job: Job, stored: Trace | None, elsewhere: Elsewhere, tell_sent: Tell
+) -> Any:
     """Run a handler in the process of its task."""
     send = elsewhere()
     try:
         recorded = stored is None or is_sampled(stored)
-        with Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), passed_on(stored)):
+        with (
+            LEDGER.told_by(tell_sent),
+            Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), passed_on(stored)),
+        ):
             return handler(job)
     finally:
         if is_sampled(stored):  # Ray ends a process that has nothing to do without asking.

@@ -25,7 +25,7 @@ from actors.ray_host.calls import RayRemote, called_with
 from actors.ray_host.tasks import Tasks
 from actors.scanner import Scanner
 from actors.submitted import keep_loading
-from actors.telemetry.sent import LEDGER
+from actors.telemetry.sent import LEDGER, Sent
 from actors.telemetry.tally import Reading
 from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
 from actors.worker import Worker
@@ -96,6 +96,17 @@ class TellWorker:
         self._last = self._worker.hear_progress.remote(self._number, done, total, note)
 
 
+class TellSent:
+    """How a Ray task tells what it has enqueued to the worker that started it. Travels with the task."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def __call__(self, sent: Sequence[Sent]) -> None:
+        """Send it, and wait until it has been heard: the task's process may end with the task."""
+        ray.wait([self._worker.hear_sent.remote(sent)], timeout=TELL_S_MAX)
+
+
 def _kill_task(reference: Any, held: Held) -> None:
     """Kill the task of an item; if Ray does not, say so, and let it run: nobody waits for what it returns.
 
@@ -120,7 +131,8 @@ class WorkerActor:
         self._telemetry = opened.exports.telemetry(name)
         host = ThreadHost(clock=opened.clock, random=opened.random, telemetry=self._telemetry, on_recycle=self._recycle)
         here = replace(identity, pid=os.getpid())
-        runners = RayRunners(ray.get_runtime_context().current_actor, Tasks(opened.exports.elsewhere()))
+        this = ray.get_runtime_context().current_actor
+        runners = RayRunners(this, Tasks(opened.exports.elsewhere(), TellSent(this)))
         self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here)
         self._runners = runners
         self._worker.start()
@@ -148,6 +160,10 @@ class WorkerActor:
 
     def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
         self._runners.hear_progress(number, done, total, note)
+
+    def hear_sent(self, sent: Sequence[Sent]) -> None:
+        for each in sent:
+            LEDGER.add(each)
 
     def _recycle(self, reason: str) -> None:
         log.error("this worker starts anew: %s", reason)

@@ -13,7 +13,7 @@ import pytest
 from actors.handlers import handler_of
 from actors.job import Job
 from actors.ray_host.tasks import Tasks
-from actors.ray_host.tree import RayRunners
+from actors.ray_host.tree import RayRunners, TellSent
 from actors.telemetry.telemetry import Exports
 from tests.acceptance import remote_shop
 from tests.acceptance.fleets import config, consumer, eventually, opened
@@ -138,7 +138,7 @@ def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
         held = held_item(7)
         held.job.cancel()
         with caplog.at_level("WARNING", logger="fairlead.ray"):
-            RayRunners(None, Tasks(Exports().elsewhere())).run_remote(function, held)
+            RayRunners(None, Tasks(Exports().elsewhere(), TellSent(None))).run_remote(function, held)
         (record,) = caplog.records
         assert (record.levelname, "kind=mail" in record.getMessage()) == ("WARNING", True)
         caplog.clear()

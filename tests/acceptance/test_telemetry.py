@@ -21,8 +21,8 @@ from tests.acceptance.collector import Collector, attributes, collecting
 from tests.acceptance.fleets import ROOT, config, consumer, eventually
 
 TRACED = "tests.acceptance.traced_shop:app"
-KINDS = ("charge", "async", "remote", "transactional", "last")
-RUNS = 6  # One of each kind, and the attempt that failed.
+KINDS = ("charge", "async", "remote", "transactional", "last", "asked")
+RUNS = 7  # One of each kind, and the attempt that failed.
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -80,7 +80,7 @@ def test_the_attempt_that_failed_says_so_and_the_retry_is_linked_to_the_enqueue(
     enqueue = way.span("enqueue charge")
     first, second = way.collector.named("run charge")
     assert (first.status.code, second.status.code) == (Status.STATUS_CODE_ERROR, Status.STATUS_CODE_UNSET)
-    assert attributes(first.attributes)["error.type"] == "builtins.ConnectionError"
+    assert attributes(first.attributes)["error.type"] == "ConnectionError"
     assert [(link.trace_id, link.span_id) for link in second.links] == [(enqueue.trace_id, enqueue.span_id)]
     assert (second.parent_span_id, attributes(second.attributes)["fairlead.attempt"]) == (b"", 2)
 
@@ -93,6 +93,8 @@ def test_what_a_handler_enqueues_goes_on_from_its_run_whatever_the_handler(way: 
         assert (run.trace_id, run.parent_span_id) == (enqueue.trace_id, enqueue.span_id)
     assert way.span("enqueue last").parent_span_id == way.span("run transactional").span_id
     assert way.span("run last").parent_span_id == way.span("enqueue last").span_id
+    assert way.span("enqueue asked").parent_span_id == way.span("ask the bank").span_id
+    assert way.span("run asked").parent_span_id == way.span("enqueue asked").span_id
 
 
 def test_a_span_of_a_ray_task_is_below_the_run_of_its_item(way: Way) -> None:
@@ -134,19 +136,39 @@ def test_every_process_says_which_one_it_is(way: Way) -> None:
     assert sorted(by_process.values()) == ["fairlead"] * 4 + ["web"]  # Scanner, manager, worker, the task.
 
 
-def test_counts_and_durations_come_by_kind(way: Way) -> None:
+def test_counts_and_durations_come_by_kind_and_from_one_process_each(way: Way) -> None:
+    """What the handlers enqueue, too, that are Ray tasks: their worker counts it."""
     last: dict[tuple[str, str], float] = {}
     for _, metric in way.collector.metrics():
         points = metric.sum.data_points or metric.histogram.data_points
         for point in points:
-            kind = attributes(point.attributes).get("messaging.destination.name")
-            if kind is not None:
-                last[metric.name, kind] = getattr(point, "count", 0) or getattr(point, "as_int", 0)
-    assert last["messaging.client.consumed.messages", "charge"] == 2
-    assert last["messaging.process.duration", "charge"] == 2
+            about = attributes(point.attributes)
+            if "messaging.destination.name" in about:
+                of = " ".join(filter(None, (about["messaging.destination.name"], about.get("error.type"))))
+                last[metric.name, of] = getattr(point, "count", 0) or getattr(point, "as_int", 0)
+    for each in ("charge", "charge ConnectionError"):
+        assert last["messaging.client.consumed.messages", each] == last["messaging.process.duration", each] == 1
+    assert {kind: last["messaging.client.operation.duration", kind] for kind in KINDS} == dict.fromkeys(KINDS, 1)
     assert last["fairlead.attempts.failed", "charge"] == last["fairlead.items.retried", "charge"] == 1
     assert {kind: last["fairlead.items.completed", kind] for kind in KINDS} == dict.fromkeys(KINDS, 1)
     assert {kind: last["messaging.client.sent.messages", kind] for kind in KINDS} == dict.fromkeys(KINDS, 1)
+
+
+def test_every_point_of_a_messaging_metric_says_what_opentelemetry_requires(way: Way) -> None:
+    told: set[tuple[str, str]] = set()
+    for _, metric in way.collector.metrics():
+        if metric.name.startswith("messaging."):
+            for point in metric.sum.data_points or metric.histogram.data_points:
+                about = attributes(point.attributes)
+                assert about["messaging.system"] == "fairlead"
+                told.add((metric.name.removeprefix("messaging."), about["messaging.operation.name"]))
+    assert told == {
+        ("client.sent.messages", "enqueue"),
+        ("client.operation.duration", "enqueue"),
+        ("client.operation.duration", "serve"),
+        ("client.consumed.messages", "run"),
+        ("process.duration", "run"),
+    }
 
 
 def test_no_name_no_payload_no_error_text_and_no_secret_leaves_the_fleet(way: Way) -> None:

@@ -68,12 +68,18 @@ def last(job: fairlead.Job) -> None:
     log.warning(job.payload["notes"])
 
 
+@app.handler("asked")
+def asked_the_bank(job: fairlead.Job) -> None:
+    log.warning(job.payload["notes"])
+
+
 @ray.remote(num_cpus=0)
 def in_a_task(job: fairlead.Job) -> None:
     assert Noting in map(type, log.handlers)  # The function travels by value; to name the class imports this module.
     log.warning(job.payload["notes"])
     with trace.get_tracer("shop").start_as_current_span("ask the bank"):
         note(job.payload["notes"] + ".pid", os.getpid())
+        fairlead.App(job.payload["store"]).tenant(*job.tenant).enqueue("asked", job.payload)
 
 
 app.handler("remote")(in_a_task)  # type: ignore[type-var]
@@ -83,7 +89,7 @@ def place_order(store: str, notes: str) -> None:
     """Do what a web server does for one request."""
     shop = fairlead.App(store)
     with trace.get_tracer("shop").start_as_current_span("POST /orders"):
-        shop.tenant("shop", "alice").enqueue("charge", {"card": "4111", "notes": notes})
+        shop.tenant("shop", "alice").enqueue("charge", {"card": "4111", "notes": notes, "store": store})
     shop.close()
 
 
