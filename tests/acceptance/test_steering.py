@@ -42,6 +42,19 @@ class Noted:
         notes = [line.split() for line in lines]
         return [int(time_ns) for what, item, time_ns, _ in notes if what == "begin" and self.users.get(item) == user]
 
+    def alices_per_bob(self, since_ns: int, *, of: int) -> float:
+        """How many items of Alice's begin for each of Bob's, among the first `of` from a time on."""
+
+        def begun() -> list[tuple[int, str]]:
+            times = [(time_ns, user) for user in ("alice", "bob") for time_ns in self.begun(user) if time_ns > since_ns]
+            return sorted(times)[:of]
+
+        eventually(lambda: len(begun()) == of)
+        alices = sum(user == "alice" for _, user in begun())
+        left = {user: list(self.users.values()).count(user) - len(self.begun(user)) for user in ("alice", "bob")}
+        assert min(left.values()) > 0, f"too few to tell: {left}"
+        return alices / max(1, of - alices)
+
     @property
     def ended(self) -> int:
         """How many have ended."""
@@ -117,6 +130,21 @@ def test_a_weight_holds_at_once_for_what_waits_already(app: App, chosen: Config,
         begun = {user: len(items.begun(user)) - before[user] for user in users}
     others = sum(count for user, count in begun.items() if user != "user 0") / 9
     assert 3 < begun["user 0"] / others < 5
+
+
+def test_a_weight_that_is_changed_while_two_tenants_are_served_holds_within_a_second(
+    app: App, chosen: Config, tmp_path: Path
+) -> None:
+    """Both have more than enough waiting, before and after; each change is told from what begins a second later."""
+    items = Noted(app, tmp_path / "notes")
+    with consumer(chosen):
+        for user in ("alice", "bob"):
+            items.enqueue(user, 2_500, takes_ms=20)
+        eventually(lambda: items.begun("alice") and items.begun("bob"))
+        for weight, fewest, most in ((1, 0.6, 1.6), (4, 2.5, 6.5), (1, 0.6, 1.6)):
+            app.steering.set_weight("shop", "alice", weight)
+            in_force_ns = time.monotonic_ns() + int(IN_FORCE_S * 1e9)
+            assert fewest < items.alices_per_bob(in_force_ns, of=250) < most, f"of weight {weight}"
 
 
 def test_a_kind_runs_no_oftener_at_once_in_two_consumers_than_its_limit(
