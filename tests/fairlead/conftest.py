@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
-from fairlead import App, TenantDatabase
+from fairlead import App, Config, ConsumerSettings, TenantDatabase
 from fairlead.testing import ManualClock
+from tests.fairlead.live import Gate
 
 
 @pytest.fixture
@@ -34,3 +35,19 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield tmp_path
     for name in [each for each in sys.modules if each.startswith("fl_")]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[App]:
+    """An application on disk, by the machine's own time, for real consumers."""
+    settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, drain_ms=100)
+    made = App(config=Config(shards={"main": f"embedded:{tmp_path / 'store'}"}, consumer=settings))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.opened.set()
