@@ -140,7 +140,7 @@ def delayed(app: App, query: Query) -> Context:
 def buried(app: App, query: Query) -> Context:
     """What failed, and can it run again?"""
     sought = sought_of(query)
-    from_key = {name: bytes.fromhex(key) for name, key in _cursors(query).items()}
+    from_key = _cursors(query)
 
     def look_at(shard: Shard) -> Any:
         return look_at_buried(shard, sought, items_max=BURIED_OF_PAGE, next_key=from_key.get(shard.name))
@@ -253,12 +253,23 @@ def id_of(text: str) -> bytes:
     return checked_id(item_id)
 
 
-def _cursors(query: Query) -> dict[str, str]:
-    """Return where to go on, by shard: `from=NAME:HEX`."""
-    name, _, key = query.get("from", "").rpartition(":")
-    if name and not all(each in "0123456789abcdef" for each in key):
-        raise BadArgument(argument="from", value=key, allowed="what a link to the next page says")
-    return {name: key} if name else {}
+def _cursors(query: Query) -> dict[str, bytes]:
+    """Return where to go on, by shard: `from=NAME:HEX`.
+
+    Raises:
+      BadArgument: it says something else.
+    """
+    said = query.get("from")
+    if not said:
+        return {}
+    name, _, digits = said.rpartition(":")
+    try:
+        key = bytes.fromhex(digits)
+    except ValueError:
+        key = b""
+    if not name or not key:
+        raise BadArgument(argument="from", value=said, allowed="what a link to the next page says")
+    return {name: key}
 
 
 def _latest_deeds(shard: Shard) -> list[Any]:

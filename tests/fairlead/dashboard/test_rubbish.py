@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from fairlead import App, Job, PermanentError
 from fairlead.dashboard import site as sites
 from fairlead.dashboard.access import Access
+from fairlead.dashboard.actions import action_of
 from fairlead.dashboard.guard import HEADERS
-from fairlead.dashboard.pages import PAGES
+from fairlead.dashboard.pages import PAGES, Query
 from fairlead.dashboard.site import Site
 from fairlead.testing import ManualClock, drain
 from tests.zones.corrupting import damage, damage_of
 from tests.zones.test_corrupt_records import cases, damaged, each
 from zones import engines
+from zones.errors import QueueError
 from zones.keyspace import META_KEY, ROOT_RANGE
 
 TOKEN = "a token of some length"
@@ -54,6 +57,15 @@ VALUES = [
     "", "shop", "alice", "queue", "mail", "main", "order-7", "1", "time", "/tenants", "//elsewhere", "\0", "ä" * 200,
     MARKUP, "a" * 97, "0" * 32, "9" * 40, "-1", "1e309", "%", "\u202e", "main:5", "2026-11-01", "null",
 ]  # fmt: skip
+ITEM = {"zone": "queue", "id": "0" * 32}
+SAID = [  # What a request names besides the parameter that is tried: nothing, a tenant's item, a local one, many.
+    {},
+    {"app": "shop", "user": "alice", "q": "order-7", **ITEM},
+    {"local": "mail", "shard": "main", **ITEM},
+    {"many": "1"},
+]
+READERS: dict[str, Callable[[App, Query], Any]] = {path: page.show for path, page in PAGES.items()}
+READERS |= {f"/do/{what}": lambda app, query, what=what: action_of(app, what, query) for what in DEEDS}  # type: ignore[misc]
 METHODS = ["GET"] * 16 + ["POST"] * 12 + ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "get", ""]
 # Done, elsewhere, refused (in which way), not there, not so, too long, not by that name, the store cannot be read.
 ANSWERS = {200, 303, 400, 401, 403, 404, 405, 413, 421, 503}
@@ -151,6 +163,16 @@ async def answered(site: Any, scope: dict[str, Any], body: bytes) -> Answer:
     return Answer(start["status"], headers, text.decode())
 
 
+def read(site: Any, path: str, query: dict[str, str]) -> Answer:
+    """Ask for a page, as a visitor who may."""
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": "GET",
+        "path": path, "raw_path": path.encode(), "root_path": "", "query_string": urlencode(query).encode(),
+        "headers": [(b"host", HOST.encode())], "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8321),
+    }  # fmt: skip
+    return asyncio.run(answered(site, scope, b""))
+
+
 def site_of(app: App, random: Random) -> tuple[Any, str]:
     """Return a site, and the word of its forms."""
     token = random.choice([None, TOKEN])
@@ -165,6 +187,41 @@ def check(answer: Answer) -> None:
     assert HEADERS.items() <= answer.headers.items() | {("cache-control", HEADERS["cache-control"])}
     assert MARKUP not in answer.text or "javascript" in answer.headers.get("content-type", "")
     assert not answer.headers.get("location", "/").startswith(("//", "http"))
+
+
+class Noted(dict[str, str]):
+    """A query that notes what is read of it."""
+
+    def __init__(self, said: dict[str, str]) -> None:
+        super().__init__(said)
+        self.keys_read: set[str] = set()
+
+    def __getitem__(self, key: str) -> str:
+        self.keys_read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_read.add(key)
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("path", READERS)
+def test_each_value_of_each_parameter_is_answered(app: App, path: str) -> None:
+    """What drawn requests meet by chance: every parameter that a page or a question reads, with every value, once."""
+    access = Access(token=None, secret=b"s" * 32, host_names=frozenset(), read_only=False, everybody="somebody")
+    site = Site(app, access, cookie_name="fairlead").asgi()
+    for said in SAID:
+        query = Noted(said)
+        with suppress(QueueError):
+            READERS[path](app, query)
+        for key in sorted(query.keys_read):
+            for value in VALUES:
+                asked = {**said, key: value}
+                check(read(site, path, asked))
+                if path in PAGES:
+                    sent = read(site, f"/live{path}", asked)
+                    check(sent)
+                    assert sent.status == 200, "what cannot be shown is told in the page's part"
 
 
 @cases(1_200)
