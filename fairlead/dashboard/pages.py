@@ -151,7 +151,8 @@ def buried(app: App, query: Query) -> Context:
         "seen": seen,
         "sought": sought,
         "query": {key: value for key, value in query.items() if key in SOUGHT_KEYS and value},
-        "any": any(each.found is not None and each.found.items for each in seen),
+        "earlier": bool(from_key),
+        "any": any(each.found is not None and (each.found.items or each.found.next_key) for each in seen),
         "now_us": app.clock.now_us(),
     }
 

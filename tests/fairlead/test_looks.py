@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import App, Config, ConsumerSettings, Job, TenantDatabase, fleet
 from fairlead.dashboard.pages import running
-from fairlead.looks import queues
+from fairlead.looks import queues, tenants
 from fairlead.looks.items import look_at_item
 from fairlead.looks.queues import delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
@@ -128,16 +128,67 @@ def refuse(job: Job) -> None:
 
 
 def test_buried_items_are_told_page_by_page(app: App, alice: TenantDatabase, shard: Shard) -> None:
-    app.handler("mail", permanent=(ValueError,))(refuse)
-    for number in range(5):
-        alice.enqueue("mail", item_id=f"mail-{number}")
-        drain(app, raise_errors=False)
-        pass_us(app, SECOND_US)
+    bury(app, alice, "mail", 5)
     first = look_at_buried(shard, Sought(), items_max=3)
     rest = look_at_buried(shard, Sought(), items_max=3, next_key=first.next_key)
-    names = [each.record.item.given_id for each in (*first.items, *rest.items)]
-    assert names == [f"mail-{number}" for number in reversed(range(5))]
+    times_us = [each.record.buried_us for each in (*first.items, *rest.items)]
+    assert len(times_us) == 5
+    assert times_us == sorted(times_us, reverse=True)
     assert rest.next_key is None
+
+
+@pytest.mark.parametrize("count", [3, 6])
+def test_a_last_page_of_buried_items_that_is_full_leads_nowhere(
+    app: App, alice: TenantDatabase, shard: Shard, count: int
+) -> None:
+    bury(app, alice, "mail", count)
+    seen = [look_at_buried(shard, Sought(), items_max=3)]
+    while seen[-1].next_key is not None:
+        seen.append(look_at_buried(shard, Sought(), items_max=3, next_key=seen[-1].next_key))
+    assert [len(each.items) for each in seen] == [3] * (count // 3)
+
+
+def test_a_page_of_buried_items_leads_on_only_to_more_that_match(
+    app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
+    bury(app, alice, "index", 9)
+    bury(app, alice, "mail", 3)
+    found = look_at_buried(shard, Sought(kind="mail"), items_max=3)
+    assert (len(found.items), found.next_key, found.looked) == (3, None, 12)
+
+
+def test_what_is_buried_behind_many_others_is_found(
+    app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
+    bury(app, alice, "mail", 1)
+    bury(app, alice, "index", 10)
+    found = look_at_buried(shard, Sought(kind="mail"), items_max=3)
+    assert (len(found.items), found.next_key, found.looked) == (1, None, 11)
+
+
+def test_who_looks_for_buried_items_gives_up_after_a_while_and_can_go_on(
+    app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
+    monkeypatch.setattr(tenants, "GRAVES_MAX", 6)
+    bury(app, alice, "mail", 1)
+    bury(app, alice, "index", 7)
+    first = look_at_buried(shard, Sought(kind="mail"), items_max=3)
+    assert (first.items, first.looked) == ([], 6)
+    rest = look_at_buried(shard, Sought(kind="mail"), items_max=3, next_key=first.next_key)
+    assert (len(rest.items), rest.next_key, rest.looked) == (1, None, 2)
+
+
+def bury(app: App, tenant: TenantDatabase, kind: str, count: int) -> None:
+    """Let so many more items of a tenant fail for good, one after the other."""
+    if kind not in {each.kind for each in app.registry}:
+        app.handler(kind, permanent=(ValueError,))(refuse)
+    for _ in range(count):
+        tenant.enqueue(kind)
+        drain(app, raise_errors=False)
+        pass_us(app, SECOND_US)
 
 
 def test_an_item_that_has_ended_is_told_with_its_result(app: App, alice: TenantDatabase, shard: Shard) -> None:
