@@ -1,10 +1,10 @@
 """The guard: what `access` decides, before every request; and the headers of every answer."""
 
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -75,7 +75,7 @@ class Guard:
         ):
             return PlainTextResponse("The request is too long.\n", status_code=413)
         visitor = self._access.visitor(
-            cookie=_cookie(headers.get("cookie", ""), self._cookie_name),
+            cookie=HTTPConnection(scope).cookies.get(self._cookie_name, ""),
             authorization=headers.get("authorization", ""),
             now_us=self._now_us(),
         )
@@ -92,13 +92,3 @@ class Guard:
         if self._access.read_only and not path.startswith(("/login", "/logout")):
             return PlainTextResponse("This dashboard only shows: it was started with --read-only.\n", status_code=403)
         return None
-
-
-def _cookie(header: str, name: str) -> str:
-    """Return the value of a cookie; nothing if it is not there, or the header makes no sense."""
-    cookies: SimpleCookie = SimpleCookie()
-    try:
-        cookies.load(header)
-    except CookieError:
-        return ""
-    return cookies[name].value if name in cookies else ""

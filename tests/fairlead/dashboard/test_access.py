@@ -76,6 +76,16 @@ def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not(guarded: 
     assert (deed.by, deed.through) == ("Eve <b> from 127.0.0.1", "dashboard")
 
 
+@pytest.mark.parametrize("foreign", ['prefs={"a":1}', "a b=c", "=;,", '"', "é=é", "prefs=x; prefs"])
+def test_who_has_logged_in_stays_so_whatever_cookies_other_servers_of_this_machine_set(
+    guarded: Server, foreign: str
+) -> None:
+    """Cookies know no ports: a browser sends those of all servers of a host to each of them."""
+    session = guarded.post("/login", {"token": TOKEN}).headers["set-cookie"].partition(";")[0]
+    for cookies in (f"{foreign}; {session}", f"{session}; {foreign}"):
+        assert guarded.ask("/log", Cookie=cookies).status == 200
+
+
 def test_a_program_with_the_token_in_its_header_reads_and_acts(guarded: Server, app: App) -> None:
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     assert guarded.ask("/", **bearer).status == 200
