@@ -117,6 +117,15 @@ def is_same_site(headers: Mapping[str, str]) -> bool:
     return fetched_from is not None
 
 
+def is_encrypted(headers: Mapping[str, str]) -> bool:
+    """Say whether a post left the browser by TLS, which ends at a proxy before us.
+
+    The browser itself says so in the origin of its page, however the proxy is set up. Who lies about it spoils a cookie
+    of their own.
+    """
+    return headers.get("origin", "").startswith("https://")
+
+
 def host_name(host: str) -> str:
     """Return the name in a `Host`, without the port and an address's brackets, lower case."""
     if host.startswith("["):

@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from fairlead.app import App
-from fairlead.dashboard.access import SESSION_US, Access, Visitor
+from fairlead.dashboard.access import SESSION_US, Access, Visitor, is_encrypted
 from fairlead.dashboard.actions import action_of
 from fairlead.dashboard.guard import BODY_BYTES_MAX, VISITOR, Guard
 from fairlead.dashboard.pages import PAGES, Page, Query
@@ -215,7 +215,7 @@ class Site:
             max_age=SESSION_US // 1_000_000,
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure=is_encrypted(request.headers),
         )
         return answer
 

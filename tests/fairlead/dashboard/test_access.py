@@ -76,6 +76,15 @@ def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not(guarded: 
     assert (deed.by, deed.through) == ("Eve <b> from 127.0.0.1", "dashboard")
 
 
+def test_the_cookie_of_a_login_by_tls_travels_by_tls_alone(guarded: Server) -> None:
+    """A proxy ends the TLS, and passes on what the browser says of its page."""
+    by_tls = guarded.post("/login", {"token": TOKEN}, Origin=f"https://{guarded.address}")
+    in_clear = guarded.post("/login", {"token": TOKEN})
+    assert (by_tls.status, in_clear.status) == (303, 303)
+    assert "; Secure" in by_tls.headers["set-cookie"]
+    assert "; Secure" not in in_clear.headers["set-cookie"], "the browser would not send it back"
+
+
 @pytest.mark.parametrize("foreign", ['prefs={"a":1}', "a b=c", "=;,", '"', "é=é", "prefs=x; prefs"])
 def test_who_has_logged_in_stays_so_whatever_cookies_other_servers_of_this_machine_set(
     guarded: Server, foreign: str
