@@ -2,7 +2,8 @@
 
 Three things are guarded against. A stranger on the network: elsewhere than on this machine a token is demanded. Another
 site in the visitor's browser, which can send requests but not read answers: posts must come from our own pages, and
-carry a word that only they know; the cookie is not sent along from other sites. Another site that makes its own name
+carry a word that only they know; the cookie is not sent along from other sites; and no other site leads to the page
+whose button does something, where a visitor who is pressing a key would press it. Another site that makes its own name
 lead here (DNS rebinding), and could read answers: the name in the request must be one of ours.
 """
 
@@ -115,6 +116,11 @@ def is_same_site(headers: Mapping[str, str]) -> bool:
     if origin is not None:
         return origin.partition("://")[2].lower() == headers.get("host", "").lower()
     return fetched_from is not None
+
+
+def is_led_from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """Say whether the browser says that another origin's page led to ours; typed and bookmarked addresses are not."""
+    return headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
 def is_encrypted(headers: Mapping[str, str]) -> bool:

@@ -8,11 +8,12 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.dashboard.access import Access, is_same_site
+from fairlead.dashboard.access import Access, is_led_from_elsewhere, is_same_site
 
 VISITOR = "fairlead.visitor"  # where a request's scope says who has come in
 BODY_BYTES_MAX = 64_000  # Of a form: a few names.
 _READING = ("GET", "HEAD")
+_ASKING = "/do/"  # Whose answer is a button that does something.
 _OPEN = ("/login", "/static/")  # To log in one needs no more.
 
 # Nothing runs or loads but what lies in static/; nobody puts a page into a frame; nothing leads elsewhere.
@@ -74,6 +75,10 @@ class Guard:
             or int(headers.get("content-length", "0")) > BODY_BYTES_MAX
         ):
             return PlainTextResponse("The request is too long.\n", status_code=413)
+        if path.startswith(_ASKING) and is_led_from_elsewhere(headers):
+            return PlainTextResponse(
+                "Another site led here. Open the dashboard itself, and choose what to do there.\n", status_code=403
+            )
         visitor = self._access.visitor(
             cookie=HTTPConnection(scope).cookies.get(self._cookie_name, ""),
             authorization=headers.get("authorization", ""),

@@ -172,6 +172,16 @@ def test_a_post_that_is_not_from_our_own_pages_is_refused(server: Server, app: A
     assert not paused(app, "foreign")
 
 
+@pytest.mark.parametrize(("led_from", "status"), [("cross-site", 403), ("same-site", 403), ("none", 200),
+                                                  ("same-origin", 200)])  # fmt: skip
+def test_no_other_site_leads_to_a_question_whose_answer_does_something(
+    server: Server, led_from: str, status: int
+) -> None:
+    """A visitor who is pressing Enter somewhere else would say yes. Typed and bookmarked addresses lead there."""
+    assert server.ask("/do/discard?many=1", Sec_Fetch_Site=led_from).status == status
+    assert server.ask("/buried", Sec_Fetch_Site=led_from).status == 200
+
+
 @pytest.mark.parametrize("word", ["", "guessed", "é"])
 def test_a_form_without_the_word_of_our_pages_is_refused(server: Server, app: App, word: str) -> None:
     assert server.post("/do/pause", {"kind": "wordless", "word": word}).status == 403

@@ -200,6 +200,14 @@ def test_text_can_be_read_in_the_light_and_in_the_dark(browser: Browser, server:
         assert (luminance(ground) < 0.1) == (scheme == "dark")
 
 
+def test_a_question_on_a_page_of_its_own_takes_no_key_that_was_meant_for_another(page: Page) -> None:
+    page.goto("/do/pause?kind=unmeant")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Pause")).not_to_be_focused()
+    assert page.get_by_role("status").count() == 0
+
+
 def test_without_a_script_pages_and_buttons_work_all_the_same(browser: Browser, server: Server, app: App) -> None:
     bury(app, "plain", "plain-1")
     with page_of(browser, server.url, java_script_enabled=False) as page:
@@ -209,8 +217,10 @@ def test_without_a_script_pages_and_buttons_work_all_the_same(browser: Browser, 
         assert "Revived item" in page.get_by_role("status").inner_text()
 
 
-def test_another_sites_form_changes_nothing(browser: Browser, server: Server, app: App) -> None:
-    """A page of another origin posts, in the visitor's own browser, what our form would."""
+def test_another_sites_form_changes_nothing_and_its_link_leads_to_no_button(
+    browser: Browser, server: Server, app: App
+) -> None:
+    """A page of another origin posts, in the visitor's own browser, what our form would; or leads to our form."""
     target = f"{server.url}do/pause"
 
     class Elsewhere(BaseHTTPRequestHandler):
@@ -219,7 +229,8 @@ def test_another_sites_form_changes_nothing(browser: Browser, server: Server, ap
             self.send_header("content-type", "text/html")
             self.end_headers()
             fields = "<input name=kind value=victim><button>Win a prize</button>"
-            self.wfile.write(f"<form method=post action={target}>{fields}</form>".encode())
+            link = f"<a href='{target}?kind=victim'>Win another</a>"
+            self.wfile.write(f"<form method=post action={target}>{fields}</form>{link}".encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -229,12 +240,13 @@ def test_another_sites_form_changes_nothing(browser: Browser, server: Server, ap
     context = browser.new_context()
     try:
         page = context.new_page()
-        page.goto(f"http://localhost:{other.server_address[1]}/")
-        with page.expect_navigation() as navigated:
-            page.get_by_role("button").click()
-        answer = navigated.value
-        assert answer is not None
-        assert answer.status == 403
+        for there in (page.get_by_role("button"), page.get_by_role("link")):
+            page.goto(f"http://localhost:{other.server_address[1]}/")
+            with page.expect_navigation() as navigated:
+                there.click()
+            answer = navigated.value
+            assert answer is not None
+            assert answer.status == 403
     finally:
         context.close()
         other.shutdown()
