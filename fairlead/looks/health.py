@@ -65,7 +65,19 @@ def _of(seen: Seen[ShardStatus]) -> Iterable[Concern]:
         more = " or more" if status.buried >= COUNTED_MAX else ""
         items = "item is" if status.buried == 1 else "items are"
         yield Concern(Weight.CARE, f"{status.buried:,}{more} {items} buried on shard {name}", "/buried")
+    yield from _damaged(name, status)
     yield from _decided(name, status)
+
+
+def _damaged(name: str, status: ShardStatus) -> Iterable[Concern]:
+    if status.unreadable:
+        queues = "queue holds" if status.unreadable == 1 else "queues hold"
+        said = f"{status.unreadable:,} {queues} records on shard {name} that cannot be read, and are passed over"
+        yield Concern(Weight.CARE, said, "/", "name them: fairlead check")
+    if status.set_aside:
+        pairs = "pair was" if status.set_aside == 1 else "pairs were"
+        said = f"{status.set_aside:,} damaged {pairs} set aside on shard {name}"
+        yield Concern(Weight.NOTE, said, "/", "look at them: fairlead quarantine")
 
 
 def _decided(name: str, status: ShardStatus) -> Iterable[Concern]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import App, Config, Job, PayloadDamaged, TenantDatabase
+from fairlead.looks.glance import glance
 from fairlead.testing import drain
 from tests.fairlead.shell import run
 from zones import engines
@@ -94,9 +95,12 @@ def test_status_says_which_queues_hold_what_cannot_be_read_and_what_was_set_asid
     (status,) = run("status", "--json").json["shards"]
     assert (status["unreadable_queues"], status["set_aside"], status["depth"]) == (1, 0, {"mail": 1})
     assert "1 queues hold records that cannot be read" in run("status").out
+    said = [each.said for each in glance(shop).concerns]
+    assert "1 queue holds records on shard main that cannot be read, and are passed over" in said
     run("check", "--quarantine")
     drain(shop)
     assert "1 damaged pairs were set aside" in run("status").out
+    assert "1 damaged pair was set aside on shard main" in [each.said for each in glance(shop).concerns]
     assert run("status", "--json").json["shards"][0]["depth"] == {}
 
 

@@ -153,6 +153,8 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
         ({"consumers": (consumer(live=False),)}, Weight.CARE, "fell silent within the last minute, on db1"),
         ({"buried": 1}, Weight.CARE, "1 item is buried"),
         ({"buried": 10_000}, Weight.CARE, "10,000 or more items are buried"),
+        ({"unreadable": 2}, Weight.CARE, "2 queues hold records on shard main that cannot be read"),
+        ({"set_aside": 1}, Weight.NOTE, "1 damaged pair was set aside on shard main"),
         ({"paused": True}, Weight.NOTE, "Shard main is paused"),
         ({"kind_rules": {"mail": KindRule(paused=True)}}, Weight.NOTE, "Paused on shard main: mail"),
     ],
