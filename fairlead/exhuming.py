@@ -99,6 +99,7 @@ def _exhume(
 ) -> Exhumed:
     exhumed = Exhumed()
     deed_id: bytes | None = None
+    written: list[tuple[Shard, DeedRecord]] = []
     for name in shards:
         shard = shards[name]
         deed_id = deed_id or shard.random.randbytes(DEED_ID_BYTES)
@@ -114,10 +115,12 @@ def _exhume(
                 exhumed.whole = False
                 break
         if deed.count:
-            last = replace(deed, ended=True)
-            shard.transact(lambda attempt, last=last: deeds.note(attempt.tr, last))  # type: ignore[misc]
+            written.append((shard, deed))
         if not exhumed.whole:
-            break
+            return exhumed
+    for shard, deed in written:
+        last = replace(deed, ended=True)
+        shard.transact(lambda attempt, last=last: deeds.note(attempt.tr, last))  # type: ignore[misc]
     return exhumed
 
 

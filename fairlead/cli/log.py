@@ -8,7 +8,7 @@ from rich.table import Table
 from fairlead.app import App
 from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.target import Target, target_options
-from fairlead.operator_log import Entry, read_log
+from fairlead.operator_log import NOT_ENDED, Entry, read_log
 from fairlead.showing import ago, when
 
 
@@ -40,8 +40,12 @@ def _answer(entry: Entry) -> dict[str, object]:
     }
 
 
+def _what(entry: Entry) -> str:
+    return entry.deed.what if entry.ended else f"{entry.deed.what}: {NOT_ENDED}"
+
+
 def _lines(app: App, entries: list[Entry]) -> Iterator[str | Table]:
     now_us = app.clock.now_us()
-    rows = ((ago(each.deed.done_us, now_us), each.deed.by, each.deed.through, each.deed.what, each.said,
+    rows = ((ago(each.deed.done_us, now_us), each.deed.by, each.deed.through, _what(each), each.said,
              each.items, ", ".join(each.shards)) for each in entries)  # fmt: skip
     yield table(("done", "by", "through", "what", "to", "#items", "shards"), rows)

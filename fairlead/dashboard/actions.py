@@ -135,6 +135,6 @@ def _of_many(app: App, what: str, query: Query) -> Action:
             return app.clock.now_us() < until_us
 
         exhumed: Exhumed = exhume(app.shards, sought, operator, go_on=go_on)
-        return f"{done} {exhumed.count:,} items.{'' if exhumed.whole else ' There are more: do it again.'}"
+        return f"{done} {exhumed.count:,} items.{'' if exhumed.whole else ' There may be more: do it again.'}"
 
     return Action(f"{what.capitalize()} {meant}?", about, f"{what.capitalize()} them", what == "discard", do)

@@ -17,7 +17,7 @@ from fairlead.looks.kinds import kinds_of
 from fairlead.looks.queues import DELAYED_MAX, Waiting, delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
 from fairlead.looks.work import SHOWN_MAX, RunningOn, busiest, longest_running, look_at_work, over_time, slots_of
-from fairlead.operator_log import merged
+from fairlead.operator_log import NOT_ENDED, merged
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
 from zones import deeds
@@ -183,7 +183,8 @@ def log(app: App, query: Query) -> Context:
     """What operators have done."""
     seen = look_apart(app.shards, _latest_deeds)
     by_shard = {each.shard: each.found for each in seen if each.found is not None}
-    return {"seen": seen, "rows": merged(by_shard)[:DEEDS_OF_PAGE], "now_us": app.clock.now_us()}
+    rows = merged(by_shard)[:DEEDS_OF_PAGE]
+    return {"seen": seen, "rows": rows, "not_ended": NOT_ENDED, "now_us": app.clock.now_us()}
 
 
 PAGES = {

@@ -90,6 +90,39 @@ def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeat
     assert app.discard(Sought()).count == 5
 
 
+def test_a_bulk_that_was_told_to_stop_is_written_down_as_broken_off(
+    app: App, alice: TenantDatabase, broken: list[bool]
+) -> None:
+    """As a click on the dashboard is, after some seconds."""
+    fail_all(app, alice, EXHUMED_MAX + 5)
+    exhumed = exhuming.discard_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: False)
+    assert not exhumed.whole
+    (entry,) = told(app)
+    assert (entry.items, entry.ended) == (EXHUMED_MAX, False)
+
+
+def test_a_bulk_that_stopped_before_it_found_anything_on_the_second_shard_is_broken_off_on_the_first(
+    tmp_path: Path,
+) -> None:
+    stores = {name: f"embedded:{tmp_path / name}" for name in ("eu", "us")}
+    app = App(stores)
+    app.handler("mail", permanent=(ValueError,))(refuse)
+    app.local("mail", shard="eu").enqueue("mail")
+    drain(app, raise_errors=False)
+    looked_at = iter([True, False])
+    exhuming.revive_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: next(looked_at))
+    (entry,) = told(app)
+    assert (entry.shards, entry.items, entry.ended) == (("eu",), 1, False)
+    app.close()
+    typed = [each for name, url in stores.items() for each in ("--store", f"{name}={url}")]
+    assert "revive: broken off, or not over" in run("log", *typed).out
+    assert run("log", *typed, "--json").json["deeds"][0]["ended"] is False
+
+
+def refuse(job: Job) -> None:
+    raise ValueError("no")
+
+
 def test_a_deed_to_all_shards_is_told_once(tmp_path: Path) -> None:
     app = App({"eu": f"embedded:{tmp_path / 'eu'}", "us": f"embedded:{tmp_path / 'us'}"})
     app.operator = Operator("eve", "program")
