@@ -62,36 +62,53 @@ function key(node) {
 
 const live = document.getElementById("live");
 const button = document.getElementById("live-switch");
+const AGAIN_MS = 5000; // A browser asks again by itself if the line broke, not if it was refused: too many look.
 let source = null;
+let again = null;
 
 function listen() {
   source = new EventSource(live.dataset.live);
   source.onmessage = (event) => {
-    button.classList.remove("late");
+    tell(true);
     const fresh = document.createElement("div");
     fresh.innerHTML = JSON.parse(event.data);
     patchChildren(live, fresh);
     drawAll();
   };
-  source.onerror = () => button.classList.add("late");
+  source.onerror = () => {
+    tell(false);
+    if (source.readyState !== EventSource.CLOSED) return;
+    rest();
+    again = setTimeout(follow, AGAIN_MS);
+  };
 }
 
 function rest() {
+  clearTimeout(again);
   if (source) source.close();
   source = null;
 }
 
+function tell(current) {
+  button.classList.toggle("late", !current);
+  const text = current ? "Live" : "Not live";
+  button.lastElementChild.textContent = isOn() ? text : "Stopped";
+}
+
+function isOn() {
+  return button.getAttribute("aria-pressed") === "true";
+}
+
 function follow() {
-  const wanted = button.getAttribute("aria-pressed") === "true" && !document.hidden;
-  button.lastElementChild.textContent = button.getAttribute("aria-pressed") === "true" ? "Live" : "Stopped";
-  if (wanted && !source) listen();
-  else if (!wanted) rest();
+  tell(!button.classList.contains("late"));
+  if (!isOn() || document.hidden) rest();
+  else if (!source) listen();
 }
 
 if (button && live.dataset.live) {
   button.hidden = false;
   button.addEventListener("click", () => {
-    button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") === "true" ? "false" : "true");
+    button.setAttribute("aria-pressed", isOn() ? "false" : "true");
     follow();
   });
   document.addEventListener("visibilitychange", follow);

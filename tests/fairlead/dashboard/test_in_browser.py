@@ -64,6 +64,26 @@ def test_a_page_that_changes_keeps_what_is_open_and_focused_and_can_be_stopped(p
     expect(page.get_by_role("button", name="Stopped")).to_be_visible()
 
 
+def test_a_page_that_is_refused_what_changes_says_that_it_is_not_live_and_asks_again(
+    browser: Browser, server: Server, app: App
+) -> None:
+    """The server sends to fifty pages at a time. A browser does not ask again by itself where it was refused."""
+    context = browser.new_context(base_url=server.url)
+    try:
+        page = context.new_page()
+        page.clock.install()
+        page.route("**/live/**", lambda route: route.fulfill(status=503, body="Too many pages are looked at."))
+        page.goto("/kinds")
+        expect(page.get_by_role("button", name="Not live")).to_be_visible()
+        page.unroute("**/live/**")
+        app.tenant("shop", "refused").enqueue("only after it was refused")
+        page.clock.run_for(6_000)
+        expect(page.get_by_role("button", name="Live", exact=True)).to_be_visible()
+        expect(page.locator("tbody")).to_contain_text("only after it was refused")
+    finally:
+        context.close()
+
+
 def test_an_item_is_found_by_its_name_and_says_why_it_does_not_run(page: Page, app: App) -> None:
     app.tenant("shop", "asker").enqueue("report", {"year": 2026}, item_id="report-2026", delay_ms=3_600_000)
     page.goto("/")
