@@ -14,7 +14,7 @@ from fairlead.looks.apart import look_apart
 from fairlead.looks.glance import glance, working
 from fairlead.looks.items import look_at_item
 from fairlead.looks.kinds import kinds_of
-from fairlead.looks.queues import DELAYED_MAX, Waiting, delayed_items, waiting_tenants
+from fairlead.looks.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, Waiting, delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
 from fairlead.looks.work import SHOWN_MAX, RunningOn, busiest, longest_running, look_at_work, over_time, slots_of
 from fairlead.operator_log import NOT_ENDED, merged
@@ -92,7 +92,9 @@ def tenants(app: App, query: Query) -> Context:
         "most_us": max(used_us.values(), default=0),
         "by_time": by_time,
         "queues": sum(each.queues for each in found),
-        "whole": all(each.whole for each in found) and len(rows) <= ROWS_MAX,
+        "whole": all(each.whole for each in found),
+        "left_out": sum(each.left_out for each in found) + max(0, len(rows) - ROWS_MAX),
+        "of_tenant_max": QUEUES_OF_TENANT_MAX,
         "now_us": app.clock.now_us(),
     }
 

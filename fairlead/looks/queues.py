@@ -6,6 +6,7 @@ the first entries are read.
 
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
+from itertools import islice
 from typing import Any, NamedTuple
 
 from zones.attempt import Attempt
@@ -21,7 +22,8 @@ from zones.stored_item import number_of
 from zones.vesting import WANT_ALL
 
 QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
-TENANTS_RULED_MAX = 100  # Of tenants that somebody has said something about the queues are looked at as well.
+TENANTS_RULED_MAX = 100  # Tenants that somebody has said something about are looked at as well.
+QUEUES_OF_TENANT_MAX = 20  # Of each of those; a tenant may have thousands, and each name is a read of its own.
 DELAYED_QUEUES_MAX = 300  # Looked into for what is delayed: that many that sleep, and that many that do not.
 DELAYED_OF_QUEUE_MAX = 20
 DELAYED_MAX = 200
@@ -54,9 +56,14 @@ class TenantWaiting(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The tenants that wait on a shard, most items first. `queues`: how many were looked at; `whole`: all there are."""
+    """The tenants that wait on a shard, most items first, of the queues that were looked at.
+
+    `left_out`: how many more tenants have items in these queues. `queues`: how many they are; `whole`: whether these
+    are all that have work.
+    """
 
     tenants: list[TenantWaiting]
+    left_out: int
     queues: int
     whole: bool
 
@@ -104,6 +111,9 @@ def active(tr: Any, layout: Layout, *, queues_max: int, after_us: int = 0) -> Ac
 def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: int = 200) -> Waiting:
     """Return the tenants with most items, of the queues whose turn comes first, with a rule, or in `more`.
 
+    If there are more queues than that, of a tenant with a rule, or in `more`, the first few are looked at in any case.
+    Snapshot reads.
+
     Raises:
       One of `shard.db.errors`: the shard cannot be read.
     """
@@ -114,8 +124,8 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
         ruled = dict(tenants_with_rules(tr, tenants_max=TENANTS_RULED_MAX))
         named = {*ruled, *more}
         places = {(place.tenant, place.name): place for place in _places(found.refs, layout)}
-        for tenant in named:
-            for place in _all_places(tr, layout, tenant):
+        for tenant in () if found.whole else named:
+            for place in _first_places(tr, layout, tenant):
                 places[place.tenant, place.name] = place
         counts = _counts(tr, list(places.values()))
         by_tenant: dict[Tenant, list[tuple[Place, dict[str, int]]]] = {tenant: [] for tenant in named}
@@ -131,7 +141,7 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
             )
             for tenant, queues in listed
         ]  # fmt: skip
-        return Waiting(tenants, len(places), found.whole and len(most) <= tenants_max)
+        return Waiting(tenants, len(most) - len(listed), len(places), found.whole)
 
     return shard.transact(body)
 
@@ -174,9 +184,9 @@ def _places(refs: Iterable[PointerRef], layout: Layout) -> list[Place]:
     return [place for ref in refs if (place := place_of(ref, layout)) is not None]
 
 
-def _all_places(tr: Any, layout: Layout, tenant: Tenant) -> list[Place]:
+def _first_places(tr: Any, layout: Layout, tenant: Tenant) -> list[Place]:
     keys = layout.place(tenant, "queue").keys.tenant
-    return [layout.place(tenant, name) for name in zone_names(tr, keys)]
+    return [layout.place(tenant, name) for name in islice(zone_names(tr, keys), QUEUES_OF_TENANT_MAX)]
 
 
 def _counts(tr: Any, places: Sequence[Place]) -> list[tuple[Place, dict[str, int]]]:

@@ -83,6 +83,30 @@ def test_of_many_queues_those_are_looked_at_whose_turn_comes_first(
     assert not found.whole
 
 
+def test_of_a_tenant_with_a_rule_and_thousands_of_queues_the_first_few_are_looked_at(
+    app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of their names is a read of its own; and who has nothing among the queues in line is told all the same."""
+    monkeypatch.setattr(queues, "QUEUES_MAX", 5)
+    monkeypatch.setattr(queues, "QUEUES_OF_TENANT_MAX", 3)
+    for number in range(6):
+        app.tenant("shop", f"user-{number}").enqueue("mail")
+        pass_us(app, SECOND_US)
+    for number in range(9):
+        alice.enqueue("mail", zone=f"zone-{number}")
+    app.steering.limit_tenant(*alice.tenant, max_running=3)
+    found = waiting_tenants(shard)
+    assert {each.tenant: each.total for each in found.tenants}[alice.tenant] == 3
+    assert (found.queues, found.whole) == (5 + 3, False)
+
+
+def test_tenants_that_are_not_listed_are_counted(app: App, shard: Shard) -> None:
+    for number in range(5):
+        app.tenant("shop", f"user-{number}").enqueue("mail")
+    found = waiting_tenants(shard, tenants_max=2)
+    assert (len(found.tenants), found.left_out, found.whole) == (2, 3, True)
+
+
 def test_what_is_delayed_comes_by_its_time_and_without_what_is_held(
     app: App, alice: TenantDatabase, shard: Shard
 ) -> None:
