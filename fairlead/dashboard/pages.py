@@ -186,7 +186,13 @@ def log(app: App, query: Query) -> Context:
     seen = look_apart(app.shards, _latest_deeds)
     by_shard = {each.shard: each.found for each in seen if each.found is not None}
     rows = merged(by_shard)[:DEEDS_OF_PAGE]
-    return {"seen": seen, "rows": rows, "not_ended": NOT_ENDED, "now_us": app.clock.now_us()}
+    return {
+        "seen": seen,
+        "rows": rows,
+        "not_ended": NOT_ENDED,
+        "deeds_max": DEEDS_OF_PAGE,
+        "now_us": app.clock.now_us(),
+    }
 
 
 PAGES = {

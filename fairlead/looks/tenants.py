@@ -21,12 +21,16 @@ GRAVES_MAX = 5_000  # Looked at for one page: mostly a tenth of a second, and te
 
 
 class QueueSeen(NamedTuple):
-    """A queue of a tenant. `items`: its first, in the order in which they will run; `waiting`: all of them by kind."""
+    """A queue of a tenant. `items`: its first, in the order in which they will run; `waiting`: all of them by kind.
+
+    `buried`: some of its buried items, by their ids; `buried_whole`: whether these are all.
+    """
 
     name: str
     waiting: dict[str, int]
     items: list[Item]
     buried: list[BuriedItem]
+    buried_whole: bool
 
     @property
     def total(self) -> int:
@@ -62,7 +66,7 @@ def look_at_tenant(shard: Shard, tenant: Tenant) -> TenantSeen:
         for name in names[:QUEUES_MAX]:
             zone = shard.zone(tenant, name)
             items = zone.peek(tr, items_max=ITEMS_MAX, now_us=LATER_THAN_ANY_US)
-            queues.append(QueueSeen(name, zone.count(tr), items, _buried(attempt, shard, tenant, name)))
+            queues.append(QueueSeen(name, zone.count(tr), items, *_buried(attempt, shard, tenant, name)))
         return TenantSeen(shard.name, tenant, rule, queues, len(names) <= QUEUES_MAX, attempt.now_us)
 
     return shard.transact(body)
@@ -119,13 +123,13 @@ def _stretch(shard: Shard, sought: Sought, next_key: bytes | None, *, items_max:
     return shard.transact(body)
 
 
-def _buried(attempt: Attempt, shard: Shard, tenant: Tenant, zone: str) -> list[BuriedItem]:
+def _buried(attempt: Attempt, shard: Shard, tenant: Tenant, zone: str) -> tuple[list[BuriedItem], bool]:
     prefix = shard.layout.place(tenant, zone).keys.buried_prefix()
-    rows = attempt.tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=BURIED_MAX)
+    rows = list(attempt.tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=BURIED_MAX + 1))
     found = []
-    for row in rows:
+    for row in rows[:BURIED_MAX]:
         record = decode(BuriedRecord, row.value)
         item_id = row.key[len(prefix) + 1 : -1].replace(b"\x00\xff", b"\x00")
         if record is not None:
             found.append(BuriedItem(tenant, zone, item_id, record))
-    return sorted(found, key=lambda each: -each.record.buried_us)
+    return sorted(found, key=lambda each: -each.record.buried_us), len(rows) <= BURIED_MAX

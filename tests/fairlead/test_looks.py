@@ -147,6 +147,16 @@ def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard:
     assert [(each.name, each.total, len(each.buried)) for each in found.queues] == [("other", 1, 0), ("queue", 1, 1)]
 
 
+def test_a_tenant_of_whom_much_is_buried_is_told_that_there_is_more(
+    app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "BURIED_MAX", 2)
+    for count, whole in ((2, True), (3, False)):
+        bury(app, alice, "mail", 1 if count > 2 else 2)
+        (queue,) = look_at_tenant(shard, alice.tenant).queues
+        assert (len(queue.buried), queue.buried_whole) == (2, whole)
+
+
 def refuse(job: Job) -> None:
     raise ValueError("no")
 
