@@ -15,6 +15,7 @@ from fairlead import App, BadConfig, Config, Job, fleet
 from fairlead.cli import main
 from fairlead.config import load
 from fairlead.fleet import AppOpening
+from tests.fairlead.dashboard.serving import served
 from tests.fairlead.shell import Answer, run
 from tests.fairlead.test_damaged_fleet import eventually
 
@@ -45,7 +46,7 @@ COMMANDS = (
     "check", "check --repair", "check --quarantine", "quarantine", "quarantine --discard 00", "backup secret.backup",
     "restore secret.backup", "restore nothing.backup", "cancel order-7 --tenant shop alice", "run fl_secret:nothing",
     "run fl_secret:app --host threads --set consumer.lease_ms=1", "simulate fl_secret:app --seeds 1", "demo --nothing",
-    "log", "top", "dashboard --host 0.0.0.0", "dashboard --port x",
+    "log", "top", "dashboard --host 192.0.2.1", "dashboard --port x",
 )  # fmt: skip
 
 
@@ -80,6 +81,7 @@ def test_no_command_shows_a_secret(
     configured(place, way, monkeypatch)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer {CANARY}")
     monkeypatch.setenv("RAY_AUTH_TOKEN", CANARY)
+    monkeypatch.setenv("FAIRLEAD_DASHBOARD_TOKEN", CANARY)
     for line in COMMANDS:
         assert_silent(run(*line.split(), *form))
 
@@ -118,6 +120,26 @@ def test_what_holds_a_configuration_does_not_print_the_signing_key() -> None:
     assert pickle.loads(pickle.dumps(opening)).config.signing_key == CANARY, "a worker is told it, though"
 
 
+@pytest.mark.parametrize("way", ["file", "environment"])
+def test_a_dashboard_tells_nobody_its_token(place: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither who has it nor who has not, in no answer of any kind, and not where it writes its errors."""
+    configured(place, "file", monkeypatch)
+    (place / "token").write_text(CANARY)
+    typed = ["--token-file", str(place / "token")] if way == "file" else []
+    env = {"FAIRLEAD_DASHBOARD_TOKEN": CANARY} if way == "environment" else {}
+    with (place / "errors").open("w+") as errors:
+        with served(*typed, "--store", "embedded:./data", env=env, errors=errors) as server:
+            answers = [server.post("/login", {"token": token, "next": "/"}) for token in (CANARY, "wrong")]
+            session = answers[0].headers["set-cookie"].partition(";")[0]
+            answers += [server.ask("/log"), server.ask("/log", Cookie=session), server.ask("/no", Cookie=session)]
+            answers += [server.ask("/do/pause?kind=mail", Authorization=f"Bearer {CANARY}")]
+            answers += [server.ask("/item?id=x", Authorization=f"Bearer {CANARY}"), server.ask("/", Host="elsewhere")]
+        assert [answer.status for answer in answers] == [303, 403, 303, 200, 404, 200, 400, 421]
+        assert all(CANARY not in f"{answer.headers} {answer.text}" for answer in answers)
+        errors.seek(0)
+        assert CANARY not in errors.read()
+
+
 def test_an_error_on_the_way_to_a_configuration_does_not_hold_it() -> None:
     with pytest.raises(BadConfig) as refused:
         load({"signing_key": CANARY, "consumer.slots": 0, "shards": "memory:"}, environ={})
@@ -138,8 +160,11 @@ def heard() -> Iterator[io.StringIO]:
     root.removeHandler(handler)
 
 
-def test_a_failing_fleet_logs_no_secret(place: Path, heard: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_fleet_logs_no_secret(
+    place: Path, heard: io.StringIO, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Handlers fail, submitted ones are refused and loaded, and a record is damaged."""
+    monkeypatch.setenv("FAIRLEAD_DASHBOARD_TOKEN", CANARY)
     app = App(config=Config(shards={"main": f"embedded:{place / 'data'}"}, signing_key=CANARY, log_level="debug"))
 
     @app.handler("mail", permanent=(ValueError,))

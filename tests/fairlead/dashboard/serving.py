@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from fairlead import App, Job
@@ -59,11 +59,11 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def served(*typed: str, env: dict[str, str] | None = None) -> Iterator[Server]:
-    """Run `fairlead dashboard` on a port that is free, until the end of the block."""
+def served(*typed: str, env: dict[str, str] | None = None, errors: IO[str] | None = None) -> Iterator[Server]:
+    """Run `fairlead dashboard` on a port that is free, until the end of the block. `errors`: where it tells of them."""
     command = [sys.executable, "-m", "fairlead", "dashboard", "--port", "0", "--json", *typed]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables) as process:
         try:
             assert process.stdout is not None
             yield Server(json.loads(process.stdout.readline())["url"])

@@ -128,6 +128,35 @@ def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page,
     assert app.tenant("shop", "crowd").buried() == []
 
 
+def test_many_are_revived_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
+    bury(app, "throng", *(f"throng-{number}" for number in range(5)))
+    page.goto("/buried?app=shop&user=throng")
+    page.get_by_role("link", name="Revive them").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("5 items go back into their queues, due now: 5 receipt")
+    dialog.get_by_role("button", name="Revive them").click()
+    expect(page.get_by_role("status")).to_contain_text("Revived 5 items")
+    expect(page.locator("#live")).to_contain_text("Nothing is buried that matches.")
+    assert app.tenant("shop", "throng").count() == {"receipt": 5}
+    deed = read_log(app.shards, deeds_max=1)[0].deed
+    assert (deed.what, deed.count, deed.ended, deed.to) == ("revive", 5, True, {"tenant": ["shop", "throng"]})
+
+
+def test_an_item_that_waits_is_cancelled_and_written_down(page: Page, app: App) -> None:
+    item = app.tenant("shop", "leaver").enqueue("farewell", item_id="farewell-1", delay_ms=3_600_000)
+    page.goto(f"/item?app=shop&user=leaver&id={item.item_id.hex()}")
+    page.get_by_role("link", name="Cancel").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It is deleted from its queue")
+    dialog.get_by_role("button", name="Cancel it").click()
+    expect(page.get_by_role("status")).to_contain_text("Cancelled item")
+    expect(page.locator(".verdict")).to_contain_text("Cancelled")
+    expect(page.get_by_role("link", name="Cancel")).to_have_count(0)
+    assert app.tenant("shop", "leaver").count() == {}
+    deed = read_log(app.shards, deeds_max=1)[0].deed
+    assert (deed.what, deed.through, deed.to["tenant"]) == ("cancel", "dashboard", ["shop", "leaver"])
+
+
 @pytest.mark.parametrize(
     ("at", "row"),
     [
@@ -168,16 +197,43 @@ def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None
     assert page.locator("img[src=x]").count() == 0
 
 
+def press_until_focused(page: Page, text: str) -> None:
+    """Press Tab until what has this text has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == text:
+            return
+    pytest.fail(f"no way leads to {text} by keyboard")
+
+
+def test_all_pages_are_reached_and_a_kind_is_paused_by_keyboard_alone(page: Page, app: App) -> None:
+    kind = "! typed"  # The first by its name, so that its button is the first.
+    app.tenant("shop", "typist").enqueue(kind)
+    page.goto("/")
+    for name in ("Tenants", "Running", "Delayed", "Buried", "Log", "Kinds"):
+        press_until_focused(page, name)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+    press_until_focused(page, "Pause")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text(f"Pause kind {kind}?")
+    expect(page.get_by_role("button", name="Pause")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text(f"Paused kind {kind}")
+    press_until_focused(page, "Resume")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Resume")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text(f"Resumed kind {kind}")
+
+
 def test_everything_is_done_by_keyboard_alone(page: Page, app: App) -> None:
     bury(app, "keys", "keys-1")
     page.goto("/buried?app=shop&user=keys")
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.textContent.trim()") == "Discard":
-            break
+    press_until_focused(page, "Discard")
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid", "one does not see where one is"
     page.keyboard.press("Enter")

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -24,6 +24,7 @@ from fairlead.dashboard.guard import HEADERS
 from fairlead.dashboard.pages import PAGES, Query
 from fairlead.dashboard.site import Site
 from fairlead.testing import ManualClock, drain
+from tests.fairlead.dashboard.asking import HOST, Answer, answered, open_site, read
 from tests.zones.corrupting import damage, damage_of
 from tests.zones.test_corrupt_records import cases, damaged, each
 from zones import engines
@@ -31,7 +32,6 @@ from zones.errors import QueueError
 from zones.keyspace import META_KEY, ROOT_RANGE
 
 TOKEN = "a token of some length"
-HOST = "127.0.0.1:8321"
 MARKUP = "<script>said()</script>"
 DEEDS = ["revive", "discard", "cancel", "pause", "resume"]
 PATHS = [*PAGES, "/login", "/logout", "/static/fairlead.js", "/static/../access.py", "/static/%2e%2e/x", "//elsewhere"]
@@ -69,14 +69,6 @@ READERS |= {f"/do/{what}": lambda app, query, what=what: action_of(app, what, qu
 METHODS = ["GET"] * 16 + ["POST"] * 12 + ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "get", ""]
 # Done, elsewhere, refused (in which way), not there, not so, too long, not by that name, the store cannot be read.
 ANSWERS = {200, 303, 400, 401, 403, 404, 405, 413, 421, 503}
-
-
-class Answer(NamedTuple):
-    """What the site answered."""
-
-    status: int
-    headers: dict[str, str]
-    text: str
 
 
 @pytest.fixture
@@ -146,33 +138,6 @@ def ask(site: Any, random: Random, form_word: str) -> Answer:
     return asyncio.run(answered(site, scope, body))
 
 
-async def answered(site: Any, scope: dict[str, Any], body: bytes) -> Answer:
-    came = [{"type": "http.request", "body": body, "more_body": False}]
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return came.pop() if came else {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await site(scope, receive, send)
-    (start,) = [message for message in sent if message["type"] == "http.response.start"]
-    text = b"".join(message.get("body", b"") for message in sent)
-    headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
-    return Answer(start["status"], headers, text.decode())
-
-
-def read(site: Any, path: str, query: dict[str, str]) -> Answer:
-    """Ask for a page, as a visitor who may."""
-    scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": "GET",
-        "path": path, "raw_path": path.encode(), "root_path": "", "query_string": urlencode(query).encode(),
-        "headers": [(b"host", HOST.encode())], "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8321),
-    }  # fmt: skip
-    return asyncio.run(answered(site, scope, b""))
-
-
 def site_of(app: App, random: Random) -> tuple[Any, str]:
     """Return a site, and the word of its forms."""
     token = random.choice([None, TOKEN])
@@ -208,8 +173,7 @@ class Noted(dict[str, str]):
 @pytest.mark.parametrize("path", READERS)
 def test_each_value_of_each_parameter_is_answered(app: App, path: str) -> None:
     """What drawn requests meet by chance: every parameter that a page or a question reads, with every value, once."""
-    access = Access(token=None, secret=b"s" * 32, host_names=frozenset(), read_only=False, everybody="somebody")
-    site = Site(app, access, cookie_name="fairlead").asgi()
+    site = open_site(app)
     for said in SAID:
         query = Noted(said)
         with suppress(QueueError):

@@ -1,0 +1,94 @@
+"""The page of buried items, page by page: what it says where it stops, and where it leads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from random import Random
+
+import pytest
+
+from fairlead import App, Job
+from fairlead.dashboard import pages
+from fairlead.looks import tenants
+from fairlead.testing import ManualClock, drain
+from tests.fairlead.dashboard.asking import open_site, read
+
+OF_PAGE = 3
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """An application whose handlers fail. A page holds 3 items, a transaction looks at 4 graves, a page at 10."""
+    monkeypatch.setattr(pages, "BURIED_OF_PAGE", OF_PAGE)
+    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
+    monkeypatch.setattr(tenants, "GRAVES_MAX", 10)
+    made = App("memory:", clock=ManualClock(), random=Random(5))
+
+    def fail(job: Job) -> None:
+        raise ValueError("no")
+
+    for kind in ("mail", "index"):
+        made.handler(kind, permanent=(ValueError,))(fail)
+    yield made
+    made.close()
+
+
+def bury(app: App, kind: str, count: int) -> None:
+    for _ in range(count):
+        app.tenant("shop", "alice").enqueue(kind)
+    drain(app, raise_errors=False)
+    assert isinstance(app.clock, ManualClock)
+    app.clock.advance_us(1)
+
+
+def walked(app: App, **query: str) -> list[str]:
+    """Return the pages from the first on, as far as they lead."""
+    site = open_site(app)
+    texts = [read(site, "/buried", query).text]
+    while earlier := re.search(r'href="/buried\?([^"]*)">Earlier ones', texts[-1]):
+        said = dict(pair.split("=", 1) for pair in unescape(earlier[1]).replace("%3A", ":").split("&"))
+        texts.append(read(site, "/buried", said).text)
+    return texts
+
+
+def rows(text: str) -> int:
+    return text.count('<article class="card"')
+
+
+@pytest.mark.parametrize("count", [1, OF_PAGE, OF_PAGE + 1, 2 * OF_PAGE])
+def test_no_page_leads_to_an_empty_one(app: App, count: int) -> None:
+    bury(app, "mail", count)
+    found = walked(app)
+    assert sum(map(rows, found)) == count
+    assert len(found) == -(-count // OF_PAGE)
+    assert all("Nothing" not in text for text in found)
+
+
+def test_what_matches_far_below_is_shown_with_its_buttons(app: App) -> None:
+    bury(app, "mail", 2)
+    bury(app, "index", 7)
+    (found,) = walked(app, kind="mail")
+    assert rows(found) == 2
+    assert "Revive them" in found
+
+
+def test_a_page_that_gave_up_says_so_and_leads_on_and_keeps_its_buttons(app: App) -> None:
+    bury(app, "mail", 2)
+    bury(app, "index", 15)
+    first, second = walked(app, kind="mail")
+    assert (rows(first), rows(second)) == (0, 2)
+    assert "0 that match, the latest first, of 10 graves that were looked at. There may be earlier ones." in first
+    assert "Revive them" in first
+    assert "Nothing" not in first
+
+
+def test_where_nothing_matches_the_last_page_says_so(app: App) -> None:
+    assert "Nothing is buried." in walked(app)[0]
+    bury(app, "mail", 4)
+    (text,) = walked(app, kind="index")
+    assert "Nothing is buried that matches." in text
+    assert "Revive them" not in text
+    bury(app, "mail", 8)
+    assert "Nothing earlier is buried that matches." in walked(app, kind="index")[-1]
