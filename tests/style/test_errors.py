@@ -15,6 +15,7 @@ ALLOWED: dict[str, str] = {
     "actors/thread_host.py:ThreadRemote._run": "whatever an actor's method raises is its caller's to see",
     "actors/settlement.py:worded": "an error's class words it, and may fail at that",
     "actors/custody.py:Custody._survive": "whatever a batch meets, the next one must still be settled",
+    "actors/housekeeping.py:Housekeeping._survive": "one shard's record that nobody foresaw must not end the others'",
     "actors/worker.py:Worker._run_slot": "a slot survives whatever a handler raises; the item is settled by it",
     "simulation/actor.py:Actor._serve": "as ThreadRemote._run: the error goes to the caller",
     "simulation/application.py:blame": "whatever a user's request or check raises is what it has to say",
