@@ -16,6 +16,7 @@ Read in this order:
     waits         how long pointers waited until they were leased, as counts
     telemetry/    what is counted, and which spans there are
     crew          what a manager knows of its workers; freeing: what dead ones held
+    quotas        what it may take of kinds with limits; hearing: of rules, while it visits nothing
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     timekeeping   what a worker writes about itself, for people who look

@@ -14,9 +14,10 @@ from typing import Any
 from actors.crew import Member, deal, held_of_kind, room_for_kinds, share_of
 from actors.freeing import Freeing
 from actors.handlers import Registry
+from actors.hearing import Hearing
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import ItemRef, Report, Served
-from actors.quotas import Quotas
+from actors.quotas import Quotas, Use
 from actors.serving import Serving
 from actors.settings import ConsumerSettings
 from actors.telemetry.errors import error_type
@@ -29,8 +30,9 @@ from zones.errors import OwnerUnreadable, TenantMoved
 from zones.pointers import PointerRef
 from zones.probes import probe
 from zones.records import ItemRecord, Trace, decode
-from zones.rules import NO_RULES
+from zones.rules import NO_RULES, Rules, rules_steps
 from zones.shard import Shard
+from zones.steps import alone
 from zones.visit import Found, Visit, VisitTerms, lease, visit_all
 
 log = logging.getLogger("fairlead.manager")
@@ -76,8 +78,9 @@ class Manager:
         self._counts: Counter[str] = Counter()
         self._rules = dict.fromkeys(shards, NO_RULES)  # as they were found last
         self._quotas = Quotas(
-            host, shards, self._lock, holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000
+            host, shards, self._lock, self._use, holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000
         )
+        self._hearing = Hearing(host, shards, self._lock, runs_something=self._runs_something, hear=self._hear)
         self._stopping = False
         self._store_down: set[str] = set()
         self._unreadable = Unreadable()
@@ -139,6 +142,7 @@ class Manager:
             self._stopping = True
             self._freeing.stop()
             self._quotas.stop()
+            self._hearing.stop()
 
     def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: Serving) -> None:
         items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
@@ -249,8 +253,19 @@ class Manager:
             if found is not known:
                 for kind in found.limited_kinds - known.limited_kinds:
                     room.close(kind)  # For what is left of this call, too.
-                with self._lock:
-                    self._quotas.obey(found.kinds)  # All shards have the same; of others what was heard may be old.
+                self._obey(found)
+
+    def _hear(self, shard: Shard) -> None:
+        """Look whether the rules of a shard have changed."""
+        known = self._rules[shard.name]
+        found = shard.transact(lambda attempt: alone(rules_steps(attempt.tr, known)))
+        if found is not known:
+            self._rules[shard.name] = found
+            self._obey(found)
+
+    def _obey(self, found: Rules) -> None:
+        with self._lock:
+            self._quotas.obey(found)  # All shards have the same; of others what was heard may be old.
 
     def _may_leave(self, now_us: int) -> bool:
         """Say whether it may leave more pointers to others."""
@@ -296,6 +311,7 @@ class Manager:
             for member, hand in zip(self._members, hands, strict=True):
                 member.send(hand)
             self._freeing.begin()
+            self._hearing.begin()
         for number, hand in enumerate(hands):
             if hand:
                 self._workers[number].call("place", hand, done=partial(self._placed, number, hand))
@@ -331,11 +347,21 @@ class Manager:
         limits = {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in self._registry}
         kinds = room_for_kinds(self._members, limits, UNLIMITED)
         for kind in self._quotas.limited & kinds.keys():
-            kinds[kind] = min(kinds[kind], self._quotas.left(kind, held_of_kind(self._members, kind)))
+            kinds[kind] = min(kinds[kind], self._quotas.left(kind))
         counted = self._quotas.limited | {kind for kind, limit in limits.items() if limit is not None}
         limited = {kind: max(0, kinds[kind] - self._granted[kind]) for kind in kinds.keys() & counted}
         self._granted.update(limited)
         return Room(self._room_left(), {**kinds, **limited}), limited
+
+    def _use(self, kind: str) -> Use:
+        """Return what is used of a kind, and ask the workers, so that what they say next is new. The lock is held."""
+        self._ask_for_progress(known_only=True)
+        return Use(held_of_kind(self._members, kind), self._granted[kind])
+
+    def _runs_something(self) -> bool:
+        """Return whether a worker held anything when it was heard of last, and ask it. The lock is held."""
+        self._ask_for_progress(known_only=True)
+        return any(member.on_the_way or (member.report and member.report.held) for member in self._members)
 
     def _room_left(self) -> int:
         """Return how many items the workers can take; none once the manager is stopped. The lock is held."""

@@ -1,13 +1,14 @@
 """Quotas: what a manager may take of kinds whose rules limit them over the whole fleet.
 
-A manager says what it runs of such a kind, and whether it met more; a loop beside it takes slots and tokens for that
+A manager says what it uses of such a kind, and whether it met more; a loop beside it takes slots and tokens for that
 from the kind's own shard (`zones.limits`), renews them while they are used, and gives the rest back. Between two of its
 rounds a manager spends what it has, without asking anybody.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from actors.host import Host, Lock
 from zones import limits, rules
@@ -17,6 +18,8 @@ from zones.layout import local_tenant
 from zones.placement import home
 from zones.probes import probe
 from zones.records import KindRule
+from zones.rules import Rules
+from zones.settings import ZoneSettings
 from zones.shard import Shard
 
 log = logging.getLogger("fairlead.manager")
@@ -26,70 +29,114 @@ IDLE_ROUNDS = 4  # So long slots are kept that nobody uses: what was met without
 GRANT_LEASES = 2  # A grant outlives the leases of the items that it stands for, by as much as their last extension.
 
 
+class Use(NamedTuple):
+    """What is used of a kind. `held`: by the workers, None: nobody knows. `promised`: to calls under way, at most."""
+
+    held: int | None
+    promised: int
+
+
+class _Order(NamedTuple):
+    """What a manager tells the store: it holds so many, wants so many slots, returns tokens; whether it starts more."""
+
+    held: int
+    wanted: int
+    unused: int
+    starts: bool
+
+
+class _Taken(NamedTuple):
+    """What the store has granted: to run so many, until then, and to start so many. `granted`: see `_Quota`.
+
+    `readable`: whether the kind's own shard could tell its rule.
+    """
+
+    slots: int
+    granted: int
+    tokens: int
+    until_us: int
+    readable: bool
+
+
 @dataclass(slots=True)
 class _Quota:
     """What there is of one kind.
 
-    `until_us`: when the grant of the slots ends. `asked`: how many more could have been used since the last round.
-    `idle`: for how many rounds none could.
+    `slots`: how many may run here. `granted`: how many the store counts, which is at least what ran here when it was
+    told. `until_us`: when both end. `asked`: how many more could have been used since the last round. `idle`: for how
+    many rounds none could.
     """
 
     rule: KindRule
     slots: int = 0
+    granted: int = 0
     until_us: int = 0
     tokens: int = 0
-    running: int = 0
     asked: int = 0
     idle: int = 0
 
     @property
-    def is_due(self) -> bool:
-        """Whether the store must be told, or asked."""
-        return self.asked > 0 or self.slots > 0 or self.tokens > 0
+    def is_idle(self) -> bool:
+        """Whether what is left is being given back, so that nothing more of it may be promised."""
+        return self.idle >= IDLE_ROUNDS
 
 
 class Quotas:
     """The quotas of one manager, which is the `holder`. `lock`: the manager's; held by whoever calls.
 
+    Args:
+      use: tells what is used of a kind now.
+
     Attributes:
       limited: the kinds that rules limit.
     """
 
-    def __init__(self, host: Host, shards: Mapping[str, Shard], lock: Lock, *, holder: bytes, lease_us: int) -> None:
+    def __init__(
+        self,
+        host: Host,
+        shards: Mapping[str, Shard],
+        lock: Lock,
+        use: Callable[[str], Use],
+        *,
+        holder: bytes,
+        lease_us: int,
+    ) -> None:
         self._host = host
         self._shards = shards
         self._lock = lock
+        self._use = use
         self._due = host.condition(lock)
         self._holder = holder
         self._lease_us = GRANT_LEASES * lease_us
         self._pause = host.condition(lock)  # notified at the end
         self._quotas: dict[str, _Quota] = {}
         self.limited: frozenset[str] = frozenset()
+        self._unreadable: set[str] = set()  # kinds of which that has been said
         self._runs = False
         self._stopping = False
 
-    def obey(self, kind_rules: Mapping[str, KindRule]) -> None:
-        """Hear the rules of the kinds. The loop begins with the first limit."""
-        quotas = {}
-        for kind, rule in kind_rules.items():
+    def obey(self, found: Rules) -> None:
+        """Hear the rules of a shard; what it cannot tell stays as it was. The loop begins with the first limit."""
+        quotas = {kind: quota for kind, quota in self._quotas.items() if kind in found.unreadable_kinds}
+        for kind, rule in found.kinds.items():
             if rule.is_limited:
                 quotas[kind] = self._quotas.get(kind) or _Quota(rule)
                 quotas[kind].rule = rule
-        self._quotas, self.limited = quotas, frozenset(quotas)
+        self._set(quotas)
+        self._due.notify_all()  # What runs already counts.
         if quotas and not self._runs:
             self._runs = True
             self._host.spawn("quotas", self._run)
 
-    def left(self, kind: str, running: int | None) -> int:
-        """Return how many more items of a limited kind may be taken now, if `running` are held; None: nobody knows."""
-        quota = self._quotas[kind]
-        if running is None:
+    def left(self, kind: str) -> int:
+        """Return how many more items of a limited kind may be taken now, what is promised included."""
+        quota, use = self._quotas[kind], self._use(kind)
+        if use.held is None or quota.is_idle:
             return 0
-        quota.running = running
-        granted = quota.slots if self._host.clock.now_us() < quota.until_us else 0
-        slots = UNLIMITED if quota.rule.max_running is None else granted - running
-        tokens = UNLIMITED if quota.rule.per_s is None else quota.tokens
-        return max(0, min(slots, tokens))
+        slots = quota.slots if self._host.clock.now_us() < quota.until_us else 0
+        may_run = UNLIMITED if quota.rule.max_running is None else slots - use.held
+        may_start = UNLIMITED if quota.rule.per_s is None else quota.tokens
+        return max(0, min(may_run, may_start))
 
     def spend(self, kind: str, count: int, *, more: bool) -> None:
         """Note that items of a limited kind were taken, and whether more were met that its quota did not allow for."""
@@ -107,14 +154,25 @@ class Quotas:
         self._due.notify_all()
         self._pause.notify_all()
 
+    def _set(self, quotas: dict[str, _Quota]) -> None:
+        self._quotas, self.limited = quotas, frozenset(quotas)
+
+    def _is_due(self, kind: str, quota: _Quota) -> bool:
+        """Whether the store must be told, or asked."""
+        if quota.asked or quota.granted or quota.tokens:
+            return True
+        return quota.rule.max_running is not None and bool(self._use(kind).held)
+
     def _run(self) -> None:
         while True:
             with self._lock:
-                while not self._stopping and not any(quota.is_due for quota in self._quotas.values()):
+                while not self._stopping:
+                    due = {kind: quota for kind, quota in self._quotas.items() if self._is_due(kind, quota)}
+                    if due:
+                        break
                     self._due.wait()
                 if self._stopping:
                     return
-                due = {kind: quota for kind, quota in self._quotas.items() if quota.is_due}
             for kind, quota in due.items():
                 self._renew(kind, quota)
             with self._lock:
@@ -125,37 +183,71 @@ class Quotas:
         """Take what is wanted of a kind, and give back what was not used."""
         shard = self._shards[home(local_tenant(kind), list(self._shards))]
         with self._lock:
-            asked, quota.asked = quota.asked, 0
-            unused, quota.tokens = quota.tokens, 0
-            running = quota.running
-            quota.idle = 0 if asked else quota.idle + 1
-            spare = quota.slots if quota.idle < IDLE_ROUNDS else 0
-        wanted = max(running + 2 * asked, spare)
-
-        def body(attempt: Attempt) -> limits.Taken:
-            nonlocal unused
-            tr, now_us = attempt.tr, attempt.now_us
-            returned, unused = unused, 0  # Once: an attempt of unknown result may have put them back.
-            rule = rules.kind_rule(tr, kind)  # Its own shard's is the first to say so, and the last to say it no more.
-            if not rule.is_limited:
-                probe("a kind's own shard does not limit it any more")
-                return limits.Taken(0, 0, now_us)
-            slots, tokens = wanted, 2 * asked
-            if rule.max_running is not None:
-                slots = limits.take_slots(
-                    tr, kind, rule.max_running, holder=self._holder, wanted=wanted, lease_us=self._lease_us,
-                    now_us=now_us,
-                )  # fmt: skip
-            if rule.per_s is not None:
-                block = max(1, int(rule.per_s * 2 * ROUND_S)) if asked else 0
-                tokens = limits.take_tokens(tr, kind, rule, wanted=block, returned=returned, now_us=now_us)
-            return limits.Taken(slots, tokens, now_us + self._lease_us)
-
+            order = self._order(kind, quota)
+        if order is None:
+            return
         try:
-            taken = shard.transact(body)
+            taken = self._take(shard, kind, quota.rule, order)
         except shard.db.errors as error:
             log.info("shard %s does not tell how many items of %s may run: %s", shard.name, kind, error)
             return
         with self._lock:
-            quota.slots, quota.until_us = taken.slots, taken.until_us
-            quota.tokens += taken.tokens
+            if taken is not None:
+                quota.slots, quota.granted, quota.until_us = taken.slots, taken.granted, taken.until_us
+                quota.tokens += taken.tokens
+            elif self._quotas.get(kind) is quota:
+                self._set({each: other for each, other in self._quotas.items() if each != kind})
+        if taken is not None and not taken.readable and kind not in self._unreadable:
+            log.warning("shard %s: the rule of kind %s cannot be read; the one heard elsewhere holds", shard.name, kind)
+            self._unreadable.add(kind)
+
+    def _order(self, kind: str, quota: _Quota) -> _Order | None:
+        """Begin a round: what to tell the store; None: nothing that it does not know. The lock is held."""
+        use = self._use(kind)
+        asked, quota.asked = quota.asked, 0
+        quota.idle = 0 if asked else quota.idle + 1
+        unused = max(0, quota.tokens - use.promised)
+        quota.tokens -= unused
+        held, wanted = quota.granted if use.held is None else use.held, 0
+        if quota.rule.max_running is not None:
+            wanted = max(held + max(2 * asked, use.promised), 0 if quota.is_idle else quota.slots)
+        fresh = not quota.granted or self._host.clock.now_us() < quota.until_us - self._lease_us // 2
+        if fresh and wanted == quota.granted and not asked and not unused:
+            return None
+        return _Order(held, wanted, unused, starts=asked > 0)
+
+    def _take(self, shard: Shard, kind: str, heard: KindRule, order: _Order) -> _Taken | None:
+        """Tell the store, and return what it grants; None: the kind has no limit any more. `heard`: of its rule."""
+        unused = order.unused
+
+        def body(attempt: Attempt) -> _Taken | None:
+            tr, now_us = attempt.tr, attempt.now_us
+            found = rules.kind_rule(tr, kind)  # Its own shard's is the first to say so, and the last to say it no more.
+            rule = heard if found is None else found
+            if not rule.is_limited:
+                probe("a kind's own shard does not limit it any more")
+                return None
+            slots = granted = tokens = 0
+            if rule.max_running is not None:
+                slots = limits.take_slots(
+                    tr, kind, rule.max_running, holder=self._holder, held=order.held, wanted=order.wanted,
+                    lease_us=self._lease_us, lease_us_max=_lease_us_max(shard.layout.settings), now_us=now_us,
+                )  # fmt: skip
+                granted = max(order.held, slots)
+            if rule.per_s is not None:
+                block = max(1, int(rule.per_s * 2 * ROUND_S)) if order.starts else 0
+                tokens = limits.take_tokens(tr, kind, rule, wanted=block, returned=unused, now_us=now_us)
+            return _Taken(slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
+
+        def applied(tr: Any) -> bool:
+            """Nobody can tell; but tokens come back once, and an attempt of unknown result may have put them back."""
+            nonlocal unused
+            unused = 0
+            return False
+
+        return shard.transact(body, applied=applied)
+
+
+def _lease_us_max(settings: ZoneSettings) -> int:
+    """Return how long a grant of any manager lasts at most, by the clock of another."""
+    return (GRANT_LEASES * settings.max_item_lease_ms + 2 * settings.max_skew_ms) * 1000

@@ -69,6 +69,7 @@ from zones.errors import (
     PayloadNotData,
     PayloadTooLarge,
     QueueError,
+    RuleUnreadable,
     ShardRefused,
     TenantMoved,
 )
@@ -141,6 +142,7 @@ __all__ = [
     "PayloadTooLarge",
     "ResultNotKept",
     "ResultPending",
+    "RuleUnreadable",
     "ShardRefused",
     "StoreMissing",
     "SubmissionsOff",

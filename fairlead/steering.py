@@ -103,6 +103,8 @@ class Steering:
     ) -> None:
         """Let no more than so many of a tenant's items run at once, and so many start in a second, of all its kinds.
 
+        What runs before it had a `max_running` goes on, and is not counted.
+
         Args and errors: see `limit_kind`, `pause_tenant`.
         """
         self._change("limit", named_tenant(app, user), **_limit(max_running, per_s, burst))
@@ -112,8 +114,9 @@ class Steering:
     ) -> None:
         """Let no more than so many items of a kind run at once in all of the fleet, and so many start in a second.
 
-        What is not given is not limited any more. What runs already goes on, and counts. A handler's own `max_running`,
-        for each consumer, holds as well. A kind that was idle starts up to a third of a second later than without.
+        What is not given is not limited any more. What runs already goes on, and counts from two seconds later on;
+        until then others may start as many as the limit says. A handler's own `max_running`, for each consumer, holds
+        as well. A kind that was idle starts up to a third of a second later than without.
 
         Args:
           max_running: 1 to 1,000,000.

@@ -116,6 +116,15 @@ class OwnerUnreadable(TenantMoved):
     message = "the tenant's ownership record cannot be read"
 
 
+class RuleUnreadable(QueueError):
+    """A newer version of Fairlead wrote what operators have decided about the kind; nothing was changed.
+
+    Do: upgrade this program, or pause, resume and limit the kind with the newer one.
+    """
+
+    message = "the kind's rule cannot be read: written by a newer version"
+
+
 class ShardRefused(QueueError):
     """The store cannot be used as a shard: another program's data, or a newer format than this version reads.
 

@@ -7,12 +7,12 @@ They lie on the kind's own shard, whatever shards its items come from: no transa
 limit must be counted in one place. So that an item costs no transaction, managers take both in blocks and ahead of
 time: slots for what they run and want to run, tokens for a moment's starts.
 
-A grant is a lease. Its holder renews it while it holds items of the kind; of one that is dead it ends when its items'
-leases have ended, and those run elsewhere. Tokens that nobody has used come back; those of the dead are lost, so a
-limit is never exceeded by them.
+A grant is a lease. Its holder renews it while it holds items of the kind, and says at least how many; of one that is
+dead it ends when its items' leases have ended, and those run elsewhere. Tokens that nobody has used come back; those of
+the dead are lost, so a limit is never exceeded by them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -43,23 +43,21 @@ class Bucket(msgspec.Struct, array_like=True, frozen=True):
     at_us: TimeUs
 
 
-class Taken(NamedTuple):
-    """What a manager may do with a kind now: run so many, until then, and start so many."""
-
-    slots: int
-    tokens: int
-    until_us: int
-
-
 _encoder = msgspec.msgpack.Encoder()
 _grants = msgspec.msgpack.Decoder(Grant)
 _buckets = msgspec.msgpack.Decoder(Bucket)
 
 
-def take_slots(tr: Any, kind: str, maximum: int, *, holder: bytes, wanted: int, lease_us: int, now_us: int) -> int:
+def take_slots(
+    tr: Any, kind: str, maximum: int, *, holder: bytes, held: int, wanted: int, lease_us: int, lease_us_max: int,
+    now_us: int
+) -> int:  # fmt: skip
     """Grant a holder up to `wanted` of the `maximum` that may run at once, in place of what it had; return how many.
 
-    Reads with conflict: all grants of the kind. Writes: the holder's. May run twice.
+    What it holds already is written down whatever the maximum: others count it. A grant that would last longer than
+    `lease_us_max` was written by a clock that was wrong, and has ended.
+
+    Reads with conflict: all grants of the kind. Writes: the holder's, and clears those that have ended. May run twice.
     """
     prefix = _LIMIT + pack_text(kind) + _GRANT
     own = prefix + pack_bytes(holder)
@@ -68,14 +66,14 @@ def take_slots(tr: Any, kind: str, maximum: int, *, holder: bytes, wanted: int, 
         grant = unpacked(_grants, row.value)
         if row.key == own:
             continue
-        if grant is None or grant.until_us <= now_us:
+        if grant is None or not now_us < grant.until_us <= now_us + lease_us_max:
             probe("a grant of slots has ended with its holder")
             tr.clear(row.key)
         else:
             others += grant.slots
     slots = max(0, min(wanted, maximum - others))
-    if slots:
-        tr.set(own, _FORMAT_BYTE + _encoder.encode(Grant(slots, now_us + lease_us)))
+    if slots or held:
+        tr.set(own, _FORMAT_BYTE + _encoder.encode(Grant(max(held, slots), now_us + lease_us)))
     else:
         tr.clear(own)
     return slots

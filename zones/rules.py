@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zones import stored_item
+from zones.errors import RuleUnreadable
 from zones.keyspace import (
     PARKED,
     ROOT,
@@ -42,7 +43,7 @@ from zones.layout import Layout, Place, Tenant, check_name
 from zones.limits import forget_limit
 from zones.probes import probe
 from zones.queue_zone import QueueZone
-from zones.records import KindRule, OwnerRecord, TenantRule, decode, encode
+from zones.records import KindRule, OwnerRecord, TenantRule, decode, encode, is_newer
 from zones.steps import Steps, alone, in_step
 from zones.tenant_limits import forget_tenant_limit
 from zones.vesting import WANT_ALL
@@ -60,7 +61,8 @@ WAKE_MAX = 500  # Pointers woken in one transaction.
 class Rules(NamedTuple):
     """The rules of a shard and of its kinds, as they were found.
 
-    `version`: tells whether they have changed; empty: there never were any.
+    `version`: tells whether they have changed; empty: there never were any. `unreadable_kinds`: whose rule is damaged,
+    or of a newer version; it is not among `kinds`.
     """
 
     version: bytes
@@ -68,6 +70,7 @@ class Rules(NamedTuple):
     kinds: Mapping[str, KindRule]
     paused_kinds: frozenset[str]
     limited_kinds: frozenset[str]
+    unreadable_kinds: frozenset[str] = frozenset()
 
 
 NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
@@ -98,17 +101,20 @@ def record_type(key: bytes) -> type[KindRule | TenantRule] | None:
 
 def _read(tr: Any, version: bytes) -> Rules:
     paused = tr.snapshot.get(_PAUSED)
-    kinds = {}
+    kinds, unreadable = {}, set()
     for row in tr.snapshot.get_range(range_begin(_KINDS), range_end(_KINDS), streaming_mode=WANT_ALL):
         rule, kind = decode(KindRule, row.value), unpack_name(row.key, len(_KINDS))
         if rule is not None and kind is not None:
             kinds[kind] = rule
+        elif kind is not None:
+            unreadable.add(kind)
     return Rules(
         version,
         paused.present(),
         kinds,
         frozenset(kind for kind, rule in kinds.items() if rule.paused),
         frozenset(kind for kind, rule in kinds.items() if rule.is_limited),
+        frozenset(unreadable),
     )
 
 
@@ -144,19 +150,25 @@ def resume_kind(tr: Any, kind: str) -> None:
     change_kind_rule(tr, kind, paused=False)
 
 
-def kind_rule(tr: Any, kind: str) -> KindRule:
-    """Return a kind's rule on this shard. Reads it with conflict."""
+def kind_rule(tr: Any, kind: str) -> KindRule | None:
+    """Return a kind's rule on this shard; None if it cannot be read. Reads it with conflict."""
     value = tr.get(_KINDS + pack_text(kind)).value
-    return (None if value is None else decode(KindRule, value)) or KindRule()
+    return KindRule() if value is None else decode(KindRule, value)
 
 
 def change_kind_rule(tr: Any, kind: str, **changes: Any) -> KindRule:
     """Change some of what a kind's rule says, and return it; one that says nothing is none.
 
-    Reads and writes it, with conflict.
+    Reads and writes it, with conflict. One that is damaged is made anew.
+
+    Raises:
+      RuleUnreadable: a newer version wrote it.
     """
     key = _KINDS + pack_text(check_name("kind", kind))
-    rule = msgspec.structs.replace(kind_rule(tr, kind), **changes)
+    before = kind_rule(tr, kind)
+    if before is None and is_newer(tr.get(key).value):
+        raise RuleUnreadable(kind=kind)
+    rule = msgspec.structs.replace(before or KindRule(), **changes)
     if rule == KindRule():
         tr.clear(key)
     else:

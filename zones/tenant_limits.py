@@ -1,6 +1,6 @@
 """Limits of tenants: how many of a tenant's items may run at once, and how many may start in a second.
 
-    (ROOT, DB, app, user, RUN, zone, id) -> empty; items that were leased while the tenant had a limit
+    (ROOT, DB, app, user, RUN, zone, id) -> empty; items that were leased under a `max_running`; no others count
     (ROOT, DB, app, user, BUCKET)        -> the tenant's bucket of tokens, see `limits`
 
 Only visits read and write these, and only those of tenants that have such a limit: nobody else pays for it. An item

@@ -267,15 +267,16 @@ class Stage:
 
     # --- Pointers ---
 
-    def pointers(self) -> list[PointerRef]:
+    def pointers(self, shard: Shard | None = None) -> list[PointerRef]:
         """Return the pointers that have vested."""
+        at = shard or self.shard
 
         def body(attempt: Attempt) -> list[PointerRef]:
-            parts = self.shard.layout.parts
+            parts = at.layout.parts
             found = in_step([scan(attempt.tr, part, now_us=attempt.now_us, ids_max=1_000) for part in parts])
             return [ref for refs, _ in found for ref in refs]
 
-        return self.shard.transact(body)
+        return at.transact(body)
 
     def pointer(self, tenant: Tenant = ALICE) -> PointerRecord | None:
         """Return a tenant's pointer."""

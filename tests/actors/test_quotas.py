@@ -14,8 +14,11 @@ from tests.actors.test_manager import Crew, managed, serve
 from tests.zones.faults import Fault
 from zones import rules
 from zones.engines.errors import NOT_COMMITTED
-from zones.keyspace import LIMIT, ROOT, pack_int, range_begin, range_end
-from zones.layout import Tenant
+from zones.keyspace import LIMIT, ROOT, RULE, pack_int, pack_text, range_begin, range_end
+from zones.layout import Tenant, local_tenant
+from zones.placement import home
+from zones.records import FORMAT
+from zones.shard import Shard
 
 
 @pytest.fixture
@@ -145,16 +148,119 @@ def test_other_kinds_go_on_beside_one_that_is_limited(stage: Stage) -> None:
     assert sorted(ref.kind for ref in crew.all_sent) == ["index", "index", "mail"]
 
 
-def test_a_manager_that_runs_nothing_of_a_limited_kind_any_more_gives_its_slots_back(stage: Stage) -> None:
+def test_a_manager_keeps_the_slots_of_what_it_runs_however_long_and_whatever_else_it_meets(stage: Stage) -> None:
     limit(stage, max_running=1)
     stage.enqueue("mail", tenant=ALICE)
     one, ones = crewed(stage, consumer_id=b"one")
     assert serve_for(stage, one, ones, 1) == 1
-    end(stage, ones, 1)
-    stage.pass_ms(3_000)
+    stage.pass_ms(3 * LEASE_MS)
     stage.enqueue("mail", tenant=BOB)
     other, others = crewed(stage, consumer_id=b"other")
-    assert serve_for(stage, other, others, 2) == 1
+    serve_for(stage, other, others, 2)
+    assert others.all_sent == []
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_manager_gives_back_the_slots_of_what_has_ended_although_it_serves_nothing(stage: Stage, left: int) -> None:
+    limit(stage, max_running=4)
+    fill(stage, tenants=4, items=1)
+    one, ones = crewed(stage, consumer_id=b"one")
+    assert serve_for(stage, one, ones, 2) == 4
+    end(stage, ones, 4 - left)
+    stage.pass_ms(3_000)
+    fill(stage, tenants=8, items=1)
+    other, others = crewed(stage, consumer_id=b"other")
+    assert serve_for(stage, other, others, 2) == 4 - left
+
+
+def test_a_manager_that_only_runs_what_it_has_asks_the_store_now_and_then_and_no_more(stage: Stage) -> None:
+    limit(stage, max_running=1)
+    stage.enqueue("mail", tenant=ALICE)
+    manager, crew = crewed(stage)
+    assert serve_for(stage, manager, crew, 3) == 1
+    before = stage.store.commits
+    stage.pass_ms(20 * LEASE_MS)
+    assert 20 <= stage.store.commits - before <= 25, "once in a lease"
+
+
+def test_what_runs_when_a_limit_is_set_counts_also_where_nothing_is_visited(stage: Stage) -> None:
+    fill(stage, tenants=5, items=1)
+    one, ones = crewed(stage, consumer_id=b"one")
+    assert serve_for(stage, one, ones, 1) == 5
+    limit(stage, max_running=6)
+    stage.pass_ms(1_500)
+    fill(stage, tenants=9, items=1)
+    other, others = crewed(stage, consumer_id=b"other")
+    assert serve_for(stage, other, others, 3) == 1
+
+
+def test_what_runs_beyond_a_limit_is_not_made_up_for_by_others_that_end(stage: Stage) -> None:
+    """Each of two managers counts what the other runs, though together it is more than the limit."""
+    fill(stage, tenants=8, items=1)
+    one, ones = crewed(stage, consumer_id=b"one", dequeue_max=1, batch_pointers=4)
+    other, others = crewed(stage, consumer_id=b"other", dequeue_max=1, batch_pointers=4)
+    serve(stage, one, stage.pointers()[:4])
+    serve(stage, other)
+    assert (len(ones.all_sent), len(others.all_sent)) == (4, 4)
+    limit(stage, max_running=6)
+    stage.pass_ms(2_000)
+    end(stage, ones, 2)
+    fill(stage, tenants=12, items=1)
+    assert serve_for(stage, one, ones, 2) == serve_for(stage, other, others, 2) == 0
+    end(stage, others, 1)
+    assert serve_for(stage, one, ones, 1) + serve_for(stage, other, others, 1) == 1
+
+
+# --- What its own shard says ---
+
+
+@pytest.fixture
+def elsewhere(stage: Stage) -> Shard:
+    """Return a second shard, on which `mail` is limited to 2; its own is the first."""
+    assert home(local_tenant("mail"), ["main", "other"]) == "main"
+    _, stage.shards["other"] = stage.open_shard("other")
+    stage.shards["other"].transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", max_running=2))
+    return stage.shards["other"]
+
+
+def serve_elsewhere(stage: Stage, shard: Shard, seconds: float) -> int:
+    """Serve what lies on another shard; return how many were taken of ten."""
+    for number in range(10):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"), shard=shard)
+    manager, crew = crewed(stage)
+    for _ in range(round(seconds * 10)):
+        refs = stage.pointers(shard)
+        if refs:
+            stage.do(lambda: manager.serve("other", refs))  # noqa: B023
+        stage.pass_ms(100)
+    return len(crew.all_sent)
+
+
+def test_a_kind_that_its_own_shard_does_not_limit_is_not_limited(stage: Stage, elsewhere: Shard) -> None:
+    """As after a restored backup, or a limit whose end did not reach all shards."""
+    assert serve_elsewhere(stage, elsewhere, 2) == 10
+
+
+@pytest.mark.parametrize("written", [b"\x63", bytes([FORMAT + 1])])
+def test_while_its_own_shard_cannot_tell_its_rule_the_one_heard_elsewhere_holds(
+    stage: Stage, elsewhere: Shard, written: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit(stage, max_running=1)
+    key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
+    stage.shard.transact(lambda attempt: attempt.tr.set(key, written))
+    assert serve_elsewhere(stage, elsewhere, 2) == 2
+    assert caplog.text.count("the rule of kind mail cannot be read") == 1
+
+
+@pytest.mark.parametrize("ordinal", range(1, 6))
+def test_tokens_that_come_back_in_a_commit_that_conflicts_come_back_in_the_next(stage: Stage, ordinal: int) -> None:
+    limit(stage, per_s=0.1, burst=10)
+    stage.enqueue("mail")
+    manager, crew = crewed(stage)
+    stage.store.on_commit(ordinal, lambda: stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED)))
+    assert serve_for(stage, manager, crew, 2) == 1
+    fill(stage, tenants=20, items=1)
+    assert serve_for(stage, manager, crew, 5) == 9
 
 
 @pytest.mark.parametrize("ordinal", range(1, 7))

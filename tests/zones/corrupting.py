@@ -98,8 +98,8 @@ def use_some(world: World) -> None:
     world.run(lambda tr: world.zone.complete(tr, world.enqueue("mail"), now_us=world.now_us))
     world.present("one", "mail", "index")
     world.present("two", "mail")
-    world.run(lambda tr: limits.take_slots(tr, "mail", 50, holder=b"m", wanted=3, lease_us=LEASE_US,
-                                           now_us=world.now_us))  # fmt: skip
+    world.run(lambda tr: limits.take_slots(tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US,
+                                           lease_us_max=LEASE_US, now_us=world.now_us))  # fmt: skip
     rule = KindRule(per_s=50.0, burst=9)
     world.run(lambda tr: limits.take_tokens(tr, "mail", rule, wanted=2, returned=0, now_us=world.now_us))
     world.run(lambda tr: alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=world.now_us)))
@@ -326,7 +326,9 @@ def _housekeeping(world: World) -> None:
         alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=now_us))
         rules.wake_parked(tr, world.layout, now_us=now_us)
         completions.tidy(tr, now_us=now_us)
-        limits.take_slots(tr, "mail", 50, holder=b"m", wanted=3, lease_us=LEASE_US, now_us=now_us)
+        limits.take_slots(
+            tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US, lease_us_max=LEASE_US, now_us=now_us
+        )
         limits.take_tokens(tr, "mail", KindRule(per_s=5.0), wanted=2, returned=0, now_us=now_us)
         series.sum_up(tr, world.layout, now_us=now_us)
         timesheets.clear_old(tr, now_us=now_us, keys_max=100)

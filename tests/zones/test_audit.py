@@ -508,7 +508,11 @@ def test_what_limits_have_counted_is_known(world: World) -> None:
     world.enqueue("mail")
     limit = {"max_running": 3, "per_s": 5.0, "burst": 5}
     world.run(lambda tr: rules.change_kind_rule(tr, "fax", **limit))
-    world.run(lambda tr: take_slots(tr, "fax", 3, holder=b"h", wanted=1, lease_us=SECOND, now_us=world.now_us))
+    world.run(
+        lambda tr: take_slots(
+            tr, "fax", 3, holder=b"h", held=0, wanted=1, lease_us=SECOND, lease_us_max=SECOND, now_us=world.now_us
+        )
+    )
     world.run(lambda tr: rules.change_tenant_rule(tr, world.layout, ALICE, now_us=world.now_us, **limit))
     world.visit()
     report = look(world)

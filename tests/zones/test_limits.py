@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.zones.colliding import collides
 from tests.zones.world import SECOND, World
 from zones import limits, rules
@@ -10,12 +12,17 @@ from zones.records import KindRule
 LEASE_US = 10 * SECOND
 
 
-def slots(world: World, holder: bytes, wanted: int, maximum: int = 5, kind: str = "mail") -> int:
-    return world.run(
-        lambda tr: limits.take_slots(
-            tr, kind, maximum, holder=holder, wanted=wanted, lease_us=LEASE_US, now_us=world.now_us
-        )
-    )
+def slots(world: World, holder: bytes, wanted: int, maximum: int = 5, kind: str = "mail", *, held: int = 0) -> int:
+    return world.run(lambda tr: take_slots(tr, holder, wanted, maximum, kind, held=held, now_us=world.now_us))
+
+
+def take_slots(
+    tr: Any, holder: bytes, wanted: int, maximum: int = 5, kind: str = "mail", *, held: int = 0, now_us: int
+) -> int:
+    return limits.take_slots(
+        tr, kind, maximum, holder=holder, held=held, wanted=wanted, lease_us=LEASE_US, lease_us_max=2 * LEASE_US,
+        now_us=now_us
+    )  # fmt: skip
 
 
 def tokens(world: World, wanted: int, *, returned: int = 0, per_s: float = 10, burst: int = 10) -> int:
@@ -73,13 +80,26 @@ def test_kinds_have_limits_of_their_own(world: World) -> None:
     assert slots(world, b"a", 5, kind="index") == 5
 
 
-def test_of_two_that_take_the_last_slot_at_one_moment_one_conflicts(world: World) -> None:
-    def take(holder: bytes) -> object:
-        return lambda tr: limits.take_slots(
-            tr, "mail", 1, holder=holder, wanted=1, lease_us=LEASE_US, now_us=world.now_us
-        )
+def test_what_a_holder_has_beyond_the_limit_counts_for_others_until_it_has_ended(world: World) -> None:
+    assert slots(world, b"a", 4, held=4) == 4
+    assert slots(world, b"b", 4, held=4) == 1
+    assert slots(world, b"a", 4, held=2) == 1
+    assert slots(world, b"b", 0, held=0) == 0
+    assert slots(world, b"a", 9) == 5
 
-    assert collides(world.db, take(b"a"), take(b"b"))  # type: ignore[arg-type]
+
+def test_a_grant_by_a_clock_that_was_far_ahead_has_ended(world: World) -> None:
+    world.pass_us(3600 * SECOND)
+    slots(world, b"a", 5)
+    world.pass_us(-3600 * SECOND)
+    assert slots(world, b"b", 5) == 5
+
+
+def test_of_two_that_take_the_last_slot_at_one_moment_one_conflicts(world: World) -> None:
+    def take(holder: bytes) -> Any:
+        return lambda tr: take_slots(tr, holder, 1, 1, now_us=world.now_us)
+
+    assert collides(world.db, take(b"a"), take(b"b"))
 
 
 # --- Tokens ---

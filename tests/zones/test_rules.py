@@ -10,7 +10,7 @@ from tests.zones.colliding import collides
 from tests.zones.world import ALICE, ANY, BOB, PAUSE_US, SECOND, World
 from zones import rules
 from zones.dequeue import Room
-from zones.errors import TenantMoved
+from zones.errors import RuleUnreadable, TenantMoved
 from zones.keyspace import ROOT, RULE, pack_int, pack_text
 from zones.layout import Tenant
 from zones.pointers import PointerRef
@@ -294,3 +294,21 @@ def test_a_tenant_that_has_come_back_keeps_its_epoch(world: World) -> None:
     pause(world)
     resume(world)
     assert world.run(lambda tr: tr.get(owner).value) == encode(OwnerRecord(3, world.layout.shard_id))
+
+
+# --- Rules that cannot be read ---
+
+
+def test_a_rule_of_a_newer_version_is_not_overwritten(world: World) -> None:
+    key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
+    newer = bytes([FORMAT + 1]) + b"what it says"
+    world.set(key, newer)
+    with pytest.raises(RuleUnreadable):
+        pause_kind(world, "mail")
+    assert world.run(lambda tr: tr.get(key).value) == newer
+
+
+def test_a_rule_that_is_damaged_is_made_anew_by_what_is_said_next(world: World) -> None:
+    world.set(ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail"), b"\x63")
+    pause_kind(world, "mail")
+    assert world.run(rules.read_rules).paused_kinds == {"mail"}

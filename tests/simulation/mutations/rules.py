@@ -59,7 +59,7 @@ RULES = (
     ),
     mutation(
         "a manager takes its slots again for what it runs already",
-        (Quotas.left, "else granted - running", "else granted"),
+        (Quotas.left, "else slots - use.held", "else slots"),
         found_by=[KindsKeepToFleetLimits.promise],
     ),
 )
