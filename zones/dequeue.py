@@ -115,7 +115,7 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
 
     while True:
         picked = yield from search.pick_steps(tr, turn.items_max, lambda: turn.share() - len(items))
-        if turn.must_ask:
+        if turn.must_ask and search.stopped_short and not turn.rule.paused:
             asks = turn.is_first(place.tenant)
             turn.allowed = (yield from allowed_steps(tr, place, turn.rule, now_us=now_us)) if asks else 0
             continue

@@ -25,8 +25,9 @@ SPARE_MARKS = 64  # Marks that mean nothing are cleared so many at a time, at le
 def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> Steps[int]:
     """Return how many more items of a tenant that has a limit may be taken now, in any of its zones.
 
-    Reads with conflict: the marks, the records of the items that they are of, the bucket. Clears marks that mean
-    nothing. Two visits of one tenant conflict.
+    Reads with conflict: the marks, the bucket, the records of marked items whose leases have ended; by snapshot: of
+    those that run, so that no extension, progress or end of one conflicts with visits. Clears marks that mean nothing.
+    Two visits of one tenant conflict: only a visit starts an item, and it writes a mark.
     """
     left = []
     if rule.max_running is not None:
@@ -62,15 +63,17 @@ def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Step
     rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=marks_max, streaming_mode=WANT_ALL)
     yield
     marks = [row.key for row in rows]
-    reads = [tr.get(_marked(key, prefix, place)) for key in marks]
+    items = [_marked(key, prefix, place) for key in marks]
+    reads = [tr.snapshot.get(item) for item in items]
     yield
     running = 0
-    for key, read in zip(marks, reads, strict=True):
+    for key, item, read in zip(marks, items, reads, strict=True):
         record = None if read.value is None else decode(ItemRecord, read.value)
         if record is not None and record.lease_id and record.vesting_us > now_us:
             running += 1
         elif record is not None or read.value is None:
             probe("a mark of an item that runs no more is cleared")
+            tr.add_read_conflict_key(item)  # Its holder may be extending a lease that has ended.
             tr.clear(key)
     return running if len(marks) < marks_max else max_running
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, THROTTLE_US, World
 from zones import rules
+from zones.dequeue import Room
 from zones.items import new_item
 from zones.keyspace import range_begin, range_end
 from zones.layout import Tenant
-from zones.visit import Visit
+from zones.steps import alone
+from zones.visit import Visit, visit_all
 
 
 def limit(world: World, tenant: Tenant = ALICE, **changes: object) -> None:
@@ -108,3 +116,70 @@ def test_a_paused_tenant_with_a_limit_keeps_the_limit(world: World) -> None:
     assert taken(world.visit()) == []
     limit(world, paused=False)
     assert len(taken(world.visit())) == 2
+
+
+# --- Who conflicts with whom ---
+
+
+def a_visit(world: World) -> Callable[[Any], object]:
+    """Return a visit of all that has vested."""
+    refs, terms = world.scan(), world.terms()
+    return lambda tr: visit_all(tr, world.layout, refs, Room(1_000, {"mail": 1_000}), terms)
+
+
+def extend(world: World, item_id: bytes) -> Callable[[Any], object]:
+    record = world.record(item_id)
+    assert record is not None
+    held = [(item_id, record.lease_id)]
+    return lambda tr: alone(world.zone.extend_steps(tr, held, lease_us=LEASE_US, now_us=world.now_us))
+
+
+@pytest.mark.parametrize("what", ["ends", "is extended"])
+def test_what_becomes_of_a_running_item_is_in_no_visits_way(world: World, what: str) -> None:
+    limit(world, max_running=5)
+    flood(world, 2)
+    one, _ = taken(world.visit())
+    flood(world, 10)
+    world.pass_us(THROTTLE_US)
+    deeds = {
+        "ends": lambda tr: world.zone.complete(tr, one, now_us=world.now_us),
+        "is extended": extend(world, one),
+    }
+    assert not collides(world.db, deeds[what], a_visit(world))
+
+
+def test_a_lease_that_has_ended_and_is_extended_after_all_counts(world: World) -> None:
+    limit(world, max_running=1)
+    flood(world, 1)
+    (one,) = taken(world.visit())
+    flood(world, 1, name="mails")
+    world.pass_us(LEASE_US)
+    refs = [ref for ref in world.scan() if ref != world.ref()]
+    terms = world.terms()
+    visit = lambda tr: visit_all(tr, world.layout, refs, Room(1_000, {"mail": 1_000}), terms)  # noqa: E731
+    assert collides(world.db, extend(world, one), visit)
+
+
+def test_of_two_visits_of_two_zones_that_take_the_last_place_one_conflicts(world: World) -> None:
+    limit(world, max_running=1)
+    flood(world, 1)
+    flood(world, 1, name="mails")
+    one, other = world.scan()
+
+    def visit(ref: Any) -> Callable[[Any], object]:
+        terms = world.terms()
+        return lambda tr: visit_all(tr, world.layout, [ref], Room(1_000, {"mail": 1_000}), terms)
+
+    assert collides(world.db, visit(one), visit(other))
+
+
+def test_a_zone_without_work_leaves_what_the_tenant_may_take_to_those_with_work(world: World) -> None:
+    limit(world, max_running=3)
+    idle = world.zone_of(ALICE, "idle")
+    item_id = world.enqueue(zone=idle)
+    flood(world, 9)
+    world.run(lambda tr: idle.complete(tr, item_id, now_us=world.now_us))
+    refs = sorted(world.scan(), key=lambda ref: ref != world.ref(idle))
+    terms = world.terms()
+    visits, _ = world.run(lambda tr: visit_all(tr, world.layout, refs, Room(1_000, {"mail": 1_000}), terms))
+    assert [len(visit.items) for visit in visits] == [0, 3]
