@@ -229,13 +229,20 @@ def _pointer(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]
 
 
 def _full(facts: Facts, item: ItemRecord, left: dict[str, Any]) -> tuple[Cause, str, dict[str, Any]]:
-    """Say which limit an item waits for: its tenant's, its kind's in all of the fleet, or its handler's."""
-    tenants, kinds = facts.rule, facts.rules.kinds.get(item.kind)
-    if kinds is not None and kinds.is_limited:
-        return Cause.KIND_FULL, f"its kind is at its limit in the fleet: {limit_in_words(kinds)}", left
-    if tenants.is_limited:
-        return Cause.TENANT_FULL, f"its tenant is at its limit: {limit_in_words(tenants)}", left
-    return Cause.KIND_FULL, f"as many items of kind {item.kind} as its handler's max_running lets run are running", left
+    """Say which limit an item waits for: its tenant's, its kind's in all of the fleet, or its handler's.
+
+    All that can be, where the store does not tell: of handlers it knows nothing, of a kind its own shard does.
+    """
+    of_tenant, of_kind = facts.rule, facts.rules.kinds.get(item.kind)
+    tenants = f"its tenant is at its limit: {limit_in_words(of_tenant)}"
+    kinds = "" if of_kind is None else f"its kind is at its limit in the fleet: {limit_in_words(of_kind)}"
+    reached = [tenants] * facts.tenant_full + [kinds] * facts.kind_full
+    if reached:
+        return Cause.TENANT_FULL if facts.tenant_full else Cause.KIND_FULL, "; and ".join(reached), left
+    possible = [f"as many items of kind {item.kind} as its handler's max_running lets run are running"]
+    possible += [kinds] if of_kind is not None and of_kind.is_limited else []
+    possible += [tenants] if of_tenant.is_limited else []
+    return Cause.KIND_FULL, "; or ".join(possible), left
 
 
 def limit_in_words(rule: KindRule) -> str:

@@ -12,10 +12,12 @@ from zones.buried import graves_named
 from zones.completions import Ended
 from zones.keyspace import IndexEntry, item_key
 from zones.layout import Layout, Place
+from zones.limits import is_kind_full
 from zones.pointers import pointer_ids
 from zones.presence import Present, listing
 from zones.records import POINTER_PRIORITY, BuriedRecord, ItemRecord, PointerRecord, TenantRule, decode, is_newer
 from zones.rules import Rules, read_rules
+from zones.tenant_limits import is_tenant_full
 from zones.vesting import WANT_ALL
 
 COUNTED_MAX = 1_000  # Of what stands before an item so much is counted.
@@ -31,6 +33,8 @@ class Facts(NamedTuple):
       damaged: because it was damaged, and not because a newer version wrote it. `set_aside`: it was, by an operator.
       buried: its record in the grave. `ended`: how items of this id ended lately, the last first.
       rule: its tenant's. `rules`: the shard's. `consumers`: those of the shard, the dead of the last minute too.
+      tenant_full: whether its tenant's limit lets no more run or start now. `kind_full`: its kind's in all of the
+        fleet, as far as this shard tells: the kind's own does.
       pointer: of its zone; None: there is none, or it cannot be read.
       items_before: vested items of its zone that come before it; `pointers_before`: vested zones that come before its
         own, in its part of the top-level queue. Both counted up to 1,000.
@@ -49,6 +53,8 @@ class Facts(NamedTuple):
     pointer: PointerRecord | None
     items_before: int
     pointers_before: int
+    tenant_full: bool
+    kind_full: bool
 
 
 def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
@@ -68,6 +74,7 @@ def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
     found = ((stored.value, item), (buried.value, grave))
     unread = [value for value, record in found if value is not None and record is None]
     pointer = None if pointing.value is None else decode(PointerRecord, pointing.value)
+    rules = read_rules(tr)
     return Facts(
         now_us=now_us,
         item=item,
@@ -77,11 +84,13 @@ def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
         buried=grave,
         ended=[] if item is not None else [each for each in completions.find(tr, item_id) if _is_at(each, place)],
         rule=rule,
-        rules=read_rules(tr),
+        rules=rules,
         consumers=listing(tr, now_us=now_us),
         pointer=pointer,
         items_before=0 if item is None else _items_before(tr, place, item_id, item, now_us),
         pointers_before=0 if pointer is None else _pointers_before(tr, place, pointer, now_us),
+        tenant_full=is_tenant_full(tr, place, rule, now_us=now_us),
+        kind_full=item is not None and _kind_full(tr, item.kind, rules, now_us),
     )
 
 
@@ -106,6 +115,10 @@ def whereabouts(tr: Any, layout: Layout, item_id: bytes) -> Whereabouts:
 
 def _is_at(ended: Ended, place: Place) -> bool:
     return (ended.tenant, ended.zone) == (place.tenant, place.name)
+
+
+def _kind_full(tr: Any, kind: str, rules: Rules, now_us: int) -> bool:
+    return kind in rules.limited_kinds and is_kind_full(tr, kind, rules.kinds[kind], now_us=now_us)
 
 
 def _items_before(tr: Any, place: Place, item_id: bytes, item: ItemRecord, now_us: int) -> int:

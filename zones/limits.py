@@ -92,6 +92,21 @@ def take_tokens(tr: Any, kind: str, rule: KindRule, *, wanted: int, returned: in
     return taken
 
 
+def is_kind_full(tr: Any, kind: str, rule: KindRule, *, now_us: int) -> bool:
+    """Say whether a kind's own shard has granted all that may run or start now; of others it is False. Snapshot reads.
+
+    For whoever asks why; nothing is taken by it.
+    """
+    prefix = _LIMIT + pack_text(kind) + _GRANT
+    rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
+    bucket = tr.snapshot.get(_LIMIT + pack_text(kind) + _BUCKET)
+    grants = [grant for row in rows if (grant := unpacked(_grants, row.value)) is not None]
+    granted = sum(grant.slots for grant in grants if grant.until_us > now_us)
+    if rule.max_running is not None and granted >= rule.max_running:
+        return True
+    return rule.per_s is not None and tokens_in(bucket.value, rule.per_s, rule.burst, now_us=now_us) < TOKEN
+
+
 def tokens_in(value: bytes | None, per_s: float, burst: int, *, now_us: int) -> int:
     """Return how many thousandths of a token are in a bucket that is stored as `value`; None: nobody took any yet."""
     return _filled(value, per_s, burst, now_us).tokens

@@ -39,6 +39,20 @@ def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> St
     return max(0, min(left))
 
 
+def is_tenant_full(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> bool:
+    """Say whether no more of a tenant's items may run or start now. Snapshot reads; for whoever asks why."""
+    snapshot, keys = tr.snapshot, place.keys.tenant
+    if rule.max_running is not None:
+        begin, end = range_begin(keys.running_prefix), range_end(keys.running_prefix)
+        rows = snapshot.get_range(begin, end, limit=rule.max_running + SPARE_MARKS, streaming_mode=WANT_ALL)
+        reads = [snapshot.get(_marked(row.key, keys.running_prefix, place)) for row in rows]
+        if sum(_runs(read.value, now_us) for read in reads) >= rule.max_running:
+            return True
+    if rule.per_s is None:
+        return False
+    return limits.tokens_in(snapshot.get(keys.bucket).value, rule.per_s, rule.burst, now_us=now_us) < limits.TOKEN
+
+
 def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
     """Mark items that are leased now, and take their tokens; `allowed_steps` came before, in this transaction."""
     if rule.max_running is not None:
@@ -68,10 +82,9 @@ def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Step
     yield
     running = 0
     for key, item, read in zip(marks, items, reads, strict=True):
-        record = None if read.value is None else decode(ItemRecord, read.value)
-        if record is not None and record.lease_id and record.vesting_us > now_us:
+        if _runs(read.value, now_us):
             running += 1
-        elif record is not None or read.value is None:
+        elif read.value is None or decode(ItemRecord, read.value) is not None:
             probe("a mark of an item that runs no more is cleared")
             tr.add_read_conflict_key(item)  # Its holder may be extending a lease that has ended.
             tr.clear(key)
@@ -85,3 +98,9 @@ def _marked(key: bytes, prefix: bytes, place: Place) -> bytes:
         return place.keys.item(b"")
     (zone,), end = found
     return place.layout.place(place.tenant, zone).keys.item(unpack_bytes(key[end:]))
+
+
+def _runs(value: bytes | None, now_us: int) -> bool:
+    """Say whether a marked item, stored as `value`, is leased; of one that cannot be read nobody knows."""
+    record = None if value is None else decode(ItemRecord, value)
+    return record is not None and bool(record.lease_id) and record.vesting_us > now_us

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,52 @@ def test_an_item_whose_tenant_is_at_its_limit_says_so_and_which_it_is(live: App,
         second = alice.enqueue("mail").item_id
         said = until(Cause.TENANT_FULL, lambda: alice.explain(second))
     assert said.sentence == "its tenant is at its limit: at most 1 run at once"
+
+
+def test_a_tenant_at_its_limit_is_named_and_not_its_kind_that_is_not(live: App, gate: Gate) -> None:
+    live.handler("mail")(gate)
+    alice = live.tenant("shop", "alice")
+    live.steering.limit_tenant("shop", "alice", max_running=1)
+    live.steering.limit_kind("mail", max_running=100)
+    with consumer(live):
+        first = alice.enqueue("mail").item_id
+        until(Cause.RUNNING, lambda: alice.explain(first))
+        second = alice.enqueue("mail").item_id
+        said = until(Cause.TENANT_FULL, lambda: alice.explain(second))
+    assert said.sentence == "its tenant is at its limit: at most 1 run at once"
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [({"max_running": 1}, "at most 1 run at once"), ({"per_s": 0.01, "burst": 1}, "at most 0.01 start in a second")],
+)
+def test_a_kind_at_its_limit_in_the_fleet_is_named_and_not_its_tenant_that_is_not(
+    live: App, gate: Gate, limit: dict[str, Any], says: str
+) -> None:
+    live.handler("mail")(gate)
+    alice = live.tenant("shop", "alice")
+    live.steering.limit_tenant("shop", "alice", max_running=100)
+    live.steering.limit_kind("mail", **limit)
+    sentence = f"its kind is at its limit in the fleet: {says}"
+    with consumer(live):
+        first = alice.enqueue("mail").item_id
+        until(Cause.RUNNING, lambda: alice.explain(first))
+        second = alice.enqueue("mail").item_id
+        end = time.monotonic() + PATIENCE_S
+        while (said := until(Cause.KIND_FULL, lambda: alice.explain(second))).sentence != sentence:
+            assert time.monotonic() < end, said
+
+
+def test_a_handler_at_its_limit_is_not_taken_for_a_tenant_that_is_not(live: App, gate: Gate) -> None:
+    live.handler("mail", max_running=1)(gate)
+    alice = live.tenant("shop", "alice")
+    live.steering.limit_tenant("shop", "alice", max_running=100)
+    with consumer(live):
+        first = alice.enqueue("mail").item_id
+        until(Cause.RUNNING, lambda: alice.explain(first))
+        second = alice.enqueue("mail").item_id
+        said = until(Cause.KIND_FULL, lambda: alice.explain(second))
+    assert said.sentence.startswith("as many items of kind mail as its handler's max_running lets run are running; or")
 
 
 # --- It is over ---
