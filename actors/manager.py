@@ -229,7 +229,7 @@ class Manager:
                 may_leave=self._may_leave(attempt.now_us),
                 holder=self._consumer_id,
             )
-            this_room = Room(room.items, room.kinds)
+            this_room = Room(room.items, room.kinds, room.limited)
             known = self._rules[shard.name]
             visits, self._rules[shard.name] = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
             return visits
@@ -250,9 +250,10 @@ class Manager:
             return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
         finally:
             found = self._rules[shard.name]
-            if found is not known:
-                for kind in found.limited_kinds - known.limited_kinds:
-                    room.close(kind)  # For what is left of this call, too.
+            unheard = found.limited_kinds - room.limited  # when this call began; perhaps others have heard of it since
+            for kind in unheard:
+                room.close(kind)
+            if unheard or found is not known:
                 self._obey(found)
 
     def _hear(self, shard: Shard) -> None:
@@ -351,7 +352,7 @@ class Manager:
         counted = self._quotas.limited | {kind for kind, limit in limits.items() if limit is not None}
         limited = {kind: max(0, kinds[kind] - self._granted[kind]) for kind in kinds.keys() & counted}
         self._granted.update(limited)
-        return Room(self._room_left(), {**kinds, **limited}), limited
+        return Room(self._room_left(), {**kinds, **limited}, self._quotas.heard), limited
 
     def _use(self, kind: str) -> Use:
         """Return what is used of a kind, and ask the workers, so that what they say next is new. The lock is held."""

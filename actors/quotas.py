@@ -88,7 +88,7 @@ class Quotas:
       use: tells what is used of a kind now.
 
     Attributes:
-      limited: the kinds that rules limit.
+      limited: the kinds that rules limit. `heard`: those of which some shard says so, whatever their own says.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class Quotas:
         self._pause = host.condition(lock)  # notified at the end
         self._quotas: dict[str, _Quota] = {}
         self.limited: frozenset[str] = frozenset()
+        self.heard: frozenset[str] = frozenset()
         self._unreadable: set[str] = set()  # kinds of which that has been said
         self._runs = False
         self._stopping = False
@@ -123,6 +124,7 @@ class Quotas:
                 quotas[kind] = self._quotas.get(kind) or _Quota(rule)
                 quotas[kind].rule = rule
         self._set(quotas)
+        self.heard = self.limited
         self._due.notify_all()  # What runs already counts.
         if quotas and not self._runs:
             self._runs = True

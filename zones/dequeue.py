@@ -38,13 +38,15 @@ class Room:
     """What a caller can run now: how many items in all, and of which kinds how many, unless they are paused.
 
     One room serves all visits of a transaction, and shrinks with each item taken; a retry starts with a fresh one.
+    `limited`: kinds whose limits over the fleet are reckoned with in it.
     """
 
-    __slots__ = ("items", "kinds", "paused")
+    __slots__ = ("items", "kinds", "limited", "paused")
 
-    def __init__(self, items: int, kinds: Mapping[str, int]) -> None:
+    def __init__(self, items: int, kinds: Mapping[str, int], limited: frozenset[str] = frozenset()) -> None:
         self.items = items
         self.kinds = dict(kinds)
+        self.limited = limited
         self.paused: frozenset[str] = frozenset()
 
     def fit(self, kind: str) -> Fit:

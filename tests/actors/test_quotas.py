@@ -106,6 +106,20 @@ def test_a_limit_that_is_heard_of_in_a_batch_that_is_then_halved_holds_for_the_h
     assert crew.all_sent == []
 
 
+def test_a_call_that_began_before_another_heard_of_a_limit_takes_nothing_either(stage: Stage) -> None:
+    """Its room reckons with no limit, and the rules are not new to the manager any more."""
+    fill(stage)
+    manager, crew = crewed(stage)
+
+    def hear_in_another_call() -> None:
+        limit(stage, max_running=1)
+        manager.serve("main", [])
+
+    stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED, then=hear_in_another_call))
+    serve(stage, manager)
+    assert crew.all_sent == []
+
+
 def test_a_manager_that_stood_still_for_longer_than_its_grant_takes_nothing_by_it(stage: Stage) -> None:
     """Others may have its slots by then, and its own loop has not come round yet."""
     limit(stage, max_running=1)

@@ -49,7 +49,7 @@ RULES = (
     ),
     mutation(
         "a mark is cleared while its item runs",
-        (tenant_limits._running_steps, "record.vesting_us > now_us", "record.vesting_us < now_us"),
+        (tenant_limits._runs, "record.vesting_us > now_us", "record.vesting_us < now_us"),
         found_by=[TenantsKeepToTheirLimits.promise],
     ),
     mutation(
