@@ -26,8 +26,9 @@ def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> St
     """Return how many more items of a tenant that has a limit may be taken now, in any of its zones.
 
     Reads with conflict: the marks, the bucket, the records of marked items whose leases have ended; by snapshot: of
-    those that run, so that no extension, progress or end of one conflicts with visits. Clears marks that mean nothing.
-    Two visits of one tenant conflict: only a visit starts an item, and it writes a mark.
+    those that run, so that no extension, progress or end of one conflicts with visits. Clears marks that mean nothing;
+    one of an item whose lease has ended stays, for its holder may extend it after all. Two visits of one tenant
+    conflict: only a visit starts an item, and it writes a mark.
     """
     left = []
     if rule.max_running is not None:
@@ -84,9 +85,11 @@ def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Step
     for key, item, read in zip(marks, items, reads, strict=True):
         if _runs(read.value, now_us):
             running += 1
-        elif read.value is None or decode(ItemRecord, read.value) is not None:
+            continue
+        tr.add_read_conflict_key(item)  # Its holder may be extending a lease that has ended.
+        record = None if read.value is None else decode(ItemRecord, read.value)
+        if read.value is None or (record is not None and not record.lease_id):
             probe("a mark of an item that runs no more is cleared")
-            tr.add_read_conflict_key(item)  # Its holder may be extending a lease that has ended.
             tr.clear(key)
     return running if len(marks) < marks_max else max_running
 

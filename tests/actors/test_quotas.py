@@ -106,16 +106,21 @@ def test_a_limit_that_is_heard_of_in_a_batch_that_is_then_halved_holds_for_the_h
     assert crew.all_sent == []
 
 
-def test_a_call_that_began_before_another_heard_of_a_limit_takes_nothing_either(stage: Stage) -> None:
+def test_a_call_that_began_before_another_heard_of_a_limit_takes_nothing_either(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its room reckons with no limit, and the rules are not new to the manager any more."""
     fill(stage)
     manager, crew = crewed(stage)
+    turn = stage.store.turn
 
-    def hear_in_another_call() -> None:
+    def turn_after_another_call() -> Any:
+        monkeypatch.undo()
         limit(stage, max_running=1)
         manager.serve("main", [])
+        return turn()
 
-    stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED, then=hear_in_another_call))
+    monkeypatch.setattr(stage.store, "turn", turn_after_another_call)
     serve(stage, manager)
     assert crew.all_sent == []
 

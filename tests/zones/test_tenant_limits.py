@@ -14,7 +14,9 @@ from zones.dequeue import Room
 from zones.items import new_item
 from zones.keyspace import range_begin, range_end
 from zones.layout import Tenant
+from zones.records import TenantRule
 from zones.steps import alone
+from zones.tenant_limits import allowed_steps
 from zones.visit import Visit, visit_all
 
 
@@ -158,6 +160,17 @@ def test_a_lease_that_has_ended_and_is_extended_after_all_counts(world: World) -
     terms = world.terms()
     visit = lambda tr: visit_all(tr, world.layout, refs, Room(1_000, {"mail": 1_000}), terms)  # noqa: E731
     assert collides(world.db, extend(world, one), visit)
+
+
+def test_a_lease_that_is_extended_after_a_visit_found_it_ended_counts_in_the_next(world: World) -> None:
+    limit(world, max_running=1)
+    flood(world, 1)
+    (one,) = taken(world.visit())
+    world.pass_us(LEASE_US)
+    world.run(lambda tr: alone(allowed_steps(tr, world.zone.place, TenantRule(max_running=1), now_us=world.now_us)))
+    world.run(extend(world, one))
+    flood(world, 1, name="mails")
+    assert visit_again(world) == []
 
 
 def test_of_two_visits_of_two_zones_that_take_the_last_place_one_conflicts(world: World) -> None:
