@@ -25,7 +25,7 @@ from actors.telemetry.handled import Handled
 from actors.timekeeping import Account, Timekeeper
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones.attempt import Attempt
-from zones.engines.errors import TRANSACTION_TOO_LARGE
+from zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE
 from zones.errors import ItemGone, LeaseLost
 from zones.items import Outcome
 from zones.probes import probe
@@ -285,15 +285,15 @@ class Custody:
         self, completed: Sequence[Held], failed: Sequence[settlement.Verdict], until_us: int
     ) -> settlement.Settled:
         """Commit ends, in halves if they are too large for one transaction; try until the last lease ends."""
-        settled: settlement.Settled = [(held, "lost") for held in completed]
-        settled += [(verdict.held, "lost") for verdict in failed]
-        too_large = False
+        settled: settlement.Settled = [(held, "lost") for held in [*completed, *(each.held for each in failed)]]
+        too_large = may_be_done = False
 
         def work() -> None:
-            nonlocal settled, too_large
+            nonlocal settled, too_large, may_be_done
             try:
-                settled = settlement.settle(self._shard, completed, failed)
+                settled = settlement.settle(self._shard, completed, failed, again=may_be_done)
             except self._shard.db.errors as error:
+                may_be_done = may_be_done or error.code in MAYBE_COMMITTED  # type: ignore[attr-defined]
                 if error.code != TRANSACTION_TOO_LARGE or len(completed) + len(failed) == 1:  # type: ignore[attr-defined]
                     raise
                 too_large = True

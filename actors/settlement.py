@@ -77,13 +77,14 @@ def worded(error: BaseException) -> tuple[str, str]:
         return f"{name}, which cannot be put into words", shortened(repr(type(failure)))
 
 
-def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict]) -> Settled:
+def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict], *, again: bool = False) -> Settled:
     """Commit the ends of items of one shard in one transaction.
 
     Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed after
     a commit of unknown result, because this call took it away, and if its handler may have completed it itself.
+    `again`: such a commit was made by an earlier call.
     """
-    attempts = 0
+    attempts = int(again)
 
     def body(attempt: Attempt) -> Settled:
         nonlocal attempts

@@ -14,7 +14,7 @@ from actors.retry import Retry
 from actors.settlement import worded
 from tests.actors.stage import ALICE, Stage
 from tests.zones.faults import Fault
-from zones.engines.errors import TRANSACTION_TOO_LARGE
+from zones.engines.errors import TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE
 from zones.records import OwnerRecord, encode
 
 
@@ -146,3 +146,13 @@ def test_a_store_that_fails_between_two_halves_has_the_second_one_settled_later(
     stage.pass_ms(1_000)
     stage.store.away = False
     assert stage.settled(worker) == {"completed": 16}
+
+
+def test_ends_that_were_committed_although_they_timed_out_are_no_losses(stage: Stage) -> None:
+    """The items are gone when they are settled again, and nobody else took them away."""
+    worker = stage.worker([stage.handler("mail", lambda job: None)])
+    stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.faults.append(Fault(applied=True, code=TRANSACTION_TIMED_OUT))
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"completed": 1}
