@@ -12,6 +12,7 @@ Read in this order:
     identity      who a consumer is, and where an actor of it lives
     messages      what the actors say to each other
     host          the seam: time, randomness, locks, threads, calls
+    patience      with shards that do not answer, of whoever asks several in turn
     selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
     telemetry/    what is counted, and which spans there are

@@ -7,12 +7,13 @@ transactions per shard and second, of which one writes unless there is more to d
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from actors.host import Host
 from actors.identity import Identity
+from actors.patience import Patience
 from actors.selection.stretch import Session, divide, joined
 from actors.submitted import SubmittedHandlers, load_submitted
 from zones import completions, presence, series, timesheets
@@ -70,6 +71,7 @@ class Housekeeping:
         self._finder = finder
         self._slots = slots
         self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
+        self._patience = Patience(host.clock)
         self._failing: set[str] = set()  # shards whose last beat broke off
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
@@ -85,17 +87,17 @@ class Housekeeping:
         looked_us = self._host.clock.now_us()
         while True:
             full = self._finder.was_full()
-            for name, shard in self._shards.items():
+            for name, shard in self._answering():
                 self._survive(name, partial(self._beat, name, shard, full=full))
-            load_submitted(self._submitted, self._shards)
+            load_submitted(self._submitted, dict(self._answering()))
             with self._lock:
                 if self._stopping or self._stopped.wait(BEAT_S):
                     break
             last_us, looked_us = looked_us, self._host.clock.now_us()
             self._tell_of_step(looked_us - last_us - int(BEAT_S * 1e6))
-        for name, shard in self._shards.items():
+        for name, shard in self._answering():
             try:
-                shard.transact(lambda attempt: presence.leave(attempt.tr, self._identity.consumer_id))
+                self._patience.transact(shard, lambda attempt: presence.leave(attempt.tr, self._identity.consumer_id))
             except shard.db.errors as error:
                 log.info("shard %s keeps this consumer on its list for a while: %s", name, error)
 
@@ -104,6 +106,12 @@ class Housekeeping:
         with self._lock:
             self._stopping = True
             self._stopped.notify_all()
+
+    def _answering(self) -> Iterator[tuple[str, Shard]]:
+        """Yield the shards, but those that do not answer: they are left alone for a while."""
+        for name, shard in self._shards.items():
+            if not self._patience.leaves_alone(name):
+                yield name, shard
 
     def _survive(self, name: str, beat: Callable[[], None]) -> None:
         """Beat on a shard; what no store answers is a record that nobody foresaw, and the other shards go on."""
@@ -150,7 +158,7 @@ class Housekeeping:
             return standing, now_us, others
 
         try:
-            standing, now_us, others = shard.transact(body, retries_max=RETRIES_MAX)
+            standing, now_us, others = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
         except shard.db.errors as error:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
@@ -186,8 +194,10 @@ class Housekeeping:
                 timesheets.clear_old(attempt.tr, now_us=attempt.now_us, keys_max=CLEAR_MAX)
 
         for body in (wake, pack, sum_up):
+            if self._patience.leaves_alone(name):
+                break
             try:
-                shard.transact(body, retries_max=RETRIES_MAX)
+                self._patience.transact(shard, body, retries_max=RETRIES_MAX)
             except shard.db.errors as error:
                 log.info("shard %s is not tidied for now: %s", name, error)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from actors.host import Host, Lock
+from actors.patience import Patience
 from zones import limits, rules
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED
@@ -112,6 +113,7 @@ class Quotas:
         self._quotas: dict[str, _Quota] = {}
         self.limited: frozenset[str] = frozenset()
         self.heard: frozenset[str] = frozenset()
+        self._patience = Patience(host.clock)
         self._unreadable: set[str] = set()  # kinds of which that has been said
         self._runs = False
         self._stopping = False
@@ -184,6 +186,8 @@ class Quotas:
     def _renew(self, kind: str, quota: _Quota) -> None:
         """Take what is wanted of a kind, and give back what was not used."""
         shard = self._shards[home(local_tenant(kind), list(self._shards))]
+        if self._patience.leaves_alone(shard.name):
+            return
         with self._lock:
             order = self._order(kind, quota)
         if order is None:
@@ -247,7 +251,7 @@ class Quotas:
             unused = 0
             return False
 
-        return shard.transact(body, applied=applied)
+        return self._patience.transact(shard, body, applied=applied)
 
 
 def _lease_us_max(settings: ZoneSettings) -> int:

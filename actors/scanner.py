@@ -13,6 +13,7 @@ from functools import partial
 from actors.fullness import Fullness
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
+from actors.patience import Patience
 from actors.selection.reading import batches
 from actors.selection.stretch import Session
 from actors.selection.ways import selection_for
@@ -76,6 +77,7 @@ class Scanner:
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
         self._fullness = Fullness(host.clock.now_us())
+        self._patience = Patience(host.clock)
         self._idle_polls = 0
         self._store_down: set[str] = set()
         self._counts: Counter[str] = Counter()
@@ -130,7 +132,7 @@ class Scanner:
         """Algorithm 1, lines 3 to 11: scan and hand over until nothing is found or `processing_bound` is reached."""
         processed = 0
         while processed < self._settings.processing_bound and self._await_manager():
-            if self._sessions[name] is None:
+            if self._sessions[name] is None or self._patience.leaves_alone(name):
                 break
             try:
                 refs = self._scan(name)
@@ -174,7 +176,7 @@ class Scanner:
             due_us = selection.next_due_us(attempt.tr, after_us=after_us)
             return refs, again_us if due_us is None else min(again_us, due_us)
 
-        refs, due_us = shard.transact(body)
+        refs, due_us = self._patience.transact(shard, body)
         self._store_down.discard(name)
         self._counts["scans"] += 1
         if refs:

@@ -28,7 +28,7 @@ from zones.buried import BuriedItem
 from zones.buried import listing as buried_items
 from zones.dequeue import UNLIMITED, Room
 from zones.engines import Database
-from zones.engines.errors import StoreUnavailable
+from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError, StoreUnavailable
 from zones.items import new_item, pack_payload
 from zones.keyspace import PART_COUNT_MAX
 from zones.layout import DEFAULT_ZONE, Tenant, item_id_of
@@ -46,16 +46,22 @@ ALICE = Tenant("shop", "alice")
 BOB = Tenant("shop", "bob")
 IDENTITY = Identity(consumer_id=bytes(16), host="here", pid=1, started_us=0)
 LEASE_MS = 10_000
+TRANSACTION_MS = 10_000  # The timeout of a cluster's transactions; see `zones.engines.foundationdb`.
 ALONE = Session(Stretch(0, PART_COUNT_MAX * PLACES), 1 << 62)  # The session of a consumer that all belongs to.
 
 
 class Store(FaultyDatabase):
-    """A database that can refuse: commits while `full`, everything while `away`; `faults` meet single commits."""
+    """A database that can refuse: commits while `full`, everything while `away`; `faults` meet single commits.
 
-    def __init__(self, db: Database) -> None:
+    While `silent`, it is a cluster that is away: nothing is refused, and whoever asks waits.
+    """
+
+    def __init__(self, db: Database, clock: NodeClock) -> None:
         super().__init__(db)
         self.full = False
         self.away = False
+        self.silent = False
+        self._clock = clock
         self.commits = 0
         self._before: dict[int, Callable[[], object]] = {}
 
@@ -66,7 +72,7 @@ class Store(FaultyDatabase):
     def create_transaction(self) -> Any:
         if self.away:
             raise StoreUnavailable("the disk is gone", remedy="Bring it back.")
-        return super().create_transaction()
+        return SilentTransaction(self._clock) if self.silent else super().create_transaction()
 
     def commit(self, tr: Any) -> None:
         self.commits += 1
@@ -74,6 +80,30 @@ class Store(FaultyDatabase):
         if self.full or self.away:
             raise StoreUnavailable("the disk is full", remedy="Make room.")
         super().commit(tr)
+
+
+class SilentTransaction:
+    """A transaction with a cluster that is away: its first read, of whatever kind, ends with its timeout."""
+
+    def __init__(self, clock: NodeClock) -> None:
+        self._clock = clock
+        self._timeout_ms = TRANSACTION_MS
+        self.options = self.snapshot = self
+
+    def set_timeout(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+
+    def get(self, *_: Any, **__: Any) -> Any:
+        self._clock.sleep_us(self._timeout_ms * MS)
+        raise StoreError(TRANSACTION_TIMED_OUT)
+
+    get_range = get
+
+    def on_error(self, error: Exception) -> Any:
+        raise error
+
+    def cancel(self) -> None:
+        """There is nothing to cancel."""
 
 
 class Call(NamedTuple):
@@ -145,7 +175,7 @@ class Stage:
 
     def open_shard(self, name: str, zones: ZoneSettings | None = None) -> tuple[Store, Shard]:
         """Open an empty shard."""
-        store = Store(engines.open("memory:", clock=self.clock, random=Random(3)))
+        store = Store(engines.open("memory:", clock=self.clock, random=Random(3)), self.clock)
         shard = open_shard(name, store, clock=self.clock, random=self.random, settings=zones, part_count=2)
         return store, shard
 

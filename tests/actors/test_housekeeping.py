@@ -286,6 +286,25 @@ def test_a_shard_that_is_away_keeps_no_other_from_its_beat(stage: Stage) -> None
     assert keeping.fit == {"main": True, "other": True}
 
 
+def test_a_cluster_that_does_not_answer_ends_no_session_on_another(stage: Stage) -> None:
+    """It refuses nothing: whoever asks waits, and the others with it."""
+    store, other = stage.open_shard("other")
+    keeping = Keeping(stage, shards={"other": other, "main": stage.shard}, allow=True)
+    stage.pass_ms(2_000)
+    store.silent = True
+    for _ in range(300):
+        stage.pass_ms(100)
+        session = keeping.sessions["main"]
+        assert session is not None
+        assert session.until_us > stage.now_us
+    store.silent = False
+    stage.pass_ms(5_100)
+    assert stage.now_us - consumers(stage, other)[0].presence.beat_us <= SECOND + 10 * MS
+    store.silent = True
+    stage.do(keeping.housekeeping.stop)
+    stage.wait_for(lambda: keeping.running.over_us is not None, within_ms=4_000)
+
+
 # --- Kinds that go on after a pause ---
 
 

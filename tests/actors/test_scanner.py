@@ -327,6 +327,24 @@ def test_a_shard_that_is_away_does_not_keep_others_from_being_scanned(stage: Sta
     assert [call.args[0] for call in scanning.calls()] == ["main"]
 
 
+def test_a_cluster_that_does_not_answer_lets_others_wait_a_second_at_most_and_is_found_again(stage: Stage) -> None:
+    store, other = stage.open_shard("other")
+    scanning = Scanning(stage, shards={"main": stage.shard, "other": other})
+    store.silent = True
+    waited_ms = []
+    for number in range(20):
+        stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
+        begun_us = stage.now_us
+        stage.wait_for(scanning.answer, within_ms=10_000)
+        waited_ms.append((stage.now_us - begun_us) / 1_000)
+        stage.pass_ms(300)
+    assert max(waited_ms) < 1_100
+    assert sorted(waited_ms)[10] < 100, "and mostly not that long"
+    store.silent = False
+    stage.enqueue("mail", shard=other)
+    stage.wait_for(lambda: [call for call in scanning.calls() if call.args[0] == "other"], within_ms=5_000)
+
+
 # --- Managers that die ---
 
 

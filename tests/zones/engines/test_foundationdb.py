@@ -12,6 +12,7 @@ import pytest
 from tests.clocks import ManualClock
 from zones.engines import StoreUnavailable, StreamingMode
 from zones.engines import open as open_database
+from zones.engines.errors import TRANSACTION_TIMED_OUT
 
 
 def test_other_engines_do_not_load_the_binding() -> None:
@@ -55,6 +56,26 @@ def test_a_cluster_that_is_away_is_noticed_on_opening(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable) as caught:
         open_database(f"fdb:{cluster_file}", clock=ManualClock(), random=random.Random(1))
     assert caught.value.reason == "the cluster does not answer"
+
+
+def test_the_binding_has_a_timeout_for_all_transactions_of_a_database() -> None:
+    """What it has no option for, it tells only when it is asked to set it: with a cluster."""
+    options = pytest.importorskip("fdb.fdboptions")
+    _, _, parameter, _ = options.DatabaseOption["transaction_timeout"]
+    assert parameter is int
+
+
+@pytest.mark.foundationdb
+def test_no_transaction_waits_for_ever_for_a_cluster_that_is_away(tmp_path: Path) -> None:
+    from zones.engines import foundationdb
+
+    cluster_file = tmp_path / "fdb.cluster"
+    cluster_file.write_text("nobody:here@127.0.0.1:1\n")
+    foundationdb._load_client()
+    tr = foundationdb._connect(str(cluster_file)).create_transaction()
+    with pytest.raises(pytest.importorskip("fdb").FDBError) as caught:
+        tr.get(b"key").wait()
+    assert caught.value.code == TRANSACTION_TIMED_OUT
 
 
 @pytest.mark.foundationdb

@@ -1,0 +1,61 @@
+"""Shards that do not answer are left alone for a while, by whoever asks several in turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.patience import ANSWER_MS, REST_US, Patience
+from tests.actors.stage import MS, SECOND, Stage
+from tests.zones.faults import Fault
+from zones.attempt import Attempt
+from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TIMED_OUT, StoreError
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def read(attempt: Attempt) -> Any:
+    return attempt.tr.get(b"key").value
+
+
+def write(attempt: Attempt) -> None:
+    attempt.tr.set(b"key", b"value")
+
+
+def timed_out(stage: Stage, patience: Patience) -> None:
+    stage.store.silent = True
+    with pytest.raises(StoreError) as caught:
+        stage.do(lambda: patience.transact(stage.shard, read))
+    assert caught.value.code == TRANSACTION_TIMED_OUT
+
+
+def test_one_that_does_not_answer_is_left_alone_for_a_while(stage: Stage) -> None:
+    patience = Patience(stage.clock)
+    assert not patience.leaves_alone("main")
+    begun_us = stage.now_us
+    timed_out(stage, patience)
+    assert stage.now_us - begun_us < (ANSWER_MS + 10) * MS
+    assert patience.leaves_alone("main")
+    assert not patience.leaves_alone("other")
+    stage.pass_ms(REST_US / MS)
+    assert not patience.leaves_alone("main")
+
+
+def test_one_that_refuses_is_asked_again_at_once(stage: Stage) -> None:
+    patience = Patience(stage.clock)
+    stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
+    with pytest.raises(StoreError):
+        stage.do(lambda: patience.transact(stage.shard, write, retries_max=0))
+    assert not patience.leaves_alone("main")
+
+
+def test_a_clock_that_is_set_back_leaves_nobody_alone_for_longer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    patience = Patience(stage.clock)
+    timed_out(stage, patience)
+    now_us = stage.now_us
+    monkeypatch.setattr(stage.clock, "now_us", lambda: now_us - 3_600 * SECOND)
+    assert not patience.leaves_alone("main")
