@@ -7,6 +7,7 @@ when, is written down with it (`zones.deeds`).
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -50,12 +51,17 @@ class Steering:
         self._change("pause", named_tenant(app, user), paused=True)
 
     def resume_tenant(self, app: str, user: str) -> None:
-        """Let a tenant's items start again; its queue goes on where it was.
+        """Let a tenant's items start again; its queues go on where they were.
+
+        Of a tenant with thousands of queues the last is woken some seconds after the first. Broken off, what it has not
+        come to wakes by itself within five minutes.
 
         Raises:
           BadArgument: see `pause_tenant`.
         """
-        self._change("resume", named_tenant(app, user), paused=False)
+        tenant = named_tenant(app, user)
+        self._change("resume", tenant, paused=False)
+        _wake_tenant(self._shards().home(tenant), tenant)
 
     def set_weight(self, app: str, user: str, weight: float) -> None:
         """Let a tenant take `weight` times the items of others, of weight 1, where both have work waiting.
@@ -202,3 +208,13 @@ def _check(argument: str, value: Any, low: float, high: float, kind: Any) -> Non
 def _wake_parked(shard: Shard) -> None:
     while shard.transact(lambda attempt: rules.wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)):
         continue
+
+
+def _wake_tenant(shard: Shard, tenant: Tenant) -> None:
+    after: str | None = ""
+    while after is not None:
+        after = shard.transact(partial(_wake_from, shard, tenant, after))
+
+
+def _wake_from(shard: Shard, tenant: Tenant, after: str, attempt: Attempt) -> str | None:
+    return rules.wake_tenant(attempt.tr, shard.layout, tenant, after=after, now_us=attempt.now_us)

@@ -14,13 +14,15 @@ it, and what runs already is not touched by it.
 **How what was paused comes to run again.** A pointer with nothing but paused work sleeps; to look again and again would
 cost as much as to run it. One that sleeps because of a kind is *parked*: it is written down under the kind, and woken
 when that goes on. Whoever parks reads the version with conflict, whoever ends a pause writes it, so that of two at the
-same moment one sees the other. A tenant's own pointers are found from its name.
+same moment one sees the other. A tenant's own pointers are found from its name, and woken with the end of the pause; of
+a tenant with thousands of queue zones in pieces after that, since no transaction could look at all of them.
 
 All changes read what they change with conflict, whatever is there, and may run twice: one whose result is unknown may
 be applied late, and must not undo what somebody has said since.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -187,9 +189,11 @@ def change_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, *, now_us: int, 
 
 
 def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *, now_us: int) -> None:
-    """Give a tenant a rule; one that says nothing is none. Wakes its pointers if it was paused and is no longer.
+    """Give a tenant a rule; one that says nothing is none.
 
-    Reads and writes the ownership record, with which every operation on the tenant conflicts.
+    Reads and writes the ownership record, with which every operation on the tenant conflicts. If it was paused and is
+    no longer, wakes its first pointers; of one with more than `WAKE_MAX` queue zones the others must be woken then:
+    `wake_tenant`.
 
     Raises:
       TenantMoved: the tenant is another shard's.
@@ -211,7 +215,18 @@ def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *
     else:
         tr.clear(keys.owner)
     if before.paused and not rule.paused:
-        _wake(tr, [QueueZone(layout, tenant, name) for name in zone_names(tr, keys)], now_us)
+        wake_tenant(tr, layout, tenant, now_us=now_us)
+
+
+def wake_tenant(tr: Any, layout: Layout, tenant: Tenant, *, after: str = "", now_us: int) -> str | None:
+    """Wake the pointers of `WAKE_MAX` of a tenant's queue zones, those whose names come after `after`.
+
+    Returns the last of these names: call it again with that; or None: there are no more. Reads a name at a time, by
+    snapshot; with conflict the pointers' guards, and the records of those that it wakes. May run twice.
+    """
+    names = list(islice(zone_names(tr, TenantKeys(*tenant), after=after), WAKE_MAX))
+    _wake(tr, [QueueZone(layout, tenant, name) for name in names], now_us)
+    return names[-1] if len(names) == WAKE_MAX else None
 
 
 def tenant_rule(tr: Any, layout: Layout, tenant: Tenant) -> TenantRule:
@@ -235,10 +250,13 @@ def tenants_with_rules(tr: Any, *, tenants_max: int) -> list[tuple[Tenant, Tenan
     return found
 
 
-def zone_names(tr: Any, keys: TenantKeys) -> Iterator[str]:
-    """Yield the names of a tenant's queue zones, also of those that hold nothing but a pointer. Snapshot reads."""
+def zone_names(tr: Any, keys: TenantKeys, *, after: str = "") -> Iterator[str]:
+    """Yield the names of a tenant's queue zones, also of those that hold nothing but a pointer, from behind `after` on.
+
+    Snapshot reads, one for each name.
+    """
     prefix = keys.zones
-    begin, end = range_begin(prefix), range_end(prefix)
+    begin, end = range_end(prefix + pack_text(after)) if after else range_begin(prefix), range_end(prefix)
     while True:
         row = next(iter(tr.snapshot.get_range(begin, end, limit=1)), None)
         if row is None:

@@ -9,6 +9,7 @@ import pytest
 from fairlead import App, BadArgument, Job, TenantDatabase, UnknownShard
 from fairlead.testing import drain
 from tests.fairlead.shell import run
+from zones import rules
 
 
 @pytest.fixture
@@ -31,6 +32,19 @@ def test_a_paused_tenant_waits_and_goes_on(app: App, alice: TenantDatabase, ran:
     app.steering.resume_tenant("shop", "alice")
     drain(app)
     assert ran == ["mail"]
+
+
+def test_a_tenant_with_more_queues_than_one_transaction_wakes_goes_on_with_all_of_them(
+    app: App, alice: TenantDatabase, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "WAKE_MAX", 2)
+    for number in range(5):
+        alice.enqueue("mail", zone=f"queue {number}")
+    app.steering.pause_tenant("shop", "alice")
+    drain(app)
+    app.steering.resume_tenant("shop", "alice")
+    drain(app)
+    assert ran == 5 * ["mail"]
 
 
 def test_a_paused_kind_waits_and_others_run(app: App, alice: TenantDatabase, ran: list[str]) -> None:

@@ -33,6 +33,10 @@ def wake_parked(world: World) -> int:
     return world.run(lambda tr: rules.wake_parked(tr, world.layout, now_us=world.now_us))
 
 
+def wake_tenant(world: World, after: str) -> str | None:
+    return world.run(lambda tr: rules.wake_tenant(tr, world.layout, ALICE, after=after, now_us=world.now_us))
+
+
 def set_rule(world: World, rule: TenantRule, tenant: Tenant = ALICE) -> None:
     world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, tenant, rule, now_us=world.now_us))
 
@@ -228,6 +232,25 @@ def test_a_tenant_that_goes_on_has_all_its_zones_woken(world: World) -> None:
     world.visit()
     resume(world)
     assert set(taken(world.visit())) == item_ids
+
+
+def test_a_tenant_with_very_many_zones_is_woken_piece_by_piece(world: World) -> None:
+    """In one transaction, to wake all of them passed five seconds on a cluster: the tenant stayed paused."""
+    for number in range(2 * WAKE_MAX + 5):
+        world.enqueue(zone=world.zone_of(ALICE, f"{number:04}"))
+    pause(world)
+    for _ in range(3):
+        world.visit()
+    assert world.scan(ids_max=2_000) == []
+    resume(world)
+    assert len(world.scan(ids_max=2_000)) == WAKE_MAX
+    last = wake_tenant(world, "")
+    assert last == f"{WAKE_MAX - 1:04}"
+    last = wake_tenant(world, last)
+    assert len(world.scan(ids_max=2_000)) == 2 * WAKE_MAX
+    assert last is not None
+    assert wake_tenant(world, last) is None
+    assert len(world.scan(ids_max=2_000)) == 2 * WAKE_MAX + 5
 
 
 def test_an_enqueue_does_not_wake_a_paused_tenant_and_its_item_runs_with_the_others(world: World) -> None:
