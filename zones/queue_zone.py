@@ -321,8 +321,13 @@ class QueueZone:
 
     def count(self, tr: Any) -> dict[str, int]:
         """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
+        return alone(self.count_steps(tr))
+
+    def count_steps(self, tr: Any) -> Steps[dict[str, int]]:
+        """See `count`. A key that is damaged is passed over."""
         prefix = self.place.keys.count_prefix()
         rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
+        yield
         counts = ((unpack_name(row.key, len(prefix)), number_of(row.value)) for row in rows)
         return {kind: count for kind, count in counts if kind is not None}
 

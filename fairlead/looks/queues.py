@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 from zones.attempt import Attempt
 from zones.depth import oldest_of
-from zones.keyspace import IndexEntry, QueueKeys, range_begin, range_end, unpack_name
+from zones.keyspace import IndexEntry, QueueKeys
 from zones.layout import Layout, Place, Tenant
 from zones.pointers import PointerRef, place_of
 from zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
 from zones.rules import tenants_with_rules, zone_names
 from zones.shard import Shard
 from zones.steps import Steps, in_step
-from zones.stored_item import number_of
 from zones.vesting import WANT_ALL
 
 QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
@@ -127,9 +126,9 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
         for tenant in () if found.whole else named:
             for place in _first_places(tr, layout, tenant):
                 places[place.tenant, place.name] = place
-        counts = _counts(tr, list(places.values()))
+        counts = in_step(shard.zone(place.tenant, place.name).count_steps(tr) for place in places.values())
         by_tenant: dict[Tenant, list[tuple[Place, dict[str, int]]]] = {tenant: [] for tenant in named}
-        for place, count in counts:
+        for place, count in zip(places.values(), counts, strict=True):
             if count:
                 by_tenant.setdefault(place.tenant, []).append((place, count))
         most = sorted(by_tenant.items(), key=lambda each: (-sum(sum(c.values()) for _, c in each[1]), each[0]))
@@ -187,17 +186,6 @@ def _places(refs: Iterable[PointerRef], layout: Layout) -> list[Place]:
 def _first_places(tr: Any, layout: Layout, tenant: Tenant) -> list[Place]:
     keys = layout.place(tenant, "queue").keys.tenant
     return [layout.place(tenant, name) for name in islice(zone_names(tr, keys), QUEUES_OF_TENANT_MAX)]
-
-
-def _counts(tr: Any, places: Sequence[Place]) -> list[tuple[Place, dict[str, int]]]:
-    """Read how many items of each kind are in some queues."""
-    reads = []
-    for place in places:
-        prefix = place.keys.count_prefix()
-        begin, end = range_begin(prefix), range_end(prefix)
-        reads.append((place, len(prefix), tr.snapshot.get_range(begin, end, streaming_mode=WANT_ALL)))
-    counts = [(place, [(unpack_name(row.key, at), number_of(row.value)) for row in rows]) for place, at, rows in reads]
-    return [(place, {kind: count for kind, count in some if kind is not None}) for place, some in counts]
 
 
 def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -100,6 +100,14 @@ def test_of_a_tenant_with_a_rule_and_thousands_of_queues_the_first_few_are_looke
     assert (found.queues, found.whole) == (5 + 3, False)
 
 
+def test_a_count_whose_key_is_damaged_is_passed_over(app: App, alice: TenantDatabase, shard: Shard) -> None:
+    alice.enqueue("mail")
+    damaged = shard.zone(Tenant("shop", "alice")).place.keys.count_prefix() + b"\x02\xff\x00"
+    shard.transact(lambda attempt: attempt.tr.set(damaged, bytes(8)))
+    (found,) = waiting_tenants(shard).tenants
+    assert found.waiting == {"mail": 1}
+
+
 def test_tenants_that_are_not_listed_are_counted(app: App, shard: Shard) -> None:
     for number in range(5):
         app.tenant("shop", f"user-{number}").enqueue("mail")
