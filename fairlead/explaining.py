@@ -15,7 +15,7 @@ from zones.dequeue import Fit
 from zones.inquiry import COUNTED_MAX, Facts, Whereabouts, inquire, whereabouts
 from zones.layout import Place, Tenant
 from zones.presence import Present
-from zones.records import ItemRecord, KindRule, Progress
+from zones.records import ItemRecord, Progress, Rule
 from zones.shard import Shard
 
 
@@ -245,7 +245,7 @@ def _full(facts: Facts, item: ItemRecord, left: dict[str, Any]) -> tuple[Cause, 
     return Cause.KIND_FULL, "; or ".join(possible), left
 
 
-def limit_in_words(rule: KindRule) -> str:
+def limit_in_words(rule: Rule) -> str:
     """Return a limit as people say it."""
     said = [f"at most {rule.max_running:,} run at once"] if rule.max_running is not None else []
     said += [f"at most {rule.per_s:g} start in a second"] if rule.per_s is not None else []

@@ -15,7 +15,7 @@ from simulation.store import Commit
 from zones import keyspace
 from zones.keyspace import ROOT
 from zones.layout import Layout, Place, Tenant
-from zones.records import BuriedRecord, ItemRecord, KindRule, OwnerRecord, PointerRecord, decode
+from zones.records import BuriedRecord, ItemRecord, KindRule, OwnerRecord, PointerRecord, Rule, decode
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
 Paused = Tenant | str | None  # a tenant, a kind, or the shard itself
@@ -179,7 +179,7 @@ class ShardShadow:
                 kinds = self.parked.setdefault(ZoneName(Tenant(app, user), zone), set())
                 _put_in(kinds, kind, after)
 
-    def _note_rule(self, whose: Limited, rule: KindRule | None, version: int) -> None:
+    def _note_rule(self, whose: Limited, rule: Rule | None, version: int) -> None:
         self._note_pause(whose, rule is not None and rule.paused, version)
         if rule is None or rule.max_running is None:
             self.limits.pop(whose, None)

@@ -120,12 +120,14 @@ class BuriedRecord(msgspec.Struct, array_like=True):
     buried_us: TimeUs
 
 
-class KindRule(msgspec.Struct, array_like=True, frozen=True):
-    """What an operator has decided about a kind, on one shard.
+class Rule(msgspec.Struct, array_like=True, frozen=True):
+    """What an operator may decide about whatever has items, on one shard.
+
+    The first fields of every rule. Nothing is appended here, since that would move what follows in the others, but to
+    the rule that it is for.
 
     `max_running`: how many may run at once in all of the fleet. `per_s`, `burst`: how many may start in a second, and
-    at once. None: no limit. A tenant's rule begins with these fields: one that is added here moves those of its own,
-    unless `TenantRule` first gets a list of its own.
+    at once. None: no limit.
     """
 
     paused: bool = False
@@ -139,8 +141,12 @@ class KindRule(msgspec.Struct, array_like=True, frozen=True):
         return self.max_running is not None or self.per_s is not None
 
 
-class TenantRule(KindRule, array_like=True, frozen=True):
-    """What an operator has decided about a tenant: as of a kind, but of all its items.
+class KindRule(Rule, array_like=True, frozen=True):
+    """What an operator has decided about a kind."""
+
+
+class TenantRule(Rule, array_like=True, frozen=True):
+    """What an operator has decided about a tenant: about all of its items, of whatever kind.
 
     `weight`: how many turns of others one of its own is worth.
     """

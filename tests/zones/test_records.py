@@ -19,6 +19,7 @@ from zones.records import (
     PeriodicRecord,
     PointerRecord,
     Record,
+    Rule,
     ShardRecord,
     TenantRule,
     decode,
@@ -122,3 +123,12 @@ def test_nesting_without_end_makes_a_record_damaged_and_raises_nothing() -> None
 def test_a_field_outside_its_range_makes_a_record_damaged(record: Record, field: str, value: Any) -> None:
     """Nobody writes it, and whoever read it would divide by it, or look for a key that cannot be."""
     assert decode(type(record), encode(msgspec.structs.replace(record, **{field: value}))) is None
+
+
+def test_the_fields_of_a_rule_stay_where_they_are() -> None:
+    """What is appended to the rule of a kind must not move the weight of tenants."""
+    assert Rule.__struct_fields__ == ("paused", "max_running", "per_s", "burst")
+    assert not issubclass(TenantRule, KindRule)
+    assert decode(TenantRule, b"\x01" + msgspec.msgpack.encode([True, 5, 0.5, 3, 2.0])) == TenantRule(
+        paused=True, max_running=5, per_s=0.5, burst=3, weight=2.0
+    )
