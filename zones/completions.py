@@ -20,7 +20,7 @@ import msgspec
 from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from zones.layout import Place, Tenant
 from zones.probes import probe
-from zones.records import FORMAT, unpacked
+from zones.records import pack_value, unpacked
 from zones.vesting import WANT_ALL
 
 KEPT_US = 3_600_000_000  # An hour: long enough to answer "what became of it" to a person who has just waited for it.
@@ -35,7 +35,6 @@ _TOTAL_BYTES = 8
 _TOTAL = ROOT + pack_int(HISTORY)
 _FRESH = _TOTAL + pack_int(1)
 _PACKED = _TOTAL + pack_int(2)
-_FORMAT_BYTE = bytes([FORMAT])
 
 
 class How(IntEnum):
@@ -74,7 +73,6 @@ class Ended(NamedTuple):
     item: EndedItem
 
 
-_encoder = msgspec.msgpack.Encoder()
 _commit_decoder = msgspec.msgpack.Decoder(list[EndedOfZone])
 _block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # when, and the commit's ends as they were written
 
@@ -83,7 +81,7 @@ def note(tr: Any, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
     """Write down, in the transaction in which they end, what items end. A blind write; may run twice."""
     if not ended:
         return
-    value = _FORMAT_BYTE + _encoder.encode(ended)
+    value = pack_value(ended)
     if len(value) <= BLOCK_BYTES:
         tr.set(_FRESH + _name(now_us, ended[0].items[0].item_id), value)
     else:
@@ -121,7 +119,7 @@ def tidy(tr: Any, *, now_us: int) -> None:
     total = int.from_bytes((tr.get(_TOTAL).value or b"")[:_TOTAL_BYTES], "little")
     packed = 0
     for block in _blocks(tr, now_us - SETTLED_US):
-        value = _FORMAT_BYTE + _encoder.encode([(_time_of(key, _FRESH), value) for key, value in block])
+        value = pack_value([(_time_of(key, _FRESH), value) for key, value in block])
         tr.set(_PACKED + block[0][0][len(_FRESH) :], value)
         packed += len(value)
         for key, _ in block:

@@ -18,7 +18,7 @@ import msgspec
 
 from zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
 from zones.probes import probe
-from zones.records import FORMAT, Count, KindRule, TimeUs, unpacked
+from zones.records import Count, KindRule, TimeUs, pack_value, unpacked
 from zones.vesting import WANT_ALL
 
 TOKEN = 1_000  # Tokens are counted in thousandths.
@@ -26,7 +26,6 @@ AHEAD_US_MAX = 3_600_000_000  # No good clock is an hour ahead: such a bucket is
 
 _LIMIT = ROOT + pack_int(LIMIT)
 _GRANT, _BUCKET = pack_int(1), pack_int(2)
-_FORMAT_BYTE = bytes([FORMAT])
 
 
 class Grant(msgspec.Struct, array_like=True, frozen=True):
@@ -43,7 +42,6 @@ class Bucket(msgspec.Struct, array_like=True, frozen=True):
     at_us: TimeUs
 
 
-_encoder = msgspec.msgpack.Encoder()
 _grants = msgspec.msgpack.Decoder(Grant)
 _buckets = msgspec.msgpack.Decoder(Bucket)
 
@@ -73,7 +71,7 @@ def take_slots(
             others += grant.slots
     slots = max(0, min(wanted, maximum - others))
     if slots or held:
-        tr.set(own, _FORMAT_BYTE + _encoder.encode(Grant(max(held, slots), now_us + lease_us)))
+        tr.set(own, pack_value(Grant(max(held, slots), now_us + lease_us)))
     else:
         tr.clear(own)
     return slots
@@ -116,7 +114,7 @@ def take_out(tr: Any, key: bytes, per_s: float, burst: int, *, tokens: int, now_
     """Take tokens out of the bucket under `key`, or put some back: fewer than none. Reads it with conflict."""
     bucket = _filled(tr.get(key).value, per_s, burst, now_us)
     left = min(burst * TOKEN, bucket.tokens - tokens * TOKEN)
-    tr.set(key, _FORMAT_BYTE + _encoder.encode(Bucket(left, bucket.at_us)))
+    tr.set(key, pack_value(Bucket(left, bucket.at_us)))
 
 
 def _filled(value: bytes | None, per_s: float, burst: int, now_us: int) -> Bucket:

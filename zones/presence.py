@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
-from zones.records import FORMAT, Count, Kind, TimeUs, unpacked
+from zones.records import Count, Kind, TimeUs, pack_value, unpacked
 from zones.steps import Steps, alone
 from zones.vesting import WANT_ALL
 
@@ -49,7 +49,6 @@ class Present(NamedTuple):
     live: bool
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Presence)
 
 
@@ -75,7 +74,7 @@ class Sessions:
 
 def beat(tr: Any, consumer_id: bytes, presence: Presence) -> None:
     """Say that the consumer lives, at `presence.beat_us`. One blind write; conflicts with nothing; may run twice."""
-    tr.set(_key(consumer_id), bytes([FORMAT]) + _encoder.encode(presence))
+    tr.set(_key(consumer_id), pack_value(presence))
 
 
 def leave(tr: Any, consumer_id: bytes) -> None:

@@ -237,7 +237,7 @@ _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {
 
 def encode(record: Record) -> bytes:
     """Return the value under which `record` is stored."""
-    return _FORMAT_BYTE + _encoder.encode(record)
+    return pack_value(record)
 
 
 def decode(struct: type[_R], value: bytes) -> _R | None:
@@ -252,6 +252,11 @@ def decode(struct: type[_R], value: bytes) -> _R | None:
     except UNDECODABLE:
         return None
     return record
+
+
+def pack_value(value: Any) -> bytes:
+    """Return msgpack of a value behind the format byte, as every value is stored that `unpacked` reads."""
+    return _FORMAT_BYTE + _encoder.encode(value)
 
 
 def unpacked(decoder: Any, value: bytes) -> Any:

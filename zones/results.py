@@ -14,11 +14,9 @@ from zones.errors import PayloadNotData, PayloadTooLarge, QueueError
 from zones.history import TIME_BYTES, forget_key
 from zones.items import pack_payload, unpack_payload
 from zones.layout import Place
-from zones.records import FORMAT, BuriedRecord, TimeUs, decode, unpacked
+from zones.records import BuriedRecord, TimeUs, decode, pack_value, unpacked
 
 RESULT_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 bytes.
-
-_FORMAT_BYTE = bytes([FORMAT])
 
 
 class ResultNotKept(QueueError):
@@ -62,7 +60,6 @@ class NotKept(NamedTuple):
     how: How | None
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(KeptResult)
 
 
@@ -84,7 +81,7 @@ def pack_result(value: Any) -> bytes:
 def keep(tr: Any, place: Place, item_id: bytes, packed: bytes, *, now_us: int, kept_us: int) -> None:
     """Keep the result of an item that this transaction completes, in place of one of its name. Writes two keys."""
     key, until_us = place.keys.result(item_id), now_us + kept_us
-    kept = _FORMAT_BYTE + _encoder.encode(KeptResult(packed, now_us))
+    kept = pack_value(KeptResult(packed, now_us))
     tr.set(key, until_us.to_bytes(TIME_BYTES, "big") + kept)
     tr.set(forget_key(key, until_us), b"")
 

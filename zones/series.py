@@ -18,7 +18,7 @@ import msgspec
 from zones.depth import depth, oldest_us
 from zones.keyspace import ROOT, SERIES, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from zones.layout import Layout
-from zones.records import FORMAT, Count, TimeUs, unpacked
+from zones.records import Count, TimeUs, pack_value, unpacked
 from zones.vesting import WANT_ALL
 
 SLOT_US = 10_000_000
@@ -29,7 +29,6 @@ TENANTS_MAX = 20  # In a row: those that took most of the handlers' time.
 
 _FRESH = ROOT + pack_int(SERIES) + pack_int(1)
 _SUMMED = ROOT + pack_int(SERIES) + pack_int(2)
-_FORMAT_BYTE = bytes([FORMAT])
 
 
 class KindTally(msgspec.Struct, array_like=True):
@@ -97,7 +96,6 @@ class Slot(msgspec.Struct, array_like=True):
     oldest_us: TimeUs | None = None
 
 
-_encoder = msgspec.msgpack.Encoder()
 _tallies = msgspec.msgpack.Decoder(Tally)
 _slots = msgspec.msgpack.Decoder(Slot)
 
@@ -109,7 +107,7 @@ def slot_of(now_us: int) -> int:
 
 def write(tr: Any, life: bytes, slot: int, tally: Tally) -> None:
     """Write what a worker has done in a slot so far, in place of what it wrote before. A blind write."""
-    tr.set(_FRESH + pack_int(slot) + pack_bytes(life), _FORMAT_BYTE + _encoder.encode(tally.shortened()))
+    tr.set(_FRESH + pack_int(slot) + pack_bytes(life), pack_value(tally.shortened()))
 
 
 def read(tr: Any, *, now_us: int, slots_max: int = KEPT_SLOTS) -> list[Slot]:
@@ -148,7 +146,7 @@ def sum_up(tr: Any, layout: Layout, *, now_us: int) -> bool:
         for tally in tallies:
             slot.tally.add(tally)
         slot.tally = slot.tally.shortened()
-        tr.set(key, _FORMAT_BYTE + _encoder.encode(slot))
+        tr.set(key, pack_value(slot))
     tr.clear_range(range_begin(_FRESH), end)
     tr.clear_range(range_begin(_SUMMED), _SUMMED + pack_int(over - KEPT_SLOTS))
     return True

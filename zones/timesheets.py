@@ -13,7 +13,7 @@ import msgspec
 
 from zones.keyspace import ROOT, SHEET, pack_bytes, pack_int, range_begin, range_end
 from zones.layout import Tenant
-from zones.records import FORMAT, Count, Progress, TimeUs, unpacked
+from zones.records import Count, Progress, TimeUs, pack_value, unpacked
 from zones.vesting import WANT_ALL
 
 SHEET_US = 1_000_000  # How often a worker writes, while it does anything.
@@ -22,7 +22,6 @@ FORGET_US = 60_000_000
 RUNNING_MAX = 50  # On one sheet, those that have run longest.
 
 _PREFIX = ROOT + pack_int(SHEET)
-_FORMAT_BYTE = bytes([FORMAT])
 
 
 class Running(msgspec.Struct, array_like=True, gc=False):
@@ -63,13 +62,12 @@ class RunningAt(NamedTuple):
     item: Running
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Timesheet)
 
 
 def write(tr: Any, life: bytes, sheet: Timesheet) -> None:
     """Write a worker's sheet, in place of what it wrote before. A blind write; may run twice."""
-    tr.set(_PREFIX + pack_bytes(life), _FORMAT_BYTE + _encoder.encode(sheet))
+    tr.set(_PREFIX + pack_bytes(life), pack_value(sheet))
 
 
 def read(tr: Any, *, now_us: int, sheets_max: int = 1_000) -> list[Timesheet]:
