@@ -20,8 +20,6 @@ from zones.graves import EXHUMED_MAX, Sought
 from zones.records import DeedRecord
 from zones.shard import Shard
 
-DEED_ID_BYTES = 16
-
 GoOn = Callable[["Exhumed"], bool]
 _Change = Callable[[Attempt, Shard, Sequence[BuriedItem]], list[BuriedItem]]
 
@@ -102,7 +100,7 @@ def _exhume(
     written: list[tuple[Shard, DeedRecord]] = []
     for name in shards:
         shard = shards[name]
-        deed_id = deed_id or shard.random.randbytes(DEED_ID_BYTES)
+        deed_id = deed_id or shard.random.randbytes(deeds.ID_BYTES)
         deed = operator.deed(deed_id, what, in_words(sought), done_us=shard.clock.now_us(), count=0, ended=False)
         for items in _found(shard, sought, exhumed):
             if change is None:

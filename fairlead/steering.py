@@ -22,7 +22,6 @@ from zones.shard import Shard
 
 WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, a tenant would hardly run, or hardly anybody else.
 COUNT_MAX = 1_000_000
-DEED_ID_BYTES = 16
 
 
 class Steering:
@@ -161,7 +160,7 @@ class Steering:
 
     def _do(self, shards: Iterable[Shard], what: str, to: dict[str, Any], change: Callable[[Any], object]) -> None:
         """Change something on each shard, and write the deed down with it: one, on however many shards."""
-        deed_id = self._random.randbytes(DEED_ID_BYTES)
+        deed_id = self._random.randbytes(deeds.ID_BYTES)
 
         def body(attempt: Attempt) -> None:
             change(attempt.tr)

@@ -12,19 +12,16 @@ from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
 from zones import buried, deeds
 from zones.attempt import Attempt
-from zones.buried import BuriedItem
 from zones.errors import BadArgument, QueueError
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
-from zones.keyspace import range_begin, range_end
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from zones.queue_zone import LATER_THAN_ANY_US
 from zones.records import BuriedRecord, ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import alone
 from zones.tenant_transaction import TenantTransaction
 
 T = TypeVar("T")
-
-LATER_THAN_ANY_US = 1 << 62
 
 
 class NotBuried(QueueError):
@@ -180,17 +177,10 @@ class TenantDatabase:
         """Return the tenant's buried items with their errors, in no particular order. Changes nothing."""
         shard = self.shard
         place = shard.layout.place(self.tenant, check_name("zone", zone))
-        prefix = place.keys.buried_prefix()
 
         def body(attempt: Attempt) -> list[BuriedView]:
-            views = []
-            rows = attempt.tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=items_max)
-            for row in rows:
-                record = decode(BuriedRecord, row.value)
-                item_id = row.key[len(prefix) + 1 : -1].replace(b"\x00\xff", b"\x00")
-                if record is not None:
-                    views.append(buried_view(shard, attempt.tr, BuriedItem(self.tenant, zone, item_id, record)))
-            return views
+            found, _ = buried.in_zone(attempt.tr, place, items_max=items_max)
+            return [buried_view(shard, attempt.tr, each) for each in found]
 
         return shard.transact(body)
 

@@ -14,6 +14,7 @@ from zones.keyspace import (
     pack_bytes,
     pack_int,
     pack_text,
+    range_begin,
     range_end,
     unpack_bytes,
     unpack_int,
@@ -112,6 +113,21 @@ def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
         record = None if value is None else decode(BuriedRecord, value)
         if record is not None:
             yield BuriedItem(place.tenant, place.name, item_id, record)
+
+
+def in_zone(tr: Any, place: Place, *, items_max: int) -> tuple[list[BuriedItem], bool]:
+    """Return buried items of a queue zone, by their ids, and whether these are all. Snapshot reads.
+
+    One that is unreadable is passed over.
+    """
+    prefix = place.keys.buried_prefix()
+    rows = list(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=items_max + 1))
+    records = [(row.key, decode(BuriedRecord, row.value)) for row in rows[:items_max]]
+    return [
+        BuriedItem(place.tenant, place.name, unpack_bytes(key[len(prefix) :]), record)
+        for key, record in records
+        if record is not None
+    ], len(rows) <= items_max
 
 
 def graves_named(tr: Any, layout: Layout, item_id: bytes, *, graves_max: int) -> tuple[list[Place], bool]:

@@ -16,6 +16,7 @@ from zones.keyspace import DEED, ROOT, pack_int, range_begin, range_end, unpack_
 from zones.records import DeedRecord, decode, encode
 from zones.vesting import WANT_ALL
 
+ID_BYTES = 16
 DEEDS_MAX = 10_000
 LOOKED_BACK = 16  # As many deeds may come between two transactions of one deed, or between it and its repetition.
 

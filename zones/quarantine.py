@@ -18,10 +18,10 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from zones.keyspace import QUARANTINE, ROOT, pack_bytes, pack_int, range_begin, range_end
+from zones.layout import ID_BYTES
 from zones.tuples import elements_of
 from zones.vesting import WANT_ALL
 
-ID_BYTES = 16
 _PREFIX = ROOT + pack_int(QUARANTINE)
 _ABOUT, _KEY, _VALUE = range(1, 4)
 PARTS = 3  # Of what is kept of a pair.

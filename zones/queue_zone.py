@@ -31,6 +31,7 @@ from zones.turns import Turns
 from zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
+LATER_THAN_ANY_US = 1 << 62  # A time of which a peek finds what is delayed or leased, too.
 COUNT_MAX = 100_000  # Items of one peek: more would not fit the five seconds of a transaction.
 
 

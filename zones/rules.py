@@ -198,7 +198,7 @@ def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *
     Raises:
       TenantMoved: the tenant is another shard's.
     """
-    keys = TenantKeys(tenant.app, tenant.user)
+    keys = TenantKeys(*tenant)
     value = tr.get(keys.owner).value
     before = stored_item.check_owner(layout, value)
     owner = None if value is None else decode(OwnerRecord, value)
@@ -208,7 +208,7 @@ def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *
     else:
         tr.set(listed, encode(rule))
     if not rule.is_limited:
-        forget_tenant_limit(tr, layout, tenant)
+        forget_tenant_limit(tr, tenant)
     if rule != TenantRule() or (owner is not None and owner.epoch):
         epoch = 0 if owner is None else owner.epoch
         tr.set(keys.owner, encode(OwnerRecord(epoch, layout.shard_id, rule)))
@@ -235,7 +235,7 @@ def tenant_rule(tr: Any, layout: Layout, tenant: Tenant) -> TenantRule:
     Raises:
       TenantMoved: the tenant is another shard's.
     """
-    return stored_item.check_owner(layout, tr.get(TenantKeys(tenant.app, tenant.user).owner).value)
+    return stored_item.check_owner(layout, tr.get(TenantKeys(*tenant).owner).value)
 
 
 def tenants_with_rules(tr: Any, *, tenants_max: int) -> list[tuple[Tenant, TenantRule]]:

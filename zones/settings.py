@@ -13,7 +13,6 @@ DELAY_MS_MAX = 10 * YEAR_MS  # A longer delay is a unit mistaken.
 PAYLOAD_BYTES_MAX = 1_000_000  # A tenth of a FoundationDB transaction.
 INLINE_PAYLOAD_BYTES_MAX = 8_192  # Longer payloads lie apart, so that a lease does not rewrite them.
 PIECE_BYTES = 90_000  # Below FoundationDB's value limit of 100 kB.
-KIND_BYTES_MAX = 96
 TEXT_BYTES_MAX = 8_000  # Of a stored error or traceback.
 WINDOW_KEYS = 512  # Index keys one dequeue looks at, from the front and again from where it last stopped.
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from zones import limits
-from zones.keyspace import range_begin, range_end, unpack_bytes, unpack_names
-from zones.layout import Layout, Place, Tenant
+from zones.keyspace import TenantKeys, range_begin, range_end, unpack_bytes, unpack_names
+from zones.layout import Place, Tenant
 from zones.probes import probe
 from zones.records import ItemRecord, TenantRule, decode
 from zones.steps import Steps
@@ -64,9 +64,9 @@ def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes
         limits.take_out(tr, key, rule.per_s, rule.burst, tokens=len(item_ids), now_us=now_us)
 
 
-def forget_tenant_limit(tr: Any, layout: Layout, tenant: Tenant) -> None:
+def forget_tenant_limit(tr: Any, tenant: Tenant) -> None:
     """Clear what a limit that is no more has left. Writes only."""
-    keys = layout.place(tenant, "queue").keys.tenant
+    keys = TenantKeys(*tenant)
     tr.clear_range(range_begin(keys.running_prefix), range_end(keys.running_prefix))
     tr.clear(keys.bucket)
 

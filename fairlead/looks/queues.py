@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from zones.attempt import Attempt
 from zones.depth import oldest_of
-from zones.keyspace import IndexEntry, QueueKeys
+from zones.keyspace import IndexEntry, QueueKeys, TenantKeys
 from zones.layout import Layout, Place, Tenant
 from zones.pointers import PointerRef, place_of
 from zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
@@ -184,8 +184,8 @@ def _places(refs: Iterable[PointerRef], layout: Layout) -> list[Place]:
 
 
 def _first_places(tr: Any, layout: Layout, tenant: Tenant) -> list[Place]:
-    keys = layout.place(tenant, "queue").keys.tenant
-    return [layout.place(tenant, name) for name in islice(zone_names(tr, keys), QUEUES_OF_TENANT_MAX)]
+    names = islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_OF_TENANT_MAX)
+    return [layout.place(tenant, name) for name in names]
 
 
 def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:

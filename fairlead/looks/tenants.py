@@ -4,19 +4,19 @@ from itertools import islice
 from typing import NamedTuple
 
 from zones.attempt import Attempt
-from zones.buried import BuriedItem
+from zones.buried import BuriedItem, in_zone
 from zones.graves import LOOKED_MAX, Sought, Unearthed, search
 from zones.items import Item
-from zones.keyspace import range_begin, range_end
+from zones.keyspace import TenantKeys
 from zones.layout import Tenant
-from zones.records import BuriedRecord, TenantRule, decode
+from zones.queue_zone import LATER_THAN_ANY_US
+from zones.records import TenantRule
 from zones.rules import tenant_rule, zone_names
 from zones.shard import Shard
 
 QUEUES_MAX = 20
 ITEMS_MAX = 50  # Of each queue.
 BURIED_MAX = 50  # Of each queue.
-LATER_THAN_ANY_US = 1 << 62
 GRAVES_MAX = 5_000  # Looked at for one page: mostly a tenth of a second, and ten transactions.
 
 
@@ -60,13 +60,14 @@ def look_at_tenant(shard: Shard, tenant: Tenant) -> TenantSeen:
     def body(attempt: Attempt) -> TenantSeen:
         tr, layout = attempt.tr, shard.layout
         rule = tenant_rule(tr, layout, tenant)
-        keys = layout.place(tenant, "queue").keys.tenant
-        names = list(islice(zone_names(tr, keys), QUEUES_MAX + 1))
+        names = list(islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_MAX + 1))
         queues = []
         for name in names[:QUEUES_MAX]:
             zone = shard.zone(tenant, name)
             items = zone.peek(tr, items_max=ITEMS_MAX, now_us=LATER_THAN_ANY_US)
-            queues.append(QueueSeen(name, zone.count(tr), items, *_buried(attempt, shard, tenant, name)))
+            some, whole = in_zone(tr, zone.place, items_max=BURIED_MAX)
+            latest_first = sorted(some, key=lambda each: -each.record.buried_us)
+            queues.append(QueueSeen(name, zone.count(tr), items, latest_first, whole))
         return TenantSeen(shard.name, tenant, rule, queues, len(names) <= QUEUES_MAX, attempt.now_us)
 
     return shard.transact(body)
@@ -121,15 +122,3 @@ def _stretch(shard: Shard, sought: Sought, next_key: bytes | None, *, items_max:
         )  # fmt: skip
 
     return shard.transact(body)
-
-
-def _buried(attempt: Attempt, shard: Shard, tenant: Tenant, zone: str) -> tuple[list[BuriedItem], bool]:
-    prefix = shard.layout.place(tenant, zone).keys.buried_prefix()
-    rows = list(attempt.tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=BURIED_MAX + 1))
-    found = []
-    for row in rows[:BURIED_MAX]:
-        record = decode(BuriedRecord, row.value)
-        item_id = row.key[len(prefix) + 1 : -1].replace(b"\x00\xff", b"\x00")
-        if record is not None:
-            found.append(BuriedItem(tenant, zone, item_id, record))
-    return sorted(found, key=lambda each: -each.record.buried_us), len(rows) <= BURIED_MAX
