@@ -168,8 +168,9 @@ class _Drain:
                 throttle_delay_us=settings.max_sleep_ms * 1000,
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
-            room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED))
-            return visit_all(attempt.tr, shard.layout, [ref], room, terms, read_rules(attempt.tr))[0]
+            rules = read_rules(attempt.tr)
+            room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED), limited=rules.limited_kinds)
+            return visit_all(attempt.tr, shard.layout, [ref], room, terms, rules)[0]
 
         return shard.transact(body)
 
