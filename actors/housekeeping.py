@@ -1,9 +1,9 @@
 """What a consumer does once a second on each shard, besides finding work.
 
 It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
-is and what part of the queue is its own, enqueues the periodic items that are due, loads handlers that were submitted,
-clears what has expired, wakes what was paused and goes on, packs what has ended, and sums up what was done. Four small
-transactions per shard and second, of which one writes unless there is more to do.
+is and what part of the queue is its own, clears what has expired; enqueues the periodic items that are due, wakes what
+was paused and goes on, packs what has ended, sums up what was done; and loads handlers that were submitted. Five small
+transactions per shard and second, and one per period, of which one writes unless there is more to do.
 """
 
 import logging
@@ -25,7 +25,7 @@ from zones.probes import probe
 from zones.rules import wake_parked
 from zones.shard import Shard
 from zones.shard_time import ShardClock, Standing, beat
-from zones.steps import in_step
+from zones.steps import alone
 
 log = logging.getLogger("fairlead.housekeeping")
 
@@ -72,7 +72,7 @@ class Housekeeping:
         self._slots = slots
         self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
         self._patience = Patience(host.clock)
-        self._failing: set[str] = set()  # shards whose last beat broke off
+        self._failing: set[tuple[str, str]] = set()  # shards, and which chore broke off there the last time
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
             for name, shard in shards.items()
@@ -88,7 +88,7 @@ class Housekeeping:
         while True:
             full = self._finder.was_full()
             for name, shard in self._answering():
-                self._survive(name, partial(self._beat, name, shard, full=full))
+                self._survive(name, "beat", partial(self._beat, name, shard, full=full))
             load_submitted(self._submitted, dict(self._answering()))
             with self._lock:
                 if self._stopping or self._stopped.wait(BEAT_S):
@@ -113,16 +113,16 @@ class Housekeeping:
             if not self._patience.leaves_alone(name):
                 yield name, shard
 
-    def _survive(self, name: str, beat: Callable[[], None]) -> None:
-        """Beat on a shard; what no store answers is a record that nobody foresaw, and the other shards go on."""
+    def _survive(self, name: str, chore: str, work: Callable[[], None]) -> None:
+        """Do a chore on a shard; what no store answers is a record that nobody foresaw, and all else goes on."""
         try:
-            beat()
+            work()
         except Exception:
-            if name not in self._failing:
-                self._failing.add(name)
-                log.exception("shard %s: this second's housekeeping broke off; it is tried again each second", name)
+            if (name, chore) not in self._failing:
+                self._failing.add((name, chore))
+                log.exception("shard %s: housekeeping broke off (%s); it is tried again each second", name, chore)
         else:
-            self._failing.discard(name)
+            self._failing.discard((name, chore))
 
     def _tell_of_step(self, stepped_us: int) -> None:
         """Say that the clock went on by something else than a beat, if that is worth saying."""
@@ -153,8 +153,6 @@ class Housekeeping:
                 presence.clear_dead(tr, now_us=now_us, keys_max=CLEAR_MAX)
                 clear_receipts(tr, now_us=now_us)
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
-                periods = periods_of(self._periods, name, list(self._shards))
-                in_step([tick_steps(tr, shard.layout, period, now_us=now_us) for period in periods])
             return standing, now_us, others
 
         try:
@@ -163,10 +161,9 @@ class Housekeeping:
             log.info("shard %s does not take a sign of life: %s", name, error)
             return
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
-        if fit:
-            self._tidy(name, shard)
         self._finder.set_session(name, self._session(name, shard, others, now_us, full=full) if fit else None)
         if fit:
+            self._tidy(name, shard)
             self._said_off.discard(name)
         elif standing is Standing.OFF and name not in self._said_off:
             self._said_off.add(name)
@@ -178,9 +175,9 @@ class Housekeeping:
             )
 
     def _tidy(self, name: str, shard: Shard) -> None:
-        """Wake pointers whose kinds go on, where whoever ended the pause has not; pack and sum up what was done.
+        """Enqueue what is due, wake what goes on where whoever ended a pause has not, pack and sum up what was done.
 
-        Apart, so that a chronicle which cannot be written keeps no work asleep.
+        Each apart, and after the session is known: what cannot be done keeps no other work waiting.
         """
 
         def wake(attempt: Attempt) -> None:
@@ -193,13 +190,23 @@ class Housekeeping:
             if series.sum_up(attempt.tr, shard.layout, now_us=attempt.now_us):
                 timesheets.clear_old(attempt.tr, now_us=attempt.now_us, keys_max=CLEAR_MAX)
 
-        for body in (wake, pack, sum_up):
+        periods = periods_of(self._periods, name, list(self._shards))
+        chores: dict[str, Callable[[Attempt], object]] = {
+            **{f"tick of {period.kind}": partial(_tick, shard, period) for period in periods},
+            "waking": wake,
+            "packing": pack,
+            "summing up": sum_up,
+        }
+        for chore, body in chores.items():
             if self._patience.leaves_alone(name):
                 break
-            try:
-                self._patience.transact(shard, body, retries_max=RETRIES_MAX)
-            except shard.db.errors as error:
-                log.info("shard %s is not tidied for now: %s", name, error)
+            self._survive(name, chore, partial(self._do, shard, body))
+
+    def _do(self, shard: Shard, body: Callable[[Attempt], object]) -> None:
+        try:
+            self._patience.transact(shard, body, retries_max=RETRIES_MAX)
+        except shard.db.errors as error:
+            log.info("shard %s is not tidied for now: %s", shard.name, error)
 
     def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int, *, full: bool) -> Session:
         """Return this consumer's session, which has just beaten: the live ones divide the queue among them.
@@ -215,3 +222,7 @@ class Housekeeping:
         own = divide(kinds, part_count)
         to_help = [] if full else [own[each.consumer_id] for each in live if each.presence.full]
         return Session(own[mine], now_us + LIVE_US, joined(to_help))
+
+
+def _tick(shard: Shard, period: Period, attempt: Attempt) -> None:
+    alone(tick_steps(attempt.tr, shard.layout, period, now_us=attempt.now_us))

@@ -16,7 +16,7 @@ from tests.actors.stage import LEASE_MS, MS, SECOND, Stage
 from zones import completions, presence, rules, series
 from zones.dequeue import Room
 from zones.engines.errors import VALUE_TOO_LARGE, StoreError
-from zones.keyspace import TIME_KEY
+from zones.keyspace import TIME_KEY, TenantKeys
 from zones.layout import local_tenant
 from zones.periodic import period
 from zones.presence import LIVE_US, Presence
@@ -339,7 +339,24 @@ def test_what_nobody_foresaw_ends_no_housekeeping_and_is_said_once(
     assert not keeping.running.over_us, "it goes on"
     (found,) = consumers(stage)
     assert stage.now_us - found.presence.beat_us <= SECOND
+    session = keeping.sessions["main"]
+    assert session is not None
+    assert session.until_us > stage.now_us
     assert len([each for each in caplog.records if "broke off" in each.message]) == 1
+
+
+def test_a_period_whose_tenants_record_is_damaged_stops_no_other_and_no_sign_of_life(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged, sound = local_tenant("damaged"), local_tenant("sound")
+    stage.shard.transact(lambda attempt: attempt.tr.set(TenantKeys(*damaged).owner, b"\x63"))
+    keeping = Keeping(stage, periods=[period(each, every_ms=2_000, phase_ms=0) for each in ("damaged", "sound")])
+    stage.pass_ms(10_000)
+    assert stage.count(sound)["sound"] >= 4
+    assert keeping.fit == {"main": True}
+    (found,) = consumers(stage)
+    assert stage.now_us - found.presence.beat_us <= SECOND
+    assert len([each for each in caplog.records if "tick of damaged" in each.message]) == 1
 
 
 def test_a_chronicle_that_cannot_be_written_keeps_no_work_asleep(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,10 +54,11 @@ def two_see_one_tick(scene: Scene) -> tuple[ZoneShadow, HousekeeperRole]:
     in_half_a_second_ms = (scene.now_us + SECOND // 2) // 1000 % MINUTE_MS
     report = period("report", every_ms=MINUTE_MS, phase_ms=in_half_a_second_ms)
     first, second = (scene.housekeeper(name, periods=[report]) for name in ("first", "second"))
-    first.runs_until(lambda: first.fit)
-    second.runs_until(lambda: second.fit)
-    first.runs_until_commit()  # a second after its first beat, when the tick is due
-    second.runs_until_commit()
+    for each in (first, second):  # One after the other, and each does all that it does in its first second.
+        each.goes_on(SECOND // 10)
+    for each in (first, second):
+        each.runs_until_commit()  # the next beat, a second after the first; by now the tick is due
+        each.runs_until_commit()
     first.runs_until(lambda: name in scene.shadow.zones)
     second.goes_on(SECOND // 2)
     return scene.shadow.zones[name], second
