@@ -229,7 +229,7 @@ class Manager:
                 may_leave=self._may_leave(attempt.now_us),
                 holder=self._consumer_id,
             )
-            this_room = Room(room.items, room.kinds, room.limited)
+            this_room = Room(room.items, room.kinds, room.limits)
             known = self._rules[shard.name]
             visits, self._rules[shard.name] = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
             return visits
@@ -250,7 +250,7 @@ class Manager:
             return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
         finally:
             found = self._rules[shard.name]
-            unheard = found.limited_kinds - room.limited  # when this call began; perhaps others have heard of it since
+            unheard = found.tighter_than(room.limits)  # when this call began; perhaps others have heard of it since
             for kind in unheard:
                 room.close(kind)
             if unheard or found is not known:

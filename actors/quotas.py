@@ -76,6 +76,12 @@ class _Quota:
     asked: int = 0
     idle: int = 0
 
+    def obey(self, rule: KindRule) -> None:
+        """Take a rule for the one before. By what was granted under a wider one nothing more starts."""
+        if rule.is_tighter_than(self.rule):
+            self.slots = self.tokens = 0
+        self.rule = rule
+
     @property
     def is_idle(self) -> bool:
         """Whether what is left is being given back, so that nothing more of it may be promised."""
@@ -89,7 +95,8 @@ class Quotas:
       use: tells what is used of a kind now.
 
     Attributes:
-      limited: the kinds that rules limit. `heard`: those of which some shard says so, whatever their own says.
+      limited: the kinds that rules limit. `heard`: the rules of those of which some shard says so, whatever their own
+        says.
     """
 
     def __init__(
@@ -112,7 +119,7 @@ class Quotas:
         self._pause = host.condition(lock)  # notified at the end
         self._quotas: dict[str, _Quota] = {}
         self.limited: frozenset[str] = frozenset()
-        self.heard: frozenset[str] = frozenset()
+        self.heard: Mapping[str, KindRule] = {}
         self._patience = Patience(host.clock)
         self._unreadable: set[str] = set()  # kinds of which that has been said
         self._runs = False
@@ -124,9 +131,9 @@ class Quotas:
         for kind, rule in found.kinds.items():
             if rule.is_limited:
                 quotas[kind] = self._quotas.get(kind) or _Quota(rule)
-                quotas[kind].rule = rule
+                quotas[kind].obey(rule)
         self._set(quotas)
-        self.heard = self.limited
+        self.heard = {kind: quota.rule for kind, quota in quotas.items()}
         self._due.notify_all()  # What runs already counts.
         if quotas and not self._runs:
             self._runs = True
@@ -189,11 +196,11 @@ class Quotas:
         if self._patience.leaves_alone(shard.name):
             return
         with self._lock:
-            order = self._order(kind, quota)
+            rule, order = quota.rule, self._order(kind, quota)
         if order is None:
             return
         try:
-            taken = self._take(shard, kind, quota.rule, order)
+            taken = self._take(shard, kind, rule, order)
         except shard.db.errors as error:
             log.info("shard %s does not tell how many items of %s may run: %s", shard.name, kind, error)
             return
@@ -201,6 +208,8 @@ class Quotas:
             if taken is not None:
                 quota.slots, quota.granted, quota.until_us = taken.slots, taken.granted, taken.until_us
                 quota.tokens += taken.tokens
+                heard, quota.rule = quota.rule, rule
+                quota.obey(heard)  # Perhaps a lower one, after the store granted this.
             elif self._quotas.get(kind) is quota:
                 self._set({each: other for each, other in self._quotas.items() if each != kind})
         if taken is not None and not taken.readable and kind not in self._unreadable:

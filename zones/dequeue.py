@@ -15,7 +15,7 @@ from zones.items import LeasedItem
 from zones.keyspace import IndexEntry
 from zones.layout import Place
 from zones.probes import probe
-from zones.records import ItemRecord, decode
+from zones.records import ItemRecord, KindRule, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps
 from zones.tenant_limits import allowed_steps, note_taken
@@ -38,15 +38,15 @@ class Room:
     """What a caller can run now: how many items in all, and of which kinds how many, unless they are paused.
 
     One room serves all visits of a transaction, and shrinks with each item taken; a retry starts with a fresh one.
-    `limited`: kinds whose limits over the fleet are reckoned with in it.
+    `limits`: the rules whose limits over the fleet are reckoned with in it, by kind.
     """
 
-    __slots__ = ("items", "kinds", "limited", "paused")
+    __slots__ = ("items", "kinds", "limits", "paused")
 
-    def __init__(self, items: int, kinds: Mapping[str, int], limited: frozenset[str] = frozenset()) -> None:
+    def __init__(self, items: int, kinds: Mapping[str, int], limits: Mapping[str, KindRule] | None = None) -> None:
         self.items = items
         self.kinds = dict(kinds)
-        self.limited = limited
+        self.limits = limits or {}
         self.paused: frozenset[str] = frozenset()
 
     def fit(self, kind: str) -> Fit:

@@ -74,7 +74,12 @@ class Rules(NamedTuple):
     limited_kinds: frozenset[str]
     unreadable_kinds: frozenset[str] = frozenset()
 
+    def tighter_than(self, reckoned: Mapping[str, KindRule]) -> list[str]:
+        """Return the kinds whose limit is tighter than the one that somebody reckons with; he may reckon with none."""
+        return [kind for kind in self.limited_kinds if self.kinds[kind].is_tighter_than(reckoned.get(kind, _NO_LIMIT))]
 
+
+_NO_LIMIT = KindRule()
 NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
 
 

@@ -97,6 +97,18 @@ def test_a_limit_that_comes_while_items_run_counts_them(stage: Stage) -> None:
     assert serve_for(stage, manager, crew, 3) == 1
 
 
+def test_slots_that_were_granted_under_a_higher_limit_are_not_used_under_a_lower_one(stage: Stage) -> None:
+    limit(stage, max_running=8)
+    fill(stage, tenants=1, items=4)
+    manager, crew = crewed(stage)
+    assert serve_for(stage, manager, crew, 1) == 4
+    limit(stage, max_running=1)
+    end(stage, crew, 4)
+    fill(stage, tenants=8, items=1)
+    assert serve_for(stage, manager, crew, 0.1) == 0
+    assert serve_for(stage, manager, crew, 2) == 1
+
+
 def test_a_limit_that_is_heard_of_in_a_batch_that_is_then_halved_holds_for_the_halves(stage: Stage) -> None:
     fill(stage)
     manager, crew = crewed(stage)
