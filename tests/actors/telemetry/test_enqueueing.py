@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import timeit
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +25,7 @@ from tests.actors.telemetry.recorder import Recorder, ids
 from zones.engines import StoreUnavailable
 from zones.records import ItemRecord, Trace, decode
 
-UNTRACED_US_MAX = 25.0  # Measured: 2; and an enqueue takes 135.
+UNTRACED_US_MAX = 25.0  # Measured: 7; and an enqueue takes 135.
 
 
 @pytest.fixture
@@ -213,4 +214,7 @@ def test_where_nobody_traces_an_enqueue_costs_next_to_nothing(alice: TenantDatab
         with enqueueing.Enqueueing(ALICE) as each:
             each.begin_attempt(shard).traced(item)
 
-    assert min(timeit.repeat(untraced, number=1_000, repeat=5)) * 1_000 < UNTRACED_US_MAX
+    own_time = timeit.repeat(
+        untraced, timer=time.thread_time, number=1_000, repeat=5
+    )  # whatever else this machine does
+    assert min(own_time) * 1_000 < UNTRACED_US_MAX
