@@ -4,8 +4,7 @@
 PYTHON ?= python3
 PACKAGES := fairlead actors zones simulation bench
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
-# A process more than there are cores: who has the tests with Ray waits for other processes most of the time.
-SPREAD = --numprocesses $$($(PYTHON) -c 'import os; print(os.cpu_count() + 1)') --dist loadscope
+SPREAD := --numprocesses auto --dist loadscope
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help

@@ -1,6 +1,6 @@
 """What every test runs under: repeated examples; FoundationDB where a cluster is named; long forms on demand.
 
-`make test` deals the tests out to a process more than there are cores, file by file. Those of `tests/acceptance` share
+`make test` deals the tests out to as many processes as there are cores, file by file. Those of `tests/acceptance` share
 a Ray cluster, so they run one after the other in one of these.
 """
 
