@@ -113,13 +113,20 @@ class Housekeeping:
             if not self._patience.leaves_alone(name):
                 yield name, shard
 
-    def _survive(self, name: str, chore: str, work: Callable[[], None]) -> None:
-        """Do a chore on a shard; what no store answers is a record that nobody foresaw, and all else goes on."""
+    def _survive(self, name: str, chore: str, work: Callable[[], object]) -> None:
+        """Do a chore on a shard; what no store answers is a record that nobody foresaw, and all else goes on.
+
+        Said once, until it is done again: a disk is full for hours, and a chore is tried each second.
+        """
+        is_new = (name, chore) not in self._failing
+        self._failing.add((name, chore))
         try:
             work()
+        except self._shards[name].db.errors as error:
+            if is_new:
+                log.info("shard %s: housekeeping is put off (%s): %s", name, chore, error)
         except Exception:
-            if (name, chore) not in self._failing:
-                self._failing.add((name, chore))
+            if is_new:
                 log.exception("shard %s: housekeeping broke off (%s); it is tried again each second", name, chore)
         else:
             self._failing.discard((name, chore))
@@ -155,11 +162,7 @@ class Housekeeping:
                 forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
             return standing, now_us, others
 
-        try:
-            standing, now_us, others = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
-        except shard.db.errors as error:
-            log.info("shard %s does not take a sign of life: %s", name, error)
-            return
+        standing, now_us, others = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
         self._finder.set_session(name, self._session(name, shard, others, now_us, full=full) if fit else None)
         if fit:
@@ -200,13 +203,7 @@ class Housekeeping:
         for chore, body in chores.items():
             if self._patience.leaves_alone(name):
                 break
-            self._survive(name, chore, partial(self._do, shard, body))
-
-    def _do(self, shard: Shard, body: Callable[[Attempt], object]) -> None:
-        try:
-            self._patience.transact(shard, body, retries_max=RETRIES_MAX)
-        except shard.db.errors as error:
-            log.info("shard %s is not tidied for now: %s", shard.name, error)
+            self._survive(name, chore, partial(self._patience.transact, shard, body, retries_max=RETRIES_MAX))
 
     def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int, *, full: bool) -> Session:
         """Return this consumer's session, which has just beaten: the live ones divide the queue among them.

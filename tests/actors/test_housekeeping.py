@@ -368,3 +368,22 @@ def test_a_chronicle_that_cannot_be_written_keeps_no_work_asleep(stage: Stage, m
     Keeping(stage)
     stage.pass_ms(1_500)
     assert stage.shard.transact(lambda attempt: attempt.tr.get(b"woken").present())
+
+
+def test_a_chore_that_a_store_refuses_for_long_is_said_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While a disk was full there was a line per chore and second."""
+
+    def refused(*_: Any, **__: Any) -> bool:
+        raise StoreError(VALUE_TOO_LARGE)
+
+    caplog.set_level("INFO")
+    with monkeypatch.context() as patch:
+        patch.setattr(series, "sum_up", refused)
+        Keeping(stage)
+        stage.pass_ms(10_000)
+    stage.pass_ms(2_000)
+    monkeypatch.setattr(series, "sum_up", refused)
+    stage.pass_ms(5_000)
+    assert len([each for each in caplog.records if "put off (summing up)" in each.message]) == 2, "once each time"
