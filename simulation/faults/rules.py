@@ -64,7 +64,8 @@ class _RulesForAWhile(Fault):
         shards = [self._open(name) for name in names]
         for shard in shards:
             self.insist(shard, partial(change, shard, holds=True))
-        self.cluster.world.sleep_us(int(self.random.expovariate(1 / self.lasts_us)))
+        # Not for ever: a world looks, seconds after the trouble is over, whether everything goes on.
+        self.cluster.world.sleep_us(int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us)))
         for shard in reversed(shards):
             self.insist(shard, partial(change, shard, holds=False))
             self.end(shard)
