@@ -16,6 +16,7 @@ Read in this order:
     selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
     telemetry/    what is counted, and which spans there are
+    rounds        what an actor does now and then, beside its calls
     crew          what a manager knows of its workers; freeing: what dead ones held
     quotas        what it may take of kinds with limits; hearing: of rules, while it visits nothing
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2

@@ -8,11 +8,11 @@ A freed item is not given back: it keeps its lease id, so whoever leases it next
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from actors.crew import Leftover, Member
 from actors.holdings import by_shard
-from actors.host import Host, Lock
+from actors.host import Lock
 from actors.messages import ItemRef
 from actors.zone_by_zone import zone_by_zone
 from zones.attempt import Attempt
@@ -28,41 +28,25 @@ FREED_LEASE_US = 1
 
 
 class Freeing:
-    """A manager's watch over the lives of its workers. `lock`: what guards `members`."""
+    """A manager's watch over the lives of its workers. `has_ended`: see `Host`. `lock`: what guards `members`."""
 
-    def __init__(self, host: Host, shards: Mapping[str, Shard], members: Sequence[Member], lock: Lock) -> None:
-        self._host = host
+    def __init__(
+        self, shards: Mapping[str, Shard], members: Sequence[Member], lock: Lock, has_ended: Callable[[bytes], bool]
+    ) -> None:
         self._shards = shards
         self._members = members
         self._lock = lock
-        self._pause = host.condition(lock)
-        self._runs = False
-        self._stopping = False
+        self._has_ended = has_ended
 
-    def begin(self) -> None:
-        """Watch from now on, if it does not yet. The lock is held."""
-        if not self._runs:
-            self._runs = True
-            self._host.spawn("freeing", self._run)
-
-    def stop(self) -> None:
-        """Watch no more. The lock is held."""
-        self._stopping = True
-        self._pause.notify_all()
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._stopping:
-                    self._pause.wait(LOOK_S)
-                if self._stopping:
-                    return
-                lives = {life for member in self._members for life in member.lives}
-            ended = {life for life in lives if self._host.has_ended(life)}
-            with self._lock:
-                left = [each for member in self._members for each in member.leave(ended)]
-            for each in left:
-                free(self._shards, each)
+    def look(self) -> None:
+        """Free what the workers held whose lives have ended."""
+        with self._lock:
+            lives = {life for member in self._members for life in member.lives}
+        ended = {life for life in lives if self._has_ended(life)}
+        with self._lock:
+            left = [each for member in self._members for each in member.leave(ended)]
+        for each in left:
+            free(self._shards, each)
 
 
 def free(shards: Mapping[str, Shard], left: Leftover) -> None:

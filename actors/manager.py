@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from actors.crew import Member, deal, held_of_kind, room_for_kinds, share_of
-from actors.freeing import Freeing
+from actors.freeing import LOOK_S, Freeing
 from actors.handlers import Registry
-from actors.hearing import Hearing
+from actors.hearing import LISTEN_S, Hearing
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import ItemRef, Report, Served
 from actors.quotas import Quotas, Use
+from actors.rounds import Rounds
 from actors.serving import Serving
 from actors.settings import ConsumerSettings
 from actors.telemetry.errors import error_type
@@ -72,7 +73,6 @@ class Manager:
         self._members = [Member() for _ in workers]
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
-        self._freeing = Freeing(host, shards, self._members, self._lock)
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
         self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
@@ -80,7 +80,12 @@ class Manager:
         self._quotas = Quotas(
             host, shards, self._lock, self._use, holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000
         )
-        self._hearing = Hearing(host, shards, self._lock, runs_something=self._runs_something, hear=self._hear)
+        freeing = Freeing(shards, self._members, self._lock, host.has_ended)
+        hearing = Hearing(shards, self._lock, runs_something=self._runs_something, hear=self._hear)
+        self._rounds = (
+            Rounds(host, "freeing", self._lock, freeing.look, pause_s=LOOK_S),
+            Rounds(host, "hearing", self._lock, hearing.listen, pause_s=LISTEN_S),
+        )
         self._stopping = False
         self._store_down: set[str] = set()
         self._unreadable = Unreadable()
@@ -140,9 +145,9 @@ class Manager:
         """Serve nothing any more. Further calls are answered after their second, so nobody asks again and again."""
         with self._lock:
             self._stopping = True
-            self._freeing.stop()
             self._quotas.stop()
-            self._hearing.stop()
+            for rounds in self._rounds:
+                rounds.stop()
 
     def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: Serving) -> None:
         items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
@@ -311,8 +316,8 @@ class Manager:
             hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
             for member, hand in zip(self._members, hands, strict=True):
                 member.send(hand)
-            self._freeing.begin()
-            self._hearing.begin()
+            for rounds in self._rounds:
+                rounds.begin()
         for number, hand in enumerate(hands):
             if hand:
                 self._workers[number].call("place", hand, done=partial(self._placed, number, hand))

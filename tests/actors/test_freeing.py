@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from actors.crew import Leftover, Member
-from actors.freeing import Freeing, free
+from actors.freeing import LOOK_S, Freeing, free
+from actors.rounds import Rounds
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 
 LIFE = "worker#1"
@@ -26,15 +27,16 @@ def leased(stage: Stage, count: int = 1) -> Leftover:
     return [*stage.lease(["mail"]), *stage.lease(["mail"], tenant=BOB)]
 
 
-def watched(stage: Stage, left: Leftover) -> Freeing:
+def watched(stage: Stage, left: Leftover) -> Rounds:
     """Watch over a worker that has taken `left`."""
     member = Member()
     member.send(left)
     member.arrive(left, report(life=LIFE.encode()))
     lock = stage.host.lock()
-    freeing = Freeing(stage.host, stage.shards, [member], lock)
-    stage.do(freeing.begin)
-    return freeing
+    freeing = Freeing(stage.shards, [member], lock, stage.host.has_ended)
+    watch = Rounds(stage.host, "freeing", lock, freeing.look, pause_s=LOOK_S)
+    stage.do(watch.begin)
+    return watch
 
 
 def vests_in_us(stage: Stage, item_id: bytes) -> int:

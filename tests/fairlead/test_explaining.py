@@ -187,23 +187,14 @@ def test_what_became_of_an_items_attempts_is_told_each_by_itself(app: App, alice
     assert said.attempts == Attempts(raised=0, died=1, lease_lost=1, given_back=1)
 
 
-def test_an_item_whose_tenant_is_at_its_limit_says_so_and_which_it_is(live: App, gate: Gate) -> None:
+@pytest.mark.parametrize("kind_max_running", [None, 100])
+def test_a_tenant_at_its_limit_is_named_and_not_its_kind_that_is_not(
+    live: App, gate: Gate, kind_max_running: int | None
+) -> None:
     live.handler("mail")(gate)
     alice = live.tenant("shop", "alice")
     live.steering.limit_tenant("shop", "alice", max_running=1)
-    with consumer(live):
-        first = alice.enqueue("mail").item_id
-        until(Cause.RUNNING, lambda: alice.explain(first))
-        second = alice.enqueue("mail").item_id
-        said = until(Cause.TENANT_FULL, lambda: alice.explain(second))
-    assert said.sentence == "its tenant is at its limit: at most 1 run at once"
-
-
-def test_a_tenant_at_its_limit_is_named_and_not_its_kind_that_is_not(live: App, gate: Gate) -> None:
-    live.handler("mail")(gate)
-    alice = live.tenant("shop", "alice")
-    live.steering.limit_tenant("shop", "alice", max_running=1)
-    live.steering.limit_kind("mail", max_running=100)
+    live.steering.limit_kind("mail", max_running=kind_max_running)
     with consumer(live):
         first = alice.enqueue("mail").item_id
         until(Cause.RUNNING, lambda: alice.explain(first))
