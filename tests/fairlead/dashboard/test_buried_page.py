@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from html import unescape
 from random import Random
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -92,3 +93,10 @@ def test_where_nothing_matches_the_last_page_says_so(app: App) -> None:
     assert "Revive them" not in text
     bury(app, "mail", 8)
     assert "Nothing earlier is buried that matches." in walked(app, kind="index")[-1]
+
+
+def test_who_revives_one_of_those_that_match_comes_back_to_them(app: App) -> None:
+    bury(app, "mail", 1)
+    text = read(open_site(app), "/buried", {"kind": "mail"}).text
+    (revives,) = re.findall(r'href="/do/revive\?([^"]*[;&]id=[^"]*)"', text)
+    assert parse_qs(unescape(revives))["back"] == ["/buried?kind=mail"]
