@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -116,6 +117,7 @@ def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page,
     page.get_by_label("App").fill("shop")
     page.get_by_label("User").fill("crowd")
     page.get_by_role("button", name="Show", exact=True).click()
+    expect(page).to_have_url(re.compile("user=crowd"))
     page.get_by_role("link", name="Discard them").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("7 items are deleted for good")
