@@ -191,7 +191,7 @@ class Simulation(Trial):
             LeasesRunOnce(world),
             NamesStayTaken(world, plan.skew_us_max),
             VisitsTakeTheirShare(world, plan.consumer.dequeue_max),
-            NobodyAsksAgainAndAgain(world),
+            NobodyAsksAgainAndAgain(world, throttle_delay_us=plan.consumer.throttle_delay_ms * 1000),
             OneGoesInOrder(
                 world,
                 clock_us=partial(self.cluster.time_of, COORDINATOR),
