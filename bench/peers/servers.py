@@ -42,8 +42,11 @@ class Server(ABC):
     Attributes:
       durability: what an acknowledged write has survived, with the settings by their own names.
       durable: whether it survives a power cut.
+      end_signal: what ends it at once. A shell that starts something in the background makes it ignore SIGQUIT, and so
+        do its servers that do not handle that signal.
     """
 
+    end_signal = signal.SIGKILL
     name: str
     durability: str
     durable: bool
@@ -82,7 +85,7 @@ class Server(ABC):
     def stop(self) -> None:
         """End it without ceremony: its data is thrown away."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)  # PostgreSQL gives back its shared memory on this one.
+            self._process.send_signal(self.end_signal)
             try:
                 self._process.wait(STOP_S_MAX)
             except subprocess.TimeoutExpired:
@@ -136,6 +139,7 @@ class Redis(Server):
 class Postgres(Server):
     """PostgreSQL, durable as it comes. Root may not run it: then the user of its package does, or `nobody`."""
 
+    end_signal = signal.SIGQUIT  # On this one it gives back its shared memory.
     name = "PostgreSQL"
     durable = True
     durability = "PostgreSQL, fsync on, synchronous_commit on"
