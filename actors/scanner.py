@@ -8,6 +8,7 @@ while. An idle embedded store is not even scanned: its last transaction id tells
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 
 from actors.fullness import Fullness
@@ -20,6 +21,7 @@ from actors.selection.ways import selection_for
 from actors.settings import ConsumerSettings
 from actors.waits import counts_of, within_us
 from zones.attempt import Attempt
+from zones.engines import Listener
 from zones.pointers import PointerRef
 from zones.probes import probe
 from zones.records import Trace
@@ -37,6 +39,10 @@ DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # something: what comes next often comes soon, and the question costs next to nothing.
 EAGER_POLLS = 25
 EAGER_PART = 5
+# Where the engine also tells when another process commits, the scanner is woken; then it is left alone for a while, so
+# that it looks no oftener than if it asked.
+LISTEN_S = 1.0
+DEAF_US = 2_000
 # How far an idle scanner stretches its polls. Where the engine tells, after a hundred of them: to wake a sleeping
 # processor costs ten times what the question does, and 1 % of a core is what idleness may cost.
 STRETCH_MAX = 4
@@ -88,6 +94,10 @@ class Scanner:
 
     def run(self) -> None:
         """Scan until `stop`."""
+        for shard in self._shards.values():
+            listener = shard.db.listener()
+            if listener is not None:
+                self._host.spawn("listening", partial(self._listen, listener))
         while not self._stopping:
             found = 0
             names = list(self._shards)
@@ -298,6 +308,15 @@ class Scanner:
                     idle = False
                 if not idle:
                     return
+
+    def _listen(self, listener: Listener) -> None:
+        """End the sleep once another process has committed something."""
+        with closing(listener):
+            while not self._stopping:
+                if listener.wait(LISTEN_S):
+                    with self._lock:
+                        self._changed.notify_all()
+                    self._host.clock.sleep_us(DEAF_US)
 
     def _poll_us(self) -> int:
         """Return how long to sleep: until the earliest pointer vests, but a poll at most."""

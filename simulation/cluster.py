@@ -64,7 +64,8 @@ class Cluster:
         self.consumers: list[Node] = []
         self.actors: dict[str, Actor] = {}
         self._databases = {
-            name: SimulatedDatabase(store, tells_changes=plan.tells_changes) for name, store in self.stores.items()
+            name: SimulatedDatabase(store, tells_changes=plan.tells_changes, rings=plan.rings)
+            for name, store in self.stores.items()
         }
         self._clocks: dict[str, NodeClock] = {}
         self._skews = world.random("clocks")

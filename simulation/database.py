@@ -12,13 +12,15 @@ from random import Random
 from typing import Any, NamedTuple
 
 from simulation.store import SimulatedStore
-from simulation.world import World
+from simulation.world import Task, World
 from zones.engines.clock import Clock
 from zones.engines.database import KeyValue, StreamingMode
 from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
 from zones.engines.futures import FailedValue, Value
 from zones.engines.range_read import RangeRead
 from zones.engines.transaction import Transaction
+
+LOST_WORDS = 0.1
 
 
 class Trip(NamedTuple):
@@ -184,16 +186,18 @@ class SimulatedDatabase:
 
     Args:
       tells_changes: whether it answers `change_token`, as the embedded engine does and FoundationDB does not.
+      rings: whether it wakes who listens, as the embedded engine does where it can.
     """
 
     errors: tuple[type[Exception], ...] = (StoreError,)
     results_can_be_unknown = True
 
-    def __init__(self, store: SimulatedStore, *, tells_changes: bool) -> None:
+    def __init__(self, store: SimulatedStore, *, tells_changes: bool, rings: bool = False) -> None:
         self.url = f"simulated:{store.name}"
         self.limits = store.limits
         self.store = store
         self._tells_changes = tells_changes
+        self._rings = rings
         self._random = store.world.random(f"retries of {store.name}")
 
     def create_transaction(self) -> LatentTransaction:
@@ -204,9 +208,48 @@ class SimulatedDatabase:
         """Return the version of the last commit, or None if this store does not tell."""
         return self.store.change_token() if self._tells_changes else None
 
+    def listener(self) -> SimulatedListener | None:
+        """Return what waits for commits, or None if this store wakes nobody."""
+        return SimulatedListener(self.store) if self._rings else None
+
     def turn(self) -> AbstractContextManager[object]:
         """Return nothing to wait for."""
         return nullcontext()
 
     def close(self) -> None:
         """Do nothing: the data goes with the world."""
+
+
+class SimulatedListener:
+    """Who waits for commits of one store. Of one in ten it hears nothing."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self._store = store
+        self._random = store.world.random(f"words of {store.name}")
+        self._waiting: Task | None = None
+        self._heard = False
+        store.on_applied.append(self._hear)
+
+    def wait(self, timeout_s: float) -> bool:
+        """See `Listener`."""
+        world = self._store.world
+        if not self._heard:
+            self._waiting = world.current
+            try:
+                world.park(round(timeout_s * 1e6))
+            finally:
+                self._waiting = None
+        heard, self._heard = self._heard, False
+        return heard
+
+    def close(self) -> None:
+        """See `Listener`."""
+        self._store.on_applied.remove(self._hear)
+
+    def _hear(self) -> None:
+        if self._random.random() < LOST_WORDS:
+            return
+        self._heard = True
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._store.world.wake(waiting)

@@ -27,6 +27,7 @@ class Plan:
     yield_frac: float  # how often whoever takes a lock lets others go first
     tells_changes: bool  # whether shards answer `change_token`
     faults: tuple[str, ...]
+    rings: bool = False  # whether they also wake who listens for commits
     consumers: int = 3
     shards: int = 2
     producers: int = 2
@@ -71,7 +72,8 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
     )
     # Drawn last: the other draws of a seed stay what they were before there was a choice.
     selecting = replace(drawn.consumer, selection=random.choice(SELECTIONS))
-    return replace(drawn, **{"consumer": selecting, **chosen})
+    rings = tells_changes and random.random() < 0.5
+    return replace(drawn, **{"consumer": selecting, "rings": rings, **chosen})
 
 
 def _draw_faults(random: Random) -> tuple[str, ...]:

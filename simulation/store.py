@@ -87,7 +87,8 @@ class SimulatedStore(MemoryStore):
     Attributes:
       draw_fate: the faults' ways to say what becomes of a commit; the first that does not leave it to its reads has it.
       forgets_version: the faults' ways to say that reads sent now come too late (1007).
-      on_commit: told of each commit that was applied.
+      on_commit: told of each commit that was applied, and what it did.
+      on_applied: told that there was one.
       away_until_us: until when it answers nothing.
       sender: in whose name commits are sent; None: of the process that sends them.
       commits_sent, commits: how many arrived here, and how many were applied.
@@ -101,6 +102,7 @@ class SimulatedStore(MemoryStore):
         self.draw_fate: list[Callable[[], Fate]] = []
         self.forgets_version: list[Callable[[], bool]] = []
         self.on_commit: list[Callable[[Commit], None]] = []
+        self.on_applied: list[Callable[[], None]] = []
         self.away_until_us = 0
         self.sender: str | None = None
         self.commits_sent = 0
@@ -189,6 +191,8 @@ class SimulatedStore(MemoryStore):
         super().submit(request)
         if request.error is None:
             self.commits += 1
+            for tell in self.on_applied:
+                tell()
             if self.on_commit:
                 self._announce(request, before, by)
 

@@ -64,6 +64,10 @@ class Store(FaultyDatabase):
         self._clock = clock
         self.commits = 0
         self._before: dict[int, Callable[[], object]] = {}
+        self.ear: Ear | None = None
+
+    def listener(self) -> Ear | None:
+        return self.ear
 
     def on_commit(self, ordinal: int, action: Callable[[], object]) -> None:
         """Do something just before the `ordinal`th commit from now that is tried."""
@@ -80,6 +84,31 @@ class Store(FaultyDatabase):
         if self.full or self.away:
             raise StoreUnavailable("the disk is full", remedy="Make room.")
         super().commit(tr)
+
+
+class Ear:
+    """Who listens for commits of other processes: the test says when one is heard of."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self._lock = host.lock()
+        self._said = host.condition(self._lock)
+        self._words = 0
+        self.closed = False
+
+    def wait(self, timeout_s: float) -> bool:
+        with self._lock:
+            if not self._words:
+                self._said.wait(timeout_s)
+            heard, self._words = self._words > 0, 0
+            return heard
+
+    def say(self) -> None:
+        with self._lock:
+            self._words += 1
+            self._said.notify_all()
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class SilentTransaction:

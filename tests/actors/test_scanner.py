@@ -11,7 +11,7 @@ from actors.messages import Served
 from actors.scanner import EAGER_PART, STRETCH_MAX, Scanner
 from actors.settings import ConsumerSettings
 from actors.waits import waits_in, within_us
-from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Played, Stage
+from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Ear, Played, Stage
 from zones import rules
 from zones.engines import StoreUnavailable
 from zones.layout import Tenant
@@ -229,6 +229,46 @@ def test_once_work_has_come_an_idle_scanner_polls_often_again(stage: Stage) -> N
     begun_us = stage.now_us
     stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
     assert stage.now_us - begun_us <= 25 * MS
+
+
+@pytest.fixture
+def ear(stage: Stage) -> Ear:
+    """The store tells of commits of other processes, when the test says so."""
+    stage.store.ear = Ear(stage.host)
+    return stage.store.ear
+
+
+def test_where_the_store_tells_of_others_commits_the_scanner_does_not_wait_for_its_poll(stage: Stage, ear: Ear) -> None:
+    scanning = Scanning(stage, poll_interval_ms=60_000)
+    stage.pass_ms(100)
+    stage.enqueue("mail")
+    stage.pass_ms(5)
+    assert not scanning.calls()
+    stage.do(ear.say)
+    stage.pass_ms(1)
+    assert scanning.calls()
+
+
+def test_of_many_commits_it_hears_one_in_two_milliseconds(stage: Stage, ear: Ear) -> None:
+    scanning = Scanning(stage, poll_interval_ms=60_000)
+    begun_us = stage.now_us
+    for number in range(300):
+        stage.shard.transact(lambda attempt: attempt.tr.set(b"others", number.to_bytes(2, "big")))  # noqa: B023
+        stage.do(ear.say)
+        stage.pass_ms(0.1)
+    assert 50 <= scanning.scanner.counts()["scans"] <= 2 + (stage.now_us - begun_us) // (2 * MS)
+
+
+def test_what_it_did_not_hear_of_is_found_by_its_poll(stage: Stage, ear: Ear) -> None:
+    scanning = Scanning(stage, poll_interval_ms=20)
+    stage.enqueue("mail")
+    stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=25)
+
+
+def test_who_stops_listens_no_more(stage: Stage, ear: Ear) -> None:
+    scanning = Scanning(stage)
+    stage.do(scanning.scanner.stop)
+    stage.wait_for(lambda: ear.closed, within_ms=1_100)
 
 
 def test_an_idle_store_is_asked_only_whether_anything_has_changed(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Space, code_of
-from zones.engines import Database, transact
+from zones.engines import Database, Listener, transact
 
 CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED = 1020, 1021, 1031, 1025
 
@@ -32,6 +32,9 @@ class Unsure:
 
     def change_token(self) -> int | None:
         return self._db.change_token()
+
+    def listener(self) -> Listener | None:
+        return self._db.listener()
 
     def close(self) -> None:
         self._db.close()

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from zones.engines import Database
+from zones.engines import Database, Listener
 from zones.engines.errors import COMMIT_UNKNOWN_RESULT
 
 
@@ -45,6 +45,9 @@ class FaultyDatabase:
 
     def close(self) -> None:
         self._db.close()
+
+    def listener(self) -> Listener | None:
+        return self._db.listener()
 
     def commit(self, tr: Any) -> None:
         fault = self.faults.popleft() if self.faults else None

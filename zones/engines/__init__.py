@@ -22,6 +22,7 @@ Read in this order:
       stored_log    the commit log in the store
       group_commit  threads that share one fsync
       joint_commit, letters, letterbox   processes that do
+      bell          what wakes who waits for others' commits; hint_files: what this and letterboxes lie in
       lmdb_commit   a group of commits as one LMDB transaction
       write_lock, stall_watch   who holds up all other writers, and telling that somebody does
       filesystems   where a store must not live
@@ -42,7 +43,16 @@ from __future__ import annotations
 import random as random_module
 
 from zones.engines.clock import Clock
-from zones.engines.database import Database, Future, KeyValue, Limits, ReadTransaction, StreamingMode, Transaction
+from zones.engines.database import (
+    Database,
+    Future,
+    KeyValue,
+    Limits,
+    Listener,
+    ReadTransaction,
+    StreamingMode,
+    Transaction,
+)
 from zones.engines.embedded import EmbeddedDatabase
 from zones.engines.errors import StoreError, StoreUnavailable
 from zones.engines.memory import MemoryDatabase
@@ -59,6 +69,7 @@ __all__ = [
     "Future",
     "KeyValue",
     "Limits",
+    "Listener",
     "ReadTransaction",
     "Stall",
     "StoreError",

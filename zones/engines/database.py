@@ -242,6 +242,18 @@ class Transaction(ReadTransaction, Protocol):
         ...
 
 
+class Listener(Protocol):
+    """Waits for commits of other processes. One thread at a time."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return True soon after a commit, one before this call included; False if there is none in time."""
+        ...
+
+    def close(self) -> None:
+        """Wait no more."""
+        ...
+
+
 class Database(Protocol):
     """An open store."""
 
@@ -269,6 +281,13 @@ class Database(Protocol):
         """Return a number that has changed if anything was committed, or None if that cannot be told cheaply.
 
         Costs about a microsecond and opens no transaction: an idle consumer asks many times a second.
+        """
+        ...
+
+    def listener(self) -> Listener | None:
+        """Return what waits for commits of other processes, or None if this engine, or this machine, has no such thing.
+
+        What it hears is a hint: now and then it hears nothing of a commit, or something without one. Close it.
         """
         ...
 

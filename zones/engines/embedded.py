@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from zones.engines.bell import Bell, Listener
 from zones.engines.clock import Clock
 from zones.engines.commit import CommitRequest
 from zones.engines.commit_log import WINDOW_US
@@ -69,6 +70,10 @@ class EmbeddedDatabase:
         self._store.end_forgotten(self._clock.now_us())
         return self._store.change_token()
 
+    def listener(self) -> Listener | None:
+        """See `Database`."""
+        return self._store.bell.listener()
+
     def turn(self) -> AbstractContextManager[object]:
         """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
         return self._store.turn(TURN_WAIT_S)
@@ -97,6 +102,7 @@ class EmbeddedStore:
         self.log = StoredLog()
         self._stall_watch = StallWatch(self.files)
         self.joint = JointCommit(path, self._stall_watch.watching)
+        self.bell = Bell(path)
         self._commits = LmdbCommits(self.files, self.log, self.joint, self.turn, self._stall_watch.watching)
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
         self._holds_reads = False  # while it stands still
@@ -172,11 +178,15 @@ class EmbeddedStore:
         if not group:
             return
         self.end_forgotten(group[0].clock.now_us())
+        made = False
         for request, outcome in self._commits.make(group):
             if isinstance(outcome, StoreError):
                 request.fail(outcome)
             else:
                 request.succeed(*outcome, self)
+                made = True
+        if made:
+            self.bell.ring()
 
     # --- Closing and forking ---
 
@@ -185,6 +195,7 @@ class EmbeddedStore:
         self._stop()
         try:
             self.joint.close()
+            self.bell.close()
             self.files.close()
         finally:
             self._go_on()
@@ -212,6 +223,7 @@ class EmbeddedStore:
         """Become a store of the child's own; opened by its first transaction."""
         self.group.forget()
         self.joint.forget()
+        self.bell.forget()
         self.log.forget()
         self._turn = threading.Lock()
         self.watches = Watches()

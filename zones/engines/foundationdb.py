@@ -50,6 +50,9 @@ class FoundationDatabase:
         """Return None: FoundationDB tells through a read version only, which costs a round trip."""
         return None
 
+    def listener(self) -> None:
+        """Return nothing: see `Database`."""
+
     def turn(self) -> AbstractContextManager[object]:
         """Return nothing to wait for."""
         return nullcontext()

@@ -18,12 +18,13 @@ import mmap
 import os
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 from zlib import crc32
+
+from zones.engines.hint_files import make_file
 
 FILE: Final = "letters"
 BOXES: Final = 32
@@ -53,7 +54,7 @@ class Letterbox:
           OSError, ValueError: this system, or this disk, has no place for it.
         """
         path = store / FILE
-        _make_file(path)
+        make_file(path, _FILE_BYTES)
         self._number: int | None = None
         self._name = _NO_NAME
         with ExitStack() as failed:
@@ -212,16 +213,3 @@ class Letterbox:
 
     def _unlock(self, byte: int) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
-
-
-def _make_file(path: Path) -> None:
-    """Make the file with all its blocks, as `lmdb_files` makes the lock file, for the same reason."""
-    if path.exists():
-        return
-    apart = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        apart.write_bytes(bytes(_FILE_BYTES))
-        with suppress(FileExistsError):
-            os.link(apart, path)
-    finally:
-        apart.unlink(missing_ok=True)

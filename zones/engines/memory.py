@@ -50,6 +50,9 @@ class MemoryDatabase:
         """Return the version of the last commit."""
         return self._store.change_token()
 
+    def listener(self) -> None:
+        """Return nothing: see `Database`."""
+
     def turn(self) -> AbstractContextManager[object]:
         """Return nothing to wait for."""
         return nullcontext()
