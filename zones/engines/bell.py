@@ -87,14 +87,17 @@ class Bell:
 
     def take(self, seat: int) -> None:
         """Note that somebody listens on a seat."""
-        if self._map is not None:
-            self._map[seat] = 1
+        self._set(seat, 1)
 
     def leave(self, seat: int) -> None:
         """Note that nobody listens on a seat any more."""
         self._own.discard(seat)
-        if self._map is not None:
-            self._map[seat] = 0
+        self._set(seat, 0)
+
+    def _set(self, seat: int, taken: int) -> None:
+        seats = self._map
+        if seats is not None:
+            seats[seat] = taken
 
     def _open(self) -> bool:
         """Open the file, made if it is missing; False if that cannot be."""

@@ -48,7 +48,7 @@ def listener(db: Database) -> Iterator[Listener]:
 
 
 def put(db: Database) -> None:
-    transact(db, lambda tr: tr.set(os.urandom(4), b""))
+    transact(db, lambda tr: tr.set(b"put-" + os.urandom(4), b""))
 
 
 def put_many(db: Database) -> None:
