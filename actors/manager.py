@@ -26,7 +26,7 @@ from actors.telemetry.tally import Reading
 from actors.unreadable import Unreadable
 from zones.attempt import Attempt
 from zones.dequeue import UNLIMITED, Room
-from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
+from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, StoreFull
 from zones.errors import OwnerUnreadable, TenantMoved
 from zones.pointers import PointerRef
 from zones.probes import probe
@@ -182,10 +182,11 @@ class Manager:
         except shard.db.errors as error:
             code = error.code  # type: ignore[attr-defined]
             served.counts["conflicts"] += code == NOT_COMMITTED
-            if code == TRANSACTION_TOO_LARGE and len(refs) == 1 and items_max > 1:
+            full = isinstance(error, StoreFull)
+            if (full or code == TRANSACTION_TOO_LARGE) and len(refs) == 1 and items_max > 1:
                 self._serve_batch(shard, refs, room, items_max // 2, served)
                 return
-            if code not in CAN_BE_HALVED:
+            if code not in CAN_BE_HALVED and not (full and len(refs) > 1):
                 raise
         else:
             self._hand_over(shard, visits, room, served)

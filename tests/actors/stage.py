@@ -28,7 +28,7 @@ from zones.buried import BuriedItem
 from zones.buried import listing as buried_items
 from zones.dequeue import UNLIMITED, Room
 from zones.engines import Database
-from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError, StoreUnavailable
+from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError, StoreFull, StoreUnavailable
 from zones.items import new_item, pack_payload
 from zones.keyspace import PART_COUNT_MAX
 from zones.layout import DEFAULT_ZONE, Tenant, item_id_of
@@ -53,12 +53,14 @@ ALONE = Session(Stretch(0, PART_COUNT_MAX * PLACES), 1 << 62)  # The session of 
 class Store(FaultyDatabase):
     """A database that can refuse: commits while `full`, everything while `away`; `faults` meet single commits.
 
+    `room_bytes`: on a disk with so much left, it refuses larger commits.
     While `silent`, it is a cluster that is away: nothing is refused, and whoever asks waits.
     """
 
     def __init__(self, db: Database, clock: NodeClock) -> None:
         super().__init__(db)
         self.full = False
+        self.room_bytes: int | None = None
         self.away = False
         self.silent = False
         self._clock = clock
@@ -81,9 +83,12 @@ class Store(FaultyDatabase):
     def commit(self, tr: Any) -> None:
         self.commits += 1
         self._before.pop(self.commits, lambda: None)()
-        if self.full or self.away:
-            raise StoreUnavailable("the disk is full", remedy="Make room.")
+        if self.full or self.away or self._is_too_large(tr):
+            raise StoreFull("here")
         super().commit(tr)
+
+    def _is_too_large(self, tr: Any) -> bool:
+        return self.room_bytes is not None and tr.get_approximate_size().wait() > self.room_bytes
 
 
 class Ear:

@@ -541,6 +541,29 @@ def test_a_zone_whose_items_are_too_large_together_gives_them_in_smaller_helping
     assert serve(stage, manager).items == 6, "the rest, now that they fit"
 
 
+def test_on_a_disk_with_little_room_visits_become_as_small_as_fits(stage: Stage) -> None:
+    """A visit takes more room than anything else, and what is done makes some. Before, all work stood still."""
+    for tenant in tenants(8):
+        for number in range(8):
+            stage.enqueue("mail", bytes([number]) * 500, tenant=tenant)
+    manager, _ = managed(stage, [100], dequeue_max=8)
+    serve(stage, manager, [])
+    stage.store.room_bytes = 8_000
+    assert serve(stage, manager).items > 8
+
+
+def test_on_a_disk_that_is_full_the_smallest_visit_is_the_last_that_is_tried(stage: Stage) -> None:
+    for tenant in tenants(8):
+        for number in range(8):
+            stage.enqueue("mail", number, tenant=tenant)
+    manager, _ = managed(stage, [100], dequeue_max=8)
+    serve(stage, manager, [])
+    stage.store.full = True
+    before = stage.store.commits
+    assert serve(stage, manager).items == 0
+    assert stage.store.commits - before == 7, "of 8, 4, 2 and 1 pointers; then 4, 2 and 1 items of that one"
+
+
 def test_a_batch_that_was_halved_gives_no_tenant_more_than_its_share_of_the_room(stage: Stage) -> None:
     for tenant in tenants(8):
         for _ in range(3):

@@ -130,6 +130,17 @@ class StoreUnavailable(StoreError):
         return f"{self.description} ({details}). {self.remedy}"
 
 
+class StoreFull(StoreUnavailable):
+    """The disk has no room for this commit. It may have some for a smaller one."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            "the disk is full",
+            remedy="Free some space, or raise the limit on file sizes. Nothing that was acknowledged is lost.",
+            path=path,
+        )
+
+
 def _rebuild(kind: type[StoreError], code: int, remedy: str, fields: dict[str, object]) -> StoreError:
     error = kind.__new__(kind)
     StoreError.__init__(error, code, remedy=remedy, **fields)

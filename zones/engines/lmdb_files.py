@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import lmdb
 
-from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
+from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreFull, StoreUnavailable
 from zones.engines.filesystems import network_filesystem
 from zones.engines.own_keys import FORMAT_KEY
 from zones.engines.stored_log import start_log
@@ -245,11 +245,7 @@ class LmdbFiles:
         number = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
         path = str(self.path)
         if number in _FULL or (number == errno.EIO and self._is_out_of_space()):
-            return StoreUnavailable(
-                "the disk is full",
-                remedy="Free some space, or raise the limit on file sizes. Nothing that was acknowledged is lost.",
-                path=path,
-            )
+            return StoreFull(path)
         if number in (errno.EROFS, errno.EACCES, errno.EPERM) or isinstance(error, lmdb.ReadonlyError):
             return StoreUnavailable(
                 "the path is read-only",
