@@ -1,7 +1,8 @@
 """What a manager knows of its workers: how much room each has, of which kinds, from their last reports.
 
 A report says what a worker held when it was written; what was sent since and not yet answered is added. A worker
-that died is counted out until it answers again. What it had taken lately is remembered for `freeing`.
+that died is counted out until it answers again. What it was sent lately is remembered for `freeing`: each item is sent
+to one life of a worker, and no other takes it, so once that life has ended nobody runs it.
 """
 
 from collections import Counter, deque
@@ -12,11 +13,11 @@ from itertools import chain
 from actors.messages import ItemRef, Report
 from zones.probes import probe
 
-# Items that are remembered of what a worker has taken, the last ones: as many as it can hold, with a thousand slots and
+# Items that are remembered of what a worker was sent, the last ones: as many as it can hold, with a thousand slots and
 # its reserve.
-TAKEN_MAX = 2_000
+SENT_MAX = 2_000
 
-Leftover = list[ItemRef]  # What one life of a worker had taken lately, and may have held when it ended.
+Leftover = list[ItemRef]  # What one life of a worker was sent lately, and may have held when it ended.
 
 
 @dataclass(slots=True)
@@ -28,8 +29,8 @@ class Member:
     on_the_way: int = 0
     kinds_on_the_way: Counter[str] = field(default_factory=Counter)
     life: bytes = b""  # the one that was heard of last, see `Host.life`
-    taken: deque[Sequence[ItemRef]] = field(default_factory=deque)  # what this life has taken lately
-    taken_count: int = 0
+    sent: deque[Sequence[ItemRef]] = field(default_factory=deque)  # what this life was sent lately
+    sent_count: int = 0
     before: dict[bytes, Leftover] = field(default_factory=dict)  # and what those before it had
     asked: bool = False  # a question for progress is out
 
@@ -40,26 +41,23 @@ class Member:
             return 0
         return max(0, self.report.capacity - self.report.held - self.on_the_way)
 
-    def send(self, refs: Sequence[ItemRef]) -> None:
-        """Note that items are on their way to it."""
+    def send(self, refs: Sequence[ItemRef]) -> bytes:
+        """Note that items are on their way to it, and return for which of its lives; empty: for any."""
         self.on_the_way += len(refs)
         self.kinds_on_the_way.update(ref.kind for ref in refs)
+        if refs and self.life:
+            self._remember(refs)
+        return self.life
 
-    def arrive(self, refs: Sequence[ItemRef], report: Report | None) -> None:
-        """Note the answer to `send`; None: it died.
-
-        What was on its way then is not taken: it may reach, or have reached, the worker's next life.
-        """
+    def arrive(self, refs: Sequence[ItemRef], life: bytes, report: Report | None) -> None:
+        """Note the answer to `send`, which returned `life`; None: it died."""
         if report is None:
             probe("a worker dies with items on their way to it")
         self.on_the_way -= len(refs)
         self.kinds_on_the_way.subtract(ref.kind for ref in refs)
         self.hear(report)
-        if report is not None:
-            self.taken.append(refs)
-            self.taken_count += len(refs)
-            while self.taken_count - len(self.taken[0]) >= TAKEN_MAX:
-                self.taken_count -= len(self.taken.popleft())
+        if report is not None and not life:
+            self._remember(refs)
 
     def hear(self, report: Report | None) -> None:
         """Take the newer of two reports: answers to calls side by side may come out of order. None: it died.
@@ -82,11 +80,11 @@ class Member:
 
     @property
     def lives(self) -> list[bytes]:
-        """The lives that have taken something, as far as it is not known what became of it."""
-        return [*self.before, self.life] if self.taken else list(self.before)
+        """The lives that were sent something, as far as it is not known what became of it."""
+        return [*self.before, self.life] if self.sent else list(self.before)
 
     def leave(self, ended: Collection[bytes]) -> list[Leftover]:
-        """Return what the lives of `ended` had taken; of one before the last that is not among them it is forgotten.
+        """Return what the lives of `ended` were sent; of one before the last that is not among them it is forgotten.
 
         One whose present life has ended is dead, though no call to it has failed yet: it is given nothing more.
         """
@@ -98,11 +96,17 @@ class Member:
         return [refs for life, refs in before.items() if life in ended]
 
     def _begin(self, life: bytes) -> None:
-        if self.taken:
-            self.before[self.life] = list(chain.from_iterable(self.taken))
-            self.taken.clear()
-            self.taken_count = 0
+        if self.sent:
+            self.before[self.life] = list(chain.from_iterable(self.sent))
+            self.sent.clear()
+            self.sent_count = 0
         self.life = life
+
+    def _remember(self, refs: Sequence[ItemRef]) -> None:
+        self.sent.append(refs)
+        self.sent_count += len(refs)
+        while self.sent_count - len(self.sent[0]) >= SENT_MAX:
+            self.sent_count -= len(self.sent.popleft())
 
 
 def room_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], unlimited: int) -> dict[str, int]:

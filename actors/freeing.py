@@ -1,4 +1,4 @@
-"""Freeing: what a worker held vests as soon as the worker is dead, not when its leases end.
+"""Freeing: what a worker held, or was sent, vests as soon as the worker is dead, not when its leases end.
 
 That a call failed tells little: its worker may be slow, or out of reach, and go on with what it runs; and of one that
 nobody calls nobody hears. So a manager looks now and then whether its workers' lives have ended, which it can see if it
@@ -39,7 +39,7 @@ class Freeing:
         self._has_ended = has_ended
 
     def look(self) -> None:
-        """Free what the workers held whose lives have ended."""
+        """Free what the workers held, or were sent, whose lives have ended."""
         with self._lock:
             lives = {life for member in self._members for life in member.lives}
         ended = {life for life in lives if self._has_ended(life)}

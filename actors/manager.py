@@ -315,19 +315,20 @@ class Manager:
             for kind in self._quotas.limited:
                 self._quotas.spend(kind, taken[kind], more=any(kind in visit.passed_kinds for visit in visits))
             hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
-            for member, hand in zip(self._members, hands, strict=True):
-                member.send(hand)
+            lives = [member.send(hand) for member, hand in zip(self._members, hands, strict=True)]
             for rounds in self._rounds:
                 rounds.begin()
-        for number, hand in enumerate(hands):
+        for number, (hand, life) in enumerate(zip(hands, lives, strict=True)):
             if hand:
-                self._workers[number].call("place", hand, done=partial(self._placed, number, hand))
+                self._workers[number].call("place", hand, life, done=partial(self._placed, number, hand, life))
 
-    def _placed(self, number: int, refs: Sequence[ItemRef], report: Report | None, error: Exception | None) -> None:
+    def _placed(
+        self, number: int, refs: Sequence[ItemRef], life: bytes, report: Report | None, error: Exception | None
+    ) -> None:
         if error is not None:
             note_failed_call(log, f"worker {number}", error)
         with self._lock:
-            self._members[number].arrive(refs, report)
+            self._members[number].arrive(refs, life, report)
             self._changed.notify_all()
 
     def _await_room(self) -> None:

@@ -174,7 +174,7 @@ class Line:
     def _work_off(self) -> None:
         with self._stage("run"):
             packed, self._hands.packed = self._hands.packed, []
-            report = self._worker.place([ref for each in packed for ref in _unpack(each)])
+            report = self._worker.place([ref for each in packed for ref in _unpack(each)], b"")
             while report.held:
                 report = self._worker.await_progress(report.progress)
 

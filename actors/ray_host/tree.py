@@ -139,9 +139,9 @@ class WorkerActor:
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
         _drain_on_sigterm(lambda: self.drain(opened.settings.drain_ms))
 
-    @called_with(list[ItemRef])
-    def place(self, refs: Sequence[ItemRef]) -> Report:
-        return self._worker.place(refs)
+    @called_with(list[ItemRef], bytes)
+    def place(self, refs: Sequence[ItemRef], life: bytes) -> Report:
+        return self._worker.place(refs, life)
 
     @called_with(int)
     def await_progress(self, seen: int) -> Report:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.settings import ConsumerSettings
 from fairlead import fleet
 from fairlead.config import Config
 from fairlead.demo.corpus import SourceFile, read_library
@@ -17,11 +16,9 @@ from fairlead.demo.verdict import Verdict, judge
 from fairlead.status import look
 from zones.engines import StoreError
 from zones.errors import QueueError
-from zones.settings import ZoneSettings
 
 MARK = "fairlead-demo"  # A file in the demo's store: what has none is not the demo's to delete or to read.
 REFERENCE = "fairlead.demo.library:app"
-LEASE_MS = 3_000  # Shorter than the default: nobody wants to watch a dead worker's items for ten seconds.
 PATIENCE_US = 180_000_000
 LOOK_US = 50_000
 
@@ -51,8 +48,7 @@ class Played:
 
 def configure(store: Path) -> None:
     """Make `store` the demo's only shard."""
-    consumer = ConsumerSettings(lease_ms=LEASE_MS)
-    app.configure(Config(shards={"main": f"embedded:{store}"}, consumer=consumer, zones=ZoneSettings()))
+    app.configure(Config(shards={"main": f"embedded:{store}"}))
 
 
 def require_index(store: Path) -> None:
@@ -129,7 +125,7 @@ def _watch(running: fleet.Fleet, storing: Storing, total: int, *, tell: Tell, pr
             break
         if killed is None and indexed >= total // 2 and isinstance(running, fleet.RayFleet):
             killed = _kill_worker(running)
-            tell(f"killed worker process {killed}: what it held runs again when its leases lapse, in {LEASE_MS} ms")
+            tell(f"killed worker process {killed}: what it held, and what was on its way to it, runs again at once")
         app.clock.sleep_us(LOOK_US)
     return killed
 

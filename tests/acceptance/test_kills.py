@@ -127,6 +127,14 @@ def test_what_a_dead_worker_held_runs_again_at_once(app: App, chosen: Config, tm
         assert kill_in_mid_run(app, running, tmp_path / "told") < 3.0
 
 
+def test_what_was_on_its_way_to_a_dead_worker_runs_at_once_too(app: App, chosen: Config) -> None:
+    """Under load something often is. Before, it waited out its lease: here minutes."""
+    long_leases = replace(chosen, consumer=replace(chosen.consumer, lease_ms=600_000))
+    with consumer(long_leases) as running:
+        load = kill_under_load(app, running, chosen, ["worker"] * 4, per_s=500)
+        assert_all_done(app, load.enqueued)
+
+
 def test_if_the_manager_died_with_it_that_runs_again_when_the_leases_lapse(
     app: App, chosen: Config, tmp_path: Path
 ) -> None:

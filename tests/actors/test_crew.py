@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.crew import TAKEN_MAX, Member, deal, room_for_kinds, share_of
+from actors.crew import SENT_MAX, Member, deal, room_for_kinds, share_of
 from actors.messages import ItemRef
 from tests.actors.stage import item_ref, report
 
@@ -31,7 +31,7 @@ def test_what_arrived_is_in_its_report_and_no_longer_on_its_way() -> None:
     member = heard(capacity=10)
     refs = [item_ref(1), item_ref(2)]
     member.send(refs)
-    member.arrive(refs, report(capacity=10, held=2))
+    member.arrive(refs, b"", report(capacity=10, held=2))
     assert member.room == 8
 
 
@@ -43,7 +43,7 @@ def test_one_that_died_has_no_room_until_it_answers_again() -> None:
     member = heard(capacity=10, held=4)
     refs = [item_ref(1)]
     member.send(refs)
-    member.arrive(refs, None)
+    member.arrive(refs, b"", None)
     assert member.room == 0
     member.hear(report(capacity=10, life=b"second life"))
     assert member.room == 10, "what the first life held is forgotten: it will lapse"
@@ -112,25 +112,49 @@ def test_no_limit_is_no_limit_for_each() -> None:
 
 def taking(member: Member, refs: list[ItemRef], life: bytes = b"first") -> None:
     """Let a life of a worker take items."""
-    member.send(refs)
-    member.arrive(refs, report(life=life))
+    sent_to = member.send(refs)
+    member.arrive(refs, sent_to, report(life=life))
 
 
-def test_a_worker_that_died_leaves_behind_what_it_had_taken_and_not_what_was_on_its_way() -> None:
-    refs = [item_ref(number) for number in range(5)]
+def test_a_worker_that_died_leaves_behind_what_it_had_taken() -> None:
+    refs = [item_ref(number) for number in range(4)]
     member = Member()
     taking(member, refs[:2])
-    taking(member, refs[2:4])
-    member.send(refs[4:])
-    member.arrive(refs[4:], None)
+    taking(member, refs[2:])
     assert member.lives == [b"first"]
-    assert member.leave({b"first"}) == [refs[:4]]
+    assert member.leave({b"first"}) == [refs]
     assert (member.lives, member.leave({b"first"})) == ([], []), "it is told once"
+
+
+def test_it_leaves_behind_what_was_on_its_way_to_it() -> None:
+    """No other life takes it. Before, such items waited out their leases."""
+    member = heard(life=b"first")
+    sent_to = member.send([item_ref(1)])
+    assert (sent_to, member.lives) == (b"first", [b"first"])
+    member.arrive([item_ref(1)], sent_to, None)
+    member.hear(report(life=b"second"))
+    assert member.leave({b"first"}) == [[item_ref(1)]]
+
+
+def test_what_is_sent_to_a_worker_whose_end_was_seen_is_for_whichever_life_takes_it() -> None:
+    member = heard(life=b"first")
+    member.leave({b"first"})
+    assert member.send([item_ref(1)]) == b""
+    assert member.lives == []
+    member.arrive([item_ref(1)], b"", report(life=b"second"))
+    assert member.leave({b"second"}) == [[item_ref(1)]]
+
+
+def test_a_worker_that_is_sent_nothing_leaves_nothing_behind() -> None:
+    member = heard(life=b"first")
+    assert member.send([]) == b"first"
+    assert (member.lives, len(member.sent)) == ([], 0)
 
 
 def test_so_does_one_that_is_back_before_its_end_was_seen() -> None:
     member = Member()
     taking(member, [item_ref(1)])
+    member.hear(report(life=b"second"))
     taking(member, [item_ref(2)], life=b"second")
     assert member.lives == [b"first", b"second"]
     assert member.leave({b"first"}) == [[item_ref(1)]]
@@ -141,16 +165,17 @@ def test_what_a_former_life_had_is_forgotten_if_its_end_cannot_be_seen() -> None
     """It may be on another machine; then its leases decide."""
     member = Member()
     taking(member, [item_ref(1)])
+    member.hear(report(life=b"second"))
     taking(member, [item_ref(2)], life=b"second")
     assert member.leave(set()) == []
     assert member.lives == [b"second"]
 
 
-def test_of_what_a_worker_took_as_much_is_remembered_as_it_can_hold() -> None:
+def test_of_what_a_worker_was_sent_as_much_is_remembered_as_it_can_hold() -> None:
     member = Member()
-    for number in range(2 * TAKEN_MAX):
+    for number in range(2 * SENT_MAX):
         taking(member, [item_ref(number)])
-    assert member.leave({b"first"}) == [[item_ref(number) for number in range(TAKEN_MAX, 2 * TAKEN_MAX)]]
+    assert member.leave({b"first"}) == [[item_ref(number) for number in range(SENT_MAX, 2 * SENT_MAX)]]
 
 
 # --- Dealing ---

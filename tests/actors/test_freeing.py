@@ -30,8 +30,8 @@ def leased(stage: Stage, count: int = 1) -> Leftover:
 def watched(stage: Stage, left: Leftover) -> Rounds:
     """Watch over a worker that has taken `left`."""
     member = Member()
+    member.hear(report(life=LIFE.encode()))
     member.send(left)
-    member.arrive(left, report(life=LIFE.encode()))
     lock = stage.host.lock()
     freeing = Freeing(stage.shards, [member], lock, stage.host.has_ended)
     watch = Rounds(stage.host, "freeing", lock, freeing.look, pause_s=LOOK_S)

@@ -408,20 +408,28 @@ def test_a_worker_that_is_back_is_used_again(stage: Stage) -> None:
     assert stage.do(manager.await_room) == 10
 
 
-def test_what_a_worker_had_that_died_vests_at_once(stage: Stage) -> None:
-    """Not what was on its way, which may reach the worker's next life."""
+def test_what_a_worker_had_that_died_vests_at_once_and_so_does_what_was_on_its_way(stage: Stage) -> None:
+    """It was sent to the life that ended, and no other takes it. Before, it waited out its lease."""
     had = stage.enqueue("mail")
     manager, crew = managed(stage, [5])
     serve(stage, manager)
     crew.dead.add(0)
     stage.world.ended_lives.add("first life")
-    stage.enqueue("mail")
+    sent = stage.enqueue("mail")
     serve(stage, manager)
     stage.wait_for(stage.pointers, within_ms=300)
-    assert [ref.item_id for ref in stage.lease(["mail"])] == [had]
+    assert {ref.item_id for ref in stage.lease(["mail"])} == {had, sent}
 
 
-def test_items_on_their_way_to_a_worker_that_died_lapse_and_its_room_is_gone(stage: Stage) -> None:
+def test_items_are_sent_to_the_life_of_a_worker_that_answered_last(stage: Stage) -> None:
+    stage.enqueue("mail")
+    manager, crew = managed(stage, [5])
+    serve(stage, manager)
+    (sent,) = [call.args for call in crew.remotes[0].calls if call.method == "place"]
+    assert sent == (crew.sent[0], b"first life")
+
+
+def test_a_worker_that_died_with_items_on_their_way_to_it_has_its_room_back_when_it_returns(stage: Stage) -> None:
     stage.enqueue("mail")
     manager, crew = managed(stage, [10])
     stage.do(manager.await_room)

@@ -96,6 +96,19 @@ def test_a_message_that_comes_twice_is_run_once(stage: Stage) -> None:
     assert seen == [1]
 
 
+def test_items_for_another_life_of_a_worker_are_not_taken(stage: Stage) -> None:
+    """They come to one that was started anew; whoever sent them frees them, since the other has ended."""
+    seen: list[Any] = []
+    worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
+    stage.enqueue("mail", 1)
+    refs = stage.lease(["mail"])
+    report = stage.place(worker, refs, life=b"another life")
+    stage.pass_ms(100)
+    assert (seen, report.held) == ([], 0)
+    stage.place(worker, refs, life=report.incarnation)
+    assert stage.settled(worker) == {"completed": 1}
+
+
 def test_an_item_whose_lease_another_took_over_on_the_way_is_not_run(stage: Stage) -> None:
     """Algorithm 3: the worker double-checks the lease."""
     seen: list[Any] = []

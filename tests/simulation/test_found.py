@@ -204,7 +204,7 @@ def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> N
     def lease_and_place() -> None:
         enqueue_and_lease(stage, zone, "mail")
         worker.drain(0)
-        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", alone=False)])
+        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", alone=False)], stage.host.life)
 
     stage.play(lease_and_place)
     ((_, record),) = stage.shadow.items()
@@ -225,7 +225,7 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
 
     def lease_run_and_stop() -> None:
         enqueue_and_lease(stage, zone, "deaf")
-        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", alone=False)])
+        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", alone=False)], stage.host.life)
         stage.host.clock.sleep_us(SECOND)  # The handler has begun.
         worker.drain(1_000)
 

@@ -233,7 +233,7 @@ class WorkerRole(Role[Report]):
         self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners(host), IDENTITY)
         self._worker.start()
         refs = [ref_of(item) for item in items]
-        super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs))
+        super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs, host.life))
 
     @property
     def counts(self) -> dict[str, int]:
