@@ -19,6 +19,7 @@ Read in this order:
     memory        the memory engine, on sorted_map, an immutable tree
     embedded      the embedded engine: snapshots and commits on LMDB
       lmdb_files, lmdb_snapshot   LMDB's rules about opening, growing, forking and reading
+      holes         pages that LMDB never wrote, and a full disk has no room for
       stored_log    the commit log in the store
       group_commit  threads that share one fsync
       joint_commit, letters, letterbox   processes that do

@@ -20,6 +20,7 @@ import lmdb
 
 from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreFull, StoreUnavailable
 from zones.engines.filesystems import network_filesystem
+from zones.engines.holes import fill_holes
 from zones.engines.own_keys import FORMAT_KEY
 from zones.engines.stored_log import start_log
 from zones.engines.write_lock import WriteLock
@@ -88,6 +89,8 @@ class LmdbFiles:
             refused.pop_all()
         self._env = env
         self._identity = self._file_identity()
+        self._page_bytes = env.stat()["psize"]
+        self._filled = 0  # Before this offset there are no holes.
 
     def is_current(self) -> bool:
         """Whether the path still leads to the files that are open; not if they were deleted, or made anew."""
@@ -159,6 +162,15 @@ class LmdbFiles:
             self._env = None
         self.write_lock.close()
 
+    def _fill_holes(self) -> None:
+        """Fill the holes that commits have left, of whichever process. Within a write transaction."""
+        env = self._env or self._usable()
+        end = (env.info()["last_pgno"] + 1) * self._page_bytes
+        if end > self._filled:
+            with suppress(OSError):  # The disk may be full, and the commit fit all the same; if not, it says why.
+                fill_holes(self.path / "data.mdb", self._filled, end)
+                self._filled = end
+
     # --- Transactions ---
 
     def begin_read(self) -> lmdb.Transaction[bytes]:
@@ -168,7 +180,9 @@ class LmdbFiles:
 
     def begin_write(self) -> lmdb.Transaction[bytes]:
         """Begin a write transaction, once no other process has one."""
-        return self._begin(lambda env: env.begin(write=True))
+        txn: lmdb.Transaction[bytes] = self._begin(lambda env: env.begin(write=True))
+        self._fill_holes()
+        return txn
 
     def last_transaction(self) -> int:
         """Return the number of the last write transaction, of all processes, that a read begun now would see."""

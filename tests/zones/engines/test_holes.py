@@ -1,0 +1,99 @@
+"""Holes in an embedded store's file are filled while the disk has space."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from zones.engines.holes import fill_holes
+from zones.engines.lmdb_files import LmdbFiles
+
+PAGE = 4_096
+
+
+def holes_of(file: Path) -> list[tuple[int, int]]:
+    """Return the first and the last page of each hole."""
+    found = []
+    size, data = file.stat().st_size, 0
+    with file.open("rb") as opened:
+        while (hole := os.lseek(opened.fileno(), data, os.SEEK_HOLE)) < size:
+            data = os.lseek(opened.fileno(), hole, os.SEEK_DATA)
+            found.append((hole // PAGE, data // PAGE - 1))
+    return found
+
+
+def sparse(file: Path, pages: dict[int, bytes]) -> None:
+    """Make a file that has blocks for these pages only."""
+    with file.open("wb") as opened:
+        for page, filling in pages.items():
+            os.pwrite(opened.fileno(), filling * PAGE, page * PAGE)
+
+
+def leave_hole(files: LmdbFiles) -> None:
+    """Commit transactions of which the last takes pages at the end of the file for a value, and lets go of them."""
+    for number in range(4):
+        with files.begin_write() as txn:
+            txn.put(b"before", bytes([number]) * PAGE)  # LMDB looks for free pages only where there were some.
+    with files.begin_write() as txn:
+        txn.put(b"first", bytes(20 * PAGE))
+        txn.put(b"second", bytes(20 * PAGE))
+        txn.delete(b"first")
+
+
+def test_what_was_not_written_is_filled_and_the_rest_stays(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    sparse(file, {0: b"a", 40: b"b", 50: b"c"})
+    assert holes_of(file) == [(1, 39), (41, 49)]
+    fill_holes(file, 0, 60 * PAGE)
+    assert holes_of(file) == []
+    written = file.read_bytes()
+    assert len(written) == 60 * PAGE
+    assert [written[page * PAGE : (page + 1) * PAGE] for page in (0, 40, 50)] == [b"a" * PAGE, b"b" * PAGE, b"c" * PAGE]
+    assert sum(written) == PAGE * sum(b"abc")
+
+
+def test_only_the_part_that_is_asked_for_is_filled(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    sparse(file, {0: b"a", 40: b"b", 50: b"c"})
+    fill_holes(file, 30 * PAGE, 45 * PAGE)
+    assert holes_of(file) == [(1, 29), (45, 49)]
+
+
+def test_a_commit_fills_the_holes_that_the_one_before_left(tmp_path: Path) -> None:
+    files = LmdbFiles(tmp_path, first_version=1)
+    leave_hole(files)
+    assert holes_of(tmp_path / "data.mdb") != [], "what this test is about"
+    with files.begin_write() as txn:
+        txn.put(b"third", b"")
+    assert holes_of(tmp_path / "data.mdb") == []
+    files.close()
+
+
+def test_whoever_opens_a_store_fills_the_holes_that_another_process_left(tmp_path: Path) -> None:
+    files = LmdbFiles(tmp_path, first_version=1)
+    leave_hole(files)
+    files.close()
+    files = LmdbFiles(tmp_path, first_version=1)
+    files.begin_write().commit()
+    assert holes_of(tmp_path / "data.mdb") == []
+    files.close()
+
+
+def test_holes_that_a_full_disk_has_no_room_for_are_filled_once_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = LmdbFiles(tmp_path, first_version=1)
+    leave_hole(files)
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", _no_space)
+        files.begin_write().commit()
+    assert holes_of(tmp_path / "data.mdb") != []
+    files.begin_write().commit()
+    assert holes_of(tmp_path / "data.mdb") == []
+    files.close()
+
+
+def _no_space(*_: object) -> int:
+    raise OSError(28, "No space left on device")
