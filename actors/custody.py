@@ -19,6 +19,7 @@ from actors.holdings import Held, Holdings, Phase
 from actors.host import Condition, Host, Lock
 from actors.identity import Identity
 from actors.keeping import Chores
+from actors.refusals import Refusals
 from actors.running import JobTimeout
 from actors.settings import ConsumerSettings
 from actors.telemetry.handled import Handled
@@ -106,7 +107,7 @@ class Custody:
         self._ended = host.condition(table.lock)
         self._due = host.condition(table.lock)
         self._pause = host.condition(table.lock)  # notified when the worker stops
-        self._refused = False
+        self._refusals = Refusals(host.clock, log, "shard %s refuses; what it is not told in time will lapse: %s")
 
     def start(self) -> None:
         """Start the loops."""
@@ -222,21 +223,18 @@ class Custody:
         self.with_store(lambda: self._shard.transact(self._shard.in_turn(body)))
 
     def with_store(self, work: Callable[[], object]) -> bool:
-        """Do `work`, which commits; say whether the store let it. That it does not is logged once, until it does."""
+        """Do `work`, which commits; say whether the store let it."""
         try:
             work()
         except self._shard.db.errors as error:
             self.note_refusal(error)
             return False
-        self._refused = False
         return True
 
     def note_refusal(self, error: Exception) -> None:
-        """Log that the store refuses, unless that has been said since it last took a commit."""
+        """Log that the store refuses, unless that has been said."""
         with self._table.lock:
-            said, self._refused = self._refused, True
-        if not said:
-            log.warning("shard %s refuses; what it is not told in time will lapse: %s", self._shard.name, error)
+            self._refusals.note(self._shard.name, error)
 
     # --- The loops ---
 

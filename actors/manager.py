@@ -18,6 +18,7 @@ from actors.hearing import LISTEN_S, Hearing
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import ItemRef, Report, Served
 from actors.quotas import Quotas, Use
+from actors.refusals import Refusals
 from actors.rounds import Rounds
 from actors.serving import Serving
 from actors.settings import ConsumerSettings
@@ -87,7 +88,7 @@ class Manager:
             Rounds(host, "hearing", self._lock, hearing.listen, pause_s=LISTEN_S),
         )
         self._stopping = False
-        self._store_down: set[str] = set()
+        self._refusals = Refusals(host.clock, log, "shard %s cannot be served; trying again: %s")
         self._unreadable = Unreadable()
         self._tally = host.telemetry.tally
         self._spans = host.telemetry.spans
@@ -159,12 +160,9 @@ class Manager:
             self._wait_for_store(shard, error)
         else:
             served.ended_us = self._host.clock.now_us()
-            self._store_down.discard(shard.name)
 
     def _wait_for_store(self, shard: Shard, error: Exception) -> None:
-        if shard.name not in self._store_down:
-            log.warning("shard %s cannot be served; trying again: %s", shard.name, error)
-            self._store_down.add(shard.name)
+        self._refusals.note(shard.name, error)
         with self._lock:
             if not self._stopping:
                 self._changed.wait(STORE_RETRY_S)

@@ -15,6 +15,7 @@ from actors.fullness import Fullness
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
 from actors.patience import Patience
+from actors.refusals import Refusals
 from actors.selection.reading import batches
 from actors.selection.stretch import Session
 from actors.selection.ways import selection_for
@@ -85,7 +86,7 @@ class Scanner:
         self._fullness = Fullness(host.clock.now_us())
         self._patience = Patience(host.clock)
         self._idle_polls = 0
-        self._store_down: set[str] = set()
+        self._refusals = Refusals(host.clock, log, "shard %s cannot be scanned; trying again: %s")
         self._counts: Counter[str] = Counter()
         self._waits: Counter[int] = Counter()  # see `actors.waits`
         self._spans = host.telemetry.spans
@@ -147,9 +148,7 @@ class Scanner:
             try:
                 refs = self._scan(name)
             except self._shards[name].db.errors as error:
-                if name not in self._store_down:
-                    log.warning("shard %s cannot be scanned; trying again: %s", name, error)
-                    self._store_down.add(name)
+                self._refusals.note(name, error)
                 break
             for batch in batches(refs, self._settings.batch_pointers):
                 if not self._hand_over(name, batch):
@@ -187,7 +186,6 @@ class Scanner:
             return refs, again_us if due_us is None else min(again_us, due_us)
 
         refs, due_us = self._patience.transact(shard, body)
-        self._store_down.discard(name)
         self._counts["scans"] += 1
         if refs:
             self._seen_token[name] = None
