@@ -15,7 +15,8 @@ Holding = tuple[ItemName, bytes]  # under which lease
 class LeasesAreRespected(Oracle):
     """Who takes an item over finds its last lease ended by its own clock; who holds none changes nothing.
 
-    But for one thing: a lease may be cut short, and stays the last one, once the life of a worker that took it is over.
+    But for one thing: a lease may be cut short, and stays the last one, once the life of a worker that it was sent to
+    has ended. No other life runs the item under it.
 
     Args:
       clock_of: answers the latest time that the clock of a host's node has shown: it may have stepped back since.
@@ -29,22 +30,26 @@ class LeasesAreRespected(Oracle):
         self._clock_of = clock_of
         self._is_consumer = is_consumer
         self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to
-        self._lives: dict[Holding, str] = {}  # the life of a worker that took it
+        self._lives: dict[Holding, str] = {}  # the life of a worker that it was sent to, or that took it
         self._ends_us: dict[Holding, int] = {}
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
-            refs: Sequence[ItemRef] = args[0]
+            refs: Sequence[ItemRef]
+            refs, life = args
             for ref in refs:
                 self._holders[item_of(ref), ref.lease_id] = target
+                if life:
+                    self._lives[item_of(ref), ref.lease_id] = life.decode()
 
     def on_reply(self, reply: Reply) -> None:
         """See `Oracle`."""
         if reply.method == "place" and reply.error is None:
             refs: Sequence[ItemRef] = reply.args[0]
             life = reply.result.incarnation.decode()
-            self._lives.update({(item_of(ref), ref.lease_id): life for ref in refs})
+            for ref in refs:
+                self._lives.setdefault((item_of(ref), ref.lease_id), life)
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
@@ -63,6 +68,9 @@ class LeasesAreRespected(Oracle):
         elif ended_us <= run.clock_us:
             late_us = run.clock_us - ended_us
             self.broken(f"{run.host} starts {run.item} {late_us} us after its lease ended by its own clock")
+        life = self._lives.get((run.item, run.lease_id), run.host)
+        if life != run.host:
+            self.broken(f"{run.host} runs {run.item}, which was sent to {life}")
 
     def _check(self, change: ItemChange, meaning: Meaning) -> None:
         before, after = change.before, change.after

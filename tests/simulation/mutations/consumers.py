@@ -11,6 +11,7 @@ from actors.scanner import Scanner
 from actors.selection import reading, stretch
 from actors.selection.in_order import InOrder
 from actors.selection.own_parts import OwnParts
+from actors.worker import Worker
 from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
@@ -44,6 +45,11 @@ CONSUMERS = (
         "a manager counts what it sent to a worker that died as still on its way",
         (Member.arrive, "self.on_the_way -= len(refs)", "self.on_the_way -= len(refs) if report else 0"),
         found_by=[GETS_OVER_IT],
+    ),
+    mutation(
+        "a worker takes what was sent to a life of it that has ended",
+        (Worker.place, 'if life not in (b"", self._host.life):', "if False:"),
+        found_by=[HELD_BY_ONE],
     ),
     mutation(
         "the in-order lease is granted to whoever asks for it",
