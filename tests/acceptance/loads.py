@@ -118,11 +118,17 @@ def left_over(app: App) -> list[tuple[object, ...]]:
     return left
 
 
+def lines_of(notes: Path) -> list[str]:
+    """Return the lines that handlers have noted; not one that is being written: half of it may be there."""
+    text = notes.read_text() if notes.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
 def runs_of(notes: Path) -> dict[str, list[tuple[int, int]]]:
     """Return when each item ran, from what its handler has noted: begin and end, nanoseconds."""
     open_runs: dict[tuple[str, str], int] = {}
     runs: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for line in notes.read_text().splitlines():
+    for line in lines_of(notes):
         what, item, time_ns, pid = line.split()
         if what == "begin":
             open_runs[item, pid] = int(time_ns)

@@ -13,6 +13,7 @@ import actors.ray_host  # noqa: F401 - before ray: it sets what Ray reads when i
 import ray
 
 import fairlead
+from tests.acceptance.loads import lines_of
 from tests.acceptance.shop import note
 
 app = fairlead.App()
@@ -91,4 +92,4 @@ register("complete_and_go_on", complete_and_go_on)
 
 def ended(path: Path) -> list[list[str]]:
     """Return the lines that the tasks have noted."""
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return [line.split() for line in lines_of(path)]

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead import App, Cause, Config, Handle, NoResult
 from tests.acceptance.fleets import config, consumer, eventually
+from tests.acceptance.loads import lines_of
 from tests.acceptance.shop import payload
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -23,10 +24,6 @@ def chosen(tmp_path: Path) -> Config:
 
 def has_told(handle: Handle) -> bool:
     return handle.explain().progress is not None
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_a_coroutine_tells_its_progress_and_returns_its_result(app: App, chosen: Config, tmp_path: Path) -> None:
@@ -57,10 +54,10 @@ def test_a_running_handler_hears_that_its_item_was_cancelled(
     gate = tmp_path / "gate"
     with consumer(chosen):
         handle = app.tenant("shop", "alice").enqueue(kind, payload(7, path=str(gate)))
-        eventually(lambda: lines(tmp_path / "gate.begun"))
+        eventually(lambda: lines_of(tmp_path / "gate.begun"))
         handle.cancel()
-        eventually(lambda: lines(tmp_path / "gate.ended"), within_s=TOLD_S)
-        assert "cancelled" in lines(tmp_path / "gate.ended")[0]
+        eventually(lambda: lines_of(tmp_path / "gate.ended"), within_s=TOLD_S)
+        assert "cancelled" in lines_of(tmp_path / "gate.ended")[0]
         with pytest.raises(NoResult, match="cancelled"):
             handle.result()
 
@@ -69,7 +66,7 @@ def test_the_ray_task_of_a_cancelled_item_is_killed(app: App, chosen: Config, tm
     notes = tmp_path / "notes"
     with consumer(chosen, reference=REMOTE):
         handle = app.tenant("shop", "alice").enqueue("linger_on", payload(7, path=str(notes)))
-        eventually(lambda: lines(notes))
-        pid = int(lines(notes)[0].split()[1])
+        eventually(lambda: lines_of(notes))
+        pid = int(lines_of(notes)[0].split()[1])
         handle.cancel()
         eventually(lambda: not Path(f"/proc/{pid}").exists(), within_s=2 * TOLD_S)

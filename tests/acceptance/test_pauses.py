@@ -15,7 +15,7 @@ import pytest
 from fairlead import App, Config
 from fairlead.status import look
 from tests.acceptance.fleets import ROLES, config, consumer, eventually, is_whole, paused
-from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, effects
+from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, effects, lines_of
 from tests.acceptance.shop import payload
 from zones.engines import write_stall
 
@@ -74,8 +74,7 @@ def test_a_paused_worker_that_goes_on_cannot_complete_what_another_took_over(
     notes = tmp_path / "notes"
 
     def noted(what: str) -> list[int]:
-        lines = notes.read_text().splitlines() if notes.exists() else []
-        return [int(line.split()[1]) for line in lines if line.startswith(what)]
+        return [int(line.split()[1]) for line in lines_of(notes) if line.startswith(what)]
 
     with consumer(chosen) as running:
         workers = running.pids()["worker"]

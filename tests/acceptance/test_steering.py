@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import App, Config, new_item
 from tests.acceptance.fleets import config, consumer, eventually
-from tests.acceptance.loads import Load, most_at_once, runs_of
+from tests.acceptance.loads import Load, lines_of, most_at_once, runs_of
 from tests.acceptance.shop import payload
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -38,8 +38,7 @@ class Noted:
 
     def begun(self, user: str) -> list[int]:
         """When items of a user began, nanoseconds of the machine's monotonic clock."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        notes = [line.split() for line in lines]
+        notes = [line.split() for line in lines_of(self.path)]
         return [int(time_ns) for what, item, time_ns, _ in notes if what == "begin" and self.users.get(item) == user]
 
     def alices_per_bob(self, since_ns: int, *, of: int) -> float:

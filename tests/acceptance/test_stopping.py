@@ -23,7 +23,7 @@ from tests.acceptance.fleets import (
     opened,
     written,
 )
-from tests.acceptance.loads import TENANTS, Load, depth
+from tests.acceptance.loads import TENANTS, Load, depth, lines_of
 from tests.acceptance.shop import payload
 
 HOSTS = ("ray", "threads")
@@ -45,7 +45,7 @@ def begin_long_work(app: App, directory: Path, count: int) -> Path:
 
 
 def lines(path: Path) -> list[list[str]]:
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return [line.split() for line in lines_of(path)]
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -19,6 +19,7 @@ from actors.telemetry.tenants import tenant_hash
 from fairlead import Tenant
 from tests.acceptance.collector import Collector, attributes, collecting
 from tests.acceptance.fleets import ROOT, config, consumer, eventually
+from tests.acceptance.loads import lines_of
 
 TRACED = "tests.acceptance.traced_shop:app"
 KINDS = ("charge", "async", "remote", "transactional", "last", "asked")
@@ -57,7 +58,7 @@ def way(tmp_path_factory: pytest.TempPathFactory, cluster: None) -> Iterator[Way
             order = [sys.executable, "-m", "tests.acceptance.traced_shop", chosen.shards["main"], str(notes)]
             web = {"OTEL_SERVICE_NAME": "web", "PYTHONPATH": str(ROOT)}
             subprocess.run(order, env={**os.environ, **web}, cwd=ROOT, check=True)
-            eventually(lambda: notes.exists() and len(set(notes.read_text().splitlines())) == RUNS)
+            eventually(lambda: len(set(lines_of(notes))) == RUNS)
         # Ray keeps the process of a task for the next one. It must not look for this collector in other tests.
         os.kill(int(Path(f"{notes}.pid").read_text()), signal.SIGKILL)
         yield Way(collector, [line.split() for line in notes.read_text().splitlines()])
