@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 from typing import Final
 
 _CHUNK: Final = bytes(1 << 16)
 
 
-def fill_holes(file: Path, begin: int, end: int) -> None:
-    """Write zeros where nothing has been written between two offsets of a file; the file then reaches to `end`.
+def fill_holes(descriptor: int, begin: int, end: int) -> None:
+    """Write zeros where nothing has been written between two offsets of an open file, which then reaches to `end`.
 
     Nobody else may write to the file meanwhile.
 
     Raises:
       OSError: they cannot be written, such as to a full disk; what could be was.
     """
-    descriptor = os.open(file, os.O_RDWR)
-    try:
-        while begin < end:
-            hole = _seek(descriptor, begin, os.SEEK_HOLE, otherwise=begin)
-            begin = _seek(descriptor, hole, os.SEEK_DATA, otherwise=end)
-            _write_zeros(descriptor, hole, min(begin, end))
-    finally:
-        os.close(descriptor)
+    while begin < end:
+        hole = _seek(descriptor, begin, os.SEEK_HOLE, otherwise=begin)
+        begin = _seek(descriptor, hole, os.SEEK_DATA, otherwise=end)
+        _write_zeros(descriptor, hole, min(begin, end))
 
 
 def _seek(descriptor: int, offset: int, how: int, *, otherwise: int) -> int:

@@ -98,10 +98,9 @@ class LmdbFiles:
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
-            found = (self.path / "data.mdb").stat()
+            return _identity_of((self.path / "data.mdb").stat())
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino
 
     def _check_place(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -161,15 +160,6 @@ class LmdbFiles:
             self._env.close()
             self._env = None
         self.write_lock.close()
-
-    def _fill_holes(self) -> None:
-        """Fill the holes that commits have left, of whichever process. Within a write transaction."""
-        env = self._env or self._usable()
-        end = (env.info()["last_pgno"] + 1) * self._page_bytes
-        if end > self._filled:
-            with suppress(OSError):  # The disk may be full, and the commit fit all the same; if not, it says why.
-                fill_holes(self.path / "data.mdb", self._filled, end)
-                self._filled = end
 
     # --- Transactions ---
 
@@ -298,6 +288,18 @@ class LmdbFiles:
             left_bytes = min(left_bytes, size_bytes_max - (self.path / "data.mdb").stat().st_size)
         return left_bytes < HARDLY_ANY_BYTES
 
+    def _fill_holes(self) -> None:
+        """Fill the holes that commits have left, of whichever process. Within a write transaction."""
+        env = self._env or self._usable()
+        end = (env.info()["last_pgno"] + 1) * self._page_bytes
+        if end <= self._filled:
+            return
+        # The disk may be full, and the commit fit all the same; if not, that says why.
+        with suppress(OSError), (self.path / "data.mdb").open("r+b", buffering=0) as file:
+            if _identity_of(os.fstat(file.fileno())) == self._identity:  # else it is another store's by now
+                fill_holes(file.fileno(), self._filled, end)
+                self._filled = end
+
     def _begin(self, begin: Callable[[Any], _T]) -> _T:
         for _ in range(8):  # Each reason below passes; several of them in a row would be strange.
             try:
@@ -333,6 +335,10 @@ class LmdbFiles:
 
     def _raise_unavailable(self, error: Exception) -> NoReturn:
         raise self.unavailable(error) from error
+
+
+def _identity_of(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino
 
 
 def _reads_of(pid: int, readers: str) -> int:

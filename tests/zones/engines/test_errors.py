@@ -24,7 +24,8 @@ def test_errors_survive_the_way_to_another_process() -> None:
     for error in (
         StoreError(1020),
         StoreError(2102, remedy="Shorten the key.", key=b"\x00"),
-        StoreUnavailable("the disk is full", remedy="Free some space.", path="/data"),
+        StoreUnavailable("the disk failed", remedy="See the cause.", path="/data"),
+        module.StoreFull("/data"),
     ):
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def test_what_was_not_written_is_filled_and_the_rest_stays(tmp_path: Path) -> No
     file = tmp_path / "file"
     sparse(file, {0: b"a", 40: b"b", 50: b"c"})
     assert holes_of(file) == [(1, 39), (41, 49)]
-    fill_holes(file, 0, 60 * PAGE)
+    with file.open("r+b") as opened:
+        fill_holes(opened.fileno(), 0, 60 * PAGE)
     assert holes_of(file) == []
     written = file.read_bytes()
     assert len(written) == 60 * PAGE
@@ -57,7 +59,8 @@ def test_what_was_not_written_is_filled_and_the_rest_stays(tmp_path: Path) -> No
 def test_only_the_part_that_is_asked_for_is_filled(tmp_path: Path) -> None:
     file = tmp_path / "file"
     sparse(file, {0: b"a", 40: b"b", 50: b"c"})
-    fill_holes(file, 30 * PAGE, 45 * PAGE)
+    with file.open("r+b") as opened:
+        fill_holes(opened.fileno(), 30 * PAGE, 45 * PAGE)
     assert holes_of(file) == [(1, 29), (45, 49)]
 
 
@@ -95,5 +98,16 @@ def test_holes_that_a_full_disk_has_no_room_for_are_filled_once_it_has(
     files.close()
 
 
+def test_a_file_that_was_put_in_the_place_of_the_store_is_left_alone(tmp_path: Path) -> None:
+    """Another process may be writing to it."""
+    files = LmdbFiles(tmp_path, first_version=1)
+    leave_hole(files)
+    (tmp_path / "data.mdb").rename(tmp_path / "away")
+    sparse(tmp_path / "data.mdb", {0: b"a", 40: b"b"})
+    files.begin_write().commit()
+    assert holes_of(tmp_path / "data.mdb") == [(1, 39)]
+    files.close()
+
+
 def _no_space(*_: object) -> int:
-    raise OSError(28, "No space left on device")
+    raise OSError(errno.ENOSPC, "No space left on device")
