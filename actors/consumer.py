@@ -152,12 +152,18 @@ class Consumer:
     def check(self) -> None:
         """Do nothing: threads end with their process."""
 
+    def begin_drain(self) -> None:
+        """See `Worker.begin_drain`: nothing new starts once this has returned."""
+        for worker in self._workers:
+            worker.begin_drain()
+
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
 
         A manager may be leasing items at that moment. It still hands them over, and the workers, all of which drain at
         the same time, give back what still comes; this waits for it, up to `HAND_OVER_S_MAX`.
         """
+        self.begin_drain()  # First: the scanner's loops may be waiting for a store.
         self._loops.stop()
         for manager in self._managers:
             manager.stop()

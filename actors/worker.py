@@ -129,15 +129,19 @@ class Worker:
         reading.numbers[SLOTS_IN_USE.name, ()] = in_use
         return reading
 
+    def begin_drain(self) -> None:
+        """Start nothing new from now on: what waits is given back, and so is what still comes. Waits for no store."""
+        with self._lock:
+            self._begin_drain()
+
     def drain(self, drain_ms: int) -> dict[str, int]:
-        """Take nothing new, give back what waits, let what runs finish within `drain_ms`, give back the rest, stop.
+        """Start nothing new, give back what waits, let what runs finish within `drain_ms`, give back the rest, stop.
 
         What is given back vests at once and counts neither as an error nor as a lapse.
         """
         until_us = self._clock.now_us() + drain_ms * 1000
         with self._lock:
-            self._holdings.accepting = False
-            self._hand_over(Chores(give_back=list(self._holdings.waiting)))
+            self._begin_drain()
             self._wait_for(lambda: not len(self._holdings) and not self._table.returning, until_us)
             self._hand_over(Chores(give_back=[held for held in self._holdings if held.phase is Phase.RUNNING]))
             until_us = max(until_us, self._clock.now_us()) + FAREWELL_US
@@ -150,6 +154,10 @@ class Worker:
             # Who stops a worker closes the store next.
             self._wait_for(lambda: not self._still_writes(), self._clock.now_us() + FAREWELL_US)
         return self.counts()
+
+    def _begin_drain(self) -> None:
+        self._holdings.accepting = False
+        self._hand_over(Chores(give_back=list(self._holdings.waiting)))
 
     def _wait_for(self, condition: Callable[[], bool], until_us: int) -> None:
         """Wait for items to leave until `condition` holds or the time has come. The lock is held."""

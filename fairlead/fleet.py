@@ -72,6 +72,10 @@ class Fleet(Protocol):
         """
         ...
 
+    def begin_drain(self) -> None:
+        """Start nothing new from now on, and give back what waits; `stop` does the rest."""
+        ...
+
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once."""
         ...
@@ -120,6 +124,10 @@ class RayFleet:
         """See `Fleet`."""
         if not self._consumer.lives():
             raise FleetLost
+
+    def begin_drain(self) -> None:
+        """See `Fleet`."""
+        self._consumer.begin_drain()
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """See `Fleet`. Leaves the cluster; one that was started here ends."""

@@ -139,6 +139,13 @@ class RayConsumer:
         """Say whether Ray takes this node for alive, as last heard; if not, none of the actors is. Never waits."""
         return self._lives
 
+    def begin_drain(self) -> None:
+        """See `Worker.begin_drain`: nothing new starts once this has returned.
+
+        A worker that does not answer within two seconds is being restarted, or busy; it hears of it from `stop`.
+        """
+        _answers([worker.begin_drain.remote() for worker in self._workers])
+
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
 
@@ -146,6 +153,7 @@ class RayConsumer:
         meanwhile, and give back what still comes.
         """
         wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
+        self.begin_drain()  # First: the scanner's loops may be waiting for a store.
         self._stopping.set()
         self._node_watch.join(STOP_GRACE_S)
         _answers([self._scanner.stop.remote()], STOP_GRACE_S)

@@ -153,6 +153,9 @@ class WorkerActor:
     def reading(self) -> Reading:
         return self._telemetry.read() | LEDGER.read()
 
+    def begin_drain(self) -> None:
+        self._worker.begin_drain()
+
     def drain(self, drain_ms: int) -> dict[str, int]:
         counts = self._worker.drain(drain_ms)
         self._exports.close()

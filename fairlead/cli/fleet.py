@@ -51,6 +51,7 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
         if app.config.metrics_port:
             click.echo(f"metrics at http://{app.config.metrics_host}:{app.config.metrics_port}/metrics", err=True)
         _watch(running, stopped)
+        running.begin_drain()
         click.echo("draining: no new work starts, what runs may finish (Ctrl-C again: at once)", err=True)
         counts = {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}
     show(counts, lambda: [_line(counts)])

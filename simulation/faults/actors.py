@@ -171,6 +171,7 @@ class Restarts(ActorFault):
         world, operator = self.cluster.world, self.cluster.operator
         world.note(f"{node.name} is told to stop")
         managers, workers = _of_role(node, "manager"), _of_role(node, "worker")
+        operator.ask_all(workers, "begin_drain")
         operator.ask_all(_of_role(node, "scanner"), "stop")
         told = operator.do("stop managers", partial(self._stop, managers))
         operator.ask_all(workers, "drain", self._drain_ms)
