@@ -102,8 +102,8 @@ class OnlyTheTriedAreBuried(Oracle):
 class NothingLapsesWithoutCause(Oracle):
     """While nothing stalls or is unreachable, every lease is extended, completed or given back in time.
 
-    A worker that ended before it had taken in what was sent to it explains that lease. Once it has, it gives back what
-    it does not finish: where this is watched, workers end in good order.
+    A worker's life that ended before it had taken in what was sent to it explains that lease. Once it has, it gives
+    back what it does not finish: where this is watched, workers end in good order.
 
     Args:
       life_of: answers the name of an actor's present life; None while it is dead.
@@ -120,13 +120,16 @@ class NothingLapsesWithoutCause(Oracle):
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
-            for ref in args[0]:
-                self._sent[item_of(ref), ref.lease_id] = (target, self._life_of(target))
+            refs, life = args
+            for ref in refs:
+                self._sent[item_of(ref), ref.lease_id] = (target, life.decode() or self._life_of(target))
 
     def on_reply(self, reply: Reply) -> None:
         """See `Oracle`."""
         if reply.method == "place" and reply.error is None:
-            self._taken_in.update((item_of(ref), ref.lease_id) for ref in reply.args[0])
+            refs, life = reply.args
+            if life in (b"", reply.result.incarnation):  # else they were for another life, and it took none
+                self._taken_in.update((item_of(ref), ref.lease_id) for ref in refs)
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
