@@ -160,7 +160,8 @@ class Line:
         return self._worker.counts()["completed"]
 
     def stop(self) -> None:
-        """End the worker's threads."""
+        """End the manager's and the worker's threads."""
+        self._manager.stop()
         self._worker.drain(0)
 
     def _scan(self) -> Sequence[Any]:

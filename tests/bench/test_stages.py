@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from bench.stages import Line, Spent, figures, measure
+from tests.acceptance.fleets import eventually
 
 
 def test_every_item_goes_from_enqueue_to_completion(tmp_path: Path) -> None:
@@ -13,6 +15,15 @@ def test_every_item_goes_from_enqueue_to_completion(tmp_path: Path) -> None:
     line.stop()
     assert line.completed() == 200
     assert all(line.spent[name].total_ns > 0 for name in ("enqueue", "scan", "visit", "run"))
+
+
+def test_a_line_that_has_stopped_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """Before, its manager went on listening, for as long as the process lived."""
+    before = set(threading.enumerate())
+    line = Line(tmp_path / "store")
+    line.run(20)
+    line.stop()
+    eventually(lambda: set(threading.enumerate()) <= before, within_s=10.0, otherwise=threading.enumerate)
 
 
 def test_what_a_stage_does_outside_its_transactions_is_another_stage() -> None:
