@@ -13,7 +13,8 @@ RATES = ("enqueue_one", "enqueue_bulk", "enqueue_four", "drain_threads", "drain_
 LATENCIES = ("latency_ray", "latency_threads")
 
 
-@pytest.mark.timeout(300)  # Forty seconds on two quiet cores.
+@pytest.mark.long
+@pytest.mark.timeout(300)
 def test_the_quick_core_prints_one_object_with_every_figure() -> None:
     result = run("bench.core", "--quick", "--json")
     for name in RATES:
