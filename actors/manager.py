@@ -79,8 +79,9 @@ class Manager:
         self._counts: Counter[str] = Counter()
         self._rules = dict.fromkeys(shards, NO_RULES)  # as they were found last
         self._quotas = Quotas(
-            host, shards, self._lock, self._use, holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000
-        )
+            host, shards, self._lock, self._use, self._void,
+            holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000,
+        )  # fmt: skip
         freeing = Freeing(shards, self._members, self._lock, host.has_ended)
         hearing = Hearing(shards, self._lock, runs_something=self._runs_something, hear=self._hear)
         self._rounds = (
@@ -220,9 +221,10 @@ class Manager:
         """Visit pointers in one transaction. After an unknown result, items that carry `lease_id` are ours."""
         settings = self._settings
         visits: list[Visit] = []
+        known = found = self._rules[shard.name]
 
         def body(attempt: Attempt) -> list[Visit]:
-            nonlocal visits
+            nonlocal visits, found
             terms = VisitTerms(
                 now_us=attempt.now_us,
                 lease_id=lease_id,
@@ -234,8 +236,7 @@ class Manager:
                 holder=self._consumer_id,
             )
             this_room = Room(room.items, room.kinds, room.limits)
-            known = self._rules[shard.name]
-            visits, self._rules[shard.name] = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
+            visits, found = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
             return visits
 
         def applied(tr: Any) -> bool:
@@ -249,28 +250,30 @@ class Manager:
                         return True
             return False
 
-        known = self._rules[shard.name]
         try:
             return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
         finally:
-            found = self._rules[shard.name]
             unheard = found.tighter_than(room.limits)  # when this call began; perhaps others have heard of it since
             for kind in unheard:
                 room.close(kind)
             if unheard or found is not known:
-                self._obey(found)
+                self._obey(shard, found)
 
     def _hear(self, shard: Shard) -> None:
         """Look whether the rules of a shard have changed."""
         known = self._rules[shard.name]
         found = shard.transact(lambda attempt: alone(rules_steps(attempt.tr, known)))
         if found is not known:
-            self._rules[shard.name] = found
-            self._obey(found)
+            self._obey(shard, found)
 
-    def _obey(self, found: Rules) -> None:
+    def _obey(self, shard: Shard, found: Rules) -> None:
         with self._lock:
+            self._rules[shard.name] = found
             self._quotas.obey(found)  # All shards have the same; of others what was heard may be old.
+
+    def _void(self, kind: str) -> None:
+        """Forget what shards say of a kind that its own does not limit. The lock is held."""
+        self._rules = {name: rules.without_limit(kind) for name, rules in self._rules.items()}
 
     def _may_leave(self, now_us: int) -> bool:
         """Say whether it may leave more pointers to others."""

@@ -93,10 +93,11 @@ class Quotas:
 
     Args:
       use: tells what is used of a kind now.
+      void: told that a kind's own shard does not limit it: what the others say of that is void, until they say
+        something new.
 
     Attributes:
-      limited: the kinds that rules limit. `heard`: the rules of those of which some shard says so, whatever their own
-        says.
+      limited: the kinds that rules limit. `heard`: those rules.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Quotas:
         shards: Mapping[str, Shard],
         lock: Lock,
         use: Callable[[str], Use],
+        void: Callable[[str], None],
         *,
         holder: bytes,
         lease_us: int,
@@ -113,6 +115,7 @@ class Quotas:
         self._shards = shards
         self._lock = lock
         self._use = use
+        self._void = void
         self._due = host.condition(lock)
         self._holder = holder
         self._lease_us = GRANT_LEASES * lease_us
@@ -128,12 +131,10 @@ class Quotas:
     def obey(self, found: Rules) -> None:
         """Hear the rules of a shard; what it cannot tell stays as it was. The loop begins with the first limit."""
         quotas = {kind: quota for kind, quota in self._quotas.items() if kind in found.unreadable_kinds}
-        for kind, rule in found.kinds.items():
-            if rule.is_limited:
-                quotas[kind] = self._quotas.get(kind) or _Quota(rule)
-                quotas[kind].obey(rule)
+        for kind in found.limited_kinds:
+            quotas[kind] = self._quotas.get(kind) or _Quota(found.kinds[kind])
+            quotas[kind].obey(found.kinds[kind])
         self._set(quotas)
-        self.heard = {kind: quota.rule for kind, quota in quotas.items()}
         self._due.notify_all()  # What runs already counts.
         if quotas and not self._runs:
             self._runs = True
@@ -167,6 +168,7 @@ class Quotas:
 
     def _set(self, quotas: dict[str, _Quota]) -> None:
         self._quotas, self.limited = quotas, frozenset(quotas)
+        self.heard = {kind: quota.rule for kind, quota in quotas.items()}
 
     def _is_due(self, kind: str, quota: _Quota) -> bool:
         """Whether the store must be told, or asked."""
@@ -210,8 +212,9 @@ class Quotas:
                 quota.tokens += taken.tokens
                 heard, quota.rule = quota.rule, rule
                 quota.obey(heard)  # Perhaps a lower one, after the store granted this.
-            elif self._quotas.get(kind) is quota:
+            elif self._quotas.get(kind) is quota and quota.rule is rule:  # and nobody has heard of another meanwhile
                 self._set({each: other for each, other in self._quotas.items() if each != kind})
+                self._void(kind)
         if taken is not None and not taken.readable and kind not in self._unreadable:
             log.warning("shard %s: the rule of kind %s cannot be read; the one heard elsewhere holds", shard.name, kind)
             self._unreadable.add(kind)

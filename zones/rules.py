@@ -78,6 +78,10 @@ class Rules(NamedTuple):
         """Return the kinds whose limit is tighter than the one that somebody reckons with; he may reckon with none."""
         return [kind for kind in self.limited_kinds if self.kinds[kind].is_tighter_than(reckoned.get(kind, _NO_LIMIT))]
 
+    def without_limit(self, kind: str) -> "Rules":
+        """Return them as they are if a kind's limit is void, because its own shard does not know of it."""
+        return self._replace(limited_kinds=self.limited_kinds - {kind})
+
 
 _NO_LIMIT = KindRule()
 NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
