@@ -13,6 +13,8 @@ from simulation.faults.table import FAULTS, HARMLESS_TO_LEASES
 from simulation.store import Latencies
 from zones.settings import ZoneSettings
 
+DRAWN_LAST = "weights by rule"  # A fault that a seed draws after all else, so that the rest stays what it was.
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -73,7 +75,8 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
     # Drawn last: the other draws of a seed stay what they were before there was a choice.
     selecting = replace(drawn.consumer, selection=random.choice(SELECTIONS))
     rings = tells_changes and random.random() < 0.5
-    return replace(drawn, **{"consumer": selecting, "rings": rings, **chosen})
+    faults = (*drawn.faults, DRAWN_LAST) if random.random() < 1 / 2 else drawn.faults
+    return replace(drawn, **{"consumer": selecting, "rings": rings, "faults": faults, **chosen})
 
 
 def _draw_faults(random: Random) -> tuple[str, ...]:
@@ -82,7 +85,7 @@ def _draw_faults(random: Random) -> tuple[str, ...]:
     In half of these there are fleet-wide limits, and nobody is away: only then are they never exceeded.
     """
     frac = random.choice([0.15, 0.5, 0.8])
-    drawn = [name for name in FAULTS if random.random() < frac]
+    drawn = [name for name in FAULTS if name != DRAWN_LAST and random.random() < frac]
     if random.random() < 1 / 4:
         drawn = [name for name in drawn if name in HARMLESS_TO_LEASES]
         if random.random() < 1 / 2:

@@ -19,7 +19,6 @@ import msgspec
 
 from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from zones.layout import Place, Tenant
-from zones.probes import probe
 from zones.records import pack_value, unpacked
 from zones.vesting import WANT_ALL
 
@@ -158,7 +157,6 @@ def _clear_oldest(tr: Any, total: int, now_us: int) -> int:
             return total  # What is counted beyond what was there.
         if total - cleared <= PACKED_BYTES_MAX and _time_of(row.key, _PACKED) > now_us - KEPT_US:
             break
-        probe("completions are forgotten")
         tr.clear(row.key)
         cleared += len(row.value)
         begin = row.key + b"\x00"

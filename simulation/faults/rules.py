@@ -1,4 +1,4 @@
-"""An operator who pauses or limits tenants, kinds and whole shards, and lets each go on as before a moment later."""
+"""An operator who pauses, limits or weighs tenants, kinds and whole shards, for a moment each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from zones.placement import home
 from zones.shard import Shard
 
 TRY_AGAIN_US = 100_000
+WEIGHTS = (0.2, 4.0)
 
 
 class Change(Protocol):
@@ -122,6 +123,16 @@ class LimitsByRule(_RulesForAWhile):
         return [(partial(_kind_limit, kind, limit), True), (partial(_tenant_limit, tenant, limit), False)]
 
 
+class WeightsByRule(_RulesForAWhile):
+    """A tenant is worth less than the others, or more, for a while."""
+
+    lasts_us = 2_000_000
+
+    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
+        """See there."""
+        return [(partial(_tenant_weight, tenant, self.random.choice(WEIGHTS)), False)]
+
+
 _NO_LIMIT: dict[str, Any] = {"max_running": None, "per_s": None, "burst": 1}
 
 
@@ -131,6 +142,11 @@ def _kind_limit(kind: str, limit: dict[str, Any], shard: Shard, attempt: Attempt
 
 def _tenant_limit(tenant: Tenant, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:
     changes = limit if holds else _NO_LIMIT
+    rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
+
+
+def _tenant_weight(tenant: Tenant, weight: float, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+    changes = {"weight": weight if holds else 1.0}
     rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
 
 

@@ -8,7 +8,7 @@ from simulation.faults.commits import Conflicts, LateCommits, OldTransactions, R
 from simulation.faults.entries import StrayEntries
 from simulation.faults.fault import Fault
 from simulation.faults.handlers import FailingHandlers, HangingHandlers
-from simulation.faults.rules import LimitsByRule, PausesByRule
+from simulation.faults.rules import LimitsByRule, PausesByRule, WeightsByRule
 
 FAULTS: Final[dict[str, type[Fault]]] = {
     "conflicts": Conflicts,
@@ -31,6 +31,7 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "stray entries": StrayEntries,
     "pauses by rule": PausesByRule,
     "limits by rule": LimitsByRule,
+    "weights by rule": WeightsByRule,
 }
 
 HARMLESS_TO_LEASES: Final = frozenset(name for name, fault in FAULTS.items() if not fault.costs_leases)

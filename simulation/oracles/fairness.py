@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from actors.scanner import RESCAN_US, SCAN_STRETCH_MAX
 from actors.selection.own_parts import overdue_us
+from simulation.faults.rules import WEIGHTS
 from simulation.oracles.oracle import Oracle, Run
 from simulation.shadow import Meaning, ShardShadow, ZoneName
 from simulation.world import START_US, World
@@ -19,6 +20,7 @@ ITEM_US = 300_000  # For how long an item occupies a slot: twice the mean of the
 RECOVERY_US = 10_000_000  # Machines come back within four seconds, and show that they live once a second.
 LONGEST_US = 6_000_000  # A handler that sleeps for this long, and does not hear that its time is up.
 ZONES_OF_TENANT = 2
+UNEVEN = max(WEIGHTS) / min(1.0, *WEIGHTS)  # How many turns others have at most before the one of a tenant.
 
 
 def fairness_bound_us(plan: Plan) -> int:
@@ -29,7 +31,8 @@ def fairness_bound_us(plan: Plan) -> int:
     consumers have own parts, it is looked at by others than its owner, who may be full, once it is overdue.
 
     Then it has its turn, since a pointer that was served goes behind all others that have vested: each of them is
-    served once before it, and takes `dequeue_max` items to the slots, but all of them no more than there are.
+    served once before it, of greater weight as much oftener, and takes `dequeue_max` items to the slots, but all of
+    them no more than there are.
 
     Last, each slot may just have begun the longest handler; and again, for those that scan at random do not hold to
     the order that the one in order keeps.
@@ -43,8 +46,8 @@ def fairness_bound_us(plan: Plan) -> int:
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms
     )
-    turns = ZONES_OF_TENANT * (plan.tenants + 1)
-    items_before = min(turns * consumer.dequeue_max, plan.items)
+    turns = ZONES_OF_TENANT * (plan.tenants + 1) * (UNEVEN if "weights by rule" in plan.faults else 1)
+    items_before = int(min(turns * consumer.dequeue_max, plan.items))
     slots = plan.consumers * consumer.workers * consumer.slots
     return 2 * plan.skew_us_max + 1000 * seen_late_ms + RESCAN_US + items_before * ITEM_US // slots + 2 * LONGEST_US
 
