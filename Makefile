@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PACKAGES := fairlead actors zones simulation bench
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
-SPREAD := --numprocesses auto --dist loadscope --no-loadscope-reorder
+SPREAD := --numprocesses auto --dist loadscope
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help

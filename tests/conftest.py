@@ -1,12 +1,11 @@
 """What every test runs under: repeated examples; FoundationDB where a cluster is named; long forms on demand.
 
-`make test` deals the tests out to a few processes, file by file. Most of `tests/acceptance` shares a Ray cluster, so it
-runs in one of these, one test after the other, and is begun first, because it takes longest.
+`make test` deals the tests out to as many processes as there are cores, file by file. Those of `tests/acceptance` share
+a Ray cluster, so they run one after the other in one of these.
 """
 
 import os
 import signal
-from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
@@ -30,22 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SEEDS, ",".join(map(str, SystemRandom().sample(range(10**6), FRESH))))
 
 
-# Stories of machines and processes of their own. They need no cluster to share, and may have a process to themselves.
-APART = {"clock_steps", "durability", "manager_stop", "nodes", "outage", "stopping", "tokens"}
-
-
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """Deals the tests out file by file; what shares a cluster in `tests/acceptance` is one."""
+    """Deals the tests out file by file; the whole of `tests/acceptance` is one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = Path(nodeid.partition("::")[0])
-        shares_cluster = file.parent.name == "acceptance" and file.stem.removeprefix("test_") not in APART
-        return str(file.parent if shares_cluster else file)
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one more than there are cores: the process that has `tests/acceptance` mostly waits."""
-    return (os.cpu_count() or 1) + 1
+        file = nodeid.partition("::")[0]
+        return "tests/acceptance" if file.startswith("tests/acceptance/") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
