@@ -89,7 +89,7 @@ def place_order(store: str, notes: str) -> None:
     """Do what a web server does for one request."""
     shop = fairlead.App(store)
     with trace.get_tracer("shop").start_as_current_span("POST /orders"):
-        shop.tenant("shop", "alice").enqueue("charge", {"card": "4111", "notes": notes, "store": store})
+        shop.tenant("shop", "alice").enqueue("charge", {"card": "4111 1111 1111 1111", "notes": notes, "store": store})
     shop.close()
 
 
