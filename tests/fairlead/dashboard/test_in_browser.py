@@ -174,6 +174,7 @@ def test_a_tenant_a_kind_and_a_shard_are_paused_and_go_on(page: Page, app: App, 
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
     expect(page.get_by_role("status")).to_contain_text("Paused")
     expect(page.locator(row)).to_contain_text("paused")
+    page.wait_for_load_state()  # Before its script has run, the link leads to a page of its own.
     page.locator(row).get_by_role("link", name="Resume", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     expect(page.get_by_role("status")).to_contain_text("Resumed")
