@@ -131,9 +131,10 @@ class Quotas:
     def obey(self, found: Rules) -> None:
         """Hear the rules of a shard; what it cannot tell stays as it was. The loop begins with the first limit."""
         quotas = {kind: quota for kind, quota in self._quotas.items() if kind in found.unreadable_kinds}
-        for kind in found.limited_kinds:
-            quotas[kind] = self._quotas.get(kind) or _Quota(found.kinds[kind])
-            quotas[kind].obey(found.kinds[kind])
+        for kind, rule in found.kinds.items():  # in this order: that of a set is another in every process
+            if kind in found.limited_kinds:
+                quotas[kind] = self._quotas.get(kind) or _Quota(rule)
+                quotas[kind].obey(rule)
         self._set(quotas)
         self._due.notify_all()  # What runs already counts.
         if quotas and not self._runs:
