@@ -17,7 +17,7 @@ Read in this order:
     waits         how long pointers waited until they were leased, as counts
     telemetry/    what is counted, and which spans there are
     rounds        what an actor does now and then, beside its calls
-    crew          what a manager knows of its workers; freeing: what dead ones held
+    crew          a manager's workers: their room, the calls to them; freeing: what dead ones held
     quotas        what it may take of kinds with limits; hearing: of rules, while it visits nothing
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3

@@ -1,17 +1,23 @@
-"""What a manager knows of its workers: how much room each has, of which kinds, from their last reports.
+"""A manager's workers: how much room each has, of which kinds, from their last reports; and the calls to them.
 
 A report says what a worker held when it was written; what was sent since and not yet answered is added. A worker
 that died is counted out until it answers again. What it was sent lately is remembered for `freeing`: each item is sent
 to one life of a worker, and no other takes it, so once that life has ended nobody runs it.
 """
 
+import logging
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
+from actors.host import Condition, Lock, Remote, note_failed_call
 from actors.messages import ItemRef, Report
 from zones.probes import probe
+
+log = logging.getLogger("fairlead.manager")
 
 # Items that are remembered of what a worker was sent, the last ones: as many as it can hold, with a thousand slots and
 # its reserve.
@@ -42,22 +48,22 @@ class Member:
         return max(0, self.report.capacity - self.report.held - self.on_the_way)
 
     def send(self, refs: Sequence[ItemRef]) -> bytes:
-        """Note that items are on their way to it, and return for which of its lives; empty: for any."""
+        """Note that items are on their way to it, which lives as far as is known, and return for which of its lives."""
         self.on_the_way += len(refs)
         self.kinds_on_the_way.update(ref.kind for ref in refs)
-        if refs and self.life:
-            self._remember(refs)
+        self.sent.append(refs)
+        self.sent_count += len(refs)
+        while self.sent_count - len(self.sent[0]) >= SENT_MAX:
+            self.sent_count -= len(self.sent.popleft())
         return self.life
 
-    def arrive(self, refs: Sequence[ItemRef], life: bytes, report: Report | None) -> None:
-        """Note the answer to `send`, which returned `life`; None: it died."""
+    def arrive(self, refs: Sequence[ItemRef], report: Report | None) -> None:
+        """Note the answer to `send`; None: it died."""
         if report is None:
             probe("a worker dies with items on their way to it")
         self.on_the_way -= len(refs)
         self.kinds_on_the_way.subtract(ref.kind for ref in refs)
         self.hear(report)
-        if report is not None and not life:
-            self._remember(refs)
 
     def hear(self, report: Report | None) -> None:
         """Take the newer of two reports: answers to calls side by side may come out of order. None: it died.
@@ -83,17 +89,19 @@ class Member:
         """The lives that were sent something, as far as it is not known what became of it."""
         return [*self.before, self.life] if self.sent else list(self.before)
 
-    def leave(self, ended: Collection[bytes]) -> list[Leftover]:
-        """Return what the lives of `ended` were sent; of one before the last that is not among them it is forgotten.
+    def leave(self, ended: Mapping[bytes, bool]) -> list[Leftover]:
+        """Return what lives that have ended were sent; what one before the last was is forgotten if it has not.
 
         One whose present life has ended is dead, though no call to it has failed yet: it is given nothing more.
+        `ended`: of the lives that were looked at, whether they have.
         """
-        if self.report is not None and self.report.incarnation in ended:
+        if self.report is not None and ended.get(self.report.incarnation):
             self.report = None
-        if self.life in ended:
+        if ended.get(self.life):
             self._begin(b"")
-        before, self.before = self.before, {}
-        return [refs for life, refs in before.items() if life in ended]
+        before = self.before
+        self.before = {life: refs for life, refs in before.items() if life not in ended}
+        return [refs for life, refs in before.items() if ended.get(life)]
 
     def _begin(self, life: bytes) -> None:
         if self.sent:
@@ -102,11 +110,90 @@ class Member:
             self.sent_count = 0
         self.life = life
 
-    def _remember(self, refs: Sequence[ItemRef]) -> None:
-        self.sent.append(refs)
-        self.sent_count += len(refs)
-        while self.sent_count - len(self.sent[0]) >= SENT_MAX:
-            self.sent_count -= len(self.sent.popleft())
+
+class Hand(NamedTuple):
+    """Items for one worker, and for which of its lives."""
+
+    worker: int
+    refs: Sequence[ItemRef]
+    life: bytes
+
+
+class Crew:
+    """The workers of one manager. `lock`: the manager's, held by whoever calls anything but `place`.
+
+    Args:
+      changed: notified with every answer.
+    """
+
+    def __init__(self, workers: Sequence[Remote], lock: Lock, changed: Condition) -> None:
+        self.members = [Member() for _ in workers]
+        self._workers = workers
+        self._lock = lock
+        self._changed = changed
+
+    @property
+    def room(self) -> int:
+        """How many items the workers can take."""
+        return sum(member.room for member in self.members)
+
+    @property
+    def on_the_way(self) -> int:
+        """How many items are on their way to workers now."""
+        return sum(member.on_the_way for member in self.members)
+
+    @property
+    def runs_something(self) -> bool:
+        """Whether a worker held anything when it was heard of last, or is being sent something."""
+        return any(member.on_the_way or (member.report and member.report.held) for member in self.members)
+
+    def deal(self, refs: Sequence[ItemRef]) -> list[Hand]:
+        """Deal items to the workers, for `place`; to none if all of them are dead, as far as is known."""
+        hands = deal(refs, [member.room if member.report is not None else None for member in self.members])
+        dealt = zip(self.members, hands, strict=True)
+        return [Hand(number, hand, member.send(hand)) for number, (member, hand) in enumerate(dealt) if hand]
+
+    def place(self, hands: Sequence[Hand]) -> None:
+        """Send what was dealt."""
+        for hand in hands:
+            self._workers[hand.worker].call("place", hand.refs, hand.life, done=partial(self._placed, hand))
+
+    def ask(self) -> None:
+        """Ask every worker to answer once items have left it."""
+        for number in range(len(self.members)):
+            self._ask(number)
+
+    def ask_the_living(self) -> None:
+        """Ask those that are not known to be dead: the dead answer at once, again and again."""
+        for number, member in enumerate(self.members):
+            if member.report is not None:
+                self._ask(number)
+
+    def ask_the_dead(self) -> None:
+        """Ask those that are dead, or have not been heard of, whether they are there by now."""
+        for number, member in enumerate(self.members):
+            if member.report is None:
+                self._ask(number)
+
+    def _ask(self, number: int) -> None:
+        member = self.members[number]
+        if not member.asked:
+            member.asked = True
+            seen = member.report.progress if member.report is not None else -1
+            self._workers[number].call("await_progress", seen, done=partial(self._progressed, number))
+
+    def _placed(self, hand: Hand, report: Report | None, error: Exception | None) -> None:
+        if error is not None:
+            note_failed_call(log, f"worker {hand.worker}", error)
+        with self._lock:
+            self.members[hand.worker].arrive(hand.refs, report)
+            self._changed.notify_all()
+
+    def _progressed(self, number: int, report: Report | None, error: Exception | None) -> None:
+        with self._lock:
+            self.members[number].asked = False
+            self.members[number].hear(report)
+            self._changed.notify_all()
 
 
 def room_for_kinds(members: Sequence[Member], limits: Mapping[str, int | None], unlimited: int) -> dict[str, int]:
@@ -139,16 +226,15 @@ def share_of(limit: int | None, *, index: int, count: int) -> int | None:
 def deal(refs: Sequence[ItemRef], rooms: Sequence[int | None]) -> list[list[ItemRef]]:
     """Deal items to workers by their rooms, in order, and as many as evens out what each can still take.
 
-    `rooms`: None for a worker that is dead; it gets nothing as long as another lives, even one without room: what waits
-    there too long goes back to the queue, what is sent to the dead has to lapse. Items that must run alone come first,
+    `rooms`: None for a worker that is dead; it gets nothing, and another may get more than it has room for: what waits
+    there too long goes back to the queue. If all are dead nobody gets anything. Items that must run alone come first,
     and spread over the workers. Of the others each worker gets a stretch, so a queue's items stay together, and are
     completed together.
     """
     hands: list[list[ItemRef]] = [[] for _ in rooms]
     living = [number for number, room in enumerate(rooms) if room is not None]
     if not living:
-        probe("items are leased for workers of which all are dead by now")
-        living = list(range(len(rooms)))
+        return hands
     left = [room or 0 for room in rooms]
     alone = [ref for ref in refs if ref.alone]
     for ref in alone:

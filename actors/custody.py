@@ -24,14 +24,13 @@ from actors.running import JobTimeout
 from actors.settings import ConsumerSettings
 from actors.telemetry.handled import Handled
 from actors.timekeeping import Account, Timekeeper
-from actors.zone_by_zone import lost_if_moved, zone_by_zone
+from actors.zone_by_zone import zone_by_zone
 from zones.attempt import Attempt
 from zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE
 from zones.errors import ItemGone, LeaseLost
 from zones.items import Outcome
 from zones.probes import probe
 from zones.shard import Shard
-from zones.steps import alone
 
 log = logging.getLogger("fairlead.worker")
 
@@ -210,17 +209,8 @@ class Custody:
             self._table.note_left()
 
     def give_back(self, items: Sequence[Held]) -> None:
-        """Requeue items at once in one transaction, neither as errors nor as lapses; what is not held is left alone."""
-
-        def body(attempt: Attempt) -> None:
-            for held in items:
-                zone = self._shard.zone(held.ref.tenant, held.ref.zone)
-                operation = zone.requeue_steps(
-                    attempt.tr, held.ref.item_id, held.ref.lease_id, delay_us=0, now_us=attempt.now_us
-                )
-                alone(lost_if_moved(operation, Outcome.LEASE_LOST))
-
-        self.with_store(lambda: self._shard.transact(self._shard.in_turn(body)))
+        """Let items vest now, see `settlement.give_back`; what the store refuses is left to lapse."""
+        self.with_store(lambda: settlement.give_back(self._shard, [held.ref for held in items]))
 
     def with_store(self, work: Callable[[], object]) -> bool:
         """Do `work`, which commits; say whether the store let it."""

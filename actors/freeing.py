@@ -4,12 +4,14 @@ That a call failed tells little: its worker may be slow, or out of reach, and go
 nobody calls nobody hears. So a manager looks now and then whether its workers' lives have ended, which it can see if it
 is on the same machine (`Host.has_ended`). Where it cannot, or is dead itself, the leases decide as ever.
 
-A freed item is not given back: it keeps its lease id, so whoever leases it next counts a lapse.
+A freed item is not given back: it keeps its lease id, so whoever leases it next counts a lapse. But what was leased for
+workers of which all are dead by then is given back: it has not been sent to anybody.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from actors import settlement
 from actors.crew import Leftover, Member
 from actors.holdings import by_shard
 from actors.host import Lock
@@ -41,8 +43,8 @@ class Freeing:
     def look(self) -> None:
         """Free what the workers held, or were sent, whose lives have ended."""
         with self._lock:
-            lives = {life for member in self._members for life in member.lives}
-        ended = {life for life in lives if self._has_ended(life)}
+            lives = [life for member in self._members for life in member.lives]
+        ended = {life: self._has_ended(life) for life in lives}
         with self._lock:
             left = [each for member in self._members for each in member.leave(ended)]
         for each in left:
@@ -63,6 +65,15 @@ def free(shards: Mapping[str, Shard], left: Leftover) -> None:
             log.warning("shard %s refuses; what a dead worker held there lapses in time: %s", name, error)
         else:
             log.info("a worker died; %d items that it held on shard %s vest now", freed, name)
+
+
+def give_back(shard: Shard, refs: Sequence[ItemRef]) -> None:
+    """Let leased items that nobody was sent vest now, without a lapse. What the store refuses is left to lapse."""
+    try:
+        for begin in range(0, len(refs), FREE_MAX):
+            settlement.give_back(shard, refs[begin : begin + FREE_MAX])
+    except shard.db.errors as error:
+        log.warning("shard %s refuses; what was leased there for dead workers lapses in time: %s", shard.name, error)
 
 
 def _free(shard: Shard, refs: Sequence[ItemRef]) -> int:

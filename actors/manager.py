@@ -8,15 +8,14 @@ transaction of its own first. A manager never takes more than its workers have r
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from actors.crew import Member, deal, held_of_kind, room_for_kinds, share_of
-from actors.freeing import LOOK_S, Freeing
+from actors.crew import Crew, held_of_kind, room_for_kinds, share_of
+from actors.freeing import LOOK_S, Freeing, give_back
 from actors.handlers import Registry
 from actors.hearing import LISTEN_S, Hearing
-from actors.host import Host, Remote, note_failed_call
-from actors.messages import ItemRef, Report, Served
+from actors.host import Host, Remote
+from actors.messages import Served
 from actors.quotas import Quotas, Use
 from actors.refusals import Refusals
 from actors.rounds import Rounds
@@ -68,12 +67,11 @@ class Manager:
         self._shards = shards
         self._registry = registry
         self._settings = settings
-        self._workers = workers
         self._consumer_id = consumer_id
         self._share = (index, count)
-        self._members = [Member() for _ in workers]
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
+        self._crew = Crew(workers, self._lock, self._changed)
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
         self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
@@ -82,10 +80,10 @@ class Manager:
             host, shards, self._lock, self._use, self._void,
             holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000,
         )  # fmt: skip
-        freeing = Freeing(shards, self._members, self._lock, host.has_ended)
+        self._freeing = Freeing(shards, self._crew.members, self._lock, host.has_ended)
         hearing = Hearing(shards, self._lock, runs_something=self._runs_something, hear=self._hear)
         self._rounds = (
-            Rounds(host, "freeing", self._lock, freeing.look, pause_s=LOOK_S),
+            Rounds(host, "freeing", self._lock, self._look, pause_s=LOOK_S),
             Rounds(host, "hearing", self._lock, hearing.listen, pause_s=LISTEN_S),
         )
         self._stopping = False
@@ -141,7 +139,7 @@ class Manager:
     def counts(self) -> dict[str, int]:
         """Return what was served since the start, and the items on their way to workers now."""
         with self._lock:
-            return {**self._counts, "on_the_way": sum(member.on_the_way for member in self._members)}
+            return {**self._counts, "on_the_way": self._crew.on_the_way}
 
     def stop(self) -> None:
         """Serve nothing any more. Further calls are answered after their second, so nobody asks again and again."""
@@ -310,39 +308,36 @@ class Manager:
         for visit in visits:
             self._unreadable.note(shard.name, visit)
         refs = [ref for visit in visits for ref in served.note(shard.name, visit, room, now_us=now_us)]
-        taken = Counter(ref.kind for ref in refs) if self._quotas.limited else Counter()
         with self._lock:
             self._left_until_us.update((each.id, each.until_us) for each in served.left_alone)
+            hands = self._crew.deal(refs)
+            taken = Counter(ref.kind for hand in hands for ref in hand.refs) if self._quotas.limited else Counter()
             for kind in self._quotas.limited:
                 self._quotas.spend(kind, taken[kind], more=any(kind in visit.passed_kinds for visit in visits))
-            hands = deal(refs, [member.room if member.report is not None else None for member in self._members])
-            lives = [member.send(hand) for member, hand in zip(self._members, hands, strict=True)]
             for rounds in self._rounds:
                 rounds.begin()
-        for number, (hand, life) in enumerate(zip(hands, lives, strict=True)):
-            if hand:
-                self._workers[number].call("place", hand, life, done=partial(self._placed, number, hand, life))
+        self._crew.place(hands)
+        if refs and not hands:
+            probe("items are leased for workers of which all are dead by now")
+            give_back(shard, refs)
 
-    def _placed(
-        self, number: int, refs: Sequence[ItemRef], life: bytes, report: Report | None, error: Exception | None
-    ) -> None:
-        if error is not None:
-            note_failed_call(log, f"worker {number}", error)
+    def _look(self) -> None:
+        """Free what dead workers had, and hear which of them are back: work that one can do needs no other's room."""
+        self._freeing.look()
         with self._lock:
-            self._members[number].arrive(refs, life, report)
-            self._changed.notify_all()
+            self._crew.ask_the_dead()
 
     def _await_room(self) -> None:
         """Wait up to a second until the crew has room. The lock is held."""
         limited = self._quotas.limited or any(handler.max_running is not None for handler in self._registry)
         if limited or not self._room_left():
-            self._ask_for_progress()
+            self._crew.ask()
         until_us = self._host.clock.now_us() + ROOM_WAIT_US
         while not self._room_left():
             left_us = min(until_us - self._host.clock.now_us(), ROOM_WAIT_US)  # A clock may be set back meanwhile.
             if left_us <= 0:
                 break
-            self._ask_for_progress(known_only=True)
+            self._crew.ask_the_living()
             if not self._changed.wait(left_us / 1e6):
                 break
 
@@ -354,7 +349,7 @@ class Manager:
         """
         index, count = self._share
         limits = {handler.kind: share_of(handler.max_running, index=index, count=count) for handler in self._registry}
-        kinds = room_for_kinds(self._members, limits, UNLIMITED)
+        kinds = room_for_kinds(self._crew.members, limits, UNLIMITED)
         for kind in self._quotas.limited & kinds.keys():
             kinds[kind] = min(kinds[kind], self._quotas.left(kind))
         counted = self._quotas.limited | {kind for kind, limit in limits.items() if limit is not None}
@@ -364,31 +359,14 @@ class Manager:
 
     def _use(self, kind: str) -> Use:
         """Return what is used of a kind, and ask the workers, so that what they say next is new. The lock is held."""
-        self._ask_for_progress(known_only=True)
-        return Use(held_of_kind(self._members, kind), self._granted[kind])
+        self._crew.ask_the_living()
+        return Use(held_of_kind(self._crew.members, kind), self._granted[kind])
 
     def _runs_something(self) -> bool:
         """Return whether a worker held anything when it was heard of last, and ask it. The lock is held."""
-        self._ask_for_progress(known_only=True)
-        return any(member.on_the_way or (member.report and member.report.held) for member in self._members)
+        self._crew.ask_the_living()
+        return self._crew.runs_something
 
     def _room_left(self) -> int:
         """Return how many items the workers can take; none once the manager is stopped. The lock is held."""
-        return 0 if self._stopping else sum(member.room for member in self._members)
-
-    def _ask_for_progress(self, *, known_only: bool = False) -> None:
-        """Ask every worker that is not being asked to answer once items have left it. The lock is held.
-
-        `known_only` leaves out those that are dead: they answer at once, again and again.
-        """
-        for number, (member, worker) in enumerate(zip(self._members, self._workers, strict=True)):
-            if not member.asked and not (known_only and member.report is None):
-                member.asked = True
-                seen = member.report.progress if member.report is not None else -1
-                worker.call("await_progress", seen, done=partial(self._progressed, number))
-
-    def _progressed(self, number: int, report: Report | None, error: Exception | None) -> None:
-        with self._lock:
-            self._members[number].asked = False
-            self._members[number].hear(report)
-            self._changed.notify_all()
+        return 0 if self._stopping else self._crew.room

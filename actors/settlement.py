@@ -1,7 +1,8 @@
-"""Settling items: what becomes of an item once its handler has ended, many items in one transaction.
+"""Settling items: what becomes of leased items, many in one transaction.
 
 Completed items go; failed ones are requeued with backoff, buried, or dropped, as their kind says (QuiCK section 6,
-Algorithm 3). One lost item never fails the rest: each is checked against its own lease.
+Algorithm 3); those that nobody is to run now go back. One lost item never fails the rest: each is checked against its
+own lease.
 """
 
 import traceback
@@ -13,6 +14,7 @@ from typing import Any
 from actors import retry
 from actors.handlers import Form
 from actors.holdings import Held
+from actors.messages import ItemRef
 from actors.running import is_permanent
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones import completions, results
@@ -117,6 +119,21 @@ def _settle_once(
         settled.append((verdict.held, _settle_failed(shard, tr, verdict, now_us, ended)))
     completions.note(tr, ended, now_us=now_us)
     return settled
+
+
+def give_back(shard: Shard, refs: Sequence[ItemRef]) -> None:
+    """Requeue items at once in one transaction, neither as errors nor as lapses; what is not held is left alone.
+
+    Reads with conflict: per item its record, per tenant its ownership.
+    """
+
+    def body(attempt: Attempt) -> None:
+        for ref in refs:
+            zone = shard.zone(ref.tenant, ref.zone)
+            operation = zone.requeue_steps(attempt.tr, ref.item_id, ref.lease_id, delay_us=0, now_us=attempt.now_us)
+            alone(lost_if_moved(operation, Outcome.LEASE_LOST))
+
+    shard.transact(shard.in_turn(body))
 
 
 def may_be_completed(held: Held) -> bool:

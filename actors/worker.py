@@ -85,12 +85,12 @@ class Worker:
     def place(self, refs: Sequence[ItemRef], life: bytes) -> Report:
         """Take items to run, after checking that their leases still stand (Algorithm 3: "double-checks").
 
-        `life`: the one of this worker's that they are for; another takes none of them. Empty: any takes them.
+        `life`: the one of this worker's that they are for; another takes none of them.
         A lease that has not ended, by a clock that is good, can be nobody else's. What is not held any more is left
         out, and so is what cannot be read: it lapses. Records that did not come with the call are read by snapshot;
         conflicts with nothing.
         """
-        if life not in (b"", self._host.life):
+        if life != self._host.life:
             probe("items come to a worker whose life they were for has ended")
             with self._lock:
                 return self._holdings.report()

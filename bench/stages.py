@@ -118,7 +118,7 @@ class Hands:
 
     def call(self, method: str, *args: Any, done: Done) -> None:
         """See `actors.host.Remote`."""
-        report = Report(b"", 1 << 20, 0, 0, {})
+        report = Report(self._host.life, 1 << 20, 0, 0, {})
         if method == "place":
             self.packed.append(msgspec.msgpack.encode(args[0]))
             done(report, None)
@@ -136,6 +136,7 @@ class Line:
         self._settings = ConsumerSettings()
         host = ThreadHost(clock=self.shard.clock, random=Random(0))
         submitted = SubmittedHandlers(Registry(dict(app.registry.handlers)), b"", allow=False)
+        self._host = host
         self._hands = Hands(host)
         self._manager = Manager(
             host, self.shards, submitted.registry, self._settings, [self._hands], consumer_id=b"stages"
@@ -175,7 +176,7 @@ class Line:
     def _work_off(self) -> None:
         with self._stage("run"):
             packed, self._hands.packed = self._hands.packed, []
-            report = self._worker.place([ref for each in packed for ref in _unpack(each)], b"")
+            report = self._worker.place([ref for each in packed for ref in _unpack(each)], self._host.life)
             while report.held:
                 report = self._worker.await_progress(report.progress)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.messages import ItemRef
-from simulation.network import Reply
 from simulation.oracles.oracle import Oracle, Run
 from simulation.shadow import ItemChange, ItemName, Meaning, item_of
 from simulation.world import World
@@ -29,8 +28,8 @@ class LeasesAreRespected(Oracle):
         super().__init__(world)
         self._clock_of = clock_of
         self._is_consumer = is_consumer
-        self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to
-        self._lives: dict[Holding, str] = {}  # the life of a worker that it was sent to, or that took it
+        self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to; before that, who took it
+        self._lives: dict[Holding, str] = {}  # the life of a worker that it was sent to
         self._ends_us: dict[Holding, int] = {}
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
@@ -40,16 +39,7 @@ class LeasesAreRespected(Oracle):
             refs, life = args
             for ref in refs:
                 self._holders[item_of(ref), ref.lease_id] = target
-                if life:
-                    self._lives[item_of(ref), ref.lease_id] = life.decode()
-
-    def on_reply(self, reply: Reply) -> None:
-        """See `Oracle`."""
-        if reply.method == "place" and reply.error is None:
-            refs: Sequence[ItemRef] = reply.args[0]
-            life = reply.result.incarnation.decode()
-            for ref in refs:
-                self._lives.setdefault((item_of(ref), ref.lease_id), life)
+                self._lives[item_of(ref), ref.lease_id] = life.decode()
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
@@ -59,6 +49,7 @@ class LeasesAreRespected(Oracle):
                 self._check(change, meaning)
             if after is not None and after.lease_id:
                 self._ends_us[change.item, after.lease_id] = after.vesting_us
+                self._holders.setdefault((change.item, after.lease_id), meaning.by)
 
     def on_start(self, run: Run) -> None:
         """See `Oracle`."""

@@ -114,7 +114,7 @@ class NothingLapsesWithoutCause(Oracle):
     def __init__(self, world: World, life_of: Callable[[str], str | None]) -> None:
         super().__init__(world)
         self._life_of = life_of
-        self._sent: dict[tuple[ItemName, bytes], tuple[str, str | None]] = {}
+        self._sent: dict[tuple[ItemName, bytes], tuple[str, str]] = {}  # to which life of which worker
         self._taken_in: set[tuple[ItemName, bytes]] = set()
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
@@ -122,13 +122,13 @@ class NothingLapsesWithoutCause(Oracle):
         if method == "place":
             refs, life = args
             for ref in refs:
-                self._sent[item_of(ref), ref.lease_id] = (target, life.decode() or self._life_of(target))
+                self._sent[item_of(ref), ref.lease_id] = (target, life.decode())
 
     def on_reply(self, reply: Reply) -> None:
         """See `Oracle`."""
         if reply.method == "place" and reply.error is None:
             refs, life = reply.args
-            if life in (b"", reply.result.incarnation):  # else they were for another life, and it took none
+            if life == reply.result.incarnation:  # else they were for another life, and it took none
                 self._taken_in.update((item_of(ref), ref.lease_id) for ref in refs)
 
     def on_commit(self, meaning: Meaning) -> None:
@@ -141,9 +141,9 @@ class NothingLapsesWithoutCause(Oracle):
                     sent = self._sent.get(lease)
                     self.broken(f"{meaning.by} takes over {change.item}, whose lease ran out; sent to {sent}")
 
-    def _ended_since(self, sent: tuple[str, str | None] | None) -> bool:
-        """Whether a lease was sent to a worker that was dead, or has died since."""
-        return sent is not None and (sent[1] is None or self._life_of(sent[0]) != sent[1])
+    def _ended_since(self, sent: tuple[str, str] | None) -> bool:
+        """Whether a lease was sent to a worker that has died since, or had died."""
+        return sent is not None and self._life_of(sent[0]) != sent[1]
 
 
 class ItemsAreEnqueuedOnce(Oracle):

@@ -39,14 +39,24 @@ def chosen(tmp_path: Path) -> Config:
     return config(tmp_path)
 
 
-def kill_under_load(app: App, running: Any, chosen: Config, roles: list[str], *, per_s: int, seed: int = 1) -> Load:
-    """Kill one process after the other, each when the one before is back, while items keep coming; return the load."""
+def kill_under_load(
+    app: App, running: Any, chosen: Config, roles: list[str], *, per_s: int, apart: int = 0, seed: int = 1
+) -> Load:
+    """Kill one process after the other, each when the one before is back, while items keep coming; return the load.
+
+    `apart`: how many items come between two kills, at least.
+    """
     random = Random(seed)
     with Load(app, per_s=per_s) as load:
         eventually(lambda: len(load.enqueued) >= per_s)
         for role in roles:
             kill_one(running, chosen, role, random)
+            eventually(partial(has_enqueued, load, len(load.enqueued) + apart))
     return load
+
+
+def has_enqueued(load: Load, count: int) -> bool:
+    return len(load.enqueued) >= count
 
 
 def test_nothing_is_lost_or_doubled_when_processes_are_killed_one_after_the_other(app: App, chosen: Config) -> None:
@@ -128,10 +138,13 @@ def test_what_a_dead_worker_held_runs_again_at_once(app: App, chosen: Config, tm
 
 
 def test_what_was_on_its_way_to_a_dead_worker_runs_at_once_too(app: App, chosen: Config) -> None:
-    """Under load something often is. Before, it waited out its lease: here minutes."""
+    """Under load something often is. Before, it waited out its lease: here minutes.
+
+    The kills are so far apart that a worker that is back has work before the next one dies.
+    """
     long_leases = replace(chosen, consumer=replace(chosen.consumer, lease_ms=600_000))
     with consumer(long_leases) as running:
-        load = kill_under_load(app, running, chosen, ["worker"] * 4, per_s=500)
+        load = kill_under_load(app, running, chosen, ["worker"] * 4, per_s=500, apart=1_000)
         assert_all_done(app, load.enqueued)
 
 

@@ -361,9 +361,9 @@ class Stage:
         worker.start()
         return worker
 
-    def place(self, worker: Worker, refs: Sequence[ItemRef], *, life: bytes = b"") -> Report:
-        """Send items to a worker, or to one of its lives, and return its report."""
-        return self.do(lambda: worker.place(refs, life))
+    def place(self, worker: Worker, refs: Sequence[ItemRef], *, life: bytes | None = None) -> Report:
+        """Send items to a worker, in its present life or in another, and return its report."""
+        return self.do(lambda: worker.place(refs, self.host.life if life is None else life))
 
     def settled(self, worker: Worker, *, within_ms: int = 120_000) -> dict[str, int]:
         """Wait until a worker holds nothing; return what became of its items, without what did not occur."""

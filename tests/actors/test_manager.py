@@ -408,6 +408,63 @@ def test_a_worker_that_is_back_is_used_again(stage: Stage) -> None:
     assert stage.do(manager.await_room) == 10
 
 
+def test_a_worker_that_is_back_is_heard_of_although_another_has_room(stage: Stage) -> None:
+    """Before, nobody asked it until the other was full; if that one died too, nobody was known to live."""
+    manager, crew = managed(stage, [10, 10])
+    stage.do(manager.await_room)
+    stage.pass_ms(1)
+    assert stage.do(manager.await_room) == 20
+    crew.dead = {0}
+    stage.enqueue("mail")
+    serve(stage, manager)
+    assert stage.do(manager.await_room) == 10
+    crew.dead = set()
+    stage.pass_ms(300)
+    assert stage.do(manager.await_room) == 20
+
+
+def all_die_while_a_visit_commits(stage: Stage) -> tuple[Manager, Crew]:
+    """Return a manager whose workers die while its next transaction commits, and are asked for progress then."""
+    manager, crew = managed(stage, [5, 5], limits={"index": 1})
+
+    def die() -> None:
+        crew.dead = {0, 1}
+        for remote in crew.remotes:
+            for call in remote.taken():
+                call.answer(error=ActorDied(method=call.method))
+        stage.clock.sleep_us(MS)
+
+    stage.do(manager.await_room)
+    stage.store.on_commit(1, die)
+    return manager, crew
+
+
+def test_what_was_leased_for_workers_that_all_died_meanwhile_goes_back_at_once_without_a_lapse(stage: Stage) -> None:
+    """Nobody was sent it. Before, it was sent to the dead, and waited out its lease if none was back in time."""
+    item_id = stage.enqueue("mail")
+    manager, crew = all_die_while_a_visit_commits(stage)
+    serve(stage, manager)
+    assert [call for remote in crew.remotes for call in remote.named("place")] == []
+    assert [ref.item_id for ref in stage.lease(["mail"])] == [item_id]
+    record = stage.record(item_id)
+    assert record is not None
+    assert (record.lapse_count, record.error_count) == (0, 0)
+
+
+def test_if_the_store_refuses_to_have_it_back_that_is_said_and_it_lapses(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    item_id = stage.enqueue("mail")
+    manager, _ = all_die_while_a_visit_commits(stage)
+    stage.store.on_commit(2, lambda: setattr(stage.store, "full", True))
+    serve(stage, manager)
+    assert "shard main refuses; what was leased there for dead workers lapses in time" in caplog.text
+    stage.store.full = False
+    assert stage.lease(["mail"]) == []
+    stage.pass_ms(LEASE_MS)
+    assert [ref.item_id for ref in stage.lease(["mail"])] == [item_id]
+
+
 def test_what_a_worker_had_that_died_vests_at_once_and_so_does_what_was_on_its_way(stage: Stage) -> None:
     """It was sent to the life that ended, and no other takes it. Before, it waited out its lease."""
     had = stage.enqueue("mail")

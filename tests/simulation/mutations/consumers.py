@@ -48,7 +48,7 @@ CONSUMERS = (
     ),
     mutation(
         "a worker takes what was sent to a life of it that has ended",
-        (Worker.place, 'if life not in (b"", self._host.life):', "if False:"),
+        (Worker.place, "if life != self._host.life:", "if False:"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
