@@ -3,8 +3,10 @@
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import distributions
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tests.style.sources import PRODUCT, ROOT
@@ -25,6 +27,21 @@ def test_every_dependency_is_pinned_within_its_bounds() -> None:
 def test_every_pin_is_one_exact_version_from_any_index() -> None:
     assert "://" not in (ROOT / "constraints.txt").read_text(encoding="utf-8")
     assert all(_pins().values())
+
+
+def test_what_is_pinned_takes_the_oldest_python_that_is_promised() -> None:
+    """With a pin that wants a later 3.11, nothing could be installed on Debian 12, whose Python is 3.11.2."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    pins = _pins()
+    too_new = [
+        f"{each.metadata['Name']} {each.version} wants Python {wanted}"
+        for each in distributions()
+        if pins.get(canonicalize_name(each.metadata["Name"])) == each.version
+        and (wanted := each.metadata["Requires-Python"]) is not None
+        and oldest not in SpecifierSet(wanted)
+    ]
+    assert not too_new, f"pin older ones in constraints.txt: {too_new}"
 
 
 def test_the_wheel_holds_every_package() -> None:
