@@ -9,7 +9,7 @@ wait for a store.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -134,7 +134,7 @@ class Custody:
 
     def give_up(self, held: Held) -> None:
         """Count the time of a handler that does not listen; how it ends is nobody's concern any more."""
-        self._note_time(held, self._host.clock.now_us())
+        self._note_times([held], until_us=self._host.clock.now_us())
 
     def tick(self, *, holds: bool) -> bool:
         """Write the timesheet if it is time to; say whether there is something to write, now or later.
@@ -163,16 +163,23 @@ class Custody:
 
     def _note(self, settled: settlement.Settled) -> None:
         now_us = self._host.clock.now_us()
-        for held, outcome in settled:
-            self._table.counts[outcome] += 1
-            self._table.handled.settle(held.ref.kind, outcome)
-            self._timekeeper.note(held, outcome, now_us=now_us)
+        for (kind, outcome), count in Counter((held.ref.kind, outcome) for held, outcome in settled).items():
+            self._table.counts[outcome] += count
+            self._table.handled.settle(kind, outcome, count)
+            self._timekeeper.note(kind, outcome, count, now_us=now_us)
 
-    def _note_time(self, held: Held, until_us: int) -> None:
-        """Count the time of a handler that has begun. A clock that was set back meanwhile makes it none."""
-        if held.began_us:
-            run_us = max(0, until_us - held.began_us)
-            self._timekeeper.note_time(held, run_us, now_us=self._host.clock.now_us())
+    def _note_times(self, items: Iterable[Held], *, until_us: int | None = None) -> None:
+        """Count the time of handlers that have begun, to their end or until then.
+
+        A clock that was set back meanwhile makes it none.
+        """
+        runs = [
+            (held.ref, (held.ended_us if until_us is None else until_us) - held.began_us)
+            for held in items
+            if held.began_us
+        ]
+        if runs:
+            self._timekeeper.note_times(runs, now_us=self._host.clock.now_us())
 
     # --- Called without ---
 
@@ -241,8 +248,8 @@ class Custody:
                 batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]
             self._survive(partial(self._settle, batch))
             with table.lock:
+                self._note_times(batch)
                 for held in batch:
-                    self._note_time(held, held.ended_us)
                     if held.began_us:
                         table.handled.end(held.ref, began_us=held.began_us, ended_us=held.ended_us, error=held.error)
                     table.holdings.drop(held)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from actors.handlers import Form
 from actors.holdings import Held, Phase
 from actors.identity import Identity
+from actors.messages import ItemRef
 from actors.zone_by_zone import zone_by_zone
 from zones import series, timesheets
 from zones.attempt import Attempt
@@ -45,16 +46,18 @@ class SlotTally:
         self._kinds: dict[str, KindTally] = {}
         self._tenants: dict[Tenant, int] = {}
 
-    def note(self, held: Held, outcome: str) -> None:
-        """Count what became of an attempt: a field of `KindTally`."""
-        tally = self._of(held.ref.kind)
-        setattr(tally, outcome, getattr(tally, outcome) + 1)
+    def note(self, kind: str, outcome: str, count: int) -> None:
+        """Count what became of attempts: a field of `KindTally`."""
+        tally = self._of(kind)
+        setattr(tally, outcome, getattr(tally, outcome) + count)
 
-    def note_time(self, held: Held, run_us: int) -> None:
-        """Count how long a handler has run, whatever became of its item."""
-        self._of(held.ref.kind).run_us += run_us
+    def note_times(self, runs: Iterable[tuple[ItemRef, int]]) -> None:
+        """Count how long handlers have run, whatever became of their items."""
         tenants = self._tenants
-        tenants[held.ref.tenant] = tenants.get(held.ref.tenant, 0) + run_us
+        for ref, took_us in runs:
+            run_us = max(0, took_us)
+            self._of(ref.kind).run_us += run_us
+            tenants[ref.tenant] = tenants.get(ref.tenant, 0) + run_us
         if len(tenants) > TENANTS_MAX:
             self._tenants = dict(nlargest(TENANTS_KEPT, tenants.items(), key=lambda each: (each[1], each[0])))
 
@@ -109,13 +112,13 @@ class Timekeeper:
         self._tallies: dict[int, SlotTally] = {}  # by slot; those of which not all is stored, and the last
         self._due_us: int | None = None  # when to write; None: what was written last is still so
 
-    def note(self, held: Held, outcome: str, *, now_us: int) -> None:
-        """Count what became of an attempt."""
-        self._tally(now_us).note(held, outcome)
+    def note(self, kind: str, outcome: str, count: int, *, now_us: int) -> None:
+        """Count what became of attempts."""
+        self._tally(now_us).note(kind, outcome, count)
 
-    def note_time(self, held: Held, run_us: int, *, now_us: int) -> None:
-        """Count how long a handler has run: once, when it has ended or is given up."""
-        self._tally(now_us).note_time(held, run_us)
+    def note_times(self, runs: Iterable[tuple[ItemRef, int]], *, now_us: int) -> None:
+        """Count how long handlers have run, microseconds: once, when they have ended or are given up."""
+        self._tally(now_us).note_times(runs)
 
     def _tally(self, now_us: int) -> SlotTally:
         slot = slot_of(now_us)

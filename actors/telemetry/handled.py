@@ -43,9 +43,9 @@ class Handled(dict[str, _OfKind]):
         if ref.vested_us:
             of_kind.latencies.record(began_us - ref.vested_us)
 
-    def settle(self, kind: str, outcome: str) -> None:
-        """Count what became of an item, in the words of `actors.settlement`."""
-        self[kind].ends[outcome] += 1
+    def settle(self, kind: str, outcome: str, count: int = 1) -> None:
+        """Count what became of items, in the words of `actors.settlement`."""
+        self[kind].ends[outcome] += count
 
     def fail(self, kind: str) -> None:
         """Count an attempt that raised an error, or ran too long."""

@@ -41,7 +41,8 @@ class Histogram:
 
     def record(self, duration_us: int) -> None:
         """Count a duration; one below zero, by clocks apart, is none."""
-        duration_us = max(duration_us, 0)
+        if duration_us < 0:  # `max` costs as much as all the rest.
+            duration_us = 0
         self.counts[bisect_left(self._bounds_us, duration_us)] += 1
         self.sum_us += duration_us
 

@@ -11,7 +11,7 @@ import pytest
 from actors.handlers import Form, Handler
 from actors.job import Job
 from actors.timekeeping import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
-from tests.actors.stage import ALICE, IDENTITY, MS, Stage, held_item
+from tests.actors.stage import ALICE, IDENTITY, MS, Stage, item_ref
 from tests.zones.faults import Fault
 from zones import series, timesheets
 from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
@@ -157,10 +157,10 @@ def test_what_has_ended_is_counted_although_the_store_takes_no_sheet_for_a_while
 
 def test_what_ends_just_before_a_store_refuses_for_long_is_not_added_to_what_was_summed_up() -> None:
     """A row that has gone into a sum is gone, so another, of the whole slot, would be added to it."""
-    tally, held = SlotTally(7), held_item()
-    tally.note(held, "completed")
+    tally = SlotTally(7)
+    tally.note("mail", "completed", 1)
     tally.written = 1
-    tally.note(held, "completed")
+    tally.note("mail", "completed", 1)
     assert not tally.may_be_summed(9 * SLOT_US - 1)
     assert tally.may_be_summed(9 * SLOT_US)
     tally.written = 0
@@ -170,7 +170,7 @@ def test_what_ends_just_before_a_store_refuses_for_long_is_not_added_to_what_was
 def test_a_store_that_is_away_for_hours_does_not_fill_the_workers_memory(stage: Stage) -> None:
     keeper = Timekeeper(stage.shard, IDENTITY, life=b"life", slots=1)
     for slot in range(3 * TALLIES_MAX):
-        keeper.note(held_item(), "completed", now_us=slot * SLOT_US)
+        keeper.note("mail", "completed", 1, now_us=slot * SLOT_US)
     account = keeper.account([], now_us=3 * TALLIES_MAX * SLOT_US)
     assert [row.tally.slot for row in account.rows] == list(range(2 * TALLIES_MAX, 3 * TALLIES_MAX))
 
@@ -421,12 +421,10 @@ def test_a_sheet_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
 
 
 def test_of_very_many_tenants_those_that_take_most_time_are_remembered() -> None:
-    tally, much, little = SlotTally(7), held_item(), held_item()
+    tally, much = SlotTally(7), item_ref(0)
     for number in range(3 * TENANTS_MAX):
-        little.ref = little.ref._replace(tenant=Tenant("shop", f"user{number}"))
-        for held, run_us in ((little, 1), (much, 5)):
-            tally.note(held, "completed")
-            tally.note_time(held, run_us)
+        little = item_ref(number, tenant=Tenant("shop", f"user{number}"))
+        tally.note_times([(little, 1), (much, 5)])
     stored = tally.stored()
     assert stored.tenants["shop"][ALICE.user] == 5 * 3 * TENANTS_MAX
-    assert stored.kinds["mail"].completed == 6 * TENANTS_MAX
+    assert stored.kinds["mail"].run_us == 6 * 3 * TENANTS_MAX
