@@ -48,7 +48,7 @@ class Member:
         return max(0, self.report.capacity - self.report.held - self.on_the_way)
 
     def send(self, refs: Sequence[ItemRef]) -> bytes:
-        """Note that items are on their way to it, which lives as far as is known, and return for which of its lives."""
+        """Note that items are on their way to it, which is not known to be dead, and return for which of its lives."""
         self.on_the_way += len(refs)
         self.kinds_on_the_way.update(ref.kind for ref in refs)
         self.sent.append(refs)

@@ -121,7 +121,7 @@ def parts_us(*, turns: int = TURNS) -> dict[str, float]:
 
     def count() -> None:
         handled.end(ref, began_us=1_000, ended_us=2_000)
-        handled.settle("noop", "completed")
+        handled.settle("noop", "completed", 1)
 
     def enqueue() -> None:
         with Enqueueing(ref.tenant) as each:

@@ -1,7 +1,7 @@
 """What a worker counts of its attempts, by kind: the one thing that telemetry does for each item by itself.
 
-So it is one look-up and a few additions, about two microseconds in all: what a metric is called, and what it sums up
-to, is found out when somebody asks.
+So it is one look-up and a few additions, about two microseconds an item (`bench.telemetry`): what a metric is called,
+and what it sums up to, is found out when somebody asks.
 """
 
 from actors.messages import ItemRef
@@ -43,7 +43,7 @@ class Handled(dict[str, _OfKind]):
         if ref.vested_us:
             of_kind.latencies.record(began_us - ref.vested_us)
 
-    def settle(self, kind: str, outcome: str, count: int = 1) -> None:
+    def settle(self, kind: str, outcome: str, count: int) -> None:
         """Count what became of items, in the words of `actors.settlement`."""
         self[kind].ends[outcome] += count
 

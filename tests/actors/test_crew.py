@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actors.crew import SENT_MAX, Member, deal, room_for_kinds, share_of
+from actors.crew import SENT_MAX, Crew, Member, deal, room_for_kinds, share_of
 from actors.messages import ItemRef
-from tests.actors.stage import item_ref, report
+from tests.actors.stage import Played, Stage, item_ref, report
 
 
 def heard(**fields: object) -> Member:
@@ -137,11 +137,6 @@ def test_it_leaves_behind_what_was_on_its_way_to_it() -> None:
     assert member.leave({b"first": True}) == [[item_ref(1)]]
 
 
-def test_a_worker_that_is_sent_nothing_leaves_nothing_behind() -> None:
-    member = heard(life=b"first")
-    assert (member.lives, len(member.sent)) == ([], 0)
-
-
 def test_so_does_one_that_is_back_before_its_end_was_seen() -> None:
     member = Member()
     taking(member, [item_ref(1)])
@@ -176,6 +171,64 @@ def test_of_what_a_worker_was_sent_as_much_is_remembered_as_it_can_hold() -> Non
     for number in range(2 * SENT_MAX):
         taking(member, [item_ref(number)])
     assert member.leave({b"first": True}) == [[item_ref(number) for number in range(SENT_MAX, 2 * SENT_MAX)]]
+
+
+# --- The crew ---
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def crew_of(stage: Stage, count: int) -> tuple[Crew, list[Played]]:
+    """Return a crew whose workers the test plays, each with room for ten once it has been heard of."""
+    workers = [Played(stage.host) for _ in range(count)]
+    lock = stage.host.lock()
+    return Crew(workers, lock, stage.host.condition(lock)), workers
+
+
+def test_what_is_dealt_to_a_worker_is_on_its_way_until_it_answers(stage: Stage) -> None:
+    crew, [worker] = crew_of(stage, 1)
+    crew.members[0].hear(report(capacity=10))
+    refs = [item_ref(1), item_ref(2)]
+    hands = crew.deal(refs)
+    assert (crew.on_the_way, crew.room) == (2, 8)
+    crew.place(hands)
+    [call] = worker.taken()
+    assert (call.method, call.args) == ("place", (refs, b"first life"))
+    call.answer(report(capacity=10, held=2))
+    stage.pass_ms(1)
+    assert (crew.on_the_way, crew.room) == (0, 8)
+
+
+def test_a_worker_that_is_dealt_nothing_is_not_called_and_leaves_nothing_behind(stage: Stage) -> None:
+    crew, workers = crew_of(stage, 2)
+    for member in crew.members:
+        member.hear(report(capacity=10))
+    crew.place(crew.deal([item_ref(1)]))
+    assert [len(worker.taken()) for worker in workers] == [1, 0]
+    assert [member.lives for member in crew.members] == [[b"first life"], []]
+
+
+def test_nothing_is_dealt_while_nobody_is_known_to_live(stage: Stage) -> None:
+    crew, _ = crew_of(stage, 2)
+    assert crew.deal([item_ref(1)]) == []
+    assert crew.on_the_way == 0
+
+
+def test_a_worker_is_asked_one_question_at_a_time(stage: Stage) -> None:
+    crew, [worker] = crew_of(stage, 1)
+    crew.ask_the_dead()
+    crew.ask_the_dead()
+    [call] = worker.taken()
+    assert (call.method, call.args) == ("await_progress", (-1,))
+    call.answer(report(progress=7))
+    stage.pass_ms(1)
+    crew.ask_the_dead()
+    assert worker.taken() == [], "it lives"
+    crew.ask_the_living()
+    assert [call.args for call in worker.taken()] == [(7,)]
 
 
 # --- Dealing ---

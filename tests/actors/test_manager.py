@@ -26,7 +26,7 @@ def stage() -> Stage:
     return Stage()
 
 
-class Crew:
+class PlayedWorkers:
     """Workers played by the test: each has room for so many, and keeps what it is sent."""
 
     def __init__(self, stage: Stage, rooms: list[int]) -> None:
@@ -70,9 +70,9 @@ class Crew:
 def managed(
     stage: Stage, rooms: list[int], *, index: int = 0, count: int = 1, limits: dict[str, int] | None = None,
     consumer_id: bytes = b"consumer", **settings: Any
-) -> tuple[Manager, Crew]:  # fmt: skip
+) -> tuple[Manager, PlayedWorkers]:  # fmt: skip
     """Return a manager of played workers that knows the kinds `mail` and `index`."""
-    crew = Crew(stage, rooms)
+    crew = PlayedWorkers(stage, rooms)
     registry = Registry()
     for kind in ("mail", "index"):
         registry.add(handler_of(kind, lambda job: None, max_running=(limits or {}).get(kind)))
@@ -423,7 +423,7 @@ def test_a_worker_that_is_back_is_heard_of_although_another_has_room(stage: Stag
     assert stage.do(manager.await_room) == 20
 
 
-def all_die_while_a_visit_commits(stage: Stage) -> tuple[Manager, Crew]:
+def all_die_while_a_visit_commits(stage: Stage) -> tuple[Manager, PlayedWorkers]:
     """Return a manager whose workers die while its next transaction commits, and are asked for progress then."""
     manager, crew = managed(stage, [5, 5], limits={"index": 1})
 

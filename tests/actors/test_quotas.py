@@ -10,7 +10,7 @@ import pytest
 from actors.manager import Manager
 from actors.messages import Report
 from tests.actors.stage import ALICE, BOB, LEASE_MS, Stage, report
-from tests.actors.test_manager import Crew, managed, serve
+from tests.actors.test_manager import PlayedWorkers, managed, serve
 from tests.zones.faults import Fault
 from zones import rules
 from zones.engines.errors import NOT_COMMITTED
@@ -26,7 +26,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def crewed(stage: Stage, **how: Any) -> tuple[Manager, Crew]:
+def crewed(stage: Stage, **how: Any) -> tuple[Manager, PlayedWorkers]:
     """Return a manager of one worker that keeps all that it is sent, and reports it by kind."""
     manager, crew = managed(stage, [1_000], **how)
 
@@ -49,7 +49,7 @@ def fill(stage: Stage, tenants: int = 4, items: int = 10) -> None:
             stage.enqueue("mail", tenant=Tenant("shop", f"user {number}"))
 
 
-def serve_for(stage: Stage, manager: Manager, crew: Crew, seconds: float) -> int:
+def serve_for(stage: Stage, manager: Manager, crew: PlayedWorkers, seconds: float) -> int:
     """Serve whatever has vested, ten times a second; the items stay with their workers. Return how many were taken."""
     before = len(crew.all_sent)
     for _ in range(round(seconds * 10)):
@@ -59,7 +59,7 @@ def serve_for(stage: Stage, manager: Manager, crew: Crew, seconds: float) -> int
     return len(crew.all_sent) - before
 
 
-def end(stage: Stage, crew: Crew, count: int) -> None:
+def end(stage: Stage, crew: PlayedWorkers, count: int) -> None:
     """Let items of the crew complete."""
     gone, crew.sent[0] = crew.sent[0][:count], crew.sent[0][count:]
     for ref in gone:

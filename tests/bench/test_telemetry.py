@@ -14,7 +14,7 @@ from actors.telemetry.handled import Handled
 from fairlead.loading import load_attribute
 load_attribute({untold!r})
 handled = Handled()
-handled.settle("mail", "completed")
+handled.settle("mail", "completed", 1)
 assert not handled
 with running.Run(running.RunningJob(b"", None, "mail", 1), running.passed_on(None)):
     pass

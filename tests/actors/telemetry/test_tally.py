@@ -63,8 +63,8 @@ def test_an_attempt_is_counted_with_its_wait_its_length_and_its_end() -> None:
     handled = Handled()
     handled.end(ref_of("mail", 1_000 * MS), began_us=1_003 * MS, ended_us=1_023 * MS)
     handled.fail("mail")
-    handled.settle("mail", "retried")
-    handled.settle("fax", "completed")
+    handled.settle("mail", "retried", 1)
+    handled.settle("fax", "completed", 1)
     reading = handled.read()
     assert reading.numbers[CONSUMED.name, ("mail", "")] == reading.numbers[FAILED.name, ("mail",)] == 1
     assert reading.numbers["fairlead.items.retried", ("mail",)] == 1
