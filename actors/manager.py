@@ -306,8 +306,9 @@ class Manager:
     def _hand_over(self, shard: Shard, visits: Sequence[Visit], room: Room, served: Serving) -> None:
         now_us = self._host.clock.now_us()
         for visit in visits:
-            self._unreadable.note(shard.name, visit)
-        refs = [ref for visit in visits for ref in served.note(shard.name, visit, room, now_us=now_us)]
+            if visit.unreadable:
+                self._unreadable.note(shard.name, visit)
+        refs = served.note(shard.name, visits, room, now_us=now_us)
         with self._lock:
             self._left_until_us.update((each.id, each.until_us) for each in served.left_alone)
             hands = self._crew.deal(refs)

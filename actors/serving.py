@@ -4,6 +4,7 @@ Its answer goes to the scanner; what telemetry counts is added once, when the ca
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from actors.messages import CARRIED_BYTES_MAX, ItemRef, Served
@@ -11,8 +12,7 @@ from actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, 
 from actors.telemetry.tally import Tally
 from actors.telemetry.traces import is_sampled
 from zones.dequeue import Room
-from zones.items import LeasedItem
-from zones.records import Trace
+from zones.records import ItemRecord, Trace
 from zones.visit import Found, LeftAlone, Visit
 
 LEASED_HERE = (Found.SERVED, Found.DELETED)  # What a visit finds that had the pointer to itself.
@@ -40,39 +40,40 @@ class Serving:
     ended_us: int = 0
     failed_by: str = ""
 
-    def note(self, shard_name: str, visit: Visit, room: Room, *, now_us: int) -> list[ItemRef]:
-        """Note a visit that has been committed; return its items as they are sent. They use up `room`."""
-        self.counts[visit.found.value] += 1
-        self.counts["missed_at_read"] += visit.found is Found.LEASED
-        self.counts["unreadable"] += visit.unreadable
-        self.counts["buried"] += len(visit.buried)
-        self.buried.update(visit.buried)
-        if visit.found in LEASED_HERE:
-            self.waited_us.append(now_us - visit.ref.vesting_us)
-        if visit.left_alone is not None:
-            self.left_alone.append(visit.left_alone)
-        self.counts["items"] += len(visit.items)
-        return [self._sent(shard_name, visit, item, room) for item in visit.items]
+    def note(self, shard_name: str, visits: Sequence[Visit], room: Room, *, now_us: int) -> list[ItemRef]:
+        """Note visits that have been committed; return their items as they are sent. They use up `room`."""
+        refs = [ref for visit in visits for ref in self._sent(shard_name, visit)]
+        for kind, count in Counter(ref.kind for ref in refs).items():
+            room.take(kind, count)
+        found = Counter(visit.found for visit in visits)
+        buried = [kind for visit in visits for kind in visit.buried]
+        self.counts.update({each.value: count for each, count in found.items()})
+        self.counts["missed_at_read"] += found[Found.LEASED]
+        self.counts["unreadable"] += sum(visit.unreadable for visit in visits)
+        self.counts["buried"] += len(buried)
+        self.counts["items"] += len(refs)
+        self.buried.update(buried)
+        self.waited_us += [now_us - visit.ref.vesting_us for visit in visits if visit.found in LEASED_HERE]
+        self.left_alone += [visit.left_alone for visit in visits if visit.left_alone is not None]
+        return refs
 
-    def _sent(self, shard_name: str, visit: Visit, item: LeasedItem, room: Room) -> ItemRef:
-        record, place = item.record, visit.place
-        assert place is not None
-        room.take(record.kind)
-        if item.lapsed:
-            self.lapsed[record.kind] += 1
-        if record.trace and is_sampled(record.trace):
-            self.traces.append(record.trace)
-        return ItemRef(
-            shard_name,
-            place.tenant,
-            place.name,
-            item.id,
-            record.lease_id,
-            record.kind,
-            item.alone,
-            item.stored if is_short(item) else b"",
-            item.vested_us,
-        )
+    def _sent(self, shard_name: str, visit: Visit) -> list[ItemRef]:
+        """Return the items of a visit as they are sent, and note what is special about them."""
+        if not visit.items:
+            return []
+        assert visit.place is not None
+        tenant, zone = visit.place.tenant, visit.place.name
+        refs = []
+        for item_id, record, alone, stored, vested_us, lapsed in visit.items:
+            if lapsed:
+                self.lapsed[record.kind] += 1
+            if record.trace and is_sampled(record.trace):
+                self.traces.append(record.trace)
+            carried = stored if is_short(stored, record) else b""
+            refs.append(
+                ItemRef(shard_name, tenant, zone, item_id, record.lease_id, record.kind, alone, carried, vested_us)
+            )
+        return refs
 
     def tell(self, tally: Tally, shard_name: str) -> None:
         """Count it for telemetry. The manager's lock is held."""
@@ -103,6 +104,6 @@ class Serving:
         )
 
 
-def is_short(item: LeasedItem) -> bool:
+def is_short(stored: bytes, record: ItemRecord) -> bool:
     """Say whether an item travels whole with the call to its worker."""
-    return len(item.stored) <= CARRIED_BYTES_MAX and not item.record.payload_bytes
+    return len(stored) <= CARRIED_BYTES_MAX and not record.payload_bytes

@@ -63,10 +63,19 @@ class Room:
         if kind in self.kinds:
             self.kinds[kind] = 0
 
-    def take(self, kind: str) -> None:
-        """Use the room of one item."""
+    def admit(self, kind: str) -> Fit:
+        """Say whether an item of `kind` can run now, and use its room if it can."""
+        left = self.kinds.get(kind, 0)
+        if left <= 0 or self.items <= 0 or kind in self.paused:
+            return self.fit(kind)
+        self.kinds[kind] = left - 1
         self.items -= 1
-        self.kinds[kind] -= 1
+        return Fit.RUNS
+
+    def take(self, kind: str, count: int) -> None:
+        """Use the room of items of `kind`."""
+        self.items -= count
+        self.kinds[kind] -= count
 
     def give_back(self, kind: str) -> None:
         """Return the room of one item that was not there after all."""
@@ -126,21 +135,22 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
         paused = turn.rule.paused
         unreadable_before = unreadable
         for (entry, kind), read in zip(picked, reads, strict=True):
-            record = None if read.value is None else decode(ItemRecord, read.value)
-            if (record is None and read.value is not None) or (record is not None and _disagrees(record, entry, kind)):
-                unreadable += 1
-                search.pass_over(Fit.UNKNOWN)
-            elif record is None or (record.priority, record.vesting_us) != entry[:2]:
+            value = read.value
+            record = None if value is None else decode(ItemRecord, value)
+            if value is None or (record is not None and not _leads_to(entry, record)):
                 probe("an item is gone or moved between the index and its record")
                 _clear_dangling(tr, place, entry)
+            elif record is None or record.kind != kind:
+                unreadable += 1
+                search.pass_over(Fit.UNKNOWN)
             elif record.lease_id and record.ran_alone:
                 _bury_lapsed(tr, place, entry.id, record, now_us)
                 buried.append(record.kind)
-            elif items and (suspected or _is_suspect(place, record)):
+            elif (suspect := _is_suspect(place, record) or suspected) and items:
                 probe("an item is postponed because one must run alone")
                 postponed = True
             else:
-                suspected = _is_suspect(place, record)
+                suspected = suspect
                 items.append((entry.id, record))
                 search.unvested.append(IndexEntry(entry.priority, now_us + lease_us, entry.id))
                 continue
@@ -248,18 +258,18 @@ class Search:
         """
         picked: list[tuple[IndexEntry, str]] = []
         count = count_max
+        room = self.room
 
         def enough(piece: Sequence[Vested]) -> int | None:
             nonlocal count
             count = wanted()
             for number, (entry, value) in enumerate(piece):
-                if len(picked) >= count or self.room.items <= 0:
+                if len(picked) >= count or room.items <= 0:
                     self._keys_left -= number
                     return number
                 kind = value.decode("utf-8", "replace")  # No handler is registered for what is damaged.
-                fit = self.room.fit(kind)
+                fit = room.admit(kind)
                 if fit is Fit.RUNS:
-                    self.room.take(kind)
                     picked.append((entry, kind))
                 else:
                     self.passed_kinds.add(kind)
@@ -279,7 +289,7 @@ class Search:
                 enough=enough,
             )
             self.unvested += reading.unvested
-            self.stopped_short = reading.stopped_at is not None and (len(picked) >= count or self.room.items <= 0)
+            self.stopped_short = reading.stopped_at is not None and (len(picked) >= count or room.items <= 0)
             if reading.stopped_at is None:
                 self._end_at_the_end()
             elif self.stopped_short:
@@ -327,9 +337,9 @@ def _first_of_each(entries: list[IndexEntry]) -> list[IndexEntry]:
     return [first[priority] for priority in sorted(first)]
 
 
-def _disagrees(record: ItemRecord, entry: IndexEntry, kind: str) -> bool:
-    """Say whether an entry leads to its item, but under another kind than the item says: one of the two is damaged."""
-    return record.kind != kind and (record.priority, record.vesting_us) == entry[:2]
+def _leads_to(entry: IndexEntry, record: ItemRecord) -> bool:
+    """Say whether an index entry is the one of its item as it is now."""
+    return record.vesting_us == entry.vesting_us and record.priority == entry.priority
 
 
 def _bury_lapsed(tr: Any, place: Place, item_id: bytes, record: ItemRecord, now_us: int) -> None:

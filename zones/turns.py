@@ -71,11 +71,12 @@ class Turn:
       credit: what is left of the last turn; told by whoever has read the pointer.
     """
 
-    __slots__ = ("_granted", "_owner", "_turns", "allowed", "credit")
+    __slots__ = ("_granted", "_owner", "_rule", "_turns", "allowed", "credit")
 
     def __init__(self, turns: Turns, owner: Any) -> None:
         self._turns = turns
         self._owner = owner
+        self._rule: TenantRule | None = None
         self._granted = 0
         self.allowed: int | None = None
         self.credit = 0
@@ -87,8 +88,14 @@ class Turn:
 
     @property
     def rule(self) -> TenantRule:
-        """The tenant's rule."""
-        return self._turns.rule(self._owner)
+        """The tenant's rule.
+
+        Raises:
+          TenantMoved: the tenant is another shard's.
+        """
+        if self._rule is None:
+            self._rule = self._turns.rule(self._owner)
+        return self._rule
 
     def is_first(self, tenant: Tenant) -> bool:
         """See `Turns.is_first`."""
