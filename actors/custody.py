@@ -118,7 +118,8 @@ class Custody:
     def finish(self, held: Held) -> None:
         """Take over an item whose handler has ended."""
         self._finished.append(held)
-        self._ended.notify()
+        if len(self._finished) == 1:  # The loop waits for the first.
+            self._ended.notify()
 
     def take(self, work: Chores) -> None:
         """Take over what is to be done for items of this shard. Each is due again later if it cannot be done now."""

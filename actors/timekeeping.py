@@ -4,6 +4,7 @@ Plain bookkeeping until `write`, which is one transaction; who calls it is `cust
 looks whether what has run there for a second is still its own: an item that somebody cancelled is interrupted so.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
@@ -53,11 +54,14 @@ class SlotTally:
 
     def note_times(self, runs: Iterable[tuple[ItemRef, int]]) -> None:
         """Count how long handlers have run, whatever became of their items."""
+        kinds: Counter[str] = Counter()
         tenants = self._tenants
         for ref, took_us in runs:
             run_us = max(0, took_us)
-            self._of(ref.kind).run_us += run_us
+            kinds[ref.kind] += run_us
             tenants[ref.tenant] = tenants.get(ref.tenant, 0) + run_us
+        for kind, run_us in kinds.items():
+            self._of(kind).run_us += run_us
         if len(tenants) > TENANTS_MAX:
             self._tenants = dict(nlargest(TENANTS_KEPT, tenants.items(), key=lambda each: (each[1], each[0])))
 

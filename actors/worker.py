@@ -232,15 +232,17 @@ class Worker:
         held: Held | None = None
         while True:
             with self._lock:
+                now_us = self._clock.now_us()
                 if held is not None:
                     if held.phase is Phase.GIVEN_UP:
                         return  # another slot took this one's place
-                    self._holdings.finish(held, self._clock.now_us())
+                    self._holdings.finish(held, now_us)
                     self._custodies[held.ref.shard].finish(held)
-                while (held := self._holdings.next_to_run(self._clock.now_us())) is None:
+                while (held := self._holdings.next_to_run(now_us)) is None:
                     if self._table.stopping:
                         return
                     self._table.await_call()
+                    now_us = self._clock.now_us()
                 self._table.call_slot()
             try:
                 if self._lease_for_start(held):
@@ -250,13 +252,12 @@ class Worker:
 
     def _lease_for_start(self, held: Held) -> bool:
         """Give an item the lease that its handler must start with; False if it is lost, or the store refuses."""
-        lease_us = lease_at_start(held, now_us=self._clock.now_us(), lease_us=self._lease_us)
+        now_us, refused = self._clock.now_us(), False
+        lease_us = lease_at_start(held, now_us=now_us, lease_us=self._lease_us)
         if lease_us is not None:
             custody, marked = self._custodies[held.ref.shard], held.ref.alone
             refused = not custody.with_store(lambda: custody.extend([held], lease_us, ran_alone=marked))
-        else:
-            refused = False
-        now_us = self._clock.now_us()
+            now_us = self._clock.now_us()
         if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:
             probe("an item is lost just before it starts")
             with self._lock:
