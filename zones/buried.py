@@ -24,6 +24,7 @@ from zones.layout import Layout, Place, Tenant
 from zones.probes import probe
 from zones.records import BuriedRecord, ItemRecord, decode, encode
 from zones.settings import TEXT_BYTES_MAX
+from zones.vesting import WANT_ALL
 
 _GRAVE = ROOT + pack_int(GRAVE)
 
@@ -135,8 +136,11 @@ def graves_named(tr: Any, layout: Layout, item_id: bytes, *, graves_max: int) ->
 
     The youngest graves are looked at first.
     """
-    rows = list(tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=graves_max + 1, reverse=True))
-    graves = [grave_of(row.key, layout) for row in rows[:graves_max]]
+    rows = list(
+        tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=graves_max + 1, reverse=True, streaming_mode=WANT_ALL)
+    )
+    ending = pack_bytes(item_id)  # To take thousands of keys apart would be half of the search.
+    graves = [grave_of(row.key, layout) for row in rows[:graves_max] if row.key.endswith(ending)]
     return [grave[0] for grave in graves if grave is not None and grave[1] == item_id], len(rows) <= graves_max
 
 
