@@ -10,7 +10,6 @@ from zones.errors import BadArgument, QueueError
 from zones.items import unpack_payload
 from zones.progress import NOTE_CHARS_MAX
 from zones.records import ItemRecord, Progress
-from zones.results import keep, pack_result
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
@@ -152,11 +151,8 @@ class Job:
             this passes through.
           ResultNotKept: `result` is no plain data, or too long.
         """
-        zone = tr.zone(self.zone)
-        zone.complete(tr.raw, self.id, now_us=tr.now_us, lease_id=self.lease_id)
-        if self.keeps_result_us:
-            kept = pack_result(result)
-            keep(tr.raw, zone.place, self.id, kept, now_us=tr.now_us, kept_us=self.keeps_result_us)
+        kept_us = self.keeps_result_us
+        tr.complete(self.id, lease_id=self.lease_id, zone=self.zone, result=result, keep_result_us=kept_us)
         self.completing = True
 
     @property

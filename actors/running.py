@@ -18,7 +18,7 @@ from actors.telemetry.traces import is_sampled
 from zones.attempt import Attempt
 from zones.errors import LeaseLost, QueueError
 from zones.probes import probe
-from zones.results import ResultNotKept, keep, pack_result
+from zones.results import ResultNotKept, pack_result
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
@@ -135,10 +135,8 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
             tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt(shard))
             returned = handler.function(job, tr)
             _check_ran(handler, returned)
-            zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)
-            if job.keeps_result_us:
-                kept = pack_result(returned)
-                keep(attempt.tr, zone.place, job.id, kept, now_us=attempt.now_us, kept_us=job.keeps_result_us)
+            kept_us = job.keeps_result_us
+            tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result_us=kept_us)
         finally:
             took_us = shard.clock.now_us() - attempt.now_us
             if took_us > TRANSACTION_US:

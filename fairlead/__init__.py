@@ -80,13 +80,14 @@ from zones.records import Progress
 from zones.results import ResultNotKept
 from zones.settings import ZoneSettings
 from zones.submitted import HandlerTooLarge
-from zones.tenant_transaction import TenantTransaction
+from zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 
 __all__ = [
     # An application and its tenants
     "App",
     "TenantDatabase",
     "TenantTransaction",
+    "ApplicationTransaction",
     "Tenant",
     "load_app",
     # Handlers

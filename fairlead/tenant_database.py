@@ -19,7 +19,7 @@ from zones.queue_zone import LATER_THAN_ANY_US
 from zones.records import BuriedRecord, ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import alone
-from zones.tenant_transaction import TenantTransaction
+from zones.tenant_transaction import ApplicationTransaction
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class TenantDatabase:
         shards = self._shards()
         return shards.home(self.tenant) if self._shard_name is None else shards[self._shard_name]
 
-    def transact(self, body: Callable[[TenantTransaction], T]) -> T:
+    def transact(self, body: Callable[[ApplicationTransaction], T]) -> T:
         """Run `body(tr)` in one transaction on the tenant's keys and queue, and return its result once it is durable.
 
         `body` may run several times (after a conflict), so it does nothing that cannot be done twice: it reads and
@@ -69,7 +69,7 @@ class TenantDatabase:
         with Enqueueing(self.tenant) as enqueueing:
 
             def run(attempt: Attempt) -> T:
-                result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
+                result = body(ApplicationTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
                 enqueueing.end_attempt()
                 return result
 

@@ -20,7 +20,7 @@ from zones.placement import home
 from zones.records import PointerRecord, decode
 from zones.shard import Shard
 from zones.steps import alone
-from zones.tenant_transaction import TenantTransaction
+from zones.tenant_transaction import ApplicationTransaction
 
 if TYPE_CHECKING:
     from simulation.workload import Shop
@@ -112,7 +112,7 @@ class Producer:
         enqueue = self._random.choice([_one_by_one, _all_at_once])
 
         def body(attempt: Attempt) -> list[Enqueued]:
-            tr = TenantTransaction(shard, tenant, attempt)
+            tr = ApplicationTransaction(shard, tenant, attempt)
             tr.add(("order", order), 1)  # As little to be done twice as what it enqueues.
             return enqueue(tr, attempt, items, zone)
 
@@ -197,11 +197,11 @@ def is_whole(payload: object) -> bool:
     return not isinstance(payload, str) or " " * (len(payload) - len(payload.rstrip())) in PADDINGS
 
 
-def _one_by_one(tr: TenantTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
+def _one_by_one(tr: ApplicationTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
     return [tr.enqueue_item(item, zone=zone) for item in items]
 
 
-def _all_at_once(tr: TenantTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
+def _all_at_once(tr: ApplicationTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
     attempt.enqueued = True
     named = [(attempt.new_id() if item.given_id is None else item_id_of(item.given_id), item) for item in items]
     return alone(tr.zone(zone).enqueue_steps(tr.raw, named, now_us=tr.now_us))

@@ -1,7 +1,8 @@
 """What a user's function gets as its transaction: the tenant's own keys, and the tenant's queue.
 
 A thin view of the engine's transaction. Keys are tuples and lie below the tenant's data, so no key can reach another
-tenant; enqueued items draw ids that survive a retry. Whoever knows the rules takes `.raw`.
+tenant; enqueued items draw ids that survive a retry. That is all a handler is given. An application's own transactions
+also have `.raw`, for whoever knows the rules.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from zones.items import Enqueued, NewItem, new_item
 from zones.keyspace import range_begin, range_end
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from zones.queue_zone import QueueZone
+from zones.results import keep, pack_result
 from zones.shard import Shard
 
 Key = tuple[Any, ...]
@@ -32,21 +34,20 @@ class Enqueuer(Protocol):
 
 
 class TenantTransaction:
-    """One attempt at a transaction on one tenant's logical database. The function it is given to may run twice."""
+    """One attempt at a transaction on one tenant's logical database. The function it is given to may run twice.
 
-    __slots__ = ("_attempt", "_data", "_enqueuer", "_shard", "tenant")
+    Nothing that it takes or returns reaches another tenant.
+    """
+
+    __slots__ = ("_attempt", "_data", "_enqueuer", "_shard", "_tr", "tenant")
 
     def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, enqueuer: Enqueuer | None = None) -> None:
         self.tenant = tenant
         self._shard = shard
         self._attempt = attempt
+        self._tr = attempt.tr
         self._enqueuer = enqueuer
         self._data = shard.layout.place(tenant, DEFAULT_ZONE).keys.tenant.data
-
-    @property
-    def raw(self) -> Any:
-        """The engine's transaction, all keys of the shard within reach."""
-        return self._attempt.tr
 
     @property
     def now_us(self) -> int:
@@ -55,34 +56,34 @@ class TenantTransaction:
 
     def get(self, key: Key, *, snapshot: bool = False) -> bytes | None:
         """Return the value of `key`, or None. With `snapshot`, a change by others does not conflict."""
-        reader = self.raw.snapshot if snapshot else self.raw
+        reader = self._tr.snapshot if snapshot else self._tr
         value: bytes | None = reader.get(self._pack(key)).value
         return value
 
     def set(self, key: Key, value: bytes) -> None:
         """Set `key` to `value`, at most 100,000 bytes."""
-        self.raw.set(self._pack(key), value)
+        self._tr.set(self._pack(key), value)
 
     def clear(self, key: Key) -> None:
         """Clear `key`."""
-        self.raw.clear(self._pack(key))
+        self._tr.clear(self._pack(key))
 
     def clear_prefix(self, prefix: Key = ()) -> None:
         """Clear all keys that begin with `prefix` and are longer."""
         packed = self._pack_prefix(prefix)
-        self.raw.clear_range(range_begin(packed), range_end(packed))
+        self._tr.clear_range(range_begin(packed), range_end(packed))
 
     def add(self, key: Key, amount: int) -> None:
         """Add `amount`, a 64-bit number, to an 8-byte little-endian signed counter; adds do not conflict."""
         if not isinstance(amount, int) or not -(2**63) <= amount < 2**63:
             raise BadArgument(argument="amount", value=amount, allowed="a whole number of 64 bits")
-        self.raw.add(self._pack(key), amount.to_bytes(8, "little", signed=True))
+        self._tr.add(self._pack(key), amount.to_bytes(8, "little", signed=True))
 
     def get_range(
         self, prefix: Key = (), *, limit: int = 0, reverse: bool = False, snapshot: bool = False
     ) -> Iterator[tuple[Key, bytes]]:
         """Yield keys and values below `prefix` in order; `limit` 0 is no limit."""
-        reader = self.raw.snapshot if snapshot else self.raw
+        reader = self._tr.snapshot if snapshot else self._tr
         packed = self._pack_prefix(prefix)
         for row in reader.get_range(range_begin(packed), range_end(packed), limit=limit, reverse=reverse):
             yield tuples.unpack(row.key, len(self._data)), row.value
@@ -111,13 +112,29 @@ class TenantTransaction:
         item_id = self._attempt.new_id() if item.given_id is None else item_id_of(item.given_id)
         if self._enqueuer is not None:
             item = self._enqueuer.traced(item)
-        enqueued = self.zone(zone).enqueue(self.raw, item, item_id=item_id, now_us=self.now_us)
+        enqueued = self._zone(zone).enqueue(self._tr, item, item_id=item_id, now_us=self.now_us)
         if self._enqueuer is not None:
             self._enqueuer.entered(item, enqueued)
         return enqueued
 
-    def zone(self, name: str = DEFAULT_ZONE) -> QueueZone:
-        """Return one of the tenant's queue zones, whose operations take `.raw`."""
+    def complete(
+        self, item_id: bytes, *, lease_id: bytes, zone: str = DEFAULT_ZONE, result: Any = None, keep_result_us: int = 0
+    ) -> None:
+        """Complete an item in this transaction, and keep `result` for `keep_result_us`; 0 keeps none.
+
+        Whoever runs a job says `job.complete_in(tr)`, which knows the rest.
+
+        Raises:
+          LeaseLost, ItemGone: the item is somebody else's by now; the transaction must not commit.
+          ResultNotKept: `result` is no plain data, or too long.
+        """
+        queue = self._zone(zone)
+        queue.complete(self._tr, item_id, now_us=self.now_us, lease_id=lease_id)
+        if keep_result_us:
+            packed = pack_result(result)
+            keep(self._tr, queue.place, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
+
+    def _zone(self, name: str) -> QueueZone:
         return self._shard.zone(self.tenant, check_name("zone", name))
 
     def _pack(self, key: Key) -> bytes:
@@ -133,3 +150,18 @@ class TenantTransaction:
         except (ValueError, AttributeError) as error:  # AttributeError: a Versionstamp, without the client library
             raise BadArgument(argument="key", value=key, allowed="a tuple of data", reason=str(error)) from None
         return packed
+
+
+class ApplicationTransaction(TenantTransaction):
+    """A tenant transaction of the application's own (`app.tenant(...).transact`): with a way out."""
+
+    __slots__ = ()
+
+    @property
+    def raw(self) -> Any:
+        """The engine's transaction, all keys of the shard within reach: of other tenants, and of the queues."""
+        return self._tr
+
+    def zone(self, name: str = DEFAULT_ZONE) -> QueueZone:
+        """Return one of the tenant's queue zones, whose operations take `.raw`."""
+        return self._zone(name)

@@ -87,6 +87,18 @@ def test_its_effects_and_its_completion_commit_together(stage: Stage) -> None:
     assert job.transact(lambda tr: tr.get(("sent",))) == b"yes"
 
 
+def test_what_handlers_are_given_has_no_way_out_of_their_tenant(stage: Stage) -> None:
+    """No `raw`, as an application's own transactions have: a slip in a handler stays within its tenant."""
+    given: list[type] = []
+    job, _ = leased(stage)
+    job.transact(lambda tr: given.append(type(tr)))
+    stage.enqueue("pay")
+    worker = stage.worker([stage.handler("pay", lambda job, tr: given.append(type(tr)), transactional=True)])
+    stage.place(worker, stage.lease(["pay"]))
+    stage.settled(worker)
+    assert given == [TenantTransaction, TenantTransaction]
+
+
 def test_what_was_completed_and_not_committed_is_not_completed(stage: Stage) -> None:
     job, item_id = leased(stage)
 

@@ -352,8 +352,11 @@ FORMS = {
         @app.handler("charge", transactional=True)
         def charge(job, tr):
             tr.set((-1, 0.5, None, (1, b"2"), uuid.uuid4(), "last"), b"")
-            tr.raw.set(b"a key beside all tenants", b"")
             note(tr, job)
+
+        @app.handler("other")
+        def other(job):
+            alice.transact(lambda tr: tr.raw.set(b"a key beside all tenants", b""))
     """,
     "Ray": """
         import ray

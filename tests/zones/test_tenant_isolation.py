@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import fdb.tuple
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +18,8 @@ from zones import engines
 from zones.engines import StoreError
 from zones.errors import QueueError
 from zones.keyspace import DEPTH, ROOT, ROOT_RANGE, TenantKeys, pack_int
-from zones.layout import Tenant
-from zones.tenant_transaction import TenantTransaction
+from zones.layout import Tenant, item_id_of
+from zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 
 # Neighbours on either side, in name and in order: what begins alike, ends alike, or sorts next.
 MINE = Tenant("shop", "alice")
@@ -56,7 +57,9 @@ KEYS = st.one_of(
 )
 DEEDS = st.lists(
     st.tuples(
-        st.sampled_from(["get", "snapshot", "set", "clear", "add", "prefix", "range", "backwards", "first", "enqueue"]),
+        st.sampled_from(
+            ["get", "snapshot", "set", "clear", "add", "prefix", "range", "backwards", "first", "enqueue", "complete"]
+        ),
         KEYS,
         st.binary(max_size=8),
     ),
@@ -72,7 +75,7 @@ def world() -> World:
         for key in (("own",), (), ("\xff",), (b"\xff" * 8,), (None,)):
             place = made.zone_of(tenant).place.keys.tenant.data
             made.set(place + fdb.tuple.pack(key), b"not yours")
-        made.enqueue(zone=made.zone_of(tenant))
+        made.enqueue(zone=made.zone_of(tenant), given_id="an item of each")
     made.set(NOBODYS, b"nobody's")
     return made
 
@@ -98,11 +101,14 @@ def do(tr: TenantTransaction, deed: str, key: Any, value: bytes) -> Any:
             return list(tr.get_range(key, reverse=True, limit=3))
         case "first":
             return list(tr.get_range(key, limit=1, snapshot=True))
-        case _:
+        case "enqueue":
             name = key[0] if isinstance(key, tuple) and key else key
             return tr.enqueue(name, item_id=value or None, zone=name)
+        case _:
+            return tr.complete(THEIRS, lease_id=value, result=key, keep_result_us=1)
 
 
+THEIRS = item_id_of("an item of each")
 WORLD = world()
 PREFIX = TenantKeys(*MINE).prefix
 
@@ -144,17 +150,20 @@ def test_no_key_that_a_handler_can_name_reaches_another_tenants(deeds: list[tupl
     WORLD.run(lambda tr: tr.clear_range(PREFIX, PREFIX + b"\xff"))
 
 
-def test_raw_is_the_way_out_and_says_so() -> None:
-    """The promise is about the view: whoever takes `.raw` has all keys of the shard within reach."""
+def test_only_an_applications_own_transaction_has_a_way_out_which_says_so() -> None:
+    with pytest.raises(AttributeError):
+        WORLD.shard.transact(lambda attempt: TenantTransaction(WORLD.shard, MINE, attempt).raw)  # type: ignore[attr-defined]
     seen = WORLD.shard.transact(
-        lambda attempt: [row.value for row in TenantTransaction(WORLD.shard, MINE, attempt).raw.get_range(*ROOT_RANGE)]
+        lambda attempt: [
+            row.value for row in ApplicationTransaction(WORLD.shard, MINE, attempt).raw.get_range(*ROOT_RANGE)
+        ]
     )
     assert b"not yours" in seen
-    assert "within reach" in (TenantTransaction.raw.__doc__ or "")
+    assert "within reach" in (ApplicationTransaction.raw.__doc__ or "")
 
 
 def test_a_handler_is_given_nothing_that_is_not_attacked_here() -> None:
     """No key selectors, no atomic operations but `add`, no ranges but those below a tuple."""
     public = {name for name in dir(TenantTransaction) if not name.startswith("_")}
-    keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range", "enqueue", "enqueue_item", "zone"}
-    assert public == keyed | {"raw", "now_us", "tenant"}
+    keyed = {"get", "set", "clear", "clear_prefix", "add", "get_range", "enqueue", "enqueue_item", "complete"}
+    assert public == keyed | {"now_us", "tenant"}

@@ -17,16 +17,16 @@ from zones.engines.errors import NOT_COMMITTED
 from zones.errors import BadArgument, PayloadNotData
 from zones.items import Enqueued, EnqueueStatus, NewItem, new_item, unpack_payload
 from zones.layout import Tenant, item_id_of
-from zones.tenant_transaction import Key, TenantTransaction
+from zones.tenant_transaction import ApplicationTransaction, Key
 
 
-def transact(world: World, body: Callable[[TenantTransaction], Any], tenant: Tenant = ALICE, **how: Any) -> Any:
+def transact(world: World, body: Callable[[ApplicationTransaction], Any], tenant: Tenant = ALICE, **how: Any) -> Any:
     """Run a user's function as an application does."""
-    return world.shard.transact(lambda attempt: body(TenantTransaction(world.shard, tenant, attempt, **how)))
+    return world.shard.transact(lambda attempt: body(ApplicationTransaction(world.shard, tenant, attempt, **how)))
 
 
 def set_all(world: World, pairs: dict[Key, bytes], tenant: Tenant = ALICE) -> None:
-    def body(tr: TenantTransaction) -> None:
+    def body(tr: ApplicationTransaction) -> None:
         for key, value in pairs.items():
             tr.set(key, value)
 
@@ -158,11 +158,11 @@ def test_reads_conflict_unless_they_are_snapshot_reads(world: World) -> None:
 
 
 def test_data_and_work_are_both_there_or_neither(world: World) -> None:
-    def place_order(tr: TenantTransaction) -> Enqueued:
+    def place_order(tr: ApplicationTransaction) -> Enqueued:
         tr.set(("order", 7), b"paid")
         return tr.enqueue("mail", {"order": 7}, priority=3, delay_ms=5)
 
-    def fail(tr: TenantTransaction) -> None:
+    def fail(tr: ApplicationTransaction) -> None:
         place_order(tr)
         raise RuntimeError("the user's own")
 
@@ -195,7 +195,7 @@ class Tracing:
 def test_whoever_asks_is_told_what_is_enqueued_and_stores_a_trace_context_with_it(world: World) -> None:
     tracing = Tracing()
 
-    def twice(tr: TenantTransaction) -> Enqueued:
+    def twice(tr: ApplicationTransaction) -> Enqueued:
         tr.enqueue("mail", item_id="order 7")
         return tr.enqueue("mail", item_id="order 7")
 
@@ -217,7 +217,7 @@ def test_ids_survive_retries(db: Database, clock: ManualClock, fault: Fault) -> 
     world = World(faulty, clock)
     drawn: list[list[bytes]] = []
 
-    def body(tr: TenantTransaction) -> None:
+    def body(tr: ApplicationTransaction) -> None:
         drawn.append([tr.enqueue("mail").item_id, tr.enqueue("index", zone="other").item_id])
 
     faulty.faults.append(fault)
@@ -234,7 +234,7 @@ def test_an_item_of_a_given_id_is_enqueued_once(world: World) -> None:
 
 
 def test_a_refused_item_leaves_the_transaction_usable(world: World) -> None:
-    def body(tr: TenantTransaction) -> None:
+    def body(tr: ApplicationTransaction) -> None:
         with pytest.raises(PayloadNotData):
             tr.enqueue("mail", object())
         with pytest.raises(BadArgument):
@@ -249,7 +249,7 @@ def test_a_tenant_completes_its_item_together_with_the_effects(world: World) -> 
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
 
-    def body(tr: TenantTransaction) -> None:
+    def body(tr: ApplicationTransaction) -> None:
         tr.set(("done",), b"1")
         tr.zone().complete(tr.raw, item_id, lease_id=lease_id, now_us=tr.now_us)
 

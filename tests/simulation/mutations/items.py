@@ -136,7 +136,7 @@ ITEMS = (
         "a transactional handler's effect commits without its item's completion",
         (
             running._run_transactional,
-            "zone.complete(attempt.tr, job.id, now_us=attempt.now_us, lease_id=job.lease_id)",
+            "tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result_us=kept_us)",
             "pass",
         ),
         found_by=[EffectsHappenOnce.promise],
