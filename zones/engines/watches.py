@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from zones.engines.writes import Mutations
 
 POLL_US: Final = 2_000  # How soon a waiting watch notices another process's commit.
+COUNT_MIN: Final = 100  # Of dropped watches so many may lie about.
 
 
 class _Waiting:
@@ -173,10 +174,15 @@ class Watch(_Waiting):
 
 
 class Watches:
-    """The armed watches of one store in this process. Dropped ones disappear by themselves."""
+    """The armed watches of one store in this process. Nothing is kept of those that were dropped.
+
+    They are fired in the order of their keys, and of arming: the same in every process.
+    """
 
     def __init__(self) -> None:
-        self._by_key: dict[bytes, weakref.WeakSet[Watch]] = {}
+        self._by_key: dict[bytes, list[weakref.ref[Watch]]] = {}
+        self._count = 0
+        self._count_max = COUNT_MIN  # With so many the dropped ones are sought out: as many again as were alive then.
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -185,7 +191,10 @@ class Watches:
     def add(self, watch: Watch) -> None:
         """Let commits fire this watch."""
         with self._lock:
-            self._by_key.setdefault(watch.key, weakref.WeakSet()).add(watch)
+            if self._count >= self._count_max:
+                self._forget_dropped()
+            self._by_key.setdefault(watch.key, []).append(weakref.ref(watch))
+            self._count += 1
 
     def look(self, mutations: Mutations) -> None:
         """Let the watches on keys that a commit touched look at the store. Call it without a lock."""
@@ -194,15 +203,26 @@ class Watches:
             touched.update(key for key, _ in mutations.values if key in self._by_key)
             for begin, end in mutations.ranges:
                 touched.update(key for key in self._by_key if begin <= key < end)
-            looking = [watch for key in touched for watch in self._by_key[key]]
+            looking = [watch for key in sorted(touched) for each in self._by_key[key] if (watch := each()) is not None]
         for watch in looking:
             if watch.is_ready():
                 self._remove(watch)
 
     def _remove(self, watch: Watch) -> None:
         with self._lock:
-            watches = self._by_key.get(watch.key)
-            if watches is not None:
-                watches.discard(watch)
-                if not watches:
-                    del self._by_key[watch.key]
+            armed = self._by_key.get(watch.key, [])
+            left = [each for each in armed if each() not in (None, watch)]
+            self._count -= len(armed) - len(left)
+            self._put(watch.key, left)
+
+    def _forget_dropped(self) -> None:
+        for key, armed in list(self._by_key.items()):
+            self._put(key, [each for each in armed if each() is not None])
+        self._count = sum(map(len, self._by_key.values()))
+        self._count_max = max(COUNT_MIN, 2 * self._count)
+
+    def _put(self, key: bytes, armed: list[weakref.ref[Watch]]) -> None:
+        if armed:
+            self._by_key[key] = armed
+        else:
+            self._by_key.pop(key, None)
