@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.mutations.mutation import SEEDS, Mutation
+from tests.simulation.mutations.mutation import SEEDS
 
 _TABLE = Path(__file__).with_name("mutations") / "seeds.txt"
 _HEAD = "# A seed that finds each mutation. Written by: python -m tests.simulation.find_seeds\n"
@@ -29,9 +29,8 @@ def known_seeds() -> dict[str, int]:
     return {says: int(seed) for seed, says in rows}
 
 
-def seeds_to_try(mutation: Mutation) -> list[int]:
-    """Return the campaign's seeds, the one that is known to find the mutation first."""
-    known = known_seeds().get(mutation.says)
+def seeds_to_try(known: int | None) -> list[int]:
+    """Return the campaign's seeds, the one that is known to find a mutation first."""
     return sorted(SEEDS, key=lambda seed: seed != known)
 
 
@@ -40,7 +39,10 @@ def main() -> int:
     seeds = known_seeds()
     survived = 0
     with ProcessPoolExecutor(os.cpu_count(), _SPAWN) as pool:
-        searches = {pool.submit(_catch, number): mutation.says for number, mutation in enumerate(MUTATIONS)}
+        searches = {
+            pool.submit(_catch, number, seeds.get(mutation.says)): mutation.says
+            for number, mutation in enumerate(MUTATIONS)
+        }
         for search in as_completed(searches):
             says, catch = searches[search], search.result()
             if catch is None:
@@ -59,10 +61,9 @@ def _write(seeds: dict[str, int]) -> None:
     _TABLE.write_text(_HEAD + "".join(rows), encoding="utf-8")
 
 
-def _catch(number: int) -> tuple[int, str] | None:
+def _catch(number: int, known: int | None) -> tuple[int, str] | None:
     """Return a seed that finds a mutation, and the oracle that spoke; None if it survives."""
-    mutation = MUTATIONS[number]
-    catch = mutation.first_catch(seeds_to_try(mutation))
+    catch = MUTATIONS[number].first_catch(seeds_to_try(known))
     return None if catch is None else (catch.seed, catch.violation.oracle)
 
 
