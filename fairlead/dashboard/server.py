@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import uvicorn
 
@@ -58,7 +59,7 @@ def serve(
     Args:
       token: what a visitor must know; None: nothing, which is refused unless `host` is this machine's own.
       host_names: by which it may be called besides this machine's own names and plain addresses.
-      started: called with its address once it listens.
+      started: called with its address once it serves there.
 
     Raises:
       TokenNeeded, TokenWeak, AddressInUse: see there.
@@ -78,5 +79,18 @@ def serve(
             site.asgi(), log_level="warning", access_log=False, server_header=False, proxy_headers=False,
             timeout_graceful_shutdown=STOP_S, lifespan="off",
         )  # fmt: skip
-        started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/")
-        uvicorn.Server(config).run(sockets=[listening])
+        address = f"http://{f'[{host}]' if ':' in host else host}:{bound}/"
+        with suppress(KeyboardInterrupt):  # Raised again once all is closed, for whoever wants to know how it ended.
+            _Server(config, lambda: started(address)).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it has started: from then on Ctrl-C ends it in order."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._tell_started()
