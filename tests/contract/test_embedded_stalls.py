@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour, say, stopped_holder
+from tests.documents.blocks import DOCS, blocks_of
 from zones.engines import Database, stall_watch, transact, write_lock, write_stall
 from zones.engines import open as open_database
 from zones.engines.write_lock import STALL_US
@@ -93,6 +95,19 @@ def test_a_stopped_holder_of_the_write_lock_is_named_once_and_all_go_on_with_it(
     assert len(said(caplog, "go on, after")) == 1
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     eventually(lambda: len(keys_of(db)) == 6)
+
+
+def test_the_warning_is_the_one_that_the_documentation_shows(
+    url: str, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    (shown,) = [block.text for block in blocks_of(DOCS / "reliability.md") if "wait" in block.text]
+    with stopped_holder(url) as pid, writers(db, 1):
+        eventually(lambda: said(caplog, "have waited"))
+        os.kill(pid, signal.SIGCONT)
+    (warning,) = said(caplog, "have waited")
+    path = url.removeprefix("embedded:")
+    told = warning.replace(path, "./data").replace(str(pid), "23207").replace("more than 0 s", "more than 1 s")
+    assert re.sub(r"\(stopped; [^)]+\)", "(stopped; ray::WorkerActor)", told) == " ".join(shown.split())
 
 
 def test_reads_go_on_while_writers_are_held_up(url: str, db: Database) -> None:

@@ -8,6 +8,10 @@ A block that cannot be run by a test has a line above it that says so, and why. 
 `test_pages.py` holds the list of all of them:
 
     <!-- not run: needs machines to rent -->
+
+One that a test beside the story runs, because the story cannot bring it about, names that test:
+
+    <!-- told by tests/contract/test_embedded_stalls.py -->
 """
 
 import re
@@ -21,6 +25,7 @@ from tests.style.sources import ROOT
 DOCS = ROOT / "docs"
 _FENCE = re.compile(r'(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
+_TOLD_BY = re.compile(r"<!-- told by (?P<test>tests/[\w/]+\.py) -->")
 _FILE_COMMENT = re.compile(r"# (\w+\.py)\n")
 
 
@@ -36,6 +41,7 @@ class Block(NamedTuple):
     title: str | None
     text: str
     not_run: str | None = None
+    told_by: str | None = None
 
     @property
     def file(self) -> str | None:
@@ -99,8 +105,9 @@ def _fenced(lines: list[str], start: int) -> tuple[Block, int]:
     if end is None:
         raise PageBroken(f"line {start + 1}: the block does not end")
     before = lines[start - 1].strip() if start else ""
-    marked = _NOT_RUN.fullmatch(before)
-    if before.startswith("<!--") and marked is None:
-        raise PageBroken(f"line {start}: above a block stands `<!-- not run: REASON -->` or no comment")
+    not_run, told_by = _NOT_RUN.fullmatch(before), _TOLD_BY.fullmatch(before)
+    if before.startswith("<!--") and not (not_run or told_by):
+        raise PageBroken(f"line {start}: above a block stands `not run: REASON`, `told by tests/...`, or no comment")
     text = dedent("\n".join(lines[start + 1 : end])) + "\n"
-    return Block(start + 1, fence["language"], fence["title"], text, marked and marked["reason"]), end + 1
+    reason, test = not_run and not_run["reason"], told_by and told_by["test"]
+    return Block(start + 1, fence["language"], fence["title"], text, reason, test), end + 1

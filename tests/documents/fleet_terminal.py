@@ -1,4 +1,7 @@
-"""The terminal of a page's fleet: what it shows is waited for, and Ctrl-C is pressed where the page says so."""
+"""The terminal of a page's fleet, or of its dashboard.
+
+What it shows is waited for, and Ctrl-C is pressed where the page says so.
+"""
 
 import os
 import signal
@@ -18,7 +21,7 @@ class NotShown(AssertionError):
 
 
 class FleetTerminal:
-    """A `fairlead run` that goes on while the page does other things."""
+    """A `fairlead run`, or `dashboard`, that goes on while the page does other things."""
 
     def __init__(self, typed: str, folder: Path, env: dict[str, str]) -> None:
         self._typed = typed

@@ -4,7 +4,7 @@
 |---|---|
 | python | with a file's name (a title, or a comment in its first line): written there; else run in the page's process |
 | pycon | run there too, line by line, and what it prints is compared (doctest) |
-| console | typed, and what is printed is compared; `fairlead run` goes on until the page shows ^C |
+| console | typed, and what is printed is compared; what serves goes on until the page shows ^C |
 | text, titled with a terminal | what the fleet that runs shows from then on |
 | toml | loaded as a configuration; under the name `fairlead.toml` it is there for what follows |
 | yaml | must stand in cluster.yaml, line by line |
@@ -23,6 +23,7 @@ from pathlib import Path
 import yaml
 
 from fairlead import config
+from fairlead.cli.dashboard import PORT
 from tests.documents.blocks import Block
 from tests.documents.fleet_terminal import PATIENCE_S, FleetTerminal
 from tests.documents.interpreter import Interpreter, StoryBroken
@@ -31,6 +32,8 @@ from tests.fairlead.shell import ROOT, run
 from tests.test_docs import wrong
 
 IN_A_PROCESS = ("fairlead run ", "fairlead simulate ", "fairlead demo")  # What starts processes, or reads the clock.
+
+SERVING = ("fairlead run ", "fairlead dashboard ")
 
 LOOKING = ("fairlead peek ", "fairlead why ", "fairlead status ", "fairlead buried ")
 
@@ -100,11 +103,18 @@ class Story:
 
     def _console(self, block: Block) -> None:
         for command in commands(block.text):
-            if command.typed.startswith("fairlead run "):
-                self._terminals.append(FleetTerminal(command.typed, self.folder, self._env))
-                self._terminals[-1].show(command.printed)
+            if command.typed.startswith(SERVING):
+                self._serve(command)
                 continue
             self._type(command)
+
+    def _serve(self, command: Command) -> None:
+        """Start what serves, a dashboard on any free port: its own may be taken by somebody who looks at one."""
+        typed, printed = command.typed, command.printed
+        if typed.startswith("fairlead dashboard "):
+            typed, printed = f"{typed} --port 0", printed.replace(f":{PORT}/", ":.../")
+        self._terminals.append(FleetTerminal(typed, self.folder, self._env))
+        self._terminals[-1].show(printed)
 
     def _text(self, block: Block) -> None:
         running = [each for each in self._terminals if each.runs]

@@ -143,10 +143,12 @@ def test_what_cannot_be_read_as_a_block_is_refused(page: str) -> None:
 def test_a_block_says_its_line_its_file_and_why_it_is_not_run() -> None:
     page = (
         "Text\n\n<!-- not run: costs money -->\n```console\n$ buy\n```\n- list\n\n"
+        "<!-- told by tests/test_that.py -->\n```text\nthat\n```\n"
         "    ```python\n    # a.py\n    1\n    ```\n"
     )
-    bought, written = blocks(page)
+    bought, told, written = blocks(page)
     assert (bought.line, bought.not_run, bought.text) == (4, "costs money", "$ buy\n")
+    assert (told.told_by, told.not_run) == ("tests/test_that.py", None)
     assert (written.file, written.text, written.not_run) == ("a.py", "# a.py\n1\n", None)
 
 
