@@ -4,10 +4,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from io import TextIOWrapper
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
@@ -44,8 +45,7 @@ def run(reference: str, host: str, address: str | None, settings: tuple[str, ...
         raise click.UsageError("--address goes with --host ray.")
     app = Target((), reference, config_path, settings).app(must_exist=False, may_be_in_memory=True)
     log_to_stderr(app.config.log_level)
-    # What handlers print goes to standard output, unless that is to hold one JSON object.
-    with stop_signal() as stopped, redirect_stdout(sys.stderr if wants_json() else sys.stdout), front(app) as telling:
+    with stop_signal() as stopped, redirect_stdout(_shown_to()), front(app) as telling:
         telling.fleet = running = fleet.start(app, reference, host=host, address=address)
         click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
         if app.config.metrics_port:
@@ -101,6 +101,18 @@ def stop_signal() -> Iterator[Stopped]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _shown_to() -> TextIO:
+    """Return where handlers print: standard output, unless that is to hold one JSON object.
+
+    A line at a time: into a pipe, as to `tee` or a journal, Python keeps eight kilobytes back, and Ray flushes nothing.
+    """
+    if wants_json():
+        return sys.stderr
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    return sys.stdout
 
 
 def _watch(running: Fleet, stopped: Stopped) -> None:

@@ -110,7 +110,7 @@ class Machine:
     ) -> subprocess.Popen[str]:
         """Start a command on this machine, in the directory; what it starts in turn belongs to the machine too."""
         name, _, value = self.mark.partition("=")
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(env or {}), name: value}
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {}), name: value}
         process = subprocess.Popen(
             command, cwd=self.directory, env=variables, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, **how,

@@ -30,7 +30,7 @@ class FleetTerminal:
         self._process = subprocess.Popen(
             ["bash", "-c", f"exec {typed}"],
             cwd=folder,
-            env={**env, "PYTHONUNBUFFERED": "1"},  # as on a terminal, where each line is shown when it is printed
+            env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -95,6 +96,26 @@ def test_what_is_enqueued_is_run_exactly_once(shop: App, running: subprocess.Pop
     eventually(lambda: not alice.count())
     assert stop(running)["completed"] >= 20
     assert alice.transact(lambda tr: [key for key, _ in tr.get_range(("sent",))]) == [("sent", n) for n in range(20)]
+
+
+@pytest.mark.parametrize("host", fleet.HOSTS)
+def test_what_a_handler_prints_is_shown_at_once_in_a_pipe_too(shop: App, host: str) -> None:
+    """Before, a journal or `| tee log` had it when the fleet ended, or once there were eight kilobytes."""
+    command = [sys.executable, "-m", "fairlead", "run", "fl_shop:app", "--host", host]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env.pop("PYTHONUNBUFFERED", None)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert next(line for line in process.stderr if line.startswith("running"))
+            shop.tenant("shop", "alice").enqueue("receipt", 7)
+            assert select([process.stdout], [], [], PATIENCE_S)[0], "nothing was shown"
+            assert process.stdout.readline().endswith("sending 7\n")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
 
 
 def test_what_runs_may_finish_when_it_is_told_to_stop(shop: App, running: subprocess.Popen[str]) -> None:

@@ -49,7 +49,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     name, _, endpoint = export.removeprefix("export ").partition("=")
     with collecting() as collector:
         assert endpoint == "http://localhost:4318"
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", name: collector.url}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), name: collector.url}
         typed = [sys.executable, "-m", *shlex.split(command), "--host", "threads"]
         pipe = subprocess.PIPE
         with subprocess.Popen(typed, cwd=directory, env=env, stdout=pipe, stderr=pipe, text=True) as process:
