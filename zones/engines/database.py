@@ -86,7 +86,10 @@ class Future(Protocol):
         ...
 
     def on_ready(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback(this future)` once it is ready, from whichever thread makes it so."""
+        """Call `callback(this future)` once it is ready, from whichever thread makes it so.
+
+        It must not wait for the store: on FoundationDB that thread is the one that brings every answer.
+        """
         ...
 
 

@@ -122,6 +122,7 @@ class Transaction(Writing):
             stamp.fail(StoreError(NO_COMMIT_VERSION))
         for watch in self._watches:
             watch.arm(self._store)
+            watch.is_ready()  # Another commit may have come before it was armed.
         self._watches, self._stamps = [], []
         return Done(None)
 
