@@ -65,7 +65,7 @@ def test_a_watch_on_a_missing_key_waits_for_it(db: Database, space: Space) -> No
 
 
 def test_callbacks_are_called_once_when_it_fires(db: Database, space: Space) -> None:
-    calls: SimpleQueue[object] = SimpleQueue()
+    calls: SimpleQueue[Any] = SimpleQueue()
     watch = watched(db, space.key("a"))
     watch.on_ready(calls.put)
     space.put(a=b"1")
@@ -121,7 +121,7 @@ def test_a_change_between_the_read_and_the_commit_is_noticed(db: Database, space
 
 
 def test_who_asked_to_be_called_hears_of_a_change_between_the_read_and_the_commit(db: Database, space: Space) -> None:
-    calls: SimpleQueue[object] = SimpleQueue()
+    calls: SimpleQueue[Any] = SimpleQueue()
     tr = db.create_transaction()
     watch = tr.watch(space.key("a"))
     watch.on_ready(calls.put)
