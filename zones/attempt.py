@@ -1,6 +1,6 @@
 """One attempt at a transaction, and how an enqueue survives a commit whose result is unknown.
 
-After 1021 (and 1031 or 1025 at a commit) a transaction may have been applied, or may still be. The ids that an
+After 1021 (and 1031, 1025 or 1039 at a commit) a transaction may have been applied, or may still be. The ids that an
 attempt draws are a seed of the call plus an ordinal that starts anew with every attempt, so a repeated body picks the
 same ids and finds its own items. That is not enough for an enqueue: its item may have been run and completed in
 between, and must not come again. So a transaction that enqueued also writes a receipt, which outlives the item. It

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.conftest import Space, code_of
 from zones.engines import Database, Listener, transact
 
-CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED = 1020, 1021, 1031, 1025
+CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED, VERSION_CHANGED = 1020, 1021, 1031, 1025, 1039
 
 
 class Unsure:
@@ -167,7 +167,7 @@ def test_after_an_unknown_result_a_body_runs_again(db: Database, space: Space) -
     assert space.all()["n"] == b"\x02"  # Applied twice: such a body needs `applied`.
 
 
-@pytest.mark.parametrize("code", [UNKNOWN, TIMED_OUT, CANCELLED])
+@pytest.mark.parametrize("code", [UNKNOWN, TIMED_OUT, CANCELLED, VERSION_CHANGED])
 def test_a_commit_that_happened_after_all_is_not_made_again(db: Database, space: Space, code: int) -> None:
     body = Body(space)
     assert transact(Unsure(db, [(code, True)]), body, applied=receipt(space)) == 1
@@ -188,7 +188,7 @@ def test_a_commit_of_unknown_result_that_did_not_happen_is_made_again(db: Databa
     assert space.all()["n"] == b"\x01"
 
 
-@pytest.mark.parametrize("code", [TIMED_OUT, CANCELLED])
+@pytest.mark.parametrize("code", [TIMED_OUT, CANCELLED, VERSION_CHANGED])
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_commit_that_may_still_be_on_its_way_is_not_made_again(
     db: Database, space: Space, code: int, applied: bool

@@ -18,6 +18,7 @@ TRANSACTION_TIMED_OUT: Final = 1031
 WATCHES_DISABLED: Final = 1034
 ACCESSED_UNREADABLE: Final = 1036
 PROCESS_BEHIND: Final = 1037
+CLUSTER_VERSION_CHANGED: Final = 1039
 OPERATION_CANCELLED: Final = 1101
 IO_ERROR: Final = 1510
 CLIENT_INVALID_OPERATION: Final = 2000
@@ -44,6 +45,7 @@ DESCRIPTIONS: Final[dict[int, str]] = {
     WATCHES_DISABLED: "watches cannot be set when read your writes is disabled",
     ACCESSED_UNREADABLE: "read or wrote an unreadable key",
     PROCESS_BEHIND: "storage process does not have recent mutations",
+    CLUSTER_VERSION_CHANGED: "the protocol version of the cluster has changed",
     OPERATION_CANCELLED: "asynchronous operation cancelled",
     IO_ERROR: "disk i/o operation failed",
     CLIENT_INVALID_OPERATION: "invalid API call",
@@ -65,11 +67,13 @@ DESCRIPTIONS: Final[dict[int, str]] = {
 # of errors that only a cluster makes.
 RETRYABLE: Final = frozenset(
     {NOT_COMMITTED, COMMIT_UNKNOWN_RESULT, TRANSACTION_TOO_OLD, FUTURE_VERSION, PROCESS_BEHIND}
-    | {1038, 1042, 1051, 1078, 1213, 1223}
+    | {1038, CLUSTER_VERSION_CHANGED, 1042, 1051, 1078, 1213, 1223}
 )
 
 # After these at a commit, nobody knows whether it happened.
-MAYBE_COMMITTED: Final = frozenset({COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED})
+MAYBE_COMMITTED: Final = frozenset(
+    {COMMIT_UNKNOWN_RESULT, TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED, CLUSTER_VERSION_CHANGED}
+)
 
 
 class StoreError(Exception):

@@ -32,14 +32,14 @@ def transact(
       body: reads and writes; must not commit. What it returns is returned, once its transaction is durable.
       applied: `applied(transaction) -> bool` tells, in a fresh transaction that only reads, whether the earlier
         commit did happen. It is asked after a commit with an unknown result (1021), and after one that
-        timed out (1031) or was cancelled (1025). If it says True, the result of the attempt that was committed is
-        returned and the body does not run again.
+        timed out (1031), was cancelled (1025) or lost a cluster that changed its version (1039). If it says True, the
+        result of the attempt that was committed is returned and the body does not run again.
       retries_max: how many times to try again, at least 0.
 
     Raises:
-      One of `db.errors`: with code 1031 or 1025 as it came, when `applied` is not given or said False (that commit may
-        still be on its way: running the body again could apply it twice); with a retryable code when `retries_max` is
-        used up; with any other code at once.
+      One of `db.errors`: with code 1031, 1025 or 1039 as it came, when `applied` is not given or said False (that
+        commit may still be on its way: running the body again could apply it twice); with a retryable code when
+        `retries_max` is used up; with any other code at once.
       What `body` raises: the transaction is cancelled.
     """
     assert retries_max >= 0
