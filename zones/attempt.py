@@ -19,6 +19,8 @@ from zones.probes import probe
 T = TypeVar("T")
 
 SEED_BYTES = 12
+SEED_TIME_BYTES = 5  # Of time in steps of 2^14 microseconds: enough until the year 2540.
+SEED_TIME_SHIFT = 14
 RECEIPT_BYTES = 4  # Of the number of an attempt.
 RECEIPT_LIFE_US = 600_000_000  # Ten minutes: far longer than any client retries a commit.
 
@@ -43,6 +45,15 @@ class Attempt:
         return self._seed + self._ordinal.to_bytes(4, "big")
 
 
+def new_seed(now_us: int, random: Random) -> bytes:
+    """Return what all ids of a call begin with: the time, to 16 ms, and chance, alike once in 2^56 calls of that time.
+
+    So items that were enqueued one after the other lie side by side, and who leases or completes some of them together
+    writes few pages.
+    """
+    return (now_us >> SEED_TIME_SHIFT).to_bytes(SEED_TIME_BYTES, "big") + random.randbytes(SEED_BYTES - SEED_TIME_BYTES)
+
+
 def run(
     db: Database,
     body: Callable[[Attempt], T],
@@ -60,8 +71,9 @@ def run(
 
     Errors: what the database raises and `transact` does not retry.
     """
-    seed = random.randbytes(SEED_BYTES)
-    receipt = _RECEIPT + pack_int(clock.now_us() + RECEIPT_LIFE_US) + pack_bytes(seed)
+    began_us = clock.now_us()
+    seed = new_seed(began_us, random)
+    receipt = _RECEIPT + pack_int(began_us + RECEIPT_LIFE_US) + pack_bytes(seed)
     results: list[T] = []  # of the attempts that write a receipt; it holds the number of its attempt here
     enqueued = False  # whether the last attempt did
     landed: int | None = None

@@ -61,6 +61,19 @@ def test_the_ids_of_a_call_are_new_and_the_same_in_every_attempt(world: World, f
     assert {len(item_id) for item_id in drawn[0]} == {16}
 
 
+def test_what_is_enqueued_later_lies_behind_what_was_enqueued_before(world: World) -> None:
+    """So that items that run together lie together."""
+    ids = []
+    for _ in range(20):
+        ids.append(enqueue(world).item_id)
+        world.pass_us(20_000)
+    assert ids == sorted(ids)
+
+
+def test_calls_at_one_instant_draw_different_ids(world: World) -> None:
+    assert len({enqueue(world).item_id for _ in range(100)}) == 100
+
+
 def test_an_attempt_uses_one_time_throughout_and_the_next_attempt_a_later_one(
     world: World, faulty: FaultyDatabase
 ) -> None:
