@@ -138,6 +138,11 @@ class Crew:
         return sum(member.room for member in self.members)
 
     @property
+    def capacity(self) -> int:
+        """How many items the living workers want to hold at once."""
+        return sum(member.report.capacity for member in self.members if member.report is not None)
+
+    @property
     def on_the_way(self) -> int:
         """How many items are on their way to workers now."""
         return sum(member.on_the_way for member in self.members)

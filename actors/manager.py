@@ -16,6 +16,7 @@ from actors.handlers import Registry
 from actors.hearing import LISTEN_S, Hearing
 from actors.host import Host, Remote
 from actors.messages import Served
+from actors.portions import Portioner
 from actors.quotas import Quotas, Use
 from actors.refusals import Refusals
 from actors.rounds import Rounds
@@ -72,6 +73,7 @@ class Manager:
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._crew = Crew(workers, self._lock, self._changed)
+        self._portioner = Portioner(dequeue_max=settings.dequeue_max)
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
         self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
@@ -96,17 +98,19 @@ class Manager:
     def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Trace | None = None) -> Served:
         """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
 
-        Waits up to a second for room. Pointers beyond the room are left as they are; the scanner will find them again.
+        Waits up to a second for room. Pointers beyond the room, or too many to serve well in one transaction, are left
+        as they are; the scanner will find them again, before those that were served.
         While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
         `scan`: the trace context of the scan that found them.
         """
         with self._lock:
             self._await_room()
             room, limited = self._take_room()
+            capacity = self._crew.capacity
         served = Serving()
         try:
             if room.items and not self._stopping:
-                self._serve(self._shards[shard_name], list(refs[: room.items]), room, served)
+                self._serve(self._shards[shard_name], refs, room, capacity, served)
         finally:
             with self._lock:
                 self._granted.subtract(limited)
@@ -149,11 +153,12 @@ class Manager:
             for rounds in self._rounds:
                 rounds.stop()
 
-    def _serve(self, shard: Shard, refs: list[PointerRef], room: Room, served: Serving) -> None:
-        items_max = min(self._settings.dequeue_max, room.items // max(1, len(refs)))
+    def _serve(self, shard: Shard, refs: Sequence[PointerRef], room: Room, capacity: int, served: Serving) -> None:
+        portions = self._portioner.portion_out(shard.name, len(refs), room=room.items, capacity=capacity)
         served.began_us = self._host.clock.now_us()
         try:
-            self._serve_batch(shard, refs, room, items_max, served)
+            self._serve_batch(shard, list(refs[: portions.zones]), room, portions.items_max, served)
+            self._portioner.learn(shard.name, portions, visited=len(served.waited_us), items=served.counts["items"])
         except shard.db.errors as error:
             served.ended_us, served.failed_by = self._host.clock.now_us(), error_type(error)
             self._wait_for_store(shard, error)

@@ -7,6 +7,7 @@ from actors.custody import Custody
 from actors.holdings import Holdings
 from actors.job import Job
 from actors.manager import Manager
+from actors.portions import Portioner
 from actors.scanner import Scanner
 from actors.selection import reading, stretch
 from actors.selection.in_order import InOrder
@@ -96,7 +97,7 @@ CONSUMERS = (
     ),
     mutation(
         "a visit takes as much of a zone as the workers have room for",
-        (Manager._serve, "min(self._settings.dequeue_max, room.items // max(1, len(refs)))", "room.items"),
+        (Portioner.portion_out, "min(self._dequeue_max, room // max(1, zones))", "room"),
         found_by=[VisitsTakeTheirShare.promise],
     ),
     mutation(
