@@ -19,6 +19,7 @@ Read in this order:
     rounds        what an actor does now and then, beside its calls
     crew          a manager's workers: their room, the calls to them; freeing: what dead ones held
     quotas        what it may take of kinds with limits; hearing: of rules, while it visits nothing
+    portions      how many zones share the room of a call, and how much each may give
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     timekeeping   what a worker writes about itself, for people who look
