@@ -98,8 +98,8 @@ class Manager:
     def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Trace | None = None) -> Served:
         """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
 
-        Waits up to a second for room. Pointers beyond the room, or too many to serve well in one transaction, are left
-        as they are; the scanner will find them again, before those that were served.
+        Waits up to a second for room. Pointers of more zones than the room is portioned out among are left as they are;
+        the scanner will find them again.
         While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
         `scan`: the trace context of the scan that found them.
         """

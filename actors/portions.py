@@ -42,4 +42,4 @@ class Portioner:
         if visited:
             asked = visited * portions.items_max
             per_zone = 2 * portions.items_max if 20 * items >= 19 * asked else -(-items // visited)
-            self._expected[shard_name] = max(1, min(PORTION_MAX, per_zone))
+            self._expected[shard_name] = max(1, per_zone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -153,6 +154,21 @@ def test_little_room_is_shared_by_the_pointers_of_a_batch(stage: Stage) -> None:
     manager, crew = managed(stage, [8])
     serve(stage, manager)
     assert {ref.tenant for ref in crew.all_sent} == set(tenants(4))
+
+
+def test_of_tenants_who_have_more_fewer_are_visited_next_and_more_is_taken_of_each(stage: Stage) -> None:
+    """A visit writes the pages of its zone for two items as for four."""
+    for tenant in tenants(128):
+        for number in range(6):
+            stage.enqueue("mail", number, tenant=tenant)
+    manager, crew = managed(stage, [256])
+    stage.do(manager.await_room)
+    assert serve(stage, manager).items == 256
+    assert set(Counter(ref.tenant for ref in crew.all_sent).values()) == {2}
+    crew.sent[0].clear()
+    crew.move_on(0, {})
+    assert serve(stage, manager).items == 256
+    assert sorted(Counter(ref.tenant for ref in crew.all_sent).values()) == [4] * 64
 
 
 def test_a_batch_of_many_pointers_is_one_transaction(stage: Stage) -> None:
