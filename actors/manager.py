@@ -79,7 +79,7 @@ class Manager:
         self._counts: Counter[str] = Counter()
         self._rules = dict.fromkeys(shards, NO_RULES)  # as they were found last
         self._quotas = Quotas(
-            host, shards, self._lock, self._use, self._void,
+            host, shards, self._lock, self._use,
             holder=consumer_id + bytes([index]), lease_us=settings.lease_ms * 1000,
         )  # fmt: skip
         self._freeing = Freeing(shards, self._crew.members, self._lock, host.has_ended)
@@ -238,7 +238,7 @@ class Manager:
                 may_leave=self._may_leave(attempt.now_us),
                 holder=self._consumer_id,
             )
-            this_room = Room(room.items, room.kinds, room.limits)
+            this_room = Room(room.items, room.kinds, room.heard)
             visits, found = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
             return visits
 
@@ -256,7 +256,7 @@ class Manager:
         try:
             return shard.transact(shard.in_turn(body), applied=applied, retries_max=0)
         finally:
-            unheard = found.tighter_than(room.limits)  # when this call began; perhaps others have heard of it since
+            unheard = found.tighter_than(room.heard)  # when this call began; perhaps others have heard of it since
             for kind in unheard:
                 room.close(kind)
             if unheard or found is not known:
@@ -272,11 +272,7 @@ class Manager:
     def _obey(self, shard: Shard, found: Rules) -> None:
         with self._lock:
             self._rules[shard.name] = found
-            self._quotas.obey(found)  # All shards have the same; of others what was heard may be old.
-
-    def _void(self, kind: str) -> None:
-        """Forget what shards say of a kind that its own does not limit. The lock is held."""
-        self._rules = {name: rules.without_limit(kind) for name, rules in self._rules.items()}
+            self._quotas.obey(found)
 
     def _may_leave(self, now_us: int) -> bool:
         """Say whether it may leave more pointers to others."""

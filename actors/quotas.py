@@ -47,11 +47,12 @@ class _Order(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """What the store has granted: to run so many, until then, and to start so many. `granted`: see `_Quota`.
+    """What the store has granted by a rule: to run so many, until then, and to start so many. `granted`: see `_Quota`.
 
     `readable`: whether the kind's own shard could tell its rule.
     """
 
+    rule: KindRule
     slots: int
     granted: int
     tokens: int
@@ -77,10 +78,18 @@ class _Quota:
     idle: int = 0
 
     def obey(self, rule: KindRule) -> None:
-        """Take a rule for the one before. By what was granted under a wider one nothing more starts."""
+        """Take a later rule for the one before. By what was granted under a wider one nothing more starts."""
         if rule.is_tighter_than(self.rule):
             self.slots = self.tokens = 0
         self.rule = rule
+
+    def add(self, taken: _Taken) -> None:
+        """Add what the store has granted; perhaps a later, lower rule was heard after that."""
+        self.slots, self.granted, self.until_us = taken.slots, taken.granted, taken.until_us
+        self.tokens += taken.tokens
+        heard, self.rule = self.rule, taken.rule
+        if heard.said_us > taken.rule.said_us:
+            self.obey(heard)
 
     @property
     def is_idle(self) -> bool:
@@ -93,11 +102,10 @@ class Quotas:
 
     Args:
       use: tells what is used of a kind now.
-      void: told that a kind's own shard does not limit it: what the others say of that is void, until they say
-        something new.
 
     Attributes:
-      limited: the kinds that rules limit. `heard`: those rules.
+      heard: the latest rule of each kind, of all shards; it is replaced, never changed. `limited`: the kinds that they
+        limit.
     """
 
     def __init__(
@@ -106,7 +114,6 @@ class Quotas:
         shards: Mapping[str, Shard],
         lock: Lock,
         use: Callable[[str], Use],
-        void: Callable[[str], None],
         *,
         holder: bytes,
         lease_us: int,
@@ -115,7 +122,6 @@ class Quotas:
         self._shards = shards
         self._lock = lock
         self._use = use
-        self._void = void
         self._due = host.condition(lock)
         self._holder = holder
         self._lease_us = GRANT_LEASES * lease_us
@@ -129,15 +135,20 @@ class Quotas:
         self._stopping = False
 
     def obey(self, found: Rules) -> None:
-        """Hear the rules of a shard; what it cannot tell stays as it was. The loop begins with the first limit."""
-        quotas = {kind: quota for kind, quota in self._quotas.items() if kind in found.unreadable_kinds}
-        for kind, rule in found.kinds.items():  # in this order: that of a set is another in every process
-            if kind in found.limited_kinds:
-                quotas[kind] = self._quotas.get(kind) or _Quota(rule)
-                quotas[kind].obey(rule)
-        self._set(quotas)
+        """Hear the rules of a shard: of each kind the latest counts, whichever shard says it."""
+        self._hear(found.later_than(self.heard))
+
+    def _hear(self, later: Mapping[str, KindRule]) -> None:
+        """Take rules that are later than those heard before. The loop begins with the first limit."""
+        self.heard = {**self.heard, **later}
+        for kind, rule in later.items():
+            if rule.is_limited:
+                self._quotas.setdefault(kind, _Quota(rule)).obey(rule)
+            else:
+                self._quotas.pop(kind, None)
+        self.limited = frozenset(self._quotas)
         self._due.notify_all()  # What runs already counts.
-        if quotas and not self._runs:
+        if self._quotas and not self._runs:
             self._runs = True
             self._host.spawn("quotas", self._run)
 
@@ -167,10 +178,6 @@ class Quotas:
         self._due.notify_all()
         self._pause.notify_all()
 
-    def _set(self, quotas: dict[str, _Quota]) -> None:
-        self._quotas, self.limited = quotas, frozenset(quotas)
-        self.heard = {kind: quota.rule for kind, quota in quotas.items()}
-
     def _is_due(self, kind: str, quota: _Quota) -> bool:
         """Whether the store must be told, or asked."""
         if quota.asked or quota.granted or quota.tokens:
@@ -199,24 +206,19 @@ class Quotas:
         if self._patience.leaves_alone(shard.name):
             return
         with self._lock:
-            rule, order = quota.rule, self._order(kind, quota)
+            heard, order = quota.rule, self._order(kind, quota)
         if order is None:
             return
         try:
-            taken = self._take(shard, kind, rule, order)
+            taken = self._take(shard, kind, heard, order)
         except shard.db.errors as error:
             log.info("shard %s does not tell how many items of %s may run: %s", shard.name, kind, error)
             return
         with self._lock:
-            if taken is not None:
-                quota.slots, quota.granted, quota.until_us = taken.slots, taken.granted, taken.until_us
-                quota.tokens += taken.tokens
-                heard, quota.rule = quota.rule, rule
-                quota.obey(heard)  # Perhaps a lower one, after the store granted this.
-            elif self._quotas.get(kind) is quota and quota.rule is rule:  # and nobody has heard of another meanwhile
-                self._set({each: other for each, other in self._quotas.items() if each != kind})
-                self._void(kind)
-        if taken is not None and not taken.readable and kind not in self._unreadable:
+            quota.add(taken)
+            if taken.rule.said_us > self.heard[kind].said_us:
+                self._hear({kind: taken.rule})
+        if not taken.readable and kind not in self._unreadable:
             log.warning("shard %s: the rule of kind %s cannot be read; the one heard elsewhere holds", shard.name, kind)
             self._unreadable.add(kind)
 
@@ -235,17 +237,17 @@ class Quotas:
             return None
         return _Order(held, wanted, unused, starts=asked > 0)
 
-    def _take(self, shard: Shard, kind: str, heard: KindRule, order: _Order) -> _Taken | None:
-        """Tell the store, and return what it grants; None: the kind has no limit any more. `heard`: of its rule."""
+    def _take(self, shard: Shard, kind: str, heard: KindRule, order: _Order) -> _Taken:
+        """Tell the store, and return what it grants; nothing of a kind that is not limited. `heard`: of its rule."""
         unused = order.unused
 
-        def body(attempt: Attempt) -> _Taken | None:
+        def body(attempt: Attempt) -> _Taken:
             tr, now_us = attempt.tr, attempt.now_us
-            found = rules.kind_rule(tr, kind)  # Its own shard's is the first to say so, and the last to say it no more.
-            rule = heard if found is None else found
+            found = rules.kind_rule(tr, kind)
+            # Its own shard says the latest, unless it is damaged, or was restored as it was once.
+            rule = heard if found is None or found.said_us < heard.said_us else found
             if not rule.is_limited:
                 probe("a kind's own shard does not limit it any more")
-                return None
             slots = granted = tokens = 0
             if rule.max_running is not None:
                 slots = limits.take_slots(
@@ -256,7 +258,7 @@ class Quotas:
             if rule.per_s is not None:
                 block = max(1, int(rule.per_s * 2 * ROUND_S)) if order.starts else 0
                 tokens = limits.take_tokens(tr, kind, rule, wanted=block, returned=unused, now_us=now_us)
-            return _Taken(slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
+            return _Taken(rule, slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
 
         def applied(tr: Any) -> bool:
             """Nobody can tell; but tokens come back once, and an attempt of unknown result may have put them back."""

@@ -96,7 +96,7 @@ def look(shard: Shard, url: str) -> ShardStatus:
             consumers=tuple(consumers),
             unserved=tuple(kind for kind in waiting if kind not in known),
             paused=in_force.shard_paused,
-            kind_rules=in_force.kinds,
+            kind_rules={kind: rule for kind, rule in in_force.kinds.items() if rule.says_something},
             tenant_rules=dict(ruled),
             stall=stall,
             now_us=now_us,

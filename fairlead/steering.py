@@ -77,15 +77,18 @@ class Steering:
         self._change("weigh", named_tenant(app, user), weight=float(weight))
 
     def pause_kind(self, kind: str) -> None:
-        """Start no more items of a kind, of whatever tenant, on every shard: one transaction after the other.
+        """Start no more items of a kind, of whatever tenant, on every shard.
+
+        One transaction after the other, the kind's own shard first. Of two who steer a kind at once, the later on that
+        shard is right on all of them. Broken off, some shards have not heard of it: say it again.
 
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
         """
-        self._do(self._each(), "pause", {"kind": kind}, lambda tr: rules.pause_kind(tr, kind))
+        self._change_kind("pause", kind, paused=True)
 
     def resume_kind(self, kind: str) -> None:
-        """Let items of a kind start again, and wake the queues that sleep because of it.
+        """Let items of a kind start again, and wake the queues that sleep because of it. See `pause_kind`.
 
         Of a hundred thousand queues the last is woken some seconds after the first. Broken off, what it has not come to
         is woken by the fleet, a few hundred a second.
@@ -93,7 +96,7 @@ class Steering:
         Raises:
           BadArgument: `kind` cannot be the name of a kind.
         """
-        self._do(self._each(), "resume", {"kind": kind}, lambda tr: rules.resume_kind(tr, kind))
+        self._change_kind("resume", kind, paused=False)
         for shard in self._each():
             _wake_parked(shard)
 
@@ -121,7 +124,7 @@ class Steering:
 
         What is not given is not limited any more. What runs already goes on, and counts from two seconds later on;
         until then others may start as many as the limit says. A handler's own `max_running`, for each consumer, holds
-        as well. A kind that was idle starts up to a third of a second later than without.
+        as well. A kind that was idle starts up to a third of a second later than without. See `pause_kind`.
 
         Args:
           max_running: 1 to 1,000,000.
@@ -131,12 +134,7 @@ class Steering:
         Raises:
           BadArgument: something is out of range, or `kind` cannot be the name of a kind.
         """
-        limit = _limit(max_running, per_s, burst)
-        own = self._shards().home(local_tenant(kind))
-        others = [shard for shard in self._each() if shard is not own]
-        # Managers ask the kind's own shard: it must know a limit before they hear of it, and forget it after they do.
-        ordered = [own, *others] if KindRule(**limit).is_limited else [*others, own]
-        self._do(ordered, "limit", {"kind": kind, **_said(limit)}, lambda tr: rules.change_kind_rule(tr, kind, **limit))
+        self._change_kind("limit", kind, **_limit(max_running, per_s, burst))
 
     def pause_shard(self, name: str) -> None:
         """Start nothing more from a shard; enqueueing goes on.
@@ -144,7 +142,7 @@ class Steering:
         Raises:
           UnknownShard: there is no such shard.
         """
-        self._do([self._shards()[name]], "pause", {"shard": name}, rules.pause_shard)
+        self._do(self._shards()[name], "pause", {"shard": name}, lambda attempt: rules.pause_shard(attempt.tr))
 
     def resume_shard(self, name: str) -> None:
         """Let work start from a shard again.
@@ -152,31 +150,55 @@ class Steering:
         Raises:
           UnknownShard: there is no such shard.
         """
-        self._do([self._shards()[name]], "resume", {"shard": name}, rules.resume_shard)
+        self._do(self._shards()[name], "resume", {"shard": name}, lambda attempt: rules.resume_shard(attempt.tr))
 
     def _each(self) -> Iterable[Shard]:
         shards = self._shards()
         return (shards[name] for name in shards)
 
-    def _do(self, shards: Iterable[Shard], what: str, to: dict[str, Any], change: Callable[[Any], object]) -> None:
-        """Change something on each shard, and write the deed down with it: one, on however many shards."""
-        deed_id = self._random.randbytes(deeds.ID_BYTES)
+    def _do(self, shard: Shard, what: str, to: dict[str, Any], change: Callable[[Attempt], object]) -> None:
+        """Change something on a shard, and write the deed down with it."""
+        note = self._noting(what, to)
 
         def body(attempt: Attempt) -> None:
-            change(attempt.tr)
-            deeds.note(attempt.tr, self._operator.deed(deed_id, what, to, done_us=attempt.now_us))
+            change(attempt)
+            note(attempt)
 
-        for shard in shards:
-            shard.transact(body)
+        shard.transact(body)
+
+    def _noting(self, what: str, to: dict[str, Any]) -> Callable[[Attempt], None]:
+        """Return what writes a deed down with what is done: one deed, on however many shards."""
+        deed_id = self._random.randbytes(deeds.ID_BYTES)
+        return lambda attempt: deeds.note(attempt.tr, self._operator.deed(deed_id, what, to, done_us=attempt.now_us))
 
     def _change(self, what: str, tenant: Tenant, **changes: object) -> None:
         shard = self._shards().home(tenant)
-        now_us = shard.clock.now_us()
 
-        def change(tr: Any) -> None:
-            rules.change_tenant_rule(tr, shard.layout, tenant, now_us=now_us, **changes)
+        def change(attempt: Attempt) -> None:
+            rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
 
-        self._do([shard], what, {"tenant": list(tenant), **_said(changes)}, change)
+        self._do(shard, what, {"tenant": list(tenant), **_said(changes)}, change)
+
+    def _change_kind(self, what: str, kind: str, *, after_us: int = 0, **changes: object) -> None:
+        """Change a kind's rule on the kind's own shard, and let the others repeat it."""
+        own = self._shards().home(local_tenant(kind))
+        note = self._noting(what, {"kind": kind, **_said(changes)})
+
+        def say(attempt: Attempt) -> KindRule:
+            note(attempt)
+            return rules.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, after_us=after_us, **changes)
+
+        rule = own.transact(say)
+
+        def repeat(attempt: Attempt) -> KindRule:
+            note(attempt)
+            return rules.repeat_kind_rule(attempt.tr, kind, rule)
+
+        repeated = [shard.transact(repeat) for shard in self._each() if shard is not own]
+        latest_us = max((each.said_us for each in repeated), default=0)
+        if latest_us > rule.said_us and own.transact(lambda attempt: rules.kind_rule(attempt.tr, kind)) == rule:
+            # Nobody has said anything later: a record is damaged, or the kind's own shard was restored as it was once.
+            self._change_kind(what, kind, after_us=latest_us, **changes)
 
 
 def _said(changes: dict[str, Any]) -> dict[str, Any]:

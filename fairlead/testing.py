@@ -169,7 +169,7 @@ class _Drain:
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
             rules = read_rules(attempt.tr)
-            room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED), limits=rules.kinds)
+            room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED), heard=rules.kinds)
             return visit_all(attempt.tr, shard.layout, [ref], room, terms, rules)[0]
 
         return shard.transact(body)

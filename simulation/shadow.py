@@ -91,10 +91,11 @@ class Meaning:
 
 
 class Limit(NamedTuple):
-    """How many may run at once of a tenant or a kind, and the version that says so."""
+    """How many may run at once of a tenant or a kind, and the version that says so. `said_us`: see `KindRule`."""
 
     max_running: int
     since: int
+    said_us: int = 0
 
 
 class ShardShadow:
@@ -107,6 +108,7 @@ class ShardShadow:
         self.others: dict[bytes, bytes] = {}  # what belongs to no zone
         self.paused_since: dict[Paused, int] = {}  # what is paused, and the version that says so
         self.limits: dict[Limited, Limit] = {}
+        self.kind_rules: dict[str, KindRule] = {}
         self.parked: dict[ZoneName, set[str]] = {}  # zones whose pointers are to be woken when a kind goes on
         self.strays: set[bytes] = set()  # index entries that lead nowhere, and are meant to
         self._strewn: set[bytes] = set()
@@ -171,6 +173,7 @@ class ShardShadow:
                 self._note_pause(None, after is not None, version)
             case [keyspace.RULE, 2, str(kind)]:
                 rule = None if after is None else decode(KindRule, after)
+                _put(self.kind_rules, kind, rule)
                 self._note_rule(kind, rule, version)
             case [keyspace.DB, str(app), str(user), keyspace.OWNER]:
                 owner = None if after is None else decode(OwnerRecord, after)
@@ -184,7 +187,7 @@ class ShardShadow:
         if rule is None or rule.max_running is None:
             self.limits.pop(whose, None)
         elif whose not in self.limits or self.limits[whose].max_running != rule.max_running:
-            self.limits[whose] = Limit(rule.max_running, version)
+            self.limits[whose] = Limit(rule.max_running, version, rule.said_us if isinstance(rule, KindRule) else 0)
 
     def _note_pause(self, what: Paused, paused: bool, version: int) -> None:
         if paused:

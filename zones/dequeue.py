@@ -38,15 +38,15 @@ class Room:
     """What a caller can run now: how many items in all, and of which kinds how many, unless they are paused.
 
     One room serves all visits of a transaction, and shrinks with each item taken; a retry starts with a fresh one.
-    `limits`: the rules whose limits over the fleet are reckoned with in it, by kind.
+    `heard`: the rules of kinds whose limits over the fleet are reckoned with in it.
     """
 
-    __slots__ = ("items", "kinds", "limits", "paused")
+    __slots__ = ("heard", "items", "kinds", "paused")
 
-    def __init__(self, items: int, kinds: Mapping[str, int], limits: Mapping[str, KindRule] | None = None) -> None:
+    def __init__(self, items: int, kinds: Mapping[str, int], heard: Mapping[str, KindRule] | None = None) -> None:
         self.items = items
         self.kinds = dict(kinds)
-        self.limits = limits or {}
+        self.heard = heard or {}
         self.paused: frozenset[str] = frozenset()
 
     def fit(self, kind: str) -> Fit:

@@ -150,7 +150,18 @@ def _is_less(limit: float | None, other: float | None) -> bool:
 
 
 class KindRule(Rule, array_like=True, frozen=True):
-    """What an operator has decided about a kind."""
+    """What an operator has decided about a kind.
+
+    `said_us`: when; later than whatever was said of the kind before, so that of two shards, or two who have heard of
+    different ones, the later is right. A rule that says nothing any more stays, since it says so later than others.
+    """
+
+    said_us: TimeUs = 0
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it holds anything back."""
+        return self.paused or self.is_limited
 
 
 class TenantRule(Rule, array_like=True, frozen=True):

@@ -11,6 +11,11 @@ the rules again when it is not the one that they know. A tenant's rule lies in i
 operation on the tenant reads as it is. So a rule costs next to nothing where there is none, nobody has to be told of
 it, and what runs already is not touched by it.
 
+**How all shards come to say the same of a kind.** Its own shard (`placement.home`) is told first, and says when: later
+than anything before. The others repeat that, each unless it has heard something later. So two who steer a kind at the
+same moment leave all shards with what was said last, in whatever order they come to them; and what somebody has left
+half done is made good by whoever steers the kind next.
+
 **How what was paused comes to run again.** A pointer with nothing but paused work sleeps; to look again and again would
 cost as much as to run it. One that sleeps because of a kind is *parked*: it is written down under the kind, and woken
 when that goes on. Whoever parks reads the version with conflict, whoever ends a pause writes it, so that of two at the
@@ -63,8 +68,8 @@ WAKE_MAX = 500  # Pointers woken in one transaction.
 class Rules(NamedTuple):
     """The rules of a shard and of its kinds, as they were found.
 
-    `version`: tells whether they have changed; empty: there never were any. `unreadable_kinds`: whose rule is damaged,
-    or of a newer version; it is not among `kinds`.
+    `version`: tells whether they have changed; empty: there never were any. `kinds`: also those that say nothing any
+    more; not those that are damaged, or of a newer version.
     """
 
     version: bytes
@@ -72,18 +77,18 @@ class Rules(NamedTuple):
     kinds: Mapping[str, KindRule]
     paused_kinds: frozenset[str]
     limited_kinds: frozenset[str]
-    unreadable_kinds: frozenset[str] = frozenset()
 
-    def tighter_than(self, reckoned: Mapping[str, KindRule]) -> list[str]:
-        """Return the kinds whose limit is tighter than the one that somebody reckons with; he may reckon with none."""
-        return [kind for kind in self.limited_kinds if self.kinds[kind].is_tighter_than(reckoned.get(kind, _NO_LIMIT))]
+    def later_than(self, heard: Mapping[str, KindRule]) -> dict[str, KindRule]:
+        """Return the rules that were said after those that somebody has heard, by kind."""
+        return {kind: rule for kind, rule in self.kinds.items() if rule.said_us > heard.get(kind, NOTHING_SAID).said_us}
 
-    def without_limit(self, kind: str) -> "Rules":
-        """Return them as they are if a kind's limit is void, because its own shard does not know of it."""
-        return self._replace(limited_kinds=self.limited_kinds - {kind})
+    def tighter_than(self, heard: Mapping[str, KindRule]) -> list[str]:
+        """Return the kinds that they limit more than what somebody has heard, which was said before."""
+        later = self.later_than(heard) if self.limited_kinds else {}
+        return [kind for kind, rule in later.items() if rule.is_tighter_than(heard.get(kind, NOTHING_SAID))]
 
 
-_NO_LIMIT = KindRule()
+NOTHING_SAID = KindRule(said_us=-1)  # Older versions wrote rules that do not tell when: later than this, too.
 NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
 
 
@@ -112,20 +117,17 @@ def record_type(key: bytes) -> type[KindRule | TenantRule] | None:
 
 def _read(tr: Any, version: bytes) -> Rules:
     paused = tr.snapshot.get(_PAUSED)
-    kinds, unreadable = {}, set()
+    kinds = {}
     for row in tr.snapshot.get_range(range_begin(_KINDS), range_end(_KINDS), streaming_mode=WANT_ALL):
         rule, kind = decode(KindRule, row.value), unpack_name(row.key, len(_KINDS))
         if rule is not None and kind is not None:
             kinds[kind] = rule
-        elif kind is not None:
-            unreadable.add(kind)
     return Rules(
         version,
         paused.present(),
         kinds,
         frozenset(kind for kind, rule in kinds.items() if rule.paused),
         frozenset(kind for kind, rule in kinds.items() if rule.is_limited),
-        frozenset(unreadable),
     )
 
 
@@ -151,43 +153,61 @@ def resume_shard(tr: Any) -> None:
     _count_change(tr)
 
 
-def pause_kind(tr: Any, kind: str) -> None:
-    """Let nobody take items of `kind` from this shard."""
-    change_kind_rule(tr, kind, paused=True)
-
-
-def resume_kind(tr: Any, kind: str) -> None:
-    """Let items of `kind` be taken from this shard again. What is parked must be woken then: `wake_parked`."""
-    change_kind_rule(tr, kind, paused=False)
-
-
 def kind_rule(tr: Any, kind: str) -> KindRule | None:
-    """Return a kind's rule on this shard; None if it cannot be read. Reads it with conflict."""
+    """Return a kind's rule on this shard, `NOTHING_SAID` if there is none, None if it cannot be read.
+
+    Reads it with conflict.
+    """
     value = tr.get(_KINDS + pack_text(kind)).value
-    return KindRule() if value is None else decode(KindRule, value)
+    return NOTHING_SAID if value is None else decode(KindRule, value)
 
 
-def change_kind_rule(tr: Any, kind: str, **changes: Any) -> KindRule:
-    """Change some of what a kind's rule says, and return it; one that says nothing is none.
+def change_kind_rule(tr: Any, kind: str, *, now_us: int, after_us: int = 0, **changes: Any) -> KindRule:
+    """Change some of what a kind's rule says, on the kind's own shard, and return it: the others repeat it then.
 
-    Reads and writes it, with conflict. One that is damaged is made anew.
+    What was parked while the kind was paused must be woken then: `wake_parked`. Reads and writes the rule, with
+    conflict. One that is damaged is made anew.
+
+    Args:
+      after_us: it is said after that.
 
     Raises:
       RuleUnreadable: a newer version wrote it.
     """
-    key = _KINDS + pack_text(check_name("kind", kind))
-    before = kind_rule(tr, kind)
-    if before is None and is_newer(tr.get(key).value):
+    before = _rule_to_change(tr, kind)
+    rule = msgspec.structs.replace(before, **changes, said_us=max(now_us, before.said_us + 1, after_us + 1))
+    _set_kind_rule(tr, kind, rule)
+    return rule
+
+
+def repeat_kind_rule(tr: Any, kind: str, rule: KindRule) -> KindRule:
+    """Let a shard say of a kind what the kind's own does, unless it has heard something later; return what it says.
+
+    Reads and writes its rule, with conflict. One that is damaged is made anew.
+
+    Raises:
+      RuleUnreadable: a newer version wrote it.
+    """
+    found = _rule_to_change(tr, kind)
+    if found.said_us > rule.said_us:
+        probe("a shard has heard something later of a kind")
+        return found
+    _set_kind_rule(tr, kind, rule)
+    return rule
+
+
+def _rule_to_change(tr: Any, kind: str) -> KindRule:
+    rule = kind_rule(tr, check_name("kind", kind))
+    if rule is None and is_newer(tr.get(_KINDS + pack_text(kind)).value):
         raise RuleUnreadable(kind=kind)
-    rule = msgspec.structs.replace(before or KindRule(), **changes)
-    if rule == KindRule():
-        tr.clear(key)
-    else:
-        tr.set(key, encode(rule))
+    return rule or NOTHING_SAID
+
+
+def _set_kind_rule(tr: Any, kind: str, rule: KindRule) -> None:
+    tr.set(_KINDS + pack_text(kind), encode(rule))
     if not rule.is_limited:
         forget_limit(tr, kind)
     _count_change(tr)
-    return rule
 
 
 def change_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, *, now_us: int, **changes: Any) -> TenantRule:

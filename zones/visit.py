@@ -107,7 +107,7 @@ def visit_all(
         probe("a paused shard is not visited")
         return [], in_force
     room.paused = in_force.paused_kinds
-    for kind in in_force.tighter_than(room.limits):
+    for kind in in_force.tighter_than(room.heard):
         room.close(kind)  # Nobody has asked yet how many may run.
     return in_step(visits), in_force
 

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from simulation.faults.fault import Fault
 from zones import rules
 from zones.attempt import Attempt
 from zones.layout import Tenant, local_tenant
 from zones.placement import home
+from zones.records import KindRule
 from zones.shard import Shard
+
+T = TypeVar("T")
 
 TRY_AGAIN_US = 100_000
 WEIGHTS = (0.2, 4.0)
+_NO_LIMIT: dict[str, Any] = {"max_running": None, "per_s": None, "burst": 1}
+
+
+class Saying(Protocol):
+    """Says that something is held back, or that it goes on, and waits until it has been heard."""
+
+    def __call__(self, *, holds: bool) -> None: ...
 
 
 class Change(Protocol):
-    """Holds something back, or lets it go on."""
+    """Holds something on a shard back, or lets it go on."""
 
     def __call__(self, shard: Shard, attempt: Attempt, /, *, holds: bool) -> None: ...
 
@@ -35,16 +45,49 @@ class _RulesForAWhile(Fault):
         self._in_force = 0
         self.now_and_then(self.random.choice([0.2e6, 1e6]), self._begin)
 
-    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
-        """Return what may be changed, of a kind and a tenant that have work; and whether of all shards."""
+    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
+        """Return what may be said of a kind and a tenant that have work on a shard, and of the shard."""
         raise NotImplementedError
 
     def check(self) -> str | None:
-        """Everything goes on."""
-        return f"{self._in_force} rules are in force still" if self._in_force else None
+        """Everything goes on, and all shards say the same of every kind."""
+        if self._in_force:
+            return f"{self._in_force} rules are in force still"
+        said = [shadow.kind_rules for shadow in self.cluster.bench.shards.values()]
+        return None if all(each == said[0] for each in said) else f"shards differ in what they say of kinds: {said}"
 
-    def end(self, shard: Shard) -> None:
-        """Do what there is to do at the end of a rule."""
+    def say(self, shard_name: str, change: Change, *, holds: bool) -> None:
+        """Change something on one shard."""
+        shard = self.shards()[shard_name]
+        self.insist(shard, partial(change, shard, holds=holds))
+
+    def say_of_kind(self, kind: str, *, holding: dict[str, Any], ending: dict[str, Any], holds: bool) -> None:
+        """Change a kind's rule on the kind's own shard, and let the others repeat it, see `zones.rules`."""
+        shards = self.shards()
+        own, changes = shards[home(local_tenant(kind), list(shards))], holding if holds else ending
+
+        def change(attempt: Attempt) -> KindRule:
+            return rules.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, **changes)
+
+        rule = self.insist(own, change)
+        for shard in shards.values():
+            if shard is not own:
+                self.insist(shard, lambda attempt: rules.repeat_kind_rule(attempt.tr, kind, rule))
+
+    def insist(self, shard: Shard, body: Callable[[Attempt], T]) -> T:
+        """Run `body` in a transaction until the store takes it."""
+        while True:
+            try:
+                return shard.transact(body)
+            except shard.db.errors:
+                self.cluster.world.note("the operator tries again")
+                self.cluster.world.sleep_us(TRY_AGAIN_US)
+
+    def shards(self) -> dict[str, Shard]:
+        """Return all shards, as the operator has them open."""
+        if not self._shards:
+            self._shards = self.cluster.open_shards(self.cluster.operator.host)
+        return self._shards
 
     def _begin(self) -> None:
         shadow = self.random.choice(list(self.cluster.bench.shards.values()))
@@ -52,52 +95,32 @@ class _RulesForAWhile(Fault):
         if not zones:
             return
         zone = self.random.choice(zones)
-        kind = min(zone.counts)
-        change, everywhere = self.random.choice(self.changes(kind, zone.name.tenant))
+        saying = self.random.choice(self.sayings(min(zone.counts), zone.name.tenant, shadow.name))
         self.happened += 1
         self._in_force += 1
-        all_names = list(self.cluster.bench.shards)
-        own = home(local_tenant(kind), all_names)  # A limit begins and ends on the kind's own shard, see `steering`.
-        names = sorted(all_names, key=lambda name: name != own) if everywhere else [shadow.name]
-        self.cluster.operator.do("rule", partial(self._hold, names, change))
+        self.cluster.operator.do("rule", partial(self._hold, saying))
 
-    def _hold(self, names: Sequence[str], change: Change) -> None:
-        shards = [self._open(name) for name in names]
-        for shard in shards:
-            self.insist(shard, partial(change, shard, holds=True))
+    def _hold(self, saying: Saying) -> None:
+        saying(holds=True)
         # Not for ever: a world looks, seconds after the trouble is over, whether everything goes on.
         self.cluster.world.sleep_us(int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us)))
-        for shard in reversed(shards):
-            self.insist(shard, partial(change, shard, holds=False))
-            self.end(shard)
+        saying(holds=False)
         self._in_force -= 1
-
-    def insist(self, shard: Shard, body: Callable[[Attempt], object]) -> None:
-        """Run `body` in a transaction until the store takes it."""
-        while True:
-            try:
-                shard.transact(body)
-            except shard.db.errors:
-                self.cluster.world.note("the operator tries again")
-                self.cluster.world.sleep_us(TRY_AGAIN_US)
-            else:
-                return
-
-    def _open(self, name: str) -> Shard:
-        if not self._shards:
-            self._shards = self.cluster.open_shards(self.cluster.operator.host)
-        return self._shards[name]
 
 
 class PausesByRule(_RulesForAWhile):
-    """Something that has work is paused, of one shard, and goes on after a while.
+    """A tenant, a shard, or a kind of all shards is paused, and goes on after a while.
 
     Whoever lets a kind go on leaves it to the consumers, every other time, to wake what is parked.
     """
 
-    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
+    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
         """See there."""
-        return [(_shard_rule, False), (partial(_kind_rule, kind), False), (partial(_tenant_rule, tenant), False)]
+        return [
+            partial(self.say, shard_name, _shard_rule),
+            partial(self._say_of_kind, kind),
+            partial(self.say, shard_name, partial(_tenant_rule, tenant)),
+        ]
 
     def check(self) -> str | None:
         """Everything goes on, and nothing is parked."""
@@ -105,10 +128,11 @@ class PausesByRule(_RulesForAWhile):
         parked = [str(zone) for shard in shadows for zone, kinds in shard.parked.items() if kinds]
         return super().check() or (f"parked still: {parked[0]}, one of {len(parked)}" if parked else None)
 
-    def end(self, shard: Shard) -> None:
-        """See there."""
-        if self.random.random() < 0.5:
-            self.insist(shard, lambda attempt: rules.wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us))
+    def _say_of_kind(self, kind: str, *, holds: bool) -> None:
+        self.say_of_kind(kind, holding={"paused": True}, ending={"paused": False}, holds=holds)
+        if not holds and self.random.random() < 0.5:
+            for shard in self.shards().values():
+                self.insist(shard, partial(_wake_parked, shard))
 
 
 class LimitsByRule(_RulesForAWhile):
@@ -116,11 +140,14 @@ class LimitsByRule(_RulesForAWhile):
 
     lasts_us = 2_000_000
 
-    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
+    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
         """See there."""
         most, per_s = self.random.randint(1, 3), self.random.choice([None, 5.0, 100.0])
         limit: dict[str, Any] = {"max_running": most, "per_s": per_s, "burst": 2}
-        return [(partial(_kind_limit, kind, limit), True), (partial(_tenant_limit, tenant, limit), False)]
+        return [
+            partial(self.say_of_kind, kind, holding=limit, ending=_NO_LIMIT),
+            partial(self.say, shard_name, partial(_tenant_limit, tenant, limit)),
+        ]
 
 
 class WeightsByRule(_RulesForAWhile):
@@ -128,16 +155,9 @@ class WeightsByRule(_RulesForAWhile):
 
     lasts_us = 2_000_000
 
-    def changes(self, kind: str, tenant: Tenant) -> list[tuple[Change, bool]]:
+    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
         """See there."""
-        return [(partial(_tenant_weight, tenant, self.random.choice(WEIGHTS)), False)]
-
-
-_NO_LIMIT: dict[str, Any] = {"max_running": None, "per_s": None, "burst": 1}
-
-
-def _kind_limit(kind: str, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:
-    rules.change_kind_rule(attempt.tr, kind, **(limit if holds else _NO_LIMIT))
+        return [partial(self.say, shard_name, partial(_tenant_weight, tenant, self.random.choice(WEIGHTS)))]
 
 
 def _tenant_limit(tenant: Tenant, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:
@@ -154,9 +174,9 @@ def _shard_rule(shard: Shard, attempt: Attempt, *, holds: bool) -> None:
     rules.pause_shard(attempt.tr) if holds else rules.resume_shard(attempt.tr)
 
 
-def _kind_rule(kind: str, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
-    rules.pause_kind(attempt.tr, kind) if holds else rules.resume_kind(attempt.tr, kind)
-
-
 def _tenant_rule(tenant: Tenant, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
     rules.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, paused=holds)
+
+
+def _wake_parked(shard: Shard, attempt: Attempt) -> None:
+    rules.wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)

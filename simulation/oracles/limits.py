@@ -117,7 +117,8 @@ class TenantsKeepToTheirLimits(Oracle):
 class KindsKeepToFleetLimits(Oracle):
     """No visit leases more of a kind than its rule lets run at once in all of the fleet.
 
-    For runs without faults: a manager that is held up may find its grant ended, and granted again.
+    For runs without faults: a manager that is held up may find its grant ended, and granted again. Where shards differ,
+    because a rule is on its way to them, only what is leased by the latest counts.
     """
 
     promise = "no more of a kind are leased in a fleet than its limit"
@@ -125,20 +126,25 @@ class KindsKeepToFleetLimits(Oracle):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._leases = _Leases()
+        self._said_us: dict[str, int] = {}  # when the latest was said of each kind, on any shard
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
         limits, read_version = meaning.shard.limits, meaning.commit.read_version
+        said_us = {kind: rule.said_us for kind, rule in meaning.shard.kind_rules.items()}
+        for kind, said in said_us.items():
+            self._said_us[kind] = max(said, self._said_us.get(kind, 0))
 
         def limit_of(item: ItemName, record: ItemRecord) -> Limit | None:
             limit = limits.get(record.kind)
             heard = limit is not None and read_version is not None and limit.since <= read_version
-            return Limit(limit.max_running, 0) if heard and limit is not None else None
+            latest = said_us.get(record.kind) == self._said_us.get(record.kind)
+            return limit._replace(since=0) if heard and latest and limit is not None else None
 
         kinds = {meaning.shard.zones[item.tenant, item.zone].items[item.item_id].kind  # type: ignore[index]
                  for item in self._leases.follow(meaning, limit_of)}  # fmt: skip
         for kind in kinds:
-            limit = Limit(limits[kind].max_running, 0)
+            limit = limits[kind]._replace(since=0)
             count = self._leases.standing(limit, self.world.now_us(), lambda _, record, kind=kind: record.kind == kind)  # type: ignore[misc]
             if count > limit.max_running:
                 self.broken(f"{meaning.by} leases, so that {count} of kind {kind} run at once")

@@ -312,14 +312,14 @@ def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_be
     """`fairlead resume` may be broken off between the two."""
     stage.enqueue("mail")
     transact = stage.shard.transact
-    transact(lambda attempt: rules.pause_kind(attempt.tr, "mail"))
+    transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=True))
     (ref,) = stage.pointers()
     terms = VisitTerms(stage.now_us, b"l" * 16, LEASE_MS * MS, 10, SECOND, SECOND)
     transact(lambda attempt: visit_all(attempt.tr, stage.shard.layout, [ref], Room(10, {"mail": 10}), terms))
     Keeping(stage)
     stage.pass_ms(2_000)
     assert stage.pointers() == []
-    transact(lambda attempt: rules.resume_kind(attempt.tr, "mail"))
+    transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=False))
     stage.pass_ms(1_100)
     assert len(stage.pointers()) == 1
 

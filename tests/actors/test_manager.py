@@ -678,15 +678,21 @@ def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_oth
 # --- What is paused ---
 
 
+def pause_mail(stage: Stage, paused: bool) -> None:
+    stage.shard.transact(
+        lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=paused)
+    )
+
+
 def test_a_kind_that_is_paused_between_two_calls_is_taken_by_the_first_alone(stage: Stage) -> None:
     stage.enqueue("mail", tenant=ALICE)
     stage.enqueue("mail", tenant=BOB)
     manager, crew = managed(stage, [10])
     first, second = stage.pointers()
     assert serve(stage, manager, [first]).items == 1
-    stage.shard.transact(lambda attempt: rules.pause_kind(attempt.tr, "mail"))
+    pause_mail(stage, True)
     assert serve(stage, manager, [second]).items == 0
-    stage.shard.transact(lambda attempt: rules.resume_kind(attempt.tr, "mail"))
+    pause_mail(stage, False)
     stage.shard.transact(lambda attempt: rules.wake_parked(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
     assert serve(stage, manager).items == 1
     assert len(crew.all_sent) == 2

@@ -13,6 +13,7 @@ from tests.actors.stage import ALICE, BOB, LEASE_MS, Stage, report
 from tests.actors.test_manager import PlayedWorkers, managed, serve
 from tests.zones.faults import Fault
 from zones import rules
+from zones.attempt import Attempt
 from zones.engines.errors import NOT_COMMITTED
 from zones.keyspace import LIMIT, ROOT, RULE, pack_int, pack_text, range_begin, range_end
 from zones.layout import Tenant, local_tenant
@@ -39,8 +40,11 @@ def crewed(stage: Stage, **how: Any) -> tuple[Manager, PlayedWorkers]:
     return manager, crew
 
 
-def limit(stage: Stage, kind: str = "mail", **changes: object) -> None:
-    stage.shard.transact(lambda attempt: rules.change_kind_rule(attempt.tr, kind, **changes))
+def limit(stage: Stage, kind: str = "mail", *, shard: Shard | None = None, **changes: Any) -> None:
+    def body(attempt: Attempt) -> None:
+        rules.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, **changes)
+
+    (shard or stage.shard).transact(body)
 
 
 def fill(stage: Stage, tenants: int = 4, items: int = 10) -> None:
@@ -250,7 +254,8 @@ def elsewhere(stage: Stage) -> Shard:
     """Return a second shard, on which `mail` is limited to 2; its own is the first."""
     assert home(local_tenant("mail"), ["main", "other"]) == "main"
     _, stage.shards["other"] = stage.open_shard("other")
-    stage.shards["other"].transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", max_running=2))
+    limit(stage, shard=stage.shards["other"], max_running=2)
+    stage.pass_ms(1)
     return stage.shards["other"]
 
 
@@ -267,9 +272,34 @@ def serve_elsewhere(stage: Stage, shard: Shard, seconds: float) -> int:
     return len(crew.all_sent)
 
 
-def test_a_kind_that_its_own_shard_does_not_limit_is_not_limited(stage: Stage, elsewhere: Shard) -> None:
-    """As after a restored backup, or a limit whose end did not reach all shards."""
+def test_a_kind_that_its_own_shard_limits_no_more_is_not_limited(stage: Stage, elsewhere: Shard) -> None:
+    """As long as the end of the limit is on its way to the others."""
+    limit(stage, max_running=None)
     assert serve_elsewhere(stage, elsewhere, 2) == 10
+
+
+def test_a_limit_that_its_own_shard_has_forgotten_holds(stage: Stage, elsewhere: Shard) -> None:
+    """As after a restored backup."""
+    assert serve_elsewhere(stage, elsewhere, 2) == 2
+
+
+def test_a_limit_that_a_shard_has_not_heard_of_yet_holds_for_who_has(stage: Stage, elsewhere: Shard) -> None:
+    """Before, whatever was heard last counted, so that a shard without the limit lifted it."""
+    limit(stage, shard=elsewhere, max_running=None)
+    stage.pass_ms(1)
+    limit(stage, max_running=1)
+    stage.pass_ms(1)
+    manager, crew = crewed(stage)
+    for shard in (stage.shard, elsewhere):
+        stage.enqueue("mail", tenant=ALICE, shard=shard)
+        stage.enqueue("mail", tenant=BOB, shard=shard)
+    for _ in range(20):
+        for name, shard in stage.shards.items():
+            refs = stage.pointers(shard)
+            if refs:
+                stage.do(lambda: manager.serve(name, refs))  # noqa: B023
+        stage.pass_ms(100)
+    assert len(crew.all_sent) == 1
 
 
 @pytest.mark.parametrize("written", [b"\x63", bytes([FORMAT + 1])])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead import App, BadArgument, Job, TenantDatabase, UnknownShard
-from fairlead.testing import drain
+from fairlead.steering import Steering
+from fairlead.testing import ManualClock, drain
 from tests.fairlead.shell import run
 from zones import rules
+from zones.records import KindRule
 
 
 @pytest.fixture
@@ -100,6 +106,81 @@ def test_names_that_nothing_can_have_are_refused(app: App) -> None:
         app.steering.pause_kind("k" * 97)
     with pytest.raises(UnknownShard):
         app.steering.pause_shard("mian")
+
+
+# --- Several shards ---
+
+
+@pytest.fixture
+def wide() -> Iterator[App]:
+    """An application of three shards."""
+    made = App(dict.fromkeys(("eu", "us", "asia"), "memory:"), clock=ManualClock(), random=Random(3))
+    yield made
+    made.close()
+
+
+def kind_rules(app: App) -> list[dict[str, KindRule]]:
+    """Return what each shard says of kinds."""
+    return [dict(app.shards[name].transact(lambda attempt: rules.read_rules(attempt.tr)).kinds) for name in app.shards]
+
+
+Saying = Callable[[Steering], None]
+SAYINGS: dict[str, Saying] = {
+    "pause": lambda steering: steering.pause_kind("mail"),
+    "resume": lambda steering: steering.resume_kind("mail"),
+    "limit": lambda steering: steering.limit_kind("mail", max_running=3),
+    "another limit": lambda steering: steering.limit_kind("mail", per_s=5),
+    "end of the limit": lambda steering: steering.limit_kind("mail"),
+}
+
+
+@pytest.mark.parametrize("later", SAYINGS)
+@pytest.mark.parametrize("earlier", SAYINGS)
+def test_of_two_who_steer_a_kind_at_once_all_shards_keep_to_the_later(
+    wide: App, monkeypatch: pytest.MonkeyPatch, earlier: str, later: str
+) -> None:
+    """Before, a limit stayed on one shard that had ended on the kind's own: it was said, and in force for nobody."""
+    repeat = rules.repeat_kind_rule
+
+    def overtaken(tr: Any, kind: str, rule: KindRule) -> None:
+        monkeypatch.setattr(rules, "repeat_kind_rule", repeat)
+        SAYINGS[later](wide.steering)
+        repeat(tr, kind, rule)
+
+    monkeypatch.setattr(rules, "repeat_kind_rule", overtaken)
+    SAYINGS[earlier](wide.steering)
+    found = kind_rules(wide)
+    assert found == 3 * found[:1]
+    SAYINGS[later](wide.steering)
+    assert [unsaid(each["mail"]) for each in kind_rules(wide)] == [unsaid(each["mail"]) for each in found]
+
+
+def unsaid(rule: KindRule) -> KindRule:
+    """Return a rule without when it was said."""
+    return msgspec.structs.replace(rule, said_us=0)
+
+
+def test_what_somebody_has_left_half_said_is_made_good_by_the_next(wide: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as breaking:
+        breaking.setattr(rules, "repeat_kind_rule", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            wide.steering.pause_kind("mail")
+    assert sum("mail" in each for each in kind_rules(wide)) == 1
+    wide.steering.limit_kind("mail", max_running=3)
+    assert [each["mail"].paused and each["mail"].max_running for each in kind_rules(wide)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("shard", ["eu", "us", "asia"])
+def test_a_shard_that_was_told_something_in_the_far_future_hears_what_is_said_now(wide: App, shard: str) -> None:
+    """One bit of its record, and it would have refused whatever is said for thousands of years."""
+    wide.shards[shard].transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=2**60, paused=True))
+    wide.steering.resume_kind("mail")
+    found = kind_rules(wide)
+    assert not found[0]["mail"].says_something
+    assert found == 3 * found[:1]
 
 
 # --- From the command line ---

@@ -68,8 +68,8 @@ def populate(world: World) -> None:
     world.enqueue("index", zone=world.zone_of(local_tenant("index")))
     for payload in (None, bytes(100_000)):
         bury(world, world.enqueue("mail", payload))
-    world.run(lambda tr: rules.change_kind_rule(tr, "fax", paused=True))
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", max_running=50, per_s=50.0, burst=9))
+    world.run(lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True))
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=50, per_s=50.0, burst=9))
     world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, BOB, TenantRule(max_running=20, per_s=50.0, burst=20),
                                                now_us=world.now_us))  # fmt: skip
     world.enqueue("fax", zone=world.zone_of(DAVE, "paused"))
@@ -220,9 +220,9 @@ def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "pass", lambda: world.pass_us(20 * SECOND)
     yield from _of_workers(world)
     yield from _of_readers(world)
-    yield "resume", lambda: run(lambda tr: rules.resume_kind(tr, "fax"))
+    yield "resume", lambda: run(lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, paused=False))
     yield "wake", lambda: run(lambda tr: rules.wake_parked(tr, layout, now_us=world.now_us))
-    yield "limit", lambda: run(lambda tr: rules.change_kind_rule(tr, "mail", per_s=3.0))
+    yield "limit", lambda: run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, per_s=3.0))
     for tenant in TENANTS:
         yield "pause", lambda: run(
             lambda tr: rules.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=True))  # fmt: skip

@@ -495,19 +495,19 @@ def test_a_pointer_that_sleeps_because_of_a_rule_is_not_late_before_the_rule_is_
     world.enqueue("mail")
     world.enqueue("mail", zone=world.zone_of(BOB))
     world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, BOB, TenantRule(paused=True), now_us=world.now_us))
-    world.run(lambda tr: rules.pause_kind(tr, "mail"))
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
     world.visit()
     world.pass_us(SECOND)
     report = look(world, rest_ms=1_000)
     assert (report.findings, report.unknown, report.newer) == ([], 0, 0)
-    world.run(lambda tr: rules.resume_kind(tr, "mail"))
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False))
     assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER], "not woken yet"
 
 
 def test_what_limits_have_counted_is_known(world: World) -> None:
     world.enqueue("mail")
-    limit = {"max_running": 3, "per_s": 5.0, "burst": 5}
-    world.run(lambda tr: rules.change_kind_rule(tr, "fax", **limit))
+    limit: dict[str, Any] = {"max_running": 3, "per_s": 5.0, "burst": 5}
+    world.run(lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, **limit))
     world.run(
         lambda tr: take_slots(
             tr, "fax", 3, holder=b"h", held=0, wanted=1, lease_us=SECOND, lease_us_max=SECOND, now_us=world.now_us
@@ -520,7 +520,7 @@ def test_what_limits_have_counted_is_known(world: World) -> None:
 
 
 def test_a_damaged_rule_is_found(world: World) -> None:
-    world.run(lambda tr: rules.pause_kind(tr, "mail"))
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
     key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
     world.set(key, b"\x01rubbish")
     assert [(finding.what, finding.key) for finding in look(world).findings] == [(DAMAGED_RECORD, key)]

@@ -147,10 +147,10 @@ def test_a_clock_that_is_behind_neither_fills_nor_empties_a_bucket(world: World)
 # --- The rule ---
 
 
-def test_a_limit_that_is_taken_back_leaves_nothing_behind_but_that_rules_have_changed(world: World) -> None:
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", max_running=3, per_s=5.0, burst=5))
+def test_a_limit_that_is_taken_back_leaves_nothing_behind_but_that_it_was(world: World) -> None:
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=3, per_s=5.0, burst=5))
     slots(world, b"a", 1)
     tokens(world, 1)
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", max_running=None, per_s=None, burst=1))
-    assert world.run(rules.read_rules).kinds == {}
-    assert len(world.everything()) == 2, "what makes the shard, and the version of its rules"
+    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=None, per_s=None, burst=1))
+    assert not world.run(rules.read_rules).kinds["mail"].says_something
+    assert len(world.everything()) == 3, "what makes the shard, the version of its rules, and when it was taken back"

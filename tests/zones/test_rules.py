@@ -14,7 +14,7 @@ from zones.errors import RuleUnreadable, TenantMoved
 from zones.keyspace import ROOT, RULE, pack_int, pack_text
 from zones.layout import Tenant
 from zones.pointers import PointerRef
-from zones.records import FORMAT, OwnerRecord, TenantRule, encode
+from zones.records import FORMAT, KindRule, OwnerRecord, TenantRule, encode
 from zones.rules import NO_RULES, WAKE_MAX
 from zones.visit import Found, Visit, visit_all
 
@@ -22,11 +22,11 @@ MAX_SLEEP_US = 300 * SECOND
 
 
 def pause_kind(world: World, kind: str) -> None:
-    world.run(lambda tr: rules.pause_kind(tr, kind))
+    world.run(lambda tr: rules.change_kind_rule(tr, kind, now_us=world.now_us, paused=True))
 
 
 def resume_kind(world: World, kind: str) -> None:
-    world.run(lambda tr: rules.resume_kind(tr, kind))
+    world.run(lambda tr: rules.change_kind_rule(tr, kind, now_us=world.now_us, paused=False))
 
 
 def wake_parked(world: World) -> int:
@@ -155,7 +155,7 @@ def test_of_a_pointer_that_falls_asleep_and_the_end_of_the_pause_at_one_moment_o
     def visit(tr: Any) -> None:
         visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
 
-    assert collides(world.db, lambda tr: rules.resume_kind(tr, "mail"), visit)
+    assert collides(world.db, lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False), visit)
 
 
 def test_a_visit_that_parks_nothing_does_not_conflict_with_new_rules(world: World) -> None:
@@ -165,7 +165,30 @@ def test_a_visit_that_parks_nothing_does_not_conflict_with_new_rules(world: Worl
     def visit(tr: Any) -> None:
         visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
 
-    assert not collides(world.db, lambda tr: rules.pause_kind(tr, "fax"), visit)
+    assert not collides(world.db, lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True), visit)
+
+
+def test_a_shard_repeats_what_the_kind_s_own_says_unless_it_has_heard_something_later(world: World) -> None:
+    def repeat(said_us: int) -> int:
+        rule = KindRule(max_running=said_us, said_us=said_us)
+        return world.run(lambda tr: rules.repeat_kind_rule(tr, "mail", rule)).said_us
+
+    assert [repeat(5), repeat(3), repeat(7)] == [5, 5, 7]
+    assert world.run(rules.read_rules).kinds["mail"] == KindRule(max_running=7, said_us=7)
+
+
+def test_what_is_said_of_a_kind_is_later_than_what_was_said_before_whatever_the_clock_says(world: World) -> None:
+    pause_kind(world, "mail")
+    before_us = world.run(rules.read_rules).kinds["mail"].said_us
+    world.pass_us(-SECOND)
+    resume_kind(world, "mail")
+    assert world.run(rules.read_rules).kinds["mail"].said_us > before_us
+
+
+def test_a_limit_that_an_older_version_wrote_without_a_time_is_heard_of(world: World) -> None:
+    world.run(lambda tr: rules.repeat_kind_rule(tr, "mail", KindRule(max_running=3)))
+    found = world.run(rules.read_rules)
+    assert (list(found.later_than({})), found.tighter_than({})) == (["mail"], ["mail"])
 
 
 # --- How a rule comes to be known ---
@@ -211,7 +234,12 @@ def test_a_pause_that_is_applied_late_does_not_undo_its_own_end(world: World) ->
     """A commit of unknown result was repeated, and the pause ended, before the first one came to the store."""
     assert collides(world.db, rules.resume_shard, rules.pause_shard)
     assert collides(world.db, rules.pause_shard, rules.resume_shard)
-    assert collides(world.db, lambda tr: rules.resume_kind(tr, "mail"), lambda tr: rules.pause_kind(tr, "mail"))
+    for first, second in ((True, False), (False, True)):
+        assert collides(
+            world.db,
+            lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=first),  # noqa: B023
+            lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=second),  # noqa: B023
+        )
 
 
 # --- Tenants ---

@@ -62,4 +62,9 @@ RULES = (
         (Quotas.left, "else slots - use.held", "else slots"),
         found_by=[KindsKeepToFleetLimits.promise],
     ),
+    mutation(
+        "a shard repeats what is said of a kind although it has heard something later",
+        (rules.repeat_kind_rule, "if found.said_us > rule.said_us:", "if False:"),
+        found_by=[GETS_OVER, KindsKeepToFleetLimits.promise],
+    ),
 )
