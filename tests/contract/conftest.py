@@ -87,6 +87,16 @@ def space(db: Database, prefix: bytes) -> Space:
     return Space(db, prefix)
 
 
+def read_version(db: Database) -> int:
+    """Return the version that a new transaction reads at.
+
+    The transaction is kept until the answer is there: where it is dropped before, FoundationDB cancels the read (1025).
+    """
+    tr = db.create_transaction()
+    version: int = tr.get_read_version().wait()
+    return version
+
+
 def code_of(future: object) -> int:
     """Return the code of the error that a future fails with; 0 if it does not."""
     try:

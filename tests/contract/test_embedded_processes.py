@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -206,6 +207,24 @@ def test_the_snapshot_of_a_killed_process_pins_no_page_for_long(url: str, db: Da
     for round_ in range(30):
         put(db, 1, bytes([round_]) * 100_000)
     assert (tmp_path / "store" / "data.mdb").stat().st_size < before + 1_000_000
+
+
+def free_the_dead(db: Database) -> int:
+    freed: int = db._store.files._env.reader_check()  # type: ignore[attr-defined]
+    return freed
+
+
+def test_a_process_that_copies_its_own_store_is_not_taken_for_dead(url: str, db: Database, tmp_path: Path) -> None:
+    """The kernel drops a process's locks on a file when it closes any descriptor of it."""
+    put(db, 0, b"before")
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    tr = db.create_transaction()
+    assert tr.get(key(0)).value == b"before"
+    with Neighbour(url) as other:
+        assert other.ask(free_the_dead) == 0
+        for round_ in range(30):
+            other.ask(put, 0, b"%d" % round_)
+    assert tr.get(key(0)).value == b"before"
 
 
 def commit_once_a_second(db: Database, seconds: int) -> None:

@@ -158,6 +158,23 @@ def test_a_holder_of_whom_nothing_is_known_is_not_taken_for_another_process(
         os.kill(pid, signal.SIGCONT)
 
 
+def test_a_clock_that_is_set_back_meanwhile_does_not_prolong_the_look(url: str, db: Database) -> None:
+    class SetBack(WallClock):
+        slept_us = 0
+
+        def now_us(self) -> int:
+            return super().now_us() - (3_600_000_000 if self.slept_us else 0)
+
+        def sleep_us(self, duration_us: int) -> None:
+            self.slept_us += duration_us
+            assert self.slept_us <= write_lock.STALL_US
+
+    with stopped_holder(url) as pid:
+        stall = db._store.files.write_lock.stalled(SetBack())  # type: ignore[attr-defined]
+        assert stall is not None
+        assert stall.pid == pid
+
+
 def test_looking_at_the_lock_takes_none_of_lmdbs_own_locks_away(url: str, db: Database) -> None:
     """Closing the lock file once would: they belong to the process, and to no one of its files."""
     inode = str(Path(url.removeprefix("embedded:"), "lock.mdb").stat().st_ino)

@@ -11,18 +11,22 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
 
 from tests.clocks import ManualClock
 from tests.contract.conftest import code_of
-from zones.engines import Database, StoreUnavailable, lmdb_files, transact
+from zones.engines import Database, StoreUnavailable, lmdb_files, stored_log, transact
 from zones.engines import open as open_database
 from zones.engines.own_keys import FORMAT_KEY, LOG_BEGIN
 
 ROOT = Path(__file__).parents[2]
+DAY_US = 86_400_000_000
 
 
 def opened(path: Path, clock: ManualClock | None = None) -> Database:
@@ -202,13 +206,144 @@ def test_the_log_keeps_the_window_and_not_more(tmp_path: Path, clock: ManualCloc
     for _ in range(300):
         put(db, b"a", b"1")
         clock.advance_us(100_000)
-    store = db._store  # type: ignore[attr-defined]
-    with store.files._env.begin() as txn:
+    assert 50 <= len(logged(db)) <= 50 + 2 * 64
+    db.close()
+
+
+def logged(db: Database) -> list[bytes]:
+    """Return the entries of the commit log."""
+    with db._store.files._env.begin() as txn:  # type: ignore[attr-defined]
         cursor = txn.cursor()
         assert cursor.set_range(LOG_BEGIN)
-        entries = len(list(cursor.iternext()))
-    assert 50 <= entries <= 50 + 2 * 64
+        return [value for _, value in cursor.iternext()]
+
+
+def test_nor_after_one_commit_by_a_clock_that_was_a_day_ahead(tmp_path: Path, clock: ManualClock) -> None:
+    db = opened(tmp_path, clock)
+    put(db, b"a", b"0")
+    clock.advance_us(DAY_US)
+    put(db, b"a", b"1")
+    clock.advance_us(-DAY_US)
+    late, in_time = db.create_transaction(), db.create_transaction()
+    late.get(b"a").wait()
+    for _ in range(300):
+        put(db, b"a", b"1")
+        clock.advance_us(100_000)
+    assert 50 <= len(logged(db)) <= 50 + 2 * 64
+    in_time.get(b"a").wait()
+    for _ in range(40):
+        put(db, b"b", b"1")
+        clock.advance_us(100_000)
+    for tr, code in ((late, 1007), (in_time, 0)):
+        tr.set(b"c", b"")
+        assert code_of(tr.commit()) == code
     db.close()
+
+
+def test_the_log_is_bounded_while_the_clock_stands_still(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_log, "LOG_BYTES_MAX", 10_000)
+    db = opened(tmp_path, clock)
+    late = db.create_transaction()
+    late.get(b"a").wait()
+    for _ in range(500):
+        transact(db, lambda tr: [tr.set(bytes([number]), b"") for number in range(1, 50)])
+    entries = logged(db)
+    in_log_bytes_max = 10_000 + 2 * stored_log.PRUNE_EVERY * len(entries[0])
+    assert sum(map(len, entries)) <= in_log_bytes_max
+    assert code_of(written(late).commit()) == 1007
+    assert code_of(written(db.create_transaction(), reads=b"a").commit()) == 0
+    db.close()
+
+
+def test_a_log_is_pruned_no_further_than_its_bound_demands(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_log, "LOG_BYTES_MAX", 10_000)
+    db = opened(tmp_path, clock)
+    for _ in range(500):
+        transact(db, lambda tr: [tr.set(bytes([number]), b"") for number in range(1, 50)])
+    assert sum(map(len, logged(db))) >= 10_000 - 1_000
+    db.close()
+
+
+def written(tr: Any, *, reads: bytes | None = None) -> Any:
+    if reads is not None:
+        tr.get(reads).wait()
+    tr.set(b"written", b"")
+    return tr
+
+
+def delete(store: Path) -> None:
+    shutil.rmtree(store)
+
+
+def move_away(store: Path) -> None:
+    store.rename(store.with_name("moved"))
+
+
+def replace(store: Path) -> None:
+    move_away(store)
+    opened(store).close()
+
+
+@pytest.mark.parametrize("remove", [delete, move_away, replace])
+def test_nothing_is_committed_to_a_store_that_was_deleted_or_replaced(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    """Whoever has it open would be told that it is durable, and nobody else would ever see it."""
+    db = opened(tmp_path / "store")
+    put(db, b"a", b"1")
+    remove(tmp_path / "store")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable) as caught:
+            put(db, b"b", b"1")
+        assert caught.value.reason == "the store was deleted or replaced"
+        assert caught.value.remedy
+    db.close()
+    anew = opened(tmp_path / "store")
+    put(anew, b"c", b"1")
+    assert anew.create_transaction().get(b"b").value is None
+    anew.close()
+
+
+def use_up_files(left: int) -> list[int]:
+    """Open files until only so many more may be opened; return them, to be closed."""
+    files = []
+    with suppress(OSError):
+        while True:
+            files.append(os.open(os.devnull, os.O_RDONLY))
+    for _ in range(left):
+        os.close(files.pop())
+    return files
+
+
+@pytest.mark.parametrize("left", range(5))
+def test_too_many_open_files_are_not_taken_for_a_disk_that_fails(tmp_path: Path, left: int) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 20, limits[1]))
+    files = use_up_files(left)
+    try:
+        error = refused(tmp_path / "store")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for file in files:
+            os.close(file)
+    assert error.reason == "too many files are open"
+    opened(tmp_path / "store").close()
+
+
+def test_too_little_address_space_is_not_taken_for_a_disk_that_fails(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    mapped_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes + lmdb_files.MAP_BYTES // 2, limits[1]))
+    try:
+        error = refused(tmp_path / "store")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert error.reason == "there is no memory or address space left"
+    opened(tmp_path / "store").close()
 
 
 FULL_DISK = [sys.executable, "-m", "tests.contract.full_disk"]

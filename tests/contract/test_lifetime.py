@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clocks import ManualClock
-from tests.contract.conftest import Space, code_of
+from tests.contract.conftest import Space, code_of, read_version
 from zones.engines import Database
 
 Pass = Callable[[int], None]
@@ -97,19 +97,19 @@ def test_a_clock_that_steps_back_lowers_no_version_and_hides_no_conflict(
     db: Database, space: Space, clock: ManualClock
 ) -> None:
     space.put(a=b"1")
-    before = db.create_transaction().get_read_version().wait()
+    before = read_version(db)
     clock.advance_us(-3_600_000_000)
     tr = db.create_transaction()
     assert tr.get(space.key("a")).value == b"1"
     tr.set(space.key("b"), b"1")
     space.put(a=b"2")
     assert code_of(tr.commit()) == 1020
-    assert db.create_transaction().get_read_version().wait() > before
+    assert read_version(db) > before
 
 
 def test_a_read_version_can_be_shared(db: Database, space: Space) -> None:
     space.put(a=b"1")
-    version = db.create_transaction().get_read_version().wait()
+    version = read_version(db)
     tr = db.create_transaction()
     tr.set_read_version(version)
     assert tr.get(space.key("a")).value == b"1"
@@ -121,7 +121,7 @@ def test_a_read_version_can_be_shared(db: Database, space: Space) -> None:
 @pytest.mark.parametrize("engine", ["memory", pytest.param("fdb", marks=pytest.mark.foundationdb)], indirect=True)
 def test_an_older_version_within_the_window_can_still_be_read(db: Database, space: Space) -> None:
     space.put(a=b"1")
-    version = db.create_transaction().get_read_version().wait()
+    version = read_version(db)
     space.put(a=b"2")
     tr = db.create_transaction()
     tr.set_read_version(version)
@@ -133,7 +133,7 @@ def test_an_older_version_within_the_window_can_still_be_read(db: Database, spac
 @pytest.mark.parametrize("engine", ["embedded"], indirect=True)
 def test_the_embedded_engine_reads_the_present_version_only(db: Database, space: Space) -> None:
     space.put(a=b"1")
-    version = db.create_transaction().get_read_version().wait()
+    version = read_version(db)
     space.put(a=b"2")
     tr = db.create_transaction()
     tr.set_read_version(version)
@@ -143,7 +143,7 @@ def test_the_embedded_engine_reads_the_present_version_only(db: Database, space:
 
 
 def test_a_version_that_has_not_come_yet_cannot_be_read(db: Database, space: Space) -> None:
-    version = db.create_transaction().get_read_version().wait()
+    version = read_version(db)
     tr = db.create_transaction()
     tr.set_read_version(version + 10_000_000_000)
     with pytest.raises(db.errors) as caught:

@@ -12,7 +12,8 @@ from zones.engines import Database, KeyValue, StreamingMode, Transaction
 
 def test_a_committed_value_is_read_by_the_next_transaction(db: Database, space: Space) -> None:
     space.put(a=b"1")
-    value = db.create_transaction().get(space.key("a"))
+    tr = db.create_transaction()
+    value = tr.get(space.key("a"))
     assert value.value == b"1"
     assert value.present()
     assert value.wait() is value
@@ -20,7 +21,8 @@ def test_a_committed_value_is_read_by_the_next_transaction(db: Database, space: 
 
 
 def test_a_key_that_is_not_there_has_no_value(db: Database, space: Space) -> None:
-    value = db.create_transaction().get(space.key("a"))
+    tr = db.create_transaction()
+    value = tr.get(space.key("a"))
     assert value.value is None
     assert not value.present()
 
@@ -199,7 +201,8 @@ def test_bytes_of_every_kind_survive(db: Database, space: Space) -> None:
 
 def test_an_empty_value_is_not_an_absent_one(db: Database, space: Space) -> None:
     space.put(a=b"")
-    value = db.create_transaction().get(space.key("a"))
+    tr = db.create_transaction()
+    value = tr.get(space.key("a"))
     assert value.value == b""
     assert value.present()
 

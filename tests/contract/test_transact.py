@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from tests.contract.conftest import Space, code_of
 from zones.engines import Database, Listener, transact
 
-CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED, VERSION_CHANGED = 1020, 1021, 1031, 1025, 1039
+TOO_OLD, CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED, VERSION_CHANGED = 1007, 1020, 1021, 1031, 1025, 1039
 
 
 class Unsure:
@@ -29,6 +30,9 @@ class Unsure:
 
     def turn(self) -> AbstractContextManager[object]:
         return self._db.turn()
+
+    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+        return self._db.burst(tr)
 
     def change_token(self) -> int | None:
         return self._db.change_token()
@@ -122,6 +126,42 @@ def test_a_transaction_that_became_too_old_is_run_again(db: Database, space: Spa
         tr.set(space.key("a"), b"1")
 
     transact(db, body)
+    assert len(runs) == 2
+
+
+def test_a_body_that_takes_longer_than_a_transaction_may_is_run_twice_and_told_what_to_do(
+    engine: str, db: Database, space: Space, pass_us: Any
+) -> None:
+    runs = []
+
+    def body(tr: Any) -> None:
+        runs.append(tr.get(space.key("a")).value)
+        pass_us(5_500_000)
+        tr.set(space.key("a"), b"1")
+
+    with pytest.raises(db.errors) as caught:
+        transact(db, body)
+    assert len(runs) == 2
+    if engine == "fdb":
+        assert caught.value.code == TIMED_OUT  # type: ignore[attr-defined]
+    else:
+        assert caught.value.code == TOO_OLD  # type: ignore[attr-defined]
+        assert "Split it" in str(pickle.loads(pickle.dumps(caught.value)))
+
+
+def test_a_body_that_reads_on_past_the_window_is_run_twice_too(db: Database, space: Space, pass_us: Any) -> None:
+    runs = []
+
+    def body(tr: Any) -> None:
+        runs.append(tr.get(space.key("a")).value)
+        pass_us(5_500_000)
+        for _ in range(100):  # A cluster on which nothing is committed forgets no version: time alone does not do.
+            space.put(c=b"")
+            tr.get(space.key("b")).wait()
+            pass_us(50_000)
+
+    with pytest.raises(db.errors):
+        transact(db, body)
     assert len(runs) == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.conftest import Space, code_of
+from tests.contract.conftest import Space, code_of, read_version
 from zones.engines import Database
 
 
@@ -86,4 +86,4 @@ def test_versions_grow_with_every_commit(db: Database, space: Space) -> None:
         assert code_of(tr.commit()) == 0
         versions.append(tr.get_committed_version())
     assert versions == sorted(set(versions))
-    assert db.create_transaction().get_read_version().wait() >= versions[-1]
+    assert read_version(db) >= versions[-1]

@@ -19,6 +19,7 @@ Read in this order:
     memory        the memory engine, on sorted_map, an immutable tree
     embedded      the embedded engine: snapshots and commits on LMDB
       lmdb_files, lmdb_snapshot   LMDB's rules about opening, growing, forking and reading
+      lmdb_refusals               what an error of LMDB means, and what to do
       holes         pages that LMDB never wrote, and a full disk has no room for
       stored_log    the commit log in the store
       group_commit  threads that share one fsync
@@ -28,6 +29,7 @@ Read in this order:
       write_lock, stall_watch   who holds up all other writers, and telling that somebody does
       filesystems   where a store must not live
     foundationdb  the official binding, opened
+      bursts        writes that a transaction keeps and does together
 
 Where the memory and embedded engines differ from FoundationDB, on purpose:
     - Of the binding's transaction they offer what `database` lists; no key selectors, no tenants, no tr[key].

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from zones.engines.clock import Clock
     from zones.engines.watches import Versionstamp, Watch, Watches
 
+Outcome = tuple[int, Mutations] | StoreError  # Of a commit: its version and what it did, or why it was not made.
+
 NO_VERSION = -1  # What the binding answers for a transaction that has not written.
 
 
@@ -80,6 +82,7 @@ class CommitRequest:
 
     Attributes:
       mark: what the commit log knows it by, above version `floor`, if another process may have made it; else empty.
+      outcome: what became of it, once the store knows; it is answered with that.
     """
 
     __slots__ = (
@@ -92,6 +95,7 @@ class CommitRequest:
         "floor",
         "mark",
         "mutations",
+        "outcome",
         "read_version",
         "reads",
         "stamps",
@@ -119,6 +123,7 @@ class CommitRequest:
         self.error: StoreError | None = None
         self.mutations: Mutations | None = None
         self.mark = b""
+        self.outcome: Outcome | None = None
         self.floor = NO_VERSION
         self.done = False
         self.begun = False

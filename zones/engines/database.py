@@ -276,6 +276,14 @@ class Database(Protocol):
         """
         ...
 
+    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+        """Return a context with the transaction to write through: a body's writes are done by its end at the latest.
+
+        Where each write wakes a thread of the client (FoundationDB), writes are kept and done together; see `bursts`.
+        It is a matter of speed and of nothing else. On other engines it is the transaction itself.
+        """
+        ...
+
     def create_transaction(self) -> Transaction:
         """Return a new, empty transaction."""
         ...

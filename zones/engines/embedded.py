@@ -13,10 +13,10 @@ import random
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from zones.engines.bell import Bell, Listener
 from zones.engines.clock import Clock
@@ -78,6 +78,10 @@ class EmbeddedDatabase:
         """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
         return self._store.turn(TURN_WAIT_S)
 
+    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+        """Return the transaction itself: a write wakes nobody."""
+        return nullcontext(tr)
+
     def write_stall(self) -> Stall | None:
         """See `write_stall` of this folder."""
         return self._store.files.write_lock.stalled(self._clock)
@@ -96,7 +100,7 @@ class EmbeddedStore:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self.users = 0
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self.watches = Watches()
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog()
@@ -105,7 +109,8 @@ class EmbeddedStore:
         self.bell = Bell(path)
         self._commits = LmdbCommits(self.files, self.log, self.joint, self.turn, self._stall_watch.watching)
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
-        self._holds_reads = False  # while it stands still
+        self._pause: object = None  # while it stands still
+        self._holds_reads = False
         self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._serials = itertools.count()
 
@@ -138,12 +143,15 @@ class EmbeddedStore:
     @contextmanager
     def turn(self, wait_s: float) -> Iterator[None]:
         """Take a turn, or go on without it after `wait_s`. So nobody can wait for it for ever, whoever has it."""
-        taken = self._turn.acquire(timeout=wait_s)
         try:
+            self._turn.acquire(timeout=wait_s)  # Interrupted, it may have been taken or not.
             yield
         finally:
-            if taken:
-                self._turn.release()
+            self._give_turn_back()
+
+    def _give_turn_back(self) -> None:
+        with suppress(RuntimeError):  # This thread has it not.
+            self._turn.release()
 
     def change_token(self) -> int:
         """Return the number of LMDB's last commit."""
@@ -173,13 +181,19 @@ class EmbeddedStore:
         self.files.await_reads()
 
     def _commit_all(self, requests: list[CommitRequest]) -> None:
-        """Commit what is queued, on the thread that leads the group."""
+        """Commit what is queued, on the thread that leads the group. Interrupted, it can be called again."""
         group = [request for request in requests if request.begin()]
         if not group:
             return
         self.end_forgotten(group[0].clock.now_us())
         made = False
-        for request, outcome in self._commits.make(group):
+        try:
+            self._commits.make(group)
+        finally:
+            self._give_turn_back()  # An interruption may have left it taken.
+        for request in group:
+            outcome = request.outcome
+            assert outcome is not None
             if isinstance(outcome, StoreError):
                 request.fail(outcome)
             else:
@@ -192,8 +206,8 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Close the environment; commits still queued fail with 1025."""
-        self._stop()
         try:
+            self._stop()
             self.joint.close()
             self.bell.close()
             self.files.close()
@@ -210,14 +224,17 @@ class EmbeddedStore:
 
     def _stop(self) -> None:
         """Finish the commit and the reads under way, hold back the next, and end the snapshots."""
-        self.group.pause()
+        self._pause = self.group.pause()
         self._holds_reads = self.files.hold_reads()
         self.end_all()
 
     def _go_on(self) -> None:
         if self._holds_reads:
+            self._holds_reads = False
             self.files.resume_reads()
-        self.group.resume()
+        if self._pause is not None:
+            self.group.resume(self._pause)
+            self._pause = None
 
     def after_fork_in_child(self) -> None:
         """Become a store of the child's own; opened by its first transaction."""
@@ -225,7 +242,7 @@ class EmbeddedStore:
         self.joint.forget()
         self.bell.forget()
         self.log.forget()
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self.watches = Watches()
         self._stall_watch.reset()
         self.files.close_inherited()

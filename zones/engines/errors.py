@@ -108,6 +108,20 @@ class StoreError(Exception):
         return (_rebuild, (type(self), self.code, self.remedy, self.fields))
 
 
+class TransactionTooLong(StoreError):
+    """A transaction was still at work when its five seconds were over (1007); raised by the engines in this process.
+
+    Trying again helps if something held it up this once. What takes so long by itself is split: see the remedy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            TRANSACTION_TOO_OLD,
+            remedy="It took longer than the five seconds of a transaction. Split it: do the work first, outside, and "
+            "apply its result in a short transaction.",
+        )
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be opened or cannot take this commit for a reason outside the program.
 
@@ -142,6 +156,22 @@ class StoreFull(StoreUnavailable):
             "the disk is full",
             remedy="Free some space, or raise the limit on file sizes. Nothing that was acknowledged is lost.",
             path=path,
+        )
+
+
+class ResultUnknown(StoreUnavailable):
+    """The store failed in the middle of a commit, and nobody knows whether the transaction was applied.
+
+    It takes a failing disk, or a process that slept for seconds while another committed for it. On FoundationDB, where
+    commits of unknown result are ordinary, it is found out whether they were applied, and this is never raised.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            "nobody knows whether a transaction was applied",
+            remedy="Read whether what it writes is there, and make it again only if not. The disk may be failing: look"
+            " at dmesg and smartctl.",
+            url=url,
         )
 
 

@@ -14,10 +14,6 @@ NETWORK: Final = frozenset(
         "ceph",
         "cifs",
         "coda",
-        "fuse.ceph",
-        "fuse.glusterfs",
-        "fuse.s3fs",
-        "fuse.sshfs",
         "gfs2",
         "glusterfs",
         "gpfs",
@@ -35,17 +31,39 @@ NETWORK: Final = frozenset(
         "virtiofs",
     }
 )
+# A program serves these (FUSE), most of them from other machines: sshfs, s3fs, gcsfuse, juicefs, rclone, glusterfs, ...
+# New ones come every year, so all are refused but those that are known to lie on disks of this machine.
+LOCAL_FUSE: Final = frozenset(
+    {
+        "fuse.bindfs",
+        "fuse.cryfs",
+        "fuse.encfs",
+        "fuse.exfat",
+        "fuse.fuse-overlayfs",
+        "fuse.fuse2fs",
+        "fuse.gocryptfs",
+        "fuse.mergerfs",
+        "fuse.ntfs-3g",
+        "fuse.zfs",
+    }
+)
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def network_filesystem(path: Path) -> str | None:
-    """Return the type of the network file system that `path` lies on; None if it is local, or nobody can tell."""
+    """Return the type of the file system of `path` if other machines may mount it; None if not, or nobody can tell."""
     try:
         mounts = _MOUNTS.read_text(errors="surrogateescape")
     except OSError:
         return None  # Not Linux.
     kind = filesystem_type(mounts, path.resolve())
-    return kind if kind in NETWORK else None
+    return kind if kind is not None and may_be_shared(kind) else None
+
+
+def may_be_shared(kind: str) -> bool:
+    """Whether other machines may mount what this one has mounted as a file system of this type."""
+    is_served_by_a_program = kind == "fuse" or kind.startswith("fuse.")
+    return kind in NETWORK or (is_served_by_a_program and kind not in LOCAL_FUSE)
 
 
 def filesystem_type(mounts: str, path: Path) -> str | None:

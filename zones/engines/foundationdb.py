@@ -1,5 +1,8 @@
 """The FoundationDB engine: the official binding, opened. Nothing of ours lies between a caller and its transactions.
 
+But for two things: bodies of the product's own call the client directly, see `direct`, and have their writes done
+together, see `bursts`; and a thread that waits for a future does so in the client, see `_wait_in_client`.
+
 This is the one module that loads the binding, and it is imported only when a store of this kind is opened: the binding
 needs FoundationDB's client library (`libfdb_c`), which other engines do without.
 """
@@ -8,16 +11,20 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import fdb
 
+from zones.engines.bursts import Burst
 from zones.engines.database import Limits, Transaction
+from zones.engines.direct import Client, DirectTransaction
 from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreUnavailable
 
 API_VERSION: Final = 730
@@ -28,13 +35,16 @@ _LIBRARY: Final = "libfdb_c.dylib" if sys.platform == "darwin" else "libfdb_c.so
 # (FoundationDB section 5). Without it a read would wait for a cluster that is away for as long as that is away.
 TRANSACTION_MS: Final = 10_000
 REACH_MS: Final = 5_000  # How long `open` waits for a cluster to answer at all.
-
-_opened: dict[str, FoundationDatabase] = {}
-_lock = threading.Lock()
+NO_CLUSTER_FILE: Final = 1515
+_CHECK_THE_FILE: Final = "Check the path and the content of the cluster file: one line, such as name:id@127.0.0.1:4500."
 
 
 class FoundationDatabase:
-    """A cluster. `create_transaction` is the binding's own, and so is what it returns."""
+    """A cluster. `create_transaction` is the binding's own, and so is what it returns.
+
+    In a process that was forked after a cluster had been opened `create_transaction` raises StoreUnavailable. There the
+    client's network thread is missing, and nothing that a transaction asks for would be answered, nor time out.
+    """
 
     results_can_be_unknown = True
     limits = LIMITS
@@ -57,28 +67,84 @@ class FoundationDatabase:
         """Return nothing to wait for."""
         return nullcontext()
 
+    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+        """Return the transaction as one that keeps its writes and does them together, by direct calls."""
+        if not isinstance(tr, fdb.impl.Transaction):  # Tests put something around it.
+            return Burst(tr)
+        direct = DirectTransaction(_load_client(), tr)
+        return Burst(direct, direct.send_reads)
+
+    def lose_in_fork(self) -> None:
+        """Make no more transactions; called in a forked process."""
+        self.create_transaction = _refuse_after_fork
+
     def close(self) -> None:
         """Do nothing: the binding keeps one connection per cluster file for the life of the process."""
+
+
+class Clusters:
+    """The clusters that this process has opened, and what has become of the client's network thread.
+
+    The first cluster starts that thread, and a fork does not take it along. If the parent had opened none, a child may.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[str, FoundationDatabase] = {}
+        self._lock = threading.Lock()
+        self._network_runs = False
+        self._lost_in_fork = False
+
+    def open(self, url: str, cluster_file: str) -> FoundationDatabase:
+        """See `open_cluster`."""
+        if self._lost_in_fork:
+            _refuse_after_fork()
+        with self._lock:
+            database = self._opened.get(cluster_file)
+            if database is None:
+                _load_client()
+                database = FoundationDatabase(url, cluster_file, (fdb.FDBError,), self.connect(cluster_file))
+                _reach(database)
+                self._opened[cluster_file] = database
+            return database
+
+    def connect(self, cluster_file: str) -> Any:
+        """Return the client's database of a cluster file, which is not read yet."""
+        self._network_runs = True
+        return _connect(cluster_file)
+
+    def lose_in_fork(self) -> None:
+        """Mark what the parent had opened; called in a forked process before anything else runs there."""
+        self._lock = threading.Lock()  # Another thread of the parent may have held it.
+        self._lost_in_fork = self._lost_in_fork or self._network_runs
+        for database in self._opened.values():
+            database.lose_in_fork()
+
+
+_clusters = Clusters()
+os.register_at_fork(after_in_child=_clusters.lose_in_fork)
 
 
 def open_cluster(url: str, cluster_file: str) -> FoundationDatabase:
     """Return the database of a cluster file; '' is the default cluster file of this machine.
 
     Raises:
-      StoreUnavailable: the client library is missing or of another version, the cluster file cannot be read, or the
-        cluster does not answer within `REACH_MS`.
+      StoreUnavailable: the client library is missing or of another version, the cluster file cannot be read or used,
+        the cluster does not answer within `REACH_MS`, or this process was forked from one that had opened a cluster.
     """
-    with _lock:
-        database = _opened.get(cluster_file)
-        if database is None:
-            _load_client()
-            database = FoundationDatabase(url, cluster_file, (fdb.FDBError,), _connect(cluster_file))
-            _reach(database)
-            _opened[cluster_file] = database
-        return database
+    return _clusters.open(url, cluster_file)
 
 
-def _load_client() -> None:
+def _refuse_after_fork() -> NoReturn:
+    raise StoreUnavailable(
+        "FoundationDB's client does not survive a fork",
+        remedy="Open the application after the fork (gunicorn: without --preload, or in post_fork; Celery: in"
+        " worker_process_init; multiprocessing: with the start method spawn).",
+        pid=os.getpid(),
+    )
+
+
+@cache
+def _load_client() -> Client:
     # Looked for here first, because the binding says so only with a bare Exception, in the middle of its import.
     if not _client_library_found():
         raise StoreUnavailable(
@@ -96,6 +162,40 @@ def _load_client() -> None:
             api_version=API_VERSION,
             cause=str(error),
         ) from error
+    _wait_in_client(fdb.impl.Future)
+    return Client(fdb.impl.Future.capi._name, _await, fdb.FDBError)
+
+
+def _await(pointer: int) -> None:
+    """Wait for a future of the client as the binding does."""
+    future = fdb.impl.Future(pointer)
+    try:
+        future.block_until_ready()
+    finally:
+        future.fpointer = None  # It is not the binding's to let go of.
+
+
+def _wait_in_client(futures: Any) -> None:
+    """Let threads wait for `futures`, the binding's class, in the client; not the main thread, which hears of signals.
+
+    The binding waits in Python: it has the client's network thread call back. That thread then waits for the
+    interpreter, which another thread may keep for five milliseconds; meanwhile nothing else comes from the cluster.
+    """
+    await_call_back = futures.block_until_ready
+    if await_call_back.__module__ == __name__:
+        return
+    wait = futures.capi.fdb_future_block_until_ready
+    wait.argtypes = [ctypes.c_void_p]
+    main = threading.main_thread()
+
+    def block_until_ready(future: Any) -> None:
+        if not future.is_ready():
+            if threading.current_thread() is main:
+                await_call_back(future)
+            else:
+                wait(future.fpointer)
+
+    futures.block_until_ready = block_until_ready
 
 
 def _client_library_found() -> bool:
@@ -120,12 +220,7 @@ def _connect(cluster_file: str) -> Any:
     try:
         database = fdb.open(cluster_file or None)
     except fdb.FDBError as error:
-        raise StoreUnavailable(
-            "the cluster file cannot be used",
-            remedy="Check the path and the content of the cluster file.",
-            cluster_file=cluster_file,
-            cause=str(error),
-        ) from error
+        raise unreachable(cluster_file, error) from error
     database.options.set_transaction_timeout(TRANSACTION_MS)
     return database
 
@@ -137,11 +232,27 @@ def _reach(database: FoundationDatabase) -> None:
     try:
         tr.get_read_version().wait()
     except fdb.FDBError as error:
-        if error.code != TRANSACTION_TIMED_OUT:
-            raise
-        raise StoreUnavailable(
+        raise unreachable(database.cluster_file, error) from error
+
+
+def unreachable(cluster_file: str, error: Any) -> StoreUnavailable:
+    """Return why a cluster cannot be reached, in words, of the client's error.
+
+    The client reads a cluster file when the first transaction needs it, so opening may succeed with one that is none.
+    """
+    if error.code == TRANSACTION_TIMED_OUT:
+        return StoreUnavailable(
             "the cluster does not answer",
             remedy="Check with `fdbcli --exec status` that it runs, and that the cluster file is its own.",
-            cluster_file=database.cluster_file,
+            cluster_file=cluster_file,
             waited_ms=REACH_MS,
-        ) from error
+        )
+    if error.code == NO_CLUSTER_FILE and not cluster_file:
+        return StoreUnavailable(
+            "this machine has no default cluster file",
+            remedy="Name the cluster file, `fdb:/path/to/fdb.cluster`, or put it at /etc/foundationdb/fdb.cluster.",
+            cause=str(error),
+        )
+    return StoreUnavailable(
+        "the cluster file cannot be used", remedy=_CHECK_THE_FILE, cluster_file=cluster_file, cause=str(error)
+    )

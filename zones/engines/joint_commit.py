@@ -10,6 +10,7 @@ was made is its mark in the commit log; both are right whoever is stopped, kille
     who leads dies, with or without a commit, or its answer is lost
                                             its lead is free; who takes it looks for its own mark before it commits
     a letter is found twice                 so does whoever commits it
+    who left a letter is interrupted        it looks for its own mark and commits, and only then goes its way
     who left a letter dies                  its letter is thrown away; or it was committed a moment before
     who left a letter sleeps for five seconds, and who led has died
                                             the log may have forgotten: 1021
@@ -26,9 +27,9 @@ from pathlib import Path
 from typing import Final
 
 from zones.engines.clock import Clock
-from zones.engines.commit import CommitRequest
+from zones.engines.commit import CommitRequest, Outcome
 from zones.engines.letterbox import LETTER_BYTES_MAX, NAME_BYTES, Letterbox
-from zones.engines.letters import UNREADABLE, Outcome, mark_of, pack, pack_answer, unpack, unpack_answer
+from zones.engines.letters import UNREADABLE, mark_of, pack, pack_answer, unpack, unpack_answer
 
 # A word that does not come is waited for so long; then whoever leads may have died, or is in another container.
 WORD_WAIT_S: Final = 0.002
@@ -94,6 +95,7 @@ class JointCommit:
 
     def _lead(self, box: Letterbox) -> bool:
         """Take the lead, if it is free, and wait a little for as many letters as there were lately."""
+        self._leads = True  # Before it has: `step_down` gives up what an interruption leaves half taken.
         self._leads = box.try_lead()
         if self._leads:
             for _ in range(LINGERS_MAX):
@@ -139,8 +141,8 @@ class JointCommit:
     def step_down(self) -> None:
         """Give up the lead, if this process has it, and call the next."""
         if self._leads and self._box is not None:
-            self._leads = False
             self._box.step_down()
+            self._leads = False
             for box in self._box.unanswered()[:1]:
                 self._box.say_word(box)
 

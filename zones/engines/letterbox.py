@@ -91,7 +91,15 @@ class Letterbox:
         return self._number
 
     def take_box(self) -> bool:
-        """Take a box, if this process has none; False if none is free."""
+        """Take a box, if this process has none; False if none is free.
+
+        It has none, too, if it has lost the lock of its own: by closing another descriptor of the file, as whoever
+        copies the store's folder does.
+        """
+        if self._number is not None and not self._try_lock(1 + self._number):
+            self._number = None
+            self._words.close()
+            self._words = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         if self._number is None:
             for number in range(BOXES):
                 if self._try_lock(1 + number):
@@ -111,8 +119,8 @@ class Letterbox:
     def take_back(self) -> None:
         """Empty the box."""
         if self._name != _NO_NAME:
-            self._name = _NO_NAME
             self._clear_names(self.number)
+            self._name = _NO_NAME
 
     def answer(self) -> bytes | None:
         """Return the answer to the letter in the box, if there is one."""

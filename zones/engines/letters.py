@@ -14,11 +14,11 @@ import msgspec
 from zones.engines import atomics
 from zones.engines.atomics import Atomic
 from zones.engines.clock import Clock
-from zones.engines.commit import CommitRequest
+from zones.engines.commit import CommitRequest, Outcome
 from zones.engines.commit_log import Reads
 from zones.engines.errors import StoreError
 from zones.engines.ranges import KEYS_END, KeySet, Range
-from zones.engines.writes import Mutations, Waiting, Writes
+from zones.engines.writes import Waiting, Writes
 
 _MARK_BEGIN: Final = KEYS_END + b"mark"
 COMMITS_MAX: Final = 64  # In a letter.
@@ -36,7 +36,6 @@ _OPERATIONS: Final[dict[str, Atomic]] = {
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError, KeyError)
 
 _Keys = tuple[list[bytes], list[Range]]
-Outcome = tuple[int, Mutations] | StoreError  # Of one commit: its version and what it did, or why it was not made.
 
 
 class _Commit(msgspec.Struct, array_like=True):

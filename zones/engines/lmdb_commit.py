@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from zones.engines.commit import CommitRequest, version_stamp
+from zones.engines.commit import CommitRequest, Outcome, version_stamp
 from zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, StoreError
 from zones.engines.joint_commit import JointCommit
-from zones.engines.letters import Outcome
 from zones.engines.lmdb_files import LmdbFiles, end_broken
 from zones.engines.own_keys import EMPTY_KEY
 from zones.engines.stored_log import VERSIONS_APART, StoredLog
@@ -25,6 +24,14 @@ from zones.engines.writes import Mutations
 
 TURN_WAIT_S: Final = 0.02  # Some bodies of 128 visits, which take seven milliseconds each.
 TURN_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.
+
+
+class _Committing(NamedTuple):
+    """What a commit of LMDB comes to for a group, if LMDB gets to its end."""
+
+    txn: Any
+    group: Sequence[CommitRequest]
+    outcomes: list[Outcome]
 
 
 class LmdbCommits:
@@ -44,18 +51,41 @@ class LmdbCommits:
         self._joint = joint
         self._turn = turn
         self._watching = watching
+        self._committing: _Committing | None = None
 
-    def make(self, group: Sequence[CommitRequest]) -> Iterable[tuple[CommitRequest, Outcome]]:
-        """Make commits, or have them made by another process, and return what became of each."""
+    def make(self, group: Sequence[CommitRequest]) -> None:
+        """Make commits, or have them made by another process; each has its `outcome` then.
+
+        An exception that is raised in this thread may end it anywhere. Called again, it goes on: no commit is made
+        twice.
+        """
         try:
-            outcomes = self._joint.hand_in(group, self._last_version)
-            if outcomes is None:
-                outcomes = self._commit(group, jointly=True)
-        except StoreError as error:  # It was closed before anything was handed in.
-            outcomes = [error] * len(group)
+            self._settle_interrupted()
+            group = [request for request in group if request.outcome is None]
+            if group:
+                self._make(group)
         finally:
             self._joint.step_down()
-        return zip(group, outcomes, strict=True)
+
+    def _make(self, group: Sequence[CommitRequest]) -> None:
+        # One that has a mark was being handed in when this thread was interrupted. The log tells what came of that.
+        if not any(request.mark for request in group):
+            try:
+                outcomes = self._joint.hand_in(group, self._last_version)
+            except StoreError as error:  # It was closed before anything was handed in.
+                outcomes = [error] * len(group)
+            if outcomes is not None:
+                _note(group, outcomes)
+                return
+        self._commit(group, jointly=True)
+
+    def _settle_interrupted(self) -> None:
+        """Note the outcomes of a commit that LMDB has made, after which this thread was interrupted."""
+        committing = self._committing
+        if committing is not None:
+            if _has_ended(committing.txn):
+                _note(committing.group, committing.outcomes)
+            self._committing = None
 
     def _last_version(self) -> int:
         """Return the version of the last commit of any process."""
@@ -64,35 +94,38 @@ class LmdbCommits:
         txn.abort()
         return version
 
-    def _commit(self, group: Sequence[CommitRequest], *, jointly: bool) -> list[Outcome]:
+    def _commit(self, group: Sequence[CommitRequest], *, jointly: bool) -> None:
         """Commit a group in one LMDB transaction; if that fails, each on its own, so that none fails for another.
 
         `jointly`: with what other processes want committed.
         """
         try:
-            return self._try_group_in_room(group, jointly)
+            self._try_group_in_room(group, jointly)
         except lmdb.Error as error:
-            return self._after_failure(group, jointly, error)
+            self._after_failure(group, jointly, error)
         except StoreError as error:
             # Of one that was handed in, nobody has looked yet whether another process made it.
-            return [_unknown(error) if request.mark else error for request in group]
+            _note(group, [_unknown(error) if request.mark else error for request in group])
 
-    def _after_failure(self, group: Sequence[CommitRequest], jointly: bool, error: lmdb.Error) -> list[Outcome]:
+    def _after_failure(self, group: Sequence[CommitRequest], jointly: bool, error: lmdb.Error) -> None:
         if self._files.has_given_up():
             # LMDB failed while it wrote the root: the commit may be on disk or not.
             self._files.reopen()
-            return [_unknown(error)] * len(group)
-        if len(group) > 1 or jointly:
-            return [outcome for request in group for outcome in self._commit([request], jointly=False)]
-        return [self._files.unavailable(error)]
+            _note(group, [_unknown(error)] * len(group))
+        elif len(group) > 1 or jointly:
+            for request in group:
+                self._commit([request], jointly=False)
+        else:
+            _note(group, [self._files.unavailable(error)])
 
-    def _try_group_in_room(self, group: Sequence[CommitRequest], jointly: bool) -> list[Outcome]:
+    def _try_group_in_room(self, group: Sequence[CommitRequest], jointly: bool) -> None:
         while True:
             with suppress(lmdb.MapFullError):
-                return self._try_group(group, jointly)
+                self._try_group(group, jointly)
+                return
             self._files.grow()
 
-    def _try_group(self, group: Sequence[CommitRequest], jointly: bool) -> list[Outcome]:
+    def _try_group(self, group: Sequence[CommitRequest], jointly: bool) -> None:
         """Check, apply and log each request in turn, and commit them together; nothing is kept if this raises."""
         log = self._log
         with self._turn(TURN_WAIT_S):
@@ -109,15 +142,21 @@ class LmdbCommits:
                 answers = [[self._try_request(txn, request) for request in letter.requests] for letter in letters]
                 nothing_written = log.last == last_before
                 if log.is_due_for_pruning() and not nothing_written:
-                    log.prune(txn)
+                    log.prune(txn, group[0].clock.now_us())
                     self._files.clear_dead_readers()
             number = txn.id()
-            txn.commit()  # Without writes, this only ends the transaction: its number is used again.
+            self._committing = _Committing(txn, group, outcomes)
+            try:
+                txn.commit()  # Without writes, this only ends the transaction: its number is used again.
+            except lmdb.Error:
+                self._committing = None
+                raise
             log.committed(number - 1 if nothing_written else number)
+            _note(group, outcomes)
+            self._committing = None
             finished = True
         finally:
             if not finished:
-                log.forget()
                 end_broken(txn)
                 # What the calls that failed still hold of it; the last reference aborts it: see `end_broken`.
                 traceback.clear_frames(sys.exc_info()[2])
@@ -125,7 +164,6 @@ class LmdbCommits:
         for letter, answer in zip(letters, answers, strict=True):
             self._joint.answer(letter, answer)
         self._joint.step_down()
-        return outcomes
 
     def _begin_write(self) -> lmdb.Transaction[bytes]:
         """Take the write lock; who waits for it is watched."""
@@ -152,15 +190,30 @@ class LmdbCommits:
                     return StoreError(NOT_COMMITTED)
             except StoreError as error:
                 return error
-        version = max(log.last + VERSIONS_APART, request.clock.now_us())
+        now_us = request.clock.now_us()
+        version = max(log.last + VERSIONS_APART, now_us)
         stamp = version_stamp(version)
         writes = request.writes
         stored = txn.get if b"" not in writes.entries else lambda key: txn.get(key or EMPTY_KEY)
         mutations = writes.mutations(stored, stamp)
         _apply(txn, mutations)
         points, ranges = writes.conflict_keys(stamp)
-        log.append(txn, version, [*points, request.mark] if request.mark else points, ranges)
+        log.append(txn, version, [*points, request.mark] if request.mark else points, ranges, now_us)
         return version, mutations
+
+
+def _note(group: Sequence[CommitRequest], outcomes: Sequence[Outcome]) -> None:
+    for request, outcome in zip(group, outcomes, strict=True):
+        request.outcome = outcome
+
+
+def _has_ended(txn: Any) -> bool:
+    """Whether LMDB was told to commit or abort a write transaction, and has done so."""
+    try:
+        txn.id()
+    except lmdb.Error:
+        return True
+    return False
 
 
 def _apply(txn: Any, mutations: Mutations) -> None:

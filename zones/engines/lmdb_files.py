@@ -7,9 +7,7 @@ fork end, and whoever reads through them learns 1007.
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -18,9 +16,10 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import lmdb
 
-from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreFull, StoreUnavailable
+from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
 from zones.engines.filesystems import network_filesystem
 from zones.engines.holes import fill_holes
+from zones.engines.lmdb_refusals import refusal_of
 from zones.engines.own_keys import FORMAT_KEY
 from zones.engines.stored_log import start_log
 from zones.engines.write_lock import WriteLock
@@ -31,12 +30,8 @@ FORMAT: Final = 1
 MAP_BYTES: Final = 64 << 30  # Address space, not disk: the file grows as it fills. So growing the map is the exception.
 READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 64 bytes each in the lock file.
 
-HARDLY_ANY_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
-
 READS_WAIT_S: Final = 1.0  # A read of a whole range takes tenths of a second.
 _READS_LOOK_S: Final = 0.001
-
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def end_broken(txn: lmdb.Transaction[bytes]) -> None:
@@ -61,6 +56,7 @@ class LmdbFiles:
     def __init__(self, path: Path, *, first_version: int) -> None:
         """Open the environment, created if it is missing; a new log starts at `first_version`."""
         self.path = path
+        self._data_path = str(path / "data.mdb")
         self._first_version = first_version
         self._map_bytes = MAP_BYTES
         self._lock = threading.RLock()
@@ -98,7 +94,7 @@ class LmdbFiles:
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
-            return _identity_of((self.path / "data.mdb").stat())
+            return _identity_of(os.stat(self._data_path))  # noqa: PTH116 - before each commit, and half as dear
         except FileNotFoundError:
             return None
 
@@ -110,7 +106,8 @@ class LmdbFiles:
             raise StoreUnavailable(
                 "the path is on another machine's disk",
                 remedy="Use a local disk: memory maps and locks do not reach across machines. "
-                "For several machines, use FoundationDB.",
+                "For several machines, use FoundationDB. "
+                "What a program serves (fuse) is taken for another machine's unless it is known as local.",
                 path=str(self.path),
                 filesystem=kind,
             )
@@ -166,11 +163,31 @@ class LmdbFiles:
     def begin_read(self) -> lmdb.Transaction[bytes]:
         """Begin a read transaction; while reads are held back, once they go on."""
         with self._lock:
-            return self._begin(lambda env: env.begin())
+            return self._begin(self._begin_read)
+
+    def _begin_read(self, env: lmdb.Environment) -> lmdb.Transaction[bytes]:
+        self.write_lock.say_alive()
+        return env.begin()
+
+    def _begin_write(self, env: lmdb.Environment) -> lmdb.Transaction[bytes]:
+        self.write_lock.say_alive()
+        return env.begin(write=True)
 
     def begin_write(self) -> lmdb.Transaction[bytes]:
-        """Begin a write transaction, once no other process has one."""
-        txn: lmdb.Transaction[bytes] = self._begin(lambda env: env.begin(write=True))
+        """Begin a write transaction, once no other process has one.
+
+        Raises:
+          StoreUnavailable: the path leads to this store's files no more: what is committed here, nobody else would see.
+        """
+        txn: lmdb.Transaction[bytes] = self._begin(self._begin_write)
+        if not self.is_current():
+            del txn  # Whoever keeps the error does not keep the lock.
+            raise StoreUnavailable(
+                "the store was deleted or replaced",
+                remedy="Start this program anew, to use what is at the path now. What it committed before is in the "
+                "files that were taken away, and nothing since.",
+                path=str(self.path),
+            )
         self._fill_holes()
         return txn
 
@@ -246,47 +263,7 @@ class LmdbFiles:
 
     def unavailable(self, error: Exception) -> StoreUnavailable:
         """Return the error that says what an error of LMDB or the system means, and what to do."""
-        number = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
-        path = str(self.path)
-        if number in _FULL or (number == errno.EIO and self._is_out_of_space()):
-            return StoreFull(path)
-        if number in (errno.EROFS, errno.EACCES, errno.EPERM) or isinstance(error, lmdb.ReadonlyError):
-            return StoreUnavailable(
-                "the path is read-only",
-                remedy="Make it writable for this user, or name another. The kernel makes a disk read-only that met "
-                "errors: see its log. Nothing that was acknowledged is lost.",
-                path=path,
-            )
-        if number in (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
-            return StoreUnavailable(
-                "the path cannot be created", remedy="Name another directory.", path=path, cause=str(error)
-            )
-        if isinstance(error, (lmdb.VersionMismatchError, lmdb.InvalidError)):
-            return StoreUnavailable(
-                "the path holds no store of this kind",
-                remedy="Name another directory, or the version of LMDB that wrote it.",
-                path=path,
-                cause=str(error),
-            )
-        if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError)):
-            return StoreUnavailable(
-                "the store is damaged", remedy="Restore it from a backup.", path=path, cause=str(error)
-            )
-        return StoreUnavailable(
-            "the disk failed",
-            remedy="See the cause, and the kernel's log: the disk may be dying.",
-            path=path,
-            cause=str(error),
-        )
-
-    def _is_out_of_space(self) -> bool:
-        """Whether there is hardly any: LMDB says of a write that was cut short only that it failed (EIO)."""
-        disk = os.statvfs(self.path)
-        size_bytes_max = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        left_bytes = disk.f_bavail * disk.f_frsize
-        if size_bytes_max != resource.RLIM_INFINITY:
-            left_bytes = min(left_bytes, size_bytes_max - (self.path / "data.mdb").stat().st_size)
-        return left_bytes < HARDLY_ANY_BYTES
+        return refusal_of(error, self.path, map_bytes=self._map_bytes)
 
     def _fill_holes(self) -> None:
         """Fill the holes that commits have left, of whichever process. Within a write transaction."""
@@ -319,7 +296,7 @@ class LmdbFiles:
                     pass
             except lmdb.PanicError:
                 self.reopen()
-            except lmdb.Error as error:
+            except (OSError, lmdb.Error) as error:
                 self._usable()  # Says so if it was closed meanwhile.
                 self._raise_unavailable(error)
         raise StoreUnavailable("the map changes all the time", remedy="Try again.", path=str(self.path))

@@ -23,6 +23,7 @@ from zones.engines.errors import (
     TRANSACTION_TOO_OLD,
     VERSION_INVALID,
     StoreError,
+    TransactionTooLong,
 )
 from zones.engines.futures import Done, FailedValue, Value
 from zones.engines.lifetime import Lifetime
@@ -257,7 +258,7 @@ class Reading(Lifetime):
         snapshot = self._snapshot
         if snapshot is not None:
             if self._now_us() > self._window_ends_us:
-                raise self._read_failed(StoreError(TRANSACTION_TOO_OLD))
+                raise self._read_failed(TransactionTooLong())
             return snapshot
         if self._read_error is not None:
             raise self._read_error

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from zones.engines.database import Database, Transaction
-from zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED
+from zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong
+from zones.engines.progress import ATTEMPT_US, note_progress
 
 _T = TypeVar("_T")
 
+# A body may be held up once. One that takes longer than a transaction may would be run again for minutes; on
+# FoundationDB a transaction's timeout of ten seconds ends it, in its second run too.
+TOO_LONG_MAX: Final = 2
 RETRIES_MAX: Final = 100  # With delays that double up to a second: about a minute and a half.
 
 
@@ -23,12 +27,10 @@ def transact(
     """Run `body(transaction)` in one transaction, commit it, and return the body's result.
 
     The body may run several times: after a conflict, when the transaction has become too old, and after a commit of
-    which nobody knows whether it happened (1021). So it must be harmless when run twice, **also when an
-    earlier run was committed**: ids are chosen outside, a count is raised only if the item was not there, and
-    logging, sleeping and calls to others wait until this returns.
+    unknown result (1021). So it must be harmless when run twice, **also when an earlier run was committed**: ids are
+    chosen outside, a count is raised only if the item was not there, and calls to others wait until this returns.
 
     Args:
-      db: an open database.
       body: reads and writes; must not commit. What it returns is returned, once its transaction is durable.
       applied: `applied(transaction) -> bool` tells, in a fresh transaction that only reads, whether the earlier
         commit did happen. It is asked after a commit with an unknown result (1021), and after one that
@@ -39,19 +41,21 @@ def transact(
     Raises:
       One of `db.errors`: with code 1031, 1025 or 1039 as it came, when `applied` is not given or said False (that
         commit may still be on its way: running the body again could apply it twice); with a retryable code when
-        `retries_max` is used up; with any other code at once.
+        `retries_max` is used up; with 1007 and what to do when the body has twice taken longer than a transaction may
+        (1031 on FoundationDB); with any other code at once.
       What `body` raises: the transaction is cancelled.
     """
     assert retries_max >= 0
     transaction = db.create_transaction()
-    retries = 0
-    finished = False
+    retries, too_long, finished = 0, 0, False
     try:
         while True:
             committing = False
             try:
+                note_progress(ATTEMPT_US)
                 result = body(transaction)
                 committing = True
+                note_progress(None)  # A store that is away answers late; a loop that waits for it has not stood still.
                 transaction.commit().wait()
                 finished = True
                 return result
@@ -62,11 +66,13 @@ def transact(
                         return result
                     if code != COMMIT_UNKNOWN_RESULT:
                         raise
-                if retries == retries_max:
+                too_long += isinstance(error, TransactionTooLong)
+                if retries == retries_max or too_long == TOO_LONG_MAX:
                     raise
                 retries += 1
                 transaction.on_error(error).wait()
     finally:
+        note_progress()
         # An exception keeps this frame alive, and with it the transaction and the pages that it pins.
         if not finished:
             transaction.cancel()

@@ -40,10 +40,10 @@ class StallWatch:
     def watching(self) -> Iterator[None]:
         """Watch the caller wait."""
         self._wait_number += 1
-        self._waiting = True
-        if not self._awake:
-            self._wake()
         try:
+            self._waiting = True
+            if not self._awake:
+                self._wake()
             yield
         finally:
             self._waiting = False

@@ -1,15 +1,20 @@
 """The commit log of an embedded store: in the store, so that all processes see it, and its newest part decoded.
 
-A key is a version, the newest first (`own_keys`), a value the points and ranges that its commit conflicts on (msgpack).
-Entries older than the window are pruned, but for the newest of them: so every transaction still within its window
-finds the version it read at, or an older one, in the log, and one whose version lies before the oldest entry is
-refused, whatever any clock says.
+A key is a version, the newest first (`own_keys`), a value an `_Entry` (msgpack). Entries older than the window are
+pruned, but for the newest of them: so every transaction still within its window finds the version it read at, or an
+older one, in the log, and one whose version lies before the oldest entry is refused, whatever any clock says.
+
+How old an entry is, its version tells, unless versions are ahead of the clock: after one commit by a clock that was a
+day ahead, each commit moves them on by no more than `VERSIONS_APART`. Then the time of the commit tells, which is in
+the entry. Where that tells nothing either, since the clock stands still or is set back again and again, the log's size
+is bounded.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -23,11 +28,32 @@ TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a 
 PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is not done for each.
 PRUNE_MAX: Final = 256  # Entries at a time, or twice what was appended, so that no commit has to wait for long.
 VERSIONS_APART: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
+LOG_BYTES_MAX: Final = 256 << 20  # More than a disk takes in a window, beside the data. Whoever read before gets 1007.
 
 UNDECODABLE: Final = (msgspec.MsgspecError, RecursionError)
 
+
+class _Entry(msgspec.Struct, array_like=True):
+    """What a commit conflicts on, when it was made, by the clock, and how many bytes of entries were logged before."""
+
+    points: list[bytes]
+    ranges: list[tuple[bytes, bytes]]
+    made_us: int = 0
+    bytes_before: int = 0
+
+
+class _EntryTail(msgspec.Struct, array_like=True):
+    """The same, for whoever wants to know only when and how much."""
+
+    points: msgspec.Raw
+    ranges: msgspec.Raw
+    made_us: int = 0
+    bytes_before: int = 0
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[list[bytes], list[tuple[bytes, bytes]]]).decode
+_decode = msgspec.msgpack.Decoder(_Entry).decode
+_decode_tail = msgspec.msgpack.Decoder(_EntryTail).decode
 
 Txn = Any  # lmdb.Transaction[bytes]; its stubs make generics of what is none at run time.
 
@@ -37,10 +63,12 @@ class StoredLog:
 
     def __init__(self) -> None:
         self._newest = (-1, 0)  # Number of the LMDB transaction that this process saw last, and its version.
+        self._bytes_after = 0  # What was logged, `last` included.
         self._tail: deque[LogEntry] = deque()
         self._tail_points = 0
         self._tail_floor = 0  # The tail holds every entry above this, up to `last`.
         self._behind = False  # Unless other processes have committed, and it was not needed yet.
+        self._in_transaction = False
         self._since_pruned = 0
         self.last = 0
 
@@ -51,15 +79,20 @@ class StoredLog:
             return version
         return _last_version(txn.cursor())
 
-    # --- Within one write transaction: begin, then check and append in turn, then finish or forget. ---
+    # --- Within one write transaction: begin, then check and append in turn, then note that it was committed. ---
 
     def begin(self, txn: Txn) -> None:
         """Learn the last version, as the write transaction sees it."""
+        if self._in_transaction:  # What the last one appended was not committed, or the thread does not know.
+            self.forget()
+        self._in_transaction = True
         number, self.last = self._newest
         if txn.id() - 1 != number:
-            stored = _last_version(txn.cursor())
+            cursor = txn.cursor()
+            stored = _last_version(cursor)
             self._behind = self._behind or stored != self.last
             self.last = stored
+            self._bytes_after = _bytes_after(cursor.value())
 
     def changed(self, txn: Txn, reads: Reads, read_version: int) -> bool:
         """Whether a commit above `read_version` wrote something that was read.
@@ -86,10 +119,12 @@ class StoredLog:
             return None
         return next(entry.version for entry in self._stored(txn, above, self.last) if mark in entry.points)
 
-    def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range]) -> None:
+    def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range], made_us: int) -> None:
         """Add a commit, above all others."""
         assert version > self.last
-        txn.put(log_key(version), _encode((points, ranges)))
+        entry = _encode((points, ranges, made_us, self._bytes_after))
+        txn.put(log_key(version), entry)
+        self._bytes_after += len(entry)
         if self._behind:
             self._forget_tail(self.last)
         self._keep(LogEntry(version, points, ranges))
@@ -100,24 +135,45 @@ class StoredLog:
         """Whether so much was appended that looking for old entries pays."""
         return self._since_pruned >= PRUNE_EVERY
 
-    def prune(self, txn: Txn) -> None:
+    def prune(self, txn: Txn, now_us: int) -> None:
         """Delete what the window has left behind, or the oldest part of it."""
         most = max(PRUNE_MAX, 2 * self._since_pruned)
         self._since_pruned = 0
         cursor = txn.cursor()
-        if not cursor.set_range(log_key(max(0, self.last - WINDOW_US))):
-            return
-        kept = cursor.key()  # The newest one that is older than the window.
-        while most and cursor.last() and cursor.key() > kept:
+        kept = None  # The newest one that is older than the window.
+        if self.last > now_us + WINDOW_US or self._is_too_large(cursor):
+            kept = self._newest_old(cursor, now_us - WINDOW_US, most)
+        elif cursor.set_range(log_key(max(0, self.last - WINDOW_US))):
+            kept = cursor.key()
+        while kept is not None and most and cursor.last() and cursor.key() > kept:
             cursor.delete()
             most -= 1
+
+    def _is_too_large(self, cursor: Any) -> bool:
+        return bool(cursor.last()) and self._bytes_after - _tail_of(cursor.value()).bytes_before > LOG_BYTES_MAX
+
+    def _newest_old(self, cursor: Any, until_us: int, most: int) -> bytes | None:
+        """Return the key of the newest entry, among the `most` oldest, that was made by `until_us` or is one too many.
+
+        Whatever was made before that one is older, whatever clock it was made by.
+        """
+        newest = None
+        if cursor.last():
+            for key, value in islice(cursor.iterprev(), most):
+                tail = _tail_of(value)
+                if tail.made_us <= until_us or self._bytes_after - tail.bytes_before > LOG_BYTES_MAX:
+                    newest = key
+                if key <= log_key(self.last):
+                    break
+        return newest
 
     def committed(self, number: int) -> None:
         """Note that the write transaction of this number, LMDB's own, was committed."""
         self._newest = (number, self.last)
+        self._in_transaction = False
 
     def forget(self) -> None:
-        """Forget what was decoded: the write transaction was not committed, or the process was forked."""
+        """Forget what was decoded: a write transaction was not committed, or the process was forked."""
         self._newest = (-1, 0)
         self._forget_tail(0)
         self._behind = True
@@ -157,10 +213,10 @@ class StoredLog:
                 if version <= above:
                     return
                 try:
-                    points, ranges = _decode(value)
+                    entry = _decode(value)
                 except UNDECODABLE:
                     raise StoreError(TRANSACTION_TOO_OLD, read_version=above) from None
-                yield LogEntry(version, points, ranges)
+                yield LogEntry(version, entry.points, entry.ranges)
 
     def _keep(self, entry: LogEntry) -> None:
         self._tail.append(entry)
@@ -175,6 +231,18 @@ class StoredLog:
         self._tail_points = 0
         self._tail_floor = floor
         self._behind = False
+
+
+def _tail_of(value: bytes) -> _EntryTail:
+    """Return when an entry was made, and how much was logged before; long ago, and nothing, if it is damaged."""
+    try:
+        return _decode_tail(value)
+    except UNDECODABLE:
+        return _EntryTail(msgspec.Raw(), msgspec.Raw())
+
+
+def _bytes_after(value: bytes) -> int:
+    return _tail_of(value).bytes_before + len(value)
 
 
 def _last_version(cursor: Any) -> int:

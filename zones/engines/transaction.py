@@ -26,6 +26,7 @@ from zones.engines.errors import (
     TRANSACTION_TOO_OLD,
     WATCHES_DISABLED,
     StoreError,
+    TransactionTooLong,
 )
 from zones.engines.futures import Done
 from zones.engines.options import Persistent, TransactionOptions
@@ -111,7 +112,7 @@ class Transaction(Writing):
             read_version = self._set_version
             if self._snapshot is not None:
                 if self._now_us() > self._window_ends_us:
-                    raise StoreError(TRANSACTION_TOO_OLD)
+                    raise TransactionTooLong
                 read_version = self._snapshot.version()
             if read_version is not None:  # Otherwise it declared conflicts and read nothing: there is no "since".
                 reads = Reads(self._reads)

@@ -7,7 +7,9 @@ lock is a robust mutex, and the kernel wants the id of the thread that holds it 
 
 from __future__ import annotations
 
+import fcntl
 import mmap
+import os
 import platform
 import struct
 import sys
@@ -24,6 +26,7 @@ _LAST_TRANSACTION: Final = struct.Struct("<48xQ")
 _MUTEX: Final = struct.Struct("<64xI")
 _MUTEX_WORD: Final = slice(64, 68)
 _FREE: Final = bytes(4)
+_IN_USE: Final = 0  # The byte that each process on the store has locked, shared; byte N is process N's own.
 _THREAD_ID: Final = 0x3FFFFFFF  # The other bits say that others wait, or that the holder died.
 
 STALL_US: Final = 1_000_000  # A commit takes milliseconds, and some hundred on a disk that is busy.
@@ -66,8 +69,9 @@ class Stall(NamedTuple):
         """What to do."""
         if self.pid is None:
             return (
-                f"`fuser {self.path}/lock.mdb` lists the processes on the store: find the one that is stopped; "
-                "`kill -CONT` lets it go on, `kill -KILL` frees the lock. Nothing that was acknowledged is lost."
+                f"`fuser {self.path}/lock.mdb` lists the processes on the store, those of the container that it runs "
+                "in: find the one that is stopped; `kill -CONT` lets it go on, `kill -KILL` frees the lock. Nothing "
+                "that was acknowledged is lost."
             )
         kill = f"`kill -KILL {self.pid}` frees the lock. Nothing that was acknowledged is lost."
         if self.state in _STOPPED:
@@ -79,7 +83,8 @@ class WriteLock:
     """The write lock of a store that this process has open, to look at. Takes no lock itself.
 
     The lock file stays mapped, and its file open, for as long as the environment is: fcntl's locks, by which LMDB's
-    processes know of each other, go when the process closes any file of that name.
+    processes know of each other, go when the process closes any file of that name. A program may do so all the same,
+    by copying the store's folder: see `say_alive`.
     """
 
     def __init__(self, store: Path) -> None:
@@ -87,12 +92,30 @@ class WriteLock:
         self._store = store
         self._file = store / "lock.mdb"
         self._head: mmap.mmap | bytes = b""
-        with suppress(FileNotFoundError, ValueError), self._file.open("rb") as file:
-            self._head = mmap.mmap(file.fileno(), _HEAD_BYTES, access=mmap.ACCESS_READ)
+        self._pid = os.getpid()
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+        with suppress(ValueError):
+            self._head = mmap.mmap(self._descriptor, _HEAD_BYTES, access=mmap.ACCESS_READ)
 
     def close(self) -> None:
         """Give the file back. After the environment is closed."""
         self._head = b""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def say_alive(self) -> None:
+        """Take the locks anew that tell others that this process lives and uses the store, as LMDB takes them.
+
+        Where they were lost, others would free this process's readers, and write over the pages that they read; and
+        who opens the store would take it for unused, and make the lock file anew. Two calls of the system, a
+        microsecond each at most.
+
+        Raises:
+          OSError: a process with this one's number, in another container, has the store open (EAGAIN).
+        """
+        fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _IN_USE)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._pid)
 
     def is_free(self) -> bool:
         """Whether nobody holds it now; False where that cannot be told. Costs a tenth of a microsecond."""
@@ -113,15 +136,18 @@ class WriteLock:
         first = self.held()
         if first is None or not first.thread_id:
             return None
-        until_us = clock.now_us() + STALL_US
-        while clock.now_us() < until_us:
+        for _ in range(STALL_US // _LOOK_US):  # What was slept is counted: the clock may be set back meanwhile.
             clock.sleep_us(_LOOK_US)
             if self.held() != first:
                 return None
         return self.stall(first)
 
     def stall(self, held: Held | None) -> Stall:
-        """Return what is known of a holder. A thread that has not mapped the lock file is somebody else's."""
+        """Return what is known of a holder.
+
+        The number of its thread counts in its own namespace of processes. Here it may be another's: of one that has
+        not mapped the lock file, or of this process, which cannot be waiting for itself.
+        """
         unknown = Stall(str(self._store), None, "", "")
         if held is None:
             return unknown
@@ -134,6 +160,8 @@ class WriteLock:
         except OSError:  # It has ended, or is another user's.
             return unknown
         status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        if int(status["Tgid"]) == os.getpid():
+            return unknown
         state = status["State"].partition("(")[2].removesuffix(")")
         return Stall(str(self._store), int(status["Tgid"]), state, command[:80])
 

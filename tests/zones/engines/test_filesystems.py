@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zones.engines import StoreUnavailable, filesystems
-from zones.engines.filesystems import filesystem_type, network_filesystem
+from zones.engines.filesystems import filesystem_type, may_be_shared, network_filesystem
 from zones.engines.lmdb_files import LmdbFiles
 
 MOUNTS = """\
@@ -33,6 +33,18 @@ MOUNTS = """\
 )
 def test_the_longest_and_latest_mount_decides(path: str, kind: str) -> None:
     assert filesystem_type(MOUNTS, Path(path)) == kind
+
+
+@pytest.mark.parametrize(
+    "kind", ["nfs4", "fuse", *map("fuse.{}".format, ("sshfs", "juicefs", "gcsfuse", "rclone", "blobfuse2", "of-2030"))]
+)
+def test_what_machines_may_share_is_no_place_for_a_store(kind: str) -> None:
+    assert may_be_shared(kind)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "overlay", "tmpfs", "fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs"])
+def test_what_lies_on_a_disk_of_this_machine_is_one(kind: str) -> None:
+    assert not may_be_shared(kind)
 
 
 def test_a_store_on_another_machines_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

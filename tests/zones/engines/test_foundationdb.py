@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -72,7 +76,7 @@ def test_no_transaction_waits_for_ever_for_a_cluster_that_is_away(tmp_path: Path
     cluster_file = tmp_path / "fdb.cluster"
     cluster_file.write_text("nobody:here@127.0.0.1:1\n")
     foundationdb._load_client()
-    tr = foundationdb._connect(str(cluster_file)).create_transaction()
+    tr = foundationdb._clusters.connect(str(cluster_file)).create_transaction()
     with pytest.raises(pytest.importorskip("fdb").FDBError) as caught:
         tr.get(b"key").wait()
     assert caught.value.code == TRANSACTION_TIMED_OUT
@@ -83,3 +87,160 @@ def test_a_cluster_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable) as caught:
         open_database(f"fdb:{tmp_path / 'missing'}", clock=ManualClock(), random=random.Random(1))
     assert caught.value.reason == "the cluster file cannot be read"
+
+
+# --- Errors of the client in words ---
+
+
+@dataclass
+class ClientError(Exception):
+    """An error of the client, as far as it is looked at: the class itself needs the client library."""
+
+    code: int
+
+
+@pytest.mark.parametrize(
+    "code, cluster_file, reason, remedy",
+    [
+        (TRANSACTION_TIMED_OUT, "some.cluster", "the cluster does not answer", "fdbcli"),
+        (1515, "", "this machine has no default cluster file", "/etc/foundationdb/fdb.cluster"),
+        (2104, "some.cluster", "the cluster file cannot be used", "name:id@127.0.0.1:4500"),
+        (1515, "some.cluster", "the cluster file cannot be used", "name:id@127.0.0.1:4500"),
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_is_named_with_what_to_do(
+    code: int, cluster_file: str, reason: str, remedy: str
+) -> None:
+    """Before, the client's own errors came out with their tracebacks, on the first transaction."""
+    from zones.engines import foundationdb
+
+    told = foundationdb.unreachable(cluster_file, ClientError(code))
+    assert told.reason == reason
+    assert remedy in told.remedy
+
+
+@pytest.mark.foundationdb
+def test_a_file_that_is_no_cluster_file_is_named(tmp_path: Path) -> None:
+    cluster_file = tmp_path / "fdb.cluster"
+    cluster_file.write_text("[main]\nsome other program's settings\n")
+    with pytest.raises(StoreUnavailable) as caught:
+        open_database(f"fdb:{cluster_file}", clock=ManualClock(), random=random.Random(1))
+    assert caught.value.reason == "the cluster file cannot be used"
+    assert str(cluster_file) in str(caught.value)
+
+
+# --- Forks ---
+
+FORK = """
+import os, random, sys
+import zones.engines
+from tests.clocks import ManualClock
+from zones.engines import StoreUnavailable, foundationdb
+
+def opened():
+    {opened}
+
+database = opened()
+child = os.fork()
+if child == 0:
+    for use in (lambda: database.create_transaction(), opened):
+        try:
+            use()
+        except StoreUnavailable as error:
+            assert "does not survive a fork" in str(error) and "Open the application after the fork" in error.remedy
+        else:
+            os._exit(1)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not database.create_transaction())
+"""
+# As it is once a cluster has been opened, without one.
+STANDING_IN = """
+    class Client:
+        def create_transaction(self):
+            return self
+
+    clusters = foundationdb._clusters
+    if not clusters._opened:
+        clusters._network_runs = True
+        clusters._opened[""] = foundationdb.FoundationDatabase("fdb:", "", (), Client())
+    return zones.engines.open("fdb:", clock=ManualClock(), random=random.Random(1))
+"""
+REAL = """
+    return zones.engines.open("fdb:" + os.environ["FDB_CLUSTER_FILE"], clock=ManualClock(), random=random.Random(1))
+"""
+
+
+@pytest.mark.parametrize("opened", [STANDING_IN, pytest.param(REAL, marks=pytest.mark.foundationdb)], ids=["", "real"])
+def test_a_process_that_was_forked_after_a_cluster_was_opened_says_so(opened: str) -> None:
+    """Before, its first read waited without end: what would have timed it out is the thread that is not there."""
+    root = Path(__file__).parents[3]
+    script = FORK.format(opened=opened.strip())
+    ran = subprocess.run([sys.executable, "-c", script], cwd=root, timeout=60, check=False, capture_output=True)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_a_process_that_was_forked_before_a_cluster_was_opened_may_open_one() -> None:
+    from zones.engines import foundationdb
+
+    clusters = foundationdb.Clusters()
+    clusters.lose_in_fork()
+    assert not clusters._lost_in_fork
+
+
+class BindingsFuture:
+    """What the binding's futures have that matters to a wait. It is ready once it has been waited for."""
+
+    def __init__(self, waits: list[str]) -> None:
+        self.fpointer = 7
+        self.waits = waits
+
+    def is_ready(self) -> bool:
+        return bool(self.waits)
+
+    def block_until_ready(self) -> None:
+        self.waits.append("called back")
+
+
+class _Waiting:
+    """A function of the client's."""
+
+    def __init__(self, waits: list[str]) -> None:
+        self.argtypes: list[Any] = []
+        self._waits = waits
+
+    def __call__(self, pointer: int) -> None:
+        assert pointer == 7
+        self._waits.append("in the client")
+
+
+def waited(in_thread: bool) -> list[str]:
+    """Return how a thread, or the main one, waits twice for a future that was asked to wait in the client twice."""
+    from zones.engines.foundationdb import _wait_in_client
+
+    waits: list[str] = []
+
+    class Patched(BindingsFuture):
+        capi = SimpleNamespace(fdb_future_block_until_ready=_Waiting(waits))
+
+    for _ in range(2):
+        _wait_in_client(Patched)
+    future = Patched(waits)
+
+    def wait() -> None:
+        future.block_until_ready()
+        future.block_until_ready()
+
+    if in_thread:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    else:
+        wait()
+    return waits
+
+
+def test_a_thread_waits_in_the_client_and_the_main_thread_where_it_hears_of_signals() -> None:
+    """A callback makes the client's network thread wait for the interpreter, and all that comes from the cluster."""
+    pytest.importorskip("fdb")
+    assert waited(in_thread=True) == ["in the client"]
+    assert waited(in_thread=False) == ["called back"]

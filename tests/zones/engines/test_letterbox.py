@@ -128,3 +128,31 @@ def test_one_process_leads_until_it_dies(store: Path, box: Letterbox, other: Nei
     other.kill()
     assert box.try_lead()
     box.step_down()
+
+
+def close_another_descriptor(store: Path) -> None:
+    """The kernel drops a process's locks on a file when it closes any descriptor of it."""
+    (store / FILE).open("rb").close()
+
+
+def test_a_box_whose_lock_was_lost_is_kept_by_whoever_uses_it_again(
+    store: Path, box: Letterbox, other: Neighbour
+) -> None:
+    assert box.take_box()
+    close_another_descriptor(store)
+    number = box.number
+    assert box.take_box()
+    assert box.number == number
+    assert other.ask(take_box, store) != number
+
+
+def test_a_box_whose_lock_another_process_has_taken_is_left_to_it(
+    store: Path, box: Letterbox, other: Neighbour
+) -> None:
+    assert box.take_box()
+    close_another_descriptor(store)
+    theirs = other.ask(leave, store, b"letter-1", b"please")
+    assert theirs == box.number
+    assert box.take_box()
+    assert box.number != theirs
+    assert list(box.letters()) == [(theirs, b"letter-1", b"please")]

@@ -19,7 +19,7 @@ def append(env: lmdb.Environment, log: StoredLog, version: int) -> None:
     """Commit the write of one key, named by its version."""
     with env.begin(write=True) as txn:
         log.begin(txn)
-        log.append(txn, version, [key(version)], [])
+        log.append(txn, version, [key(version)], [], version)
         number = txn.id()
     log.committed(number)
 
@@ -66,7 +66,7 @@ def test_a_clock_near_the_epoch_is_no_reason_to_fail(tmp_path: Path) -> None:
             start_log(txn, 1)
         append(env, log, WINDOW_US // 2)
         with env.begin(write=True) as txn:
-            log.prune(txn)
+            log.prune(txn, WINDOW_US)
             assert not log.changed(txn, reads(7), 1)
 
 

@@ -1,0 +1,121 @@
+"""A transaction that keeps its writes reads, writes and conflicts as the one below it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.clocks import ManualClock
+from zones import engines
+from zones.engines import Database
+from zones.engines.bursts import Burst
+from zones.engines.errors import NOT_COMMITTED, StoreError
+
+ONE = (1).to_bytes(8, "little")
+
+
+@pytest.fixture
+def db(clock: ManualClock) -> Database:
+    return engines.open("memory:", clock=clock, random=Random(1))
+
+
+class Told:
+    """A transaction that notes what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    @property
+    def snapshot(self) -> Told:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **how: self.calls.append((name, *args))
+
+
+def test_writes_are_done_at_the_end_in_the_order_in_which_they_came() -> None:
+    tr = Told()
+    with Burst(tr) as burst:
+        burst.add_read_conflict_key(b"a")
+        burst.set(b"a", b"1")
+        burst.clear(b"b")
+        burst.clear_range(b"c", b"d")
+        burst.add(b"e", ONE)
+        burst.compare_and_clear(b"e", ONE)
+        burst.add_write_conflict_key(b"f")
+        burst.add_read_conflict_range(b"g", b"h")
+        burst.add_write_conflict_range(b"i", b"j")
+        assert tr.calls == []
+    assert tr.calls == [
+        ("add_read_conflict_key", b"a"),
+        ("set", b"a", b"1"),
+        ("clear", b"b"),
+        ("clear_range", b"c", b"d"),
+        ("add", b"e", ONE),
+        ("compare_and_clear", b"e", ONE),
+        ("add_write_conflict_key", b"f"),
+        ("add_read_conflict_range", b"g", b"h"),
+        ("add_write_conflict_range", b"i", b"j"),
+    ]
+
+
+def test_what_fails_writes_nothing() -> None:
+    tr = Told()
+    with pytest.raises(KeyError), Burst(tr) as burst:
+        burst.set(b"a", b"1")
+        raise KeyError
+    assert tr.calls == []
+
+
+def test_a_declared_conflict_waits_for_no_read() -> None:
+    tr = Told()
+    with Burst(tr) as burst:
+        burst.add_read_conflict_key(b"guard")
+        burst.get(b"a")
+        burst.snapshot.get(b"b")
+        assert [name for name, *_ in tr.calls] == ["get", "get"]
+
+
+READS = {
+    "get": lambda tr: tr.get(b"a").value,
+    "get_range": lambda tr: next(row.value for row in tr.get_range(b"a", b"b")),
+    "snapshot.get": lambda tr: tr.snapshot.get(b"a").value,
+    "snapshot.get_range": lambda tr: next(row.value for row in tr.snapshot.get_range(b"a", b"b")),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_read_finds_what_was_written_before_it(db: Database, read: Any) -> None:
+    with Burst(db.create_transaction()) as burst:
+        burst.set(b"a", b"1")
+        assert read(burst) == b"1"
+
+
+def test_what_else_a_transaction_does_comes_after_what_was_written_before() -> None:
+    tr = Told()
+    with Burst(tr) as burst:
+        burst.set(b"a", b"1")
+        burst.byte_max(b"a", b"2")
+    assert [name for name, *_ in tr.calls] == ["set", "byte_max"]
+
+
+def test_a_conflict_that_was_declared_before_a_write_of_the_same_key_counts(db: Database) -> None:
+    """Declared afterwards it would be one with a write of the transaction's own, and none."""
+    tr, other = db.create_transaction(), db.create_transaction()
+    tr.get_read_version().wait()
+    with Burst(tr) as burst:
+        burst.add_read_conflict_key(b"a")
+        burst.clear(b"a")
+    other.set(b"a", b"other")
+    other.commit().wait()
+    with pytest.raises(StoreError) as refused:
+        tr.commit().wait()
+    assert refused.value.code == NOT_COMMITTED
+
+
+def test_engines_without_a_thread_to_wake_write_at_once(db: Database) -> None:
+    tr = Told()
+    with db.burst(tr) as same:
+        assert same is tr
