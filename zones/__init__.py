@@ -8,8 +8,10 @@ Read in this order:
     settings      times that a whole fleet must agree on
     items         what callers hand in and get back
     steps         how many zones share one transaction for the latency of one
+    part_writes   what a transaction writes to the keys of parts, once for all its zones
     stored_item   an item with its index entry, counts and payload: always changed together
     vesting       reading a vesting index by skipping from priority to priority
+    suspicion     which items must run isolated, because their workers died
     dequeue       leasing what the caller can run now
     held          whether whoever says that it holds an item does
     queue_zone    one tenant's queue: the operations of the paper
@@ -29,6 +31,7 @@ Read in this order:
     shard_time    how a consumer notices that its clock is wrong
     shard         one database, opened for its queues
     placement     which shard is a tenant's home
+    process_lock  a lock that a fork leaves free in the child
     probes        rare points of all this by name, which the simulator counts
     audit/        checking every invariant of a shard, and mending what can be mended
     quarantine    where damaged records are set aside

@@ -23,7 +23,7 @@ from zones.keyspace import (
 from zones.layout import Layout, Place, Tenant
 from zones.probes import probe
 from zones.records import BuriedRecord, ItemRecord, decode, encode
-from zones.settings import TEXT_BYTES_MAX
+from zones.stored_item import shortened
 from zones.vesting import WANT_ALL
 
 _GRAVE = ROOT + pack_int(GRAVE)
@@ -89,8 +89,8 @@ def revive(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord, *, now_u
     exhume(tr, place, item_id, buried)
     record = buried.item
     record.error_count = record.lapse_count = record.lapsed = record.died = record.given_back = 0
-    record.ran_alone = False
-    record.vesting_us = now_us
+    record.ran_alone = record.started = False
+    record.vesting_us = record.delayed_until_us = now_us
     tr.set(place.keys.item(item_id), encode(record))
     tr.set(place.keys.vest(record.priority, now_us, item_id), record.kind.encode())
     stored_item.change_count(tr, place, record.kind, 1)
@@ -154,17 +154,6 @@ def grave_key(place: Place, item_id: bytes, buried_us: int) -> bytes:
 def grave_range() -> tuple[bytes, bytes]:
     """Return begin and end of the shard's list of buried items."""
     return _GRAVE, range_end(_GRAVE)
-
-
-def shortened(text: str) -> str:
-    """Return `text` cut in its middle to what a record may hold; its end says what went wrong.
-
-    What cannot be stored (a lone surrogate, as in the name of a file) is written as its number.
-    """
-    if len(text) > TEXT_BYTES_MAX // 4:
-        half = TEXT_BYTES_MAX // 8
-        text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
-    return text.encode(errors="backslashreplace").decode()
 
 
 def grave_of(key: bytes, layout: Layout) -> tuple[Place, bytes] | None:

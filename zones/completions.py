@@ -2,13 +2,14 @@
 
 Kept for an hour, and of busy shards the last 16 MB, some hundred thousand items. Nothing that must be true hangs on it.
 
-    (ROOT, HISTORY, FRESH, ended_us, item id)  -> one commit's ends, as they were written with them
-    (ROOT, HISTORY, PACKED, ended_us, item id) -> many commits' ends, in one value
-    (ROOT, HISTORY)                            -> how many bytes are packed
+    (ROOT, HISTORY, FRESH, part, ended_us, item id)  -> one commit's ends, as they were written with them
+    (ROOT, HISTORY, PACKED, ended_us, item id, part) -> many commits' ends, in one value
+    (ROOT, HISTORY)                                  -> how many bytes are packed; atomic add
 
 An end costs the transaction that brings it about a few dozen bytes and, whatever their number, one key: it is appended
 by time, not filed by item, which would touch a page of its own for each. So to look for an item is to look through all
-of them; housekeeping packs them, so that this is a search in few long values, a hundredth of a second at most.
+of them; housekeeping packs them, so that this is a search in few long values, a hundredth of a second at most. The part
+is that of the commit's first zone: commits of busy parts do not all write at one place, and consumers pack their own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
-from zones.layout import Place, Tenant
+from zones.layout import Layout, Place, Tenant
 from zones.records import pack_value, unpacked
 from zones.vesting import WANT_ALL
 
@@ -76,16 +77,24 @@ _commit_decoder = msgspec.msgpack.Decoder(list[EndedOfZone])
 _block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # when, and the commit's ends as they were written
 
 
-def note(tr: Any, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
+def note(tr: Any, layout: Layout, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
     """Write down, in the transaction in which they end, what items end. A blind write; may run twice."""
     if not ended:
         return
     value = pack_value(ended)
     if len(value) <= BLOCK_BYTES:
-        tr.set(_FRESH + _name(now_us, ended[0].items[0].item_id), value)
+        first = ended[0]
+        part = layout.place(Tenant(first.app, first.user), first.zone).part.part
+        tr.set(_FRESH + pack_int(part) + _name(now_us, first.items[0].item_id), value)
     else:
         for half in _halves(ended):
-            note(tr, half, now_us=now_us)
+            note(tr, layout, half, now_us=now_us)
+
+
+def ends_of(key: bytes, value: bytes) -> list[EndedOfZone]:
+    """Return the ends that a commit wrote under `key`; of any other key, and of what is unreadable, none."""
+    ends: list[EndedOfZone] = (unpacked(_commit_decoder, value) or []) if key.startswith(_FRESH) else []
+    return ends
 
 
 def find(tr: Any, item_id: bytes) -> list[Ended]:
@@ -93,12 +102,12 @@ def find(tr: Any, item_id: bytes) -> list[Ended]:
     found: list[Ended] = []
     for row in tr.snapshot.get_range(range_begin(_FRESH), range_end(_FRESH), reverse=True, streaming_mode=WANT_ALL):
         if item_id in row.value:
-            found += _ends_in(_time_of(row.key, _FRESH), row.value, item_id)
+            found += _ends_in(_time_of_fresh(row.key), row.value, item_id)
     for row in tr.snapshot.get_range(range_begin(_PACKED), range_end(_PACKED), reverse=True, streaming_mode=WANT_ALL):
         if item_id in row.value:
             for ended_us, value in reversed(unpacked(_block_decoder, row.value) or []):
                 found += _ends_in(ended_us, value, item_id)
-    return found
+    return sorted(found, key=lambda each: -each.ended_us)
 
 
 def how_ended(tr: Any, place: Place, item_id: bytes) -> How | None:
@@ -110,37 +119,58 @@ def how_ended(tr: Any, place: Place, item_id: bytes) -> How | None:
     return next((how for how in How if ended[:1] == [how]), None)
 
 
-def tidy(tr: Any, *, now_us: int) -> None:
-    """Pack what is fresh, and clear what is too old or too much. Conflicts with whoever tidies at the same time.
+def tidy(tr: Any, parts: range, *, now_us: int) -> bool:
+    """Pack what is fresh in some parts, and clear what is too old or too much of all; say if there was any.
 
-    A little at a time: it keeps up with some thousand commits a second.
+    A little at a time: it keeps up with some thousand commits a second. Conflicts with whoever packs the same parts, or
+    clears, at the same time, and with nobody who ends something. An idle shard is asked two keys.
     """
-    total = int.from_bytes((tr.get(_TOTAL).value or b"")[:_TOTAL_BYTES], "little")
+    total = int.from_bytes((tr.snapshot.get(_TOTAL).value or b"")[:_TOTAL_BYTES], "little")
     packed = 0
-    for block in _blocks(tr, now_us - SETTLED_US):
-        value = pack_value([(_time_of(key, _FRESH), value) for key, value in block])
-        tr.set(_PACKED + block[0][0][len(_FRESH) :], value)
+    for block in _blocks(tr, parts, now_us - SETTLED_US):
+        value = pack_value([(row.ended_us, row.value) for row in block])
+        tr.set(_PACKED + block[0].name, value)
         packed += len(value)
-        for key, _ in block:
-            tr.clear(key)
+        for row in block:
+            tr.add_read_conflict_key(row.key)
+            tr.clear(row.key)
     cleared = _clear_oldest(tr, total + packed, now_us) if total + packed else 0
-    if packed or cleared:
-        tr.set(_TOTAL, max(0, total + packed - cleared).to_bytes(_TOTAL_BYTES, "little"))
+    if packed != cleared:
+        tr.add(_TOTAL, ((packed - cleared) % 2**64).to_bytes(_TOTAL_BYTES, "little"))
+    return bool(packed or cleared)
 
 
-def _blocks(tr: Any, until_us: int) -> list[list[tuple[bytes, bytes]]]:
+class _Fresh(NamedTuple):
+    """One commit's ends. `name`: what its key says, the part last: two tenants may give their items the same name."""
+
+    ended_us: int
+    name: bytes
+    key: bytes
+    value: bytes
+
+
+def _blocks(tr: Any, parts: range, until_us: int) -> list[list[_Fresh]]:
     """Read what ended until then and is fresh, as far as one transaction packs it, by the block that it goes into."""
-    blocks: list[list[tuple[bytes, bytes]]] = []
-    size = read = 0
-    for row in tr.get_range(range_begin(_FRESH), _FRESH + pack_int(until_us), limit=PACK_ROWS_MAX):
-        if not blocks or size + len(row.value) > BLOCK_BYTES:
-            if read > PACK_BYTES_MAX:
-                break
+    begin, end = _FRESH + pack_int(parts.start), _FRESH + pack_int(parts.stop)
+    read = 0
+    rows: list[_Fresh] = []
+    for row in tr.snapshot.get_range(begin, end, limit=PACK_ROWS_MAX):
+        at = _end_of_part(row.key)
+        name = row.key[at:] + row.key[len(_FRESH) : at]
+        fresh = _Fresh(_time_of_fresh(row.key), name, row.key, row.value)
+        if fresh.ended_us < until_us:
+            rows.append(fresh)
+            read += len(row.value)
+        if read > PACK_BYTES_MAX:
+            break
+    blocks: list[list[_Fresh]] = []
+    size = 0
+    for fresh in sorted(rows):
+        if not blocks or size + len(fresh.value) > BLOCK_BYTES:
             blocks.append([])
             size = 0
-        blocks[-1].append((row.key, row.value))
-        size += len(row.value) + _ROW_BYTES
-        read += len(row.value)
+        blocks[-1].append(fresh)
+        size += len(fresh.value) + _ROW_BYTES
     return blocks
 
 
@@ -181,6 +211,18 @@ def _halves(ended: Sequence[EndedOfZone]) -> Iterator[Sequence[EndedOfZone]]:
         (zone,) = ended
         half = len(zone.items) // 2
         yield from ([zone._replace(items=zone.items[:half])], [zone._replace(items=zone.items[half:])])
+
+
+def _end_of_part(key: bytes) -> int:
+    """Return where the time begins in the key of what is fresh; in a damaged one where the part should be."""
+    part = unpack_int(key, len(_FRESH))
+    return len(_FRESH) if part is None else part[1]
+
+
+def _time_of_fresh(key: bytes) -> int:
+    """Return the time that a key of what is fresh names; of a damaged one the earliest."""
+    found = unpack_int(key, _end_of_part(key))
+    return 0 if found is None else found[0]
 
 
 def _name(ended_us: int, item_id: bytes) -> bytes:

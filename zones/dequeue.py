@@ -10,7 +10,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from zones import stored_item
-from zones.buried import bury
 from zones.items import LeasedItem
 from zones.keyspace import IndexEntry
 from zones.layout import Place
@@ -18,6 +17,7 @@ from zones.probes import probe
 from zones.records import ItemRecord, KindRule, decode
 from zones.settings import WINDOW_KEYS
 from zones.steps import Steps
+from zones.suspicion import bury_lapsed, is_suspect, proof_against
 from zones.tenant_limits import allowed_steps, note_taken
 from zones.turns import Turn
 from zones.vesting import Vested, read_vested
@@ -38,16 +38,29 @@ class Room:
     """What a caller can run now: how many items in all, and of which kinds how many, unless they are paused.
 
     One room serves all visits of a transaction, and shrinks with each item taken; a retry starts with a fresh one.
-    `heard`: the rules of kinds whose limits over the fleet are reckoned with in it.
+    `heard`: the rules of kinds whose limits over the fleet are reckoned with in it. `suspects`: how many items of those
+    kinds can run alone, besides; see `suspicion`.
     """
 
-    __slots__ = ("heard", "items", "kinds", "paused")
+    __slots__ = ("heard", "items", "kinds", "paused", "suspects")
 
-    def __init__(self, items: int, kinds: Mapping[str, int], heard: Mapping[str, KindRule] | None = None) -> None:
+    def __init__(
+        self,
+        items: int,
+        kinds: Mapping[str, int],
+        heard: Mapping[str, KindRule] | None = None,
+        *,
+        suspects: int = 1,
+    ) -> None:
         self.items = items
         self.kinds = dict(kinds)
         self.heard = heard or {}
+        self.suspects = suspects
         self.paused: frozenset[str] = frozenset()
+
+    def fresh(self) -> "Room":
+        """Return the same room for one attempt at a transaction."""
+        return Room(self.items, self.kinds, self.heard, suspects=self.suspects)
 
     def fit(self, kind: str) -> Fit:
         """Say whether an item of `kind` can run now."""
@@ -72,9 +85,18 @@ class Room:
         self.items -= 1
         return Fit.RUNS
 
-    def take(self, kind: str, count: int) -> None:
-        """Use the room of items of `kind`."""
-        self.items -= count
+    def admit_suspect(self) -> bool:
+        """Say whether an item that was admitted can run alone; use the room for that, and not the items', if it can."""
+        if self.suspects <= 0:
+            return False
+        self.suspects -= 1
+        self.items += 1
+        return True
+
+    def take(self, kind: str, count: int, *, suspects: int = 0) -> None:
+        """Use the room of items of `kind`, some of which run alone."""
+        self.items -= count - suspects
+        self.suspects -= suspects
         self.kinds[kind] -= count
 
     def give_back(self, kind: str) -> None:
@@ -95,7 +117,8 @@ class Choice(NamedTuple):
     among what lies before.
     `passed_kinds`: the kinds of the vested entries that cannot run now, as far as it looked.
     `unreadable`: vested items that a newer version wrote, or whose records or entries are damaged; left alone.
-    `buried`: the kinds of the items that it buried, one for each.
+    `buried`: ids and records of the items that it buried; `last_error` says why.
+    `suspects`: how many items it passed over that must run alone, and cannot now.
     """
 
     items: list[tuple[bytes, ItemRecord]]
@@ -104,8 +127,9 @@ class Choice(NamedTuple):
     resume: bytes
     passed: Fit
     passed_kinds: set[str]
-    buried: list[str]
+    buried: list[tuple[bytes, ItemRecord]]
     unreadable: int
+    suspects: int
 
 
 def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Steps[Choice]:
@@ -113,16 +137,17 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
 
     As many as the tenant's turn allows, whose first read has been sent.
 
-    An item that lapsed `lapses_before_alone` times is taken alone, as the only item of its dequeue; one that lapsed
-    again while it ran alone is buried instead: one poisonous item must not bury those that share its worker.
+    An item that lapsed `lapses_before_alone` times is passed over like a kind at its limit unless the room has a place
+    in which it runs alone. One that lapsed again there is buried instead: one poisonous item must not bury those that
+    share its worker. Where nothing runs alone, one is buried that has lapsed `SHARED_LAPSES` times more.
 
     Reads with conflict: ownership, the records of the items it chooses; by snapshot: the vesting index. The first round
     is ownership and the front of the index. Writes only what it buries, and clears index entries that lead nowhere.
     """
     place, now_us = search.place, search.now_us
     items: list[tuple[bytes, ItemRecord]] = []
-    buried: list[str] = []
-    unreadable, suspected, postponed = 0, False, False
+    buried: list[tuple[bytes, ItemRecord]] = []
+    unreadable = suspects = 0
 
     while True:
         picked = yield from search.pick_steps(tr, turn.items_max, lambda: turn.share() - len(items))
@@ -133,7 +158,7 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
         reads = [tr.get(place.keys.item(entry.id)) for entry, _ in picked]
         yield
         paused = turn.rule.paused
-        unreadable_before = unreadable
+        passed_before = unreadable + suspects
         for (entry, kind), read in zip(picked, reads, strict=True):
             value = read.value
             record = None if value is None else decode(ItemRecord, value)
@@ -143,21 +168,20 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
             elif record is None or record.kind != kind:
                 unreadable += 1
                 search.pass_over(Fit.UNKNOWN)
-            elif record.lease_id and record.ran_alone:
-                _bury_lapsed(tr, place, entry.id, record, now_us)
-                buried.append(record.kind)
-            elif (suspect := _is_suspect(place, record) or suspected) and items:
-                probe("an item is postponed because one must run alone")
-                postponed = True
+            elif (proof := proof_against(place, record)) is not None:
+                bury_lapsed(tr, place, entry.id, record, proof, now_us=now_us)
+                buried.append((entry.id, record))
+            elif is_suspect(place, record) and not search.room.admit_suspect():
+                suspects += 1
+                search.pass_over_suspect(kind)
             else:
-                suspected = suspect
                 items.append((entry.id, record))
                 search.unvested.append(IndexEntry(entry.priority, now_us + lease_us, entry.id))
                 continue
             search.room.give_back(kind)
-        if search.ended or unreadable == unreadable_before:
+        if search.ended or unreadable + suspects == passed_before:
             break
-    left = Fit.RUNS if postponed or search.stopped_short else search.left
+    left = Fit.RUNS if search.stopped_short else search.left
     first = _first_of_each(search.unvested)
     if paused and search.stopped_short:
         probe("a paused tenant is visited")
@@ -167,7 +191,7 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
         left = Fit.FULL
     if turn.rule.is_limited:
         note_taken(tr, place, turn.rule, [item_id for item_id, _ in items], now_us=now_us)
-    return Choice(items, left, first, search.resume, search.passed, search.passed_kinds, buried, unreadable)
+    return Choice(items, left, first, search.resume, search.passed, search.passed_kinds, buried, unreadable, suspects)
 
 
 def take(
@@ -183,9 +207,6 @@ def take(
     ]
 
 
-LAPSED_ALONE = "its worker died or stalled while it ran this item alone"
-
-
 def lease(
     tr: Any,
     place: Place,
@@ -199,23 +220,20 @@ def lease(
 ) -> LeasedItem:
     """Store `record`, which the caller has read with conflict and found vested, as leased; count its lapse.
 
-    *Lapse*: it is leased although its last lease was never given back: its worker died or stalled.
+    *Lapse*: it is leased although its last lease was never given back: its worker died or stalled. Only one of an
+    attempt that had started raises suspicion: others were with that worker, and cannot have killed it.
     """
-    alone = _is_suspect(place, record)
+    alone = is_suspect(place, record)
     vested_us, lapsed = record.vesting_us, bool(record.lease_id)
     if lapsed:
         probe("an item lapsed")
-        record.lapse_count += 1
+        record.lapse_count += record.started
         record.lapsed += 1
+    record.started = False
     record.lease_id, record.lease_us = lease_id, lease_us
     record.session, record.leased_us = holder, now_us
     stored = stored_item.move(tr, place, item_id, record, now_us + lease_us)
     return LeasedItem(item_id, record, alone, stored, vested_us, lapsed)
-
-
-def _is_suspect(place: Place, record: ItemRecord) -> bool:
-    """Say whether an item that is about to be leased has lapsed so often that it must run alone."""
-    return record.lapse_count + bool(record.lease_id) >= place.layout.settings.lapses_before_alone
 
 
 class Search:
@@ -301,6 +319,12 @@ class Search:
                 continue
             return picked
 
+    def pass_over_suspect(self, kind: str) -> None:
+        """Note that an item cannot run now because it must run alone; like one of a kind at its limit."""
+        probe("an item that must run alone is passed over")
+        self.passed_kinds.add(kind)
+        self.pass_over(Fit.FULL)
+
     def pass_over(self, fit: Fit) -> None:
         """Note a vested entry that is not taken."""
         self.left = fit if self.left is None else max(self.left, fit)
@@ -340,12 +364,6 @@ def _first_of_each(entries: list[IndexEntry]) -> list[IndexEntry]:
 def _leads_to(entry: IndexEntry, record: ItemRecord) -> bool:
     """Say whether an index entry is the one of its item as it is now."""
     return record.vesting_us == entry.vesting_us and record.priority == entry.priority
-
-
-def _bury_lapsed(tr: Any, place: Place, item_id: bytes, record: ItemRecord, now_us: int) -> None:
-    probe("an item that lapsed while it ran alone is buried")
-    record.lapsed += 1
-    bury(tr, place, item_id, record, reason="lapsed", error=LAPSED_ALONE, traceback="", now_us=now_us)
 
 
 def _clear_dangling(tr: Any, place: Place, entry: IndexEntry) -> None:

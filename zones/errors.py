@@ -91,10 +91,16 @@ class PayloadDamaged(QueueError):
 class BadArgument(QueueError):
     """An argument is outside its documented range; nothing was changed.
 
-    Do: read `argument`, `value` and `allowed` in the error, and correct the call.
+    Do: correct the call or the option: `argument` says which, `value` what it was given, `allowed` what it takes.
     """
 
     message = "argument outside its range"
+
+    @property
+    def remedy(self) -> str:
+        """What to do, with what the argument takes."""
+        allowed = self.fields.get("allowed")
+        return f"give {self.fields.get('argument')} what it takes: {allowed}" if allowed else ""
 
 
 class TenantMoved(QueueError):

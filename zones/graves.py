@@ -25,7 +25,8 @@ EXHUMED_MAX = 200  # Graves that one transaction empties.
 class Sought(NamedTuple):
     """Which buried items are meant; None: whatever it is.
 
-    `error`: text that the error contains, as it was raised. `before_us`: buried before then.
+    `error`: text that the error contains, as it was raised. `before_us`: buried before then. `shard`: its name, for
+    whoever goes from shard to shard; a search is in one.
     """
 
     kind: str | None = None
@@ -33,6 +34,7 @@ class Sought(NamedTuple):
     zone: str | None = None
     error: str | None = None
     before_us: int | None = None
+    shard: str | None = None
 
     def may_be(self, tenant: Tenant, zone: str, kind: str) -> bool:
         """Say whether an item of which the list tells this may be meant."""

@@ -1,11 +1,13 @@
 """Ids that stay taken after completion (`unique_ms`), and how they, and results, are forgotten.
 
-A completed item of such an id leaves a key behind that an enqueue of the id reads; a second key, ordered by time,
-tells the shard's housekeeping when the first may go. So it is with results: their values begin with the time, too.
+An item of such an id that completes leaves a key behind that an enqueue of the id reads; one that is cancelled or
+dropped does not. A second key, in a list of the zone's part that is ordered by time, tells housekeeping when the first
+may go. So it is with results: their values begin with the time, too.
 """
 
 from typing import Any
 
+from zones.items import EnqueueStatus
 from zones.keyspace import FORGET, ROOT, is_kept_key, pack_bytes, pack_int, range_end, unpack_bytes, unpack_int
 from zones.layout import Place
 from zones.probes import probe
@@ -22,20 +24,42 @@ def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
     """Keep the id of a completed item taken until `until_us`. Writes two keys, conflicts with an enqueue of the id."""
     key = place.keys.done(item_id)
     tr.set(key, until_us.to_bytes(TIME_BYTES, "big"))
-    tr.set(forget_key(key, until_us), b"")
+    tr.set(forget_key(place, key, until_us), b"")
 
 
-def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
-    """Clear up to `keys_max` ids and results whose time has passed; return how many. Snapshot reads; may run twice.
+def status_of_id(present: Any, kept: tuple[Any, Any] | None, now_us: int) -> EnqueueStatus:
+    """Return what becomes of an item that is to be enqueued, by what was asked of its id.
+
+    `present`: the future of its record, `kept`: those of its buried record and of its done key; None: not asked for.
+    """
+    if present is not None and present.value is not None:
+        probe("an enqueue finds its id present")
+        return EnqueueStatus.PRESENT
+    if kept is not None:
+        buried, done = kept
+        if buried.value is not None:
+            probe("an enqueue finds its id buried")
+            return EnqueueStatus.BURIED
+        if done.value is not None and int.from_bytes(done.value, "big") > now_us:
+            probe("an enqueue finds its id completed, and still taken")
+            return EnqueueStatus.COMPLETED
+    return EnqueueStatus.ENQUEUED
+
+
+def forget(tr: Any, part: int, *, now_us: int, keys_max: int) -> int:
+    """Clear up to `keys_max` ids and results of a part whose time has passed; return how many.
+
+    Snapshot reads of the list; may run twice.
 
     An id that was completed again in between has a later time of its own, and stays taken by the key it wrote last
     only if that is later: the value is read with conflict. A result is long, and its time is its first bytes: it stops
     after `FORGET_BYTES_MAX` of values, and who calls every second keeps up with a megabyte of results a second.
     """
-    rows = list(tr.snapshot.get_range(_FORGET, _FORGET + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
+    begin = _FORGET + pack_int(part)
+    rows = list(tr.snapshot.get_range(begin, begin + pack_int(now_us), limit=keys_max, streaming_mode=WANT_ALL))
     forgotten = size = 0
     while forgotten < len(rows) and size < FORGET_BYTES_MAX:
-        some = [(row.key, _kept_key(row.key)) for row in rows[forgotten : forgotten + _AT_ONCE]]
+        some = [(row.key, _kept_key(row.key, len(begin))) for row in rows[forgotten : forgotten + _AT_ONCE]]
         reads = [tr.get(key) for _, key in some]
         for (row_key, key), until in zip(some, reads, strict=True):
             probe("an id that was kept taken is free again")
@@ -47,16 +71,16 @@ def forget(tr: Any, *, now_us: int, keys_max: int) -> int:
     return forgotten
 
 
-def _kept_key(row_key: bytes) -> bytes:
-    """Return which key a key of the list of what to forget names; one that is damaged names itself."""
-    until_us = unpack_int(row_key, len(_FORGET))
+def _kept_key(row_key: bytes, at: int) -> bytes:
+    """Return which key a key of the list of what to forget names, from its time at `at` on; a damaged one itself."""
+    until_us = unpack_int(row_key, at)
     key = b"" if until_us is None else unpack_bytes(row_key[until_us[1] :])
     return key if is_kept_key(key) else row_key
 
 
-def forget_key(key: bytes, until_us: int) -> bytes:
-    """Return the key that says when `key`, which keeps an id taken or a result, may go."""
-    return _FORGET + pack_int(until_us) + pack_bytes(key)
+def forget_key(place: Place, key: bytes, until_us: int) -> bytes:
+    """Return the key that says when `key` of a zone, which keeps an id taken or a result, may go."""
+    return _FORGET + pack_int(place.part.part) + pack_int(until_us) + pack_bytes(key)
 
 
 def forget_range() -> tuple[bytes, bytes]:

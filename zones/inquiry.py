@@ -17,6 +17,7 @@ from zones.pointers import pointer_ids
 from zones.presence import Present, listing
 from zones.records import POINTER_PRIORITY, BuriedRecord, ItemRecord, PointerRecord, TenantRule, decode, is_newer
 from zones.rules import Rules, read_rules
+from zones.suspicion import is_suspect
 from zones.tenant_limits import is_tenant_full
 from zones.vesting import WANT_ALL
 
@@ -31,10 +32,12 @@ class Facts(NamedTuple):
     Attributes:
       item: its record, if it is in its queue and can be read; `unreadable`: it is there, or in the grave, and cannot.
       damaged: because it was damaged, and not because a newer version wrote it. `set_aside`: it was, by an operator.
+      traceback: of its last failure; empty if it has not failed.
       buried: its record in the grave. `ended`: how items of this id ended lately, the last first.
       rule: its tenant's. `rules`: the shard's. `consumers`: those of the shard, the dead of the last minute too.
       tenant_full: whether its tenant's limit lets no more run or start now. `kind_full`: its kind's in all of the
         fleet, as far as this shard tells: the kind's own does.
+      suspect: whether it is suspected of ending its workers, and runs isolated when it is leased next.
       pointer: of its zone; None: there is none, or it cannot be read.
       items_before: vested items of its zone that come before it; `pointers_before`: vested zones that come before its
         own, in its part of the top-level queue. Both counted up to 1,000.
@@ -45,6 +48,7 @@ class Facts(NamedTuple):
     unreadable: bool
     damaged: bool
     set_aside: bool
+    traceback: str
     buried: BuriedRecord | None
     ended: Sequence[Ended]
     rule: TenantRule
@@ -55,6 +59,7 @@ class Facts(NamedTuple):
     pointers_before: int
     tenant_full: bool
     kind_full: bool
+    suspect: bool
 
 
 def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
@@ -68,6 +73,7 @@ def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
     buried = snapshot.get(place.keys.buried(item_id))
     owner = snapshot.get(place.keys.tenant.owner)
     pointing = snapshot.get(place.keys.pointer)
+    traceback = snapshot.get(place.keys.traceback(item_id))
     rule = stored_item.check_owner(place.layout, owner.value)
     item = None if stored.value is None else decode(ItemRecord, stored.value)
     grave = None if buried.value is None else decode(BuriedRecord, buried.value)
@@ -81,6 +87,7 @@ def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
         unreadable=bool(unread),
         damaged=any(not is_newer(value) for value in unread),
         set_aside=any(quarantine.is_there(tr, key) for key in (place.keys.item(item_id), place.keys.buried(item_id))),
+        traceback=(traceback.value or b"").decode(errors="replace") if grave is None else grave.traceback,
         buried=grave,
         ended=[] if item is not None else [each for each in completions.find(tr, item_id) if _is_at(each, place)],
         rule=rule,
@@ -90,7 +97,8 @@ def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
         items_before=0 if item is None else _items_before(tr, place, item_id, item, now_us),
         pointers_before=0 if pointer is None else _pointers_before(tr, place, pointer, now_us),
         tenant_full=is_tenant_full(tr, place, rule, now_us=now_us),
-        kind_full=item is not None and _kind_full(tr, item.kind, rules, now_us),
+        kind_full=item is not None and _kind_full(tr, item.kind, rules, place.layout, now_us),
+        suspect=item is not None and is_suspect(place, item),
     )
 
 
@@ -117,8 +125,11 @@ def _is_at(ended: Ended, place: Place) -> bool:
     return (ended.tenant, ended.zone) == (place.tenant, place.name)
 
 
-def _kind_full(tr: Any, kind: str, rules: Rules, now_us: int) -> bool:
-    return kind in rules.limited_kinds and is_kind_full(tr, kind, rules.kinds[kind], now_us=now_us)
+def _kind_full(tr: Any, kind: str, rules: Rules, layout: Layout, now_us: int) -> bool:
+    apart_us = layout.settings.clocks_apart_us_max
+    return kind in rules.limited_kinds and is_kind_full(
+        tr, kind, rules.kinds[kind], clocks_apart_us=apart_us, now_us=now_us
+    )
 
 
 def _items_before(tr: Any, place: Place, item_id: bytes, item: ItemRecord, now_us: int) -> int:

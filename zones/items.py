@@ -130,6 +130,7 @@ def new_record(item: NewItem, item_id: bytes, *, vesting_us: int, now_us: int) -
         given_id=None if item.given_id == item_id else item.given_id,
         unique_us=item.unique_us,
         trace=item.trace,
+        delayed_until_us=vesting_us if item.delay_us else 0,
     )
 
 
@@ -185,7 +186,7 @@ class Item(NamedTuple):
 class LeasedItem(NamedTuple):
     """An item that the caller holds until its vesting time.
 
-    `alone`: it lapsed so often that it must run with nothing beside it. `stored`: the record as it was written.
+    `alone`: it lapsed so often that it must run isolated. `stored`: the record as it was written.
     `vested_us`: from when it could be leased. `lapsed`: its last lease had ended without being given back.
     """
 

@@ -19,16 +19,17 @@ record's own key.
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
     (ROOT, DB, app, user, ZONE, zone, BURIED, id)    -> buried record
     (ROOT, DB, app, user, ZONE, zone, PAYLOAD, id, n)-> piece n of a payload too long for its record
-    (ROOT, DB, app, user, ZONE, zone, DONE, id)      -> until when a completed id stays taken (`unique_for`)
+    (ROOT, DB, app, user, ZONE, zone, DONE, id)      -> until when a completed id stays taken (`unique_ms`)
     (ROOT, DB, app, user, ZONE, zone, RESULT, id)    -> until when a result is kept, and what it is
     (ROOT, DB, app, user, ZONE, zone, POINTER)       -> pointer record
+    (ROOT, DB, app, user, ZONE, zone, TRACEBACK, id) -> of the last failure of an item that is to be tried again
     (ROOT, DB, app, user, ZONE, zone, GUARD)         -> never a value: only conflicts are declared on it, see `pointers`
-    (ROOT, RECEIPT, expires, transaction id)         -> which attempt; proof that its commit happened
+    (ROOT, RECEIPT, bucket, expires, transaction id) -> which attempt; proof that its commit happened
     (ROOT, TOP, part, VEST, p, t, app, user, zone)   -> empty; the top-level queue, its pointers in vesting order; not
                                                         empty if the last visit met what cannot be read
     (ROOT, DEPTH, part, kind)                        -> items present in all zones of the part; atomic add
     (ROOT, GRAVE, t, app, user, zone, id)            -> kind; buried items of the shard, oldest first
-    (ROOT, FORGET, t, key)                           -> empty; `key` (DONE or RESULT) may be cleared from t on
+    (ROOT, FORGET, part, t, key)                     -> empty; `key` (DONE or RESULT) may be cleared from t on
     (ROOT, TIME)                                     -> the shard's time, advanced by its consumers
     (ROOT, HANDLER, kind, version)                   -> a submitted handler
     (ROOT, PERIODIC, name)                           -> a periodic item's next tick
@@ -41,6 +42,10 @@ record's own key.
     (ROOT, SERIES, ...)                              -> what was done in the last hour, see `series`
     (ROOT, QUARANTINE, ...)                          -> damaged pairs that were set aside, see `quarantine`
     (ROOT, DEED, number)                             -> what an operator did, see `deeds`
+    (ROOT, CHANGED, part)                            -> counts pointers made or woken, for scanners that watch it
+
+What many commits append at once, ordered by time, is ordered by part or bucket first: a cluster keeps neighbours on one
+storage server, and commits of busy parts must not all write there.
 
 Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
 a test holds every function here to what `fdb.tuple` packs.
@@ -56,14 +61,16 @@ META, DB, RECEIPT, TOP = range(1, 5)
 DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
 RULE, PARKED, LIMIT, HISTORY = range(14, 18)
 # Reserved for later steps: placement 13, intents 18, global indexes 19.
-SHEET, QUARANTINE, DEED, SERIES = range(20, 24)
+SHEET, QUARANTINE, DEED, SERIES, CHANGED = range(20, 25)
 DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
-COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD, RESULT = range(4, 11)
+COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
 # Within a part of the top-level queue there is VEST alone: (TOP, part, ITEM, hash of the zone) held pointer records.
 
-KEY_FORMAT = 2  # Changes when keys come to lie elsewhere. 1 had pointers in the top-level queue; it was never released.
+# Changes when keys come to lie elsewhere. 1 had pointers in the top-level queue; 2 had receipts, what has ended, and
+# what is to be forgotten in one list each. Neither was ever released.
+KEY_FORMAT = 3
 PRIORITY_MAX = 255
 NAME_BYTES_MAX = 96  # App, user and zone names; three of them and the longest index key stay below 511 bytes.
 PART_COUNT_MAX = 1024
@@ -354,6 +361,10 @@ class ZoneKeys(QueueKeys):
         """Return the key of an item's result."""
         return self.prefix + _SMALL[RESULT] + pack_bytes(item_id)
 
+    def traceback(self, item_id: bytes) -> bytes:
+        """Return the key of the traceback of an item's last failure."""
+        return self.prefix + _SMALL[TRACEBACK] + pack_bytes(item_id)
+
 
 def item_key(pointer_id: bytes, item_id: bytes) -> bytes:
     """Return the key of an item's record in the zone whose pointer has this id, which must be one of three names.
@@ -368,11 +379,12 @@ def item_key(pointer_id: bytes, item_id: bytes) -> bytes:
 class PartKeys(QueueKeys):
     """The keys of one part of the top-level queue."""
 
-    __slots__ = ("depth_prefix", "part")
+    __slots__ = ("changed", "depth_prefix", "part")
 
     def __init__(self, part: int) -> None:
         super().__init__(ROOT + _SMALL[TOP] + pack_int(part))
         self.part = part
+        self.changed = ROOT + _SMALL[CHANGED] + pack_int(part)
         self.depth_prefix = ROOT + _SMALL[DEPTH] + pack_int(part)
 
     def vest(self, priority: int, vesting_us: int, pointer_id: bytes) -> bytes:

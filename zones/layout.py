@@ -69,11 +69,15 @@ def item_id_of(given: str | bytes) -> bytes:
 
 
 class Layout:
-    """What every operation on a shard must agree on: the shard's id, its parts, and the settings of its zones."""
+    """What every operation on a shard must agree on: the shard's id, its parts, and the settings of its zones.
 
-    __slots__ = ("_places", "part_count", "parts", "settings", "shard_id")
+    `is_watched`: whether its scanners watch a key of each part, because its engine does not tell of commits otherwise.
+    """
 
-    def __init__(self, *, shard_id: bytes, part_count: int, settings: ZoneSettings) -> None:
+    __slots__ = ("_places", "is_watched", "part_count", "parts", "settings", "shard_id")
+
+    def __init__(self, *, shard_id: bytes, part_count: int, settings: ZoneSettings, is_watched: bool = False) -> None:
+        self.is_watched = is_watched
         self.shard_id = shard_id
         self.part_count = part_count
         self.parts = [PartKeys(part) for part in range(part_count)]

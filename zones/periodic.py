@@ -18,7 +18,7 @@ from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, check_name, local_tenan
 from zones.placement import home
 from zones.probes import probe
 from zones.queue_zone import QueueZone
-from zones.records import PeriodicRecord, decode, encode
+from zones.records import PeriodicRecord, decode, encode, is_newer
 from zones.settings import YEAR_MS
 from zones.steps import Steps
 
@@ -69,8 +69,9 @@ def tick_steps(tr: Any, layout: Layout, period: Period, *, now_us: int) -> Steps
     """Enqueue the period's item if a tick is due, and note the next one; return what was enqueued, or None.
 
     The item is local, its payload `{"tick_us": ..., "collapsed": ...}`: the time of the tick, and how many ticks
-    before it nobody saw. A period that is new, or changed, starts with its next tick. While programs with different
-    periods for one kind share a shard, ticks may be missed.
+    before it nobody saw. A period that is new, or changed, or whose record is damaged, starts with its next tick. While
+    programs with different periods for one kind share a shard, ticks may be missed; a newer version's period is kept by
+    programs of that version.
 
     Reads with conflict: the record; if due, what an enqueue reads. Writes: the record; if due, what an enqueue writes.
     Most calls write nothing, and so conflict with nothing. May run twice: the second run finds the record advanced.
@@ -78,10 +79,10 @@ def tick_steps(tr: Any, layout: Layout, period: Period, *, now_us: int) -> Steps
     stored = tr.get(_key(period.kind))
     yield
     record = None if stored.value is None else decode(PeriodicRecord, stored.value)
-    if record is None and stored.value is not None:
-        return None  # a newer version keeps this period
+    if record is None and stored.value is not None and is_newer(stored.value):
+        return None
     due_us = last_tick_us(period, now_us)
-    if record is None or not _stands(record, period, now_us, layout.settings.max_skew_ms * 1000):
+    if record is None or not _stands(record, period, now_us, layout.settings.clocks_apart_us_max):
         tr.set(_key(period.kind), encode(PeriodicRecord(period.every_us, due_us + period.every_us)))
         return None
     if due_us < record.next_us:
@@ -91,17 +92,14 @@ def tick_steps(tr: Any, layout: Layout, period: Period, *, now_us: int) -> Steps
     collapsed = (due_us - record.next_us) // period.every_us
     item = new_item(period.kind, {"tick_us": due_us, "collapsed": collapsed})
     zone = QueueZone(layout, local_tenant(period.kind), DEFAULT_ZONE)
-    enqueued = yield from zone.enqueue_steps(tr, [(_tick_id(period, due_us), item)], now_us=now_us)
+    enqueued = yield from zone.enqueue_steps(tr, [(_tick_id(period, due_us), item)], now_us=now_us, ids_are_new=False)
     return enqueued[0]
 
 
-def _stands(record: PeriodicRecord, period: Period, now_us: int, max_skew_us: int) -> bool:
-    """Say whether a record is this period's, and was not written by a clock far ahead.
-
-    Two clocks that are good enough to take leases are at most twice `max_skew_us` apart.
-    """
+def _stands(record: PeriodicRecord, period: Period, now_us: int, clocks_apart_us: int) -> bool:
+    """Say whether a record is this period's, and was not written by a clock far ahead."""
     mine = record.every_us == period.every_us and (record.next_us - period.phase_us) % period.every_us == 0
-    return mine and record.next_us <= now_us + period.every_us + 2 * max_skew_us
+    return mine and record.next_us <= now_us + period.every_us + clocks_apart_us
 
 
 def _tick_id(period: Period, tick_us: int) -> bytes:

@@ -18,18 +18,25 @@ pointer by snapshot declares a read conflict on the guard.
 
 Whatever inserts an index entry that vests earlier than the one it replaces (a give-back, a revival, a shorter lease)
 is an enqueue here.
+
+A clock that was ahead for a moment puts pointers to sleep until a time that is far away once it is right again. So each
+record says when it was written and how long the pointer may sleep, and where that is longer than `max_sleep`, its index
+entry says so too. What vests later than its bound allows oversleeps: housekeeping looks for that, and wakes it.
 """
 
 from typing import Any, NamedTuple
 
 from zones.keyspace import PartKeys
 from zones.layout import Layout, Place
+from zones.part_writes import PartWrites, tell
 from zones.probes import probe
-from zones.records import POINTER_PRIORITY, PointerRecord, encode
+from zones.records import POINTER_PRIORITY, PointerRecord, decode, encode
 from zones.settings import ZoneSettings
 from zones.steps import Steps
 from zones.vesting import WANT_ALL, collect_vested
 
+MAY_SLEEP = b"\x02"  # Before two times, when it was written and how long it may sleep: longer than `max_sleep`.
+_TIME_BYTES = 8
 UNREADABLE = b"\x01"  # The mark of a pointer in whose zone a visit met something that cannot be read.
 
 
@@ -54,7 +61,8 @@ def scan(
     vesting time index"). A pointer that has a second, dangling entry comes once: a batch of visits may hold at most
     one of each.
     """
-    entries, stopped_at = yield from collect_vested(tr, part, now_us=now_us, keys_max=ids_max, begin=begin)
+    end = part.vest_priority(POINTER_PRIORITY + 1)  # Behind those that have not vested there is no other priority.
+    entries, stopped_at = yield from collect_vested(tr, part, now_us=now_us, keys_max=ids_max, begin=begin, end=end)
     refs = {entry.id: PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in reversed(entries)}
     return list(reversed(refs.values())), stopped_at
 
@@ -120,27 +128,43 @@ def look(tr: Any, place: Place) -> Any:
     return stored
 
 
-def create(tr: Any, place: Place, *, vesting_us: int, now_us: int) -> None:
+def create(tr: Any, place: Place, *, vesting_us: int, now_us: int, parts: PartWrites | None = None) -> None:
     """Make the zone's pointer. Writes the record and its index entry; a declared write conflict on the guard.
 
     The caller has looked, see `look`, so two that create the same pointer collide.
     """
     record = PointerRecord(vesting_us, last_active_us=now_us)
-    tr.set(place.keys.pointer, encode(record))
-    tr.set(place.part.vest(record.priority, vesting_us, place.pointer_id), b"")
+    _store(tr, place, record, bound_us=vesting_us - now_us, now_us=now_us, mark=b"")
     tr.add_write_conflict_key(place.keys.pointer_guard)
+    tell_scanners(tr, place, parts)
 
 
-def move(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int, mark: bytes = b"") -> None:
+def move(
+    tr: Any,
+    place: Place,
+    pointer: PointerRecord,
+    vesting_us: int,
+    *,
+    now_us: int,
+    bound_us: int | None = None,
+    mark: bytes = b"",
+) -> None:
     """Store `pointer`, changed by the caller, under a new vesting time. Writes the record and its index entry.
 
-    The caller has read the record with conflict. `mark`: what the entry says, such as `UNREADABLE`, until it is moved
-    again: whoever counts pointers sees it.
+    The caller has read the record with conflict. `bound_us`: how long it may sleep; None: until `vesting_us`. `mark`:
+    what the entry says, such as `UNREADABLE`, until it is moved again: whoever counts pointers sees it.
     """
     tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
     pointer.vesting_us = vesting_us
+    _store(tr, place, pointer, bound_us=vesting_us - now_us if bound_us is None else bound_us, now_us=now_us, mark=mark)
+
+
+def _store(tr: Any, place: Place, pointer: PointerRecord, *, bound_us: int, now_us: int, mark: bytes) -> None:
+    pointer.looked_us, pointer.bound_us = now_us, max(0, bound_us)
+    if not mark and pointer.bound_us > place.layout.settings.max_sleep_ms * 1000:
+        mark = b"".join([MAY_SLEEP, *(each.to_bytes(_TIME_BYTES, "big") for each in (now_us, pointer.bound_us))])
     tr.set(place.keys.pointer, encode(pointer))
-    tr.set(place.part.vest(pointer.priority, vesting_us, place.pointer_id), mark)
+    tr.set(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id), mark)
 
 
 def delete(tr: Any, place: Place, pointer: PointerRecord) -> None:
@@ -169,7 +193,15 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
     return pointer.left or pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
 
 
-def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now_us: int) -> None:
+def wake(
+    tr: Any,
+    place: Place,
+    pointer: PointerRecord,
+    *,
+    earliest_us: int,
+    now_us: int,
+    parts: PartWrites | None = None,
+) -> None:
     """Move a pointer, read by snapshot, forward to where its earliest item needs it.
 
     Adds a read conflict on the record: of two that wake one pointer, and of a waker and a lease, one loses. QuiCK
@@ -182,6 +214,68 @@ def wake(tr: Any, place: Place, pointer: PointerRecord, *, earliest_us: int, now
     pointer.lease_id = b""
     if pointer.left:  # It keeps its place among the vested, and by its new time all look again who passed it over.
         pointer.left = False
-        move(tr, place, pointer, pointer.vesting_us + 1)
+        move(tr, place, pointer, pointer.vesting_us + 1, now_us=now_us)
     else:
-        move(tr, place, pointer, max(earliest_us, now_us))
+        move(tr, place, pointer, max(earliest_us, now_us), now_us=now_us)
+    tell_scanners(tr, place, parts)
+
+
+def tell_scanners(tr: Any, place: Place, parts: PartWrites | None = None) -> None:
+    """Wake the scanners that watch the pointer's part: it vests earlier than they know. One atomic add, if any does.
+
+    `parts`: gathers that; None: it is written now.
+    """
+    if not place.layout.is_watched:
+        return
+    if parts is None:
+        tell(tr, place.part.changed)
+    else:
+        parts.tell(place.part.changed)
+
+
+def oversleeps(vesting_us: int, mark: bytes, *, now_us: int, settings: ZoneSettings) -> bool:
+    """Say whether a pointer vests later than whoever put it there may have meant: by a clock that was ahead.
+
+    `mark`: what its index entry says. Clocks that are good are `max_skew` off at most.
+    """
+    if vesting_us <= longest_sleep_us(now_us, settings):
+        return False
+    if len(mark) != len(MAY_SLEEP) + 2 * _TIME_BYTES or not mark.startswith(MAY_SLEEP):
+        return True
+    looked_us, bound_us = (int.from_bytes(mark[at : at + _TIME_BYTES], "big") for at in (1, 1 + _TIME_BYTES))
+    return looked_us > now_us + settings.max_skew_ms * 1000 or vesting_us > looked_us + bound_us
+
+
+def longest_sleep_us(now_us: int, settings: ZoneSettings) -> int:
+    """Return until when a pointer vests whose entry says nothing of its sleep: a sleep, or a lease."""
+    return now_us + (max(settings.max_sleep_ms, settings.max_pointer_lease_ms) + settings.max_skew_ms) * 1000
+
+
+def wake_overslept(
+    tr: Any, layout: Layout, part: PartKeys, *, now_us: int, entries_max: int, end: bytes = b""
+) -> tuple[int, bytes]:
+    """Wake the pointers of a part that oversleep; return how many, and where to go on, empty: at the end again.
+
+    Looks at `entries_max` entries, from the latest backward, or from `end`. Snapshot reads of the index; with conflict
+    the records of those that it wakes. May run twice.
+    """
+    begin = part.vest_after(POINTER_PRIORITY, longest_sleep_us(now_us, layout.settings))
+    rows = list(
+        tr.snapshot.get_range(begin, end or part.vest_end(), limit=entries_max, reverse=True, streaming_mode=WANT_ALL)
+    )
+    late = []
+    for row in rows:
+        entry = part.entry(row.key)
+        place = None if entry is None else layout.place_of(entry.id)
+        if entry is None or place is None:
+            continue  # An audit finds it.
+        if oversleeps(entry.vesting_us, row.value, now_us=now_us, settings=layout.settings):
+            late.append((place, entry.vesting_us, tr.get(place.keys.pointer)))
+    for place, vesting_us, stored in late:
+        pointer = None if stored.value is None else decode(PointerRecord, stored.value)
+        if pointer is not None and pointer.vesting_us == vesting_us:
+            probe("a pointer that oversleeps is woken")
+            pointer.lease_id, pointer.left = b"", False
+            move(tr, place, pointer, now_us, now_us=now_us)
+            tell_scanners(tr, place)
+    return len(late), rows[-1].key if len(rows) == entries_max else b""

@@ -29,7 +29,7 @@ class Presence(msgspec.Struct, array_like=True, frozen=True):
     """A consumer's sign of life. Times by its own clock, microseconds since the epoch.
 
     `full`: whether it has had no room for most of the time since its last beat. `slots`: how many handlers its workers
-    run at once, together; 0: it does not tell.
+    run at once, together; 0: it does not tell. `loops`: when each loop of the process that beats last made progress.
     """
 
     host: str
@@ -39,6 +39,7 @@ class Presence(msgspec.Struct, array_like=True, frozen=True):
     beat_us: TimeUs
     full: bool = False
     slots: Count = 0
+    loops: dict[str, TimeUs] = {}
 
 
 class Present(NamedTuple):
@@ -53,9 +54,14 @@ _decoder = msgspec.msgpack.Decoder(Presence)
 
 
 class Sessions:
-    """Which sessions are live, as one consumer sees them that reads the list at every beat. Plain decisions."""
+    """Which sessions are live, as one consumer sees them that reads the list again and again. Plain decisions.
+
+    Attributes:
+      stands_still: whether the beat of a live session stood still between the last two looks: it may be over soon.
+    """
 
     def __init__(self) -> None:
+        self.stands_still = False
         self._seen: dict[bytes, tuple[int, int]] = {}  # the last beat of each, and when it was new, by this clock
 
     def live(self, present: Sequence[Present], *, now_us: int) -> list[Present]:
@@ -64,12 +70,17 @@ class Sessions:
         How old a beat was when it was first seen only the clocks can tell; from then on, whether it changes.
         """
         seen = {}
+        still = set()
         for each in present:
             beat_us = each.presence.beat_us
             last_us, new_us = self._seen.get(each.consumer_id, (beat_us, beat_us))
+            if beat_us == last_us and each.consumer_id in self._seen:
+                still.add(each.consumer_id)
             seen[each.consumer_id] = beat_us, min(new_us if beat_us == last_us else now_us, now_us)
         self._seen = seen
-        return [each for each in present if now_us - seen[each.consumer_id][1] <= LIVE_US]
+        live = [each for each in present if now_us - seen[each.consumer_id][1] <= LIVE_US]
+        self.stands_still = any(each.consumer_id in still for each in live)
+        return live
 
 
 def beat(tr: Any, consumer_id: bytes, presence: Presence) -> None:
@@ -99,12 +110,12 @@ def listing_steps(tr: Any, *, now_us: int) -> Steps[list[Present]]:
     return found
 
 
-def clear_dead(tr: Any, *, now_us: int, keys_max: int) -> int:
-    """Clear up to `keys_max` consumers that have been silent for `FORGET_US`; return how many.
+def clear_dead(tr: Any, present: Sequence[Present], *, now_us: int, keys_max: int) -> int:
+    """Clear up to `keys_max` consumers of a `listing` that have been silent for `FORGET_US`; return how many.
 
-    Snapshot reads; may run twice. One that was only paused comes back with its next beat.
+    Blind writes; may run twice. One that was only paused comes back with its next beat.
     """
-    dead = [each for each in listing(tr, now_us=now_us) if now_us - each.presence.beat_us > FORGET_US][:keys_max]
+    dead = [each for each in present if now_us - each.presence.beat_us > FORGET_US][:keys_max]
     for each in dead:
         tr.clear(_key(each.consumer_id))
     return len(dead)

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zones import completions, pointers, stored_item
-from zones.buried import shortened
 from zones.completions import EndedItem, EndedOfZone, How
 from zones.dequeue import Room, Search, choose_steps, lease, take
 from zones.errors import BadArgument, NotVested
 from zones.held import Holding, error_of, held_steps, raise_unless_done
-from zones.history import keep_taken
+from zones.history import keep_taken, status_of_id
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
 from zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
 from zones.layout import ID_BYTES, Layout, Tenant
+from zones.part_writes import PartWrites
 from zones.probes import probe
 from zones.records import ItemRecord, PointerRecord, decode, is_newer
 from zones.settings import WINDOW_KEYS
@@ -48,25 +48,36 @@ class QueueZone:
         """Add one item; see `enqueue_steps`."""
         return alone(self.enqueue_steps(tr, [(item_id, item)], now_us=now_us))[0]
 
-    def enqueue_steps(self, tr: Any, items: Sequence[tuple[bytes, NewItem]], *, now_us: int) -> Steps[list[Enqueued]]:
+    def enqueue_steps(
+        self,
+        tr: Any,
+        items: Sequence[tuple[bytes, NewItem]],
+        *,
+        now_us: int,
+        ids_are_new: bool = True,
+        parts: PartWrites | None = None,
+    ) -> Steps[list[Enqueued]]:
         """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
 
         An id that is present, leased, buried, or completed within its `unique_ms` changes nothing, and the status says
         so; so does an id that comes a second time in one call. An id whose item names no `given_id` must be one that
-        nobody used before.
+        nobody used before, and nobody looks for it: so the caller's attempt needs a receipt. Unless they are not
+        `ids_are_new`: then an id that is present changes nothing.
 
-        Reads with conflict: ownership, and per item its key (given ids: also its buried and its done key); the pointer
-        as `pointers.look` says. Writes per item: record, index entry, counts; once: the pointer, if it must be made or
+        Reads with conflict: ownership; per item with a given id its key, its buried and its done key; the pointer as
+        `pointers.look` says. Writes per item: record, index entry, counts; once: the pointer, if it must be made or
         woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an awake
         pointer never conflict, nor does an enqueue with a dequeue. The second enqueue of one transaction finds the
         pointer as the first has left it: there is nothing to make then, and to wake only for what vests earlier still.
+        `parts` gathers what is written to the keys of the zone's part, for the caller to write.
         """
         keys, place = self.place.keys, self.place
         for item_id, _ in items:
             _check_id(item_id)
         owner = tr.get(keys.tenant.owner)
         stored = pointers.look(tr, place)
-        present = [tr.get(keys.item(item_id)) for item_id, _ in items]
+        present = {item_id: tr.get(keys.item(item_id))
+                   for item_id, item in items if item.given_id is not None or not ids_are_new}  # fmt: skip
         kept = {item_id: (tr.get(keys.buried(item_id)), tr.get(keys.done(item_id)))
                 for item_id, item in items if item.given_id is not None}  # fmt: skip
         yield
@@ -75,8 +86,8 @@ class QueueZone:
         added: dict[str, int] = {}
         new_ids: set[bytes] = set()
         earliest_us = None
-        for (item_id, item), found in zip(items, present, strict=True):
-            status = _status(found.value, kept.get(item_id), now_us)
+        for item_id, item in items:
+            status = status_of_id(present.get(item_id), kept.get(item_id), now_us)
             if item_id in new_ids:
                 probe("an id comes twice in one enqueue")
                 status = EnqueueStatus.PRESENT
@@ -91,9 +102,9 @@ class QueueZone:
             added[item.kind] = added.get(item.kind, 0) + 1
             earliest_us = vesting_us if earliest_us is None else min(earliest_us, vesting_us)
         for kind, count in added.items():
-            stored_item.change_count(tr, place, kind, count)
+            stored_item.change_count(tr, place, kind, count, parts)
         if earliest_us is not None:
-            self._see_to_pointer(tr, stored.value, earliest_us, now_us, asleep=rule.paused)
+            self._see_to_pointer(tr, stored.value, earliest_us, now_us, asleep=rule.paused, parts=parts)
         return results
 
     def peek(
@@ -154,7 +165,7 @@ class QueueZone:
         """
         self._check_lease(lease_us)
         search = Search(self.place, room, now_us=now_us)
-        turn = Turns(self.layout, room.items).join(tr.get(self.place.keys.tenant.owner))
+        turn = Turns(self.layout, room.items).join(self.place.tenant, tr.get(self.place.keys.tenant.owner))
         operation = choose_steps(tr, search, turn, lease_us=lease_us)
         return take(tr, self.place, alone(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
@@ -171,7 +182,7 @@ class QueueZone:
         ended: list[EndedOfZone] = []
         (outcome,) = alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us, ended=ended))
         raise_unless_done(outcome, item_id)
-        completions.note(tr, ended, now_us=now_us)
+        completions.note(tr, self.layout, ended, now_us=now_us)
 
     def complete_steps(
         self,
@@ -181,12 +192,14 @@ class QueueZone:
         now_us: int,
         ended: list[EndedOfZone],
         how: How = How.COMPLETED,
+        parts: PartWrites | None = None,
     ) -> Steps[list[Outcome]]:
         """Delete items that are held under the leases given (None: whoever holds them); say how each went.
 
         Adds to `ended` what the caller must `completions.note`, for all zones of its transaction together; without a
-        lease an item counts as cancelled. Reads with conflict: ownership, the records. Writes: records, index entries,
-        counts.
+        lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
+        cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
+        counts. `parts` gathers what is written to the keys of the zone's part, for the caller to write.
         """
         records = yield from held_steps(tr, self.place, held)
         removed: dict[str, int] = {}
@@ -200,13 +213,12 @@ class QueueZone:
             stored_item.remove(tr, self.place, item_id, record)
             removed[record.kind] = removed.get(record.kind, 0) + 1
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
-            gone.append(
-                EndedItem(item_id, record.kind, How.CANCELLED if lease_id is None else how, record.attempt, took_ms)
-            )
-            if record.unique_us:
+            ended_how = How.CANCELLED if lease_id is None else how
+            gone.append(EndedItem(item_id, record.kind, ended_how, record.attempt, took_ms))
+            if record.unique_us and ended_how is How.COMPLETED:
                 keep_taken(tr, self.place, item_id, now_us + record.unique_us)
         for kind, count in removed.items():
-            stored_item.change_count(tr, self.place, kind, -count)
+            stored_item.change_count(tr, self.place, kind, -count, parts)
         if gone:
             ended.append(EndedOfZone(*self.place.tenant, self.place.name, gone))
         return outcomes
@@ -219,9 +231,8 @@ class QueueZone:
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
-        raise_unless_done(
-            alone(self.extend_steps(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))[0], item_id
-        )
+        (outcome,) = alone(self.extend_steps(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))
+        raise_unless_done(outcome, item_id)
 
     def extend_steps(
         self,
@@ -230,27 +241,26 @@ class QueueZone:
         *,
         lease_us: int,
         now_us: int,
+        started: bool = False,
         ran_alone: bool = False,
         died: bool = False,
     ) -> Steps[list[Outcome]]:
         """Move the vesting times of held items to `now_us + lease_us`; say how each went.
 
-        Succeeds on an expired lease that nobody else took. `ran_alone` notes that the item now runs with nothing
-        beside it, `died` that its worker is dead. Reads with conflict: ownership, the records. Writes: records, index
-        entries; and the pointer, if the lease gets shorter.
+        Succeeds on an expired lease that nobody else took. `started` notes that the handler begins now, `ran_alone`
+        that it does so in a process of its own, `died` that its worker is dead. Reads with conflict: ownership, the
+        records. Writes: records, index entries; and the pointer, if the lease gets shorter.
         """
         self._check_lease(lease_us)
         records = yield from held_steps(tr, self.place, held)
-        outcomes = []
+        outcomes = [record if isinstance(record, Outcome) else Outcome.DONE for record in records]
         earlier = False
         for (item_id, _), record in zip(held, records, strict=True):
             if isinstance(record, Outcome):
-                outcomes.append(record)
                 continue
-            outcomes.append(Outcome.DONE)
             earlier = earlier or now_us + lease_us < record.vesting_us
             record.lease_us = lease_us
-            record.ran_alone = record.ran_alone or ran_alone
+            record.started, record.ran_alone = record.started or started, record.ran_alone or ran_alone
             record.died += died
             stored_item.move(tr, self.place, item_id, record, now_us + lease_us)
         if earlier:
@@ -267,8 +277,9 @@ class QueueZone:
         now_us: int,
         error_count: int | None = None,
         error: str = "",
+        traceback: str = "",
     ) -> None:
-        """Let go of a held item: it vests again after `delay_us`. Forgets its lapses; see `requeue_steps`.
+        """Let go of a held item: it vests again after `delay_us`; see `requeue_steps`.
 
         Raises:
           LeaseLost: somebody else took it over.
@@ -276,8 +287,9 @@ class QueueZone:
           ItemUnreadable: a newer version wrote it.
         """
         operation = self.requeue_steps(
-            tr, item_id, lease_id, delay_us=delay_us, now_us=now_us, error_count=error_count, error=error
-        )
+            tr, item_id, lease_id, delay_us=delay_us, now_us=now_us, error_count=error_count, error=error,
+            traceback=traceback,
+        )  # fmt: skip
         raise_unless_done(alone(operation), item_id)
 
     def requeue_steps(
@@ -290,19 +302,23 @@ class QueueZone:
         now_us: int,
         error_count: int | None = None,
         error: str = "",
+        traceback: str = "",
     ) -> Steps[Outcome]:
         """Let go of one held item (QuiCK section 5, requeue); with `error_count` because it failed.
 
-        Reads with conflict: ownership, record; and when the item now vests earlier than its lease would have ended,
-        the pointer as `pointers.look` says. Writes: record, index entry, perhaps the pointer.
+        Its lapses in a row end here, unless it goes back as it came, not started. Reads with conflict: ownership,
+        record; and when the item now vests earlier than its lease would have ended, the pointer as `pointers.look`
+        says. Writes: record, index entry, of a failure its traceback, perhaps the pointer.
         """
         (record,) = yield from held_steps(tr, self.place, [(item_id, lease_id)])
         if isinstance(record, Outcome):
             return record
         earlier = now_us + delay_us < record.vesting_us
-        record.lease_id, record.lapse_count, record.ran_alone = b"", 0, False
+        record.lapse_count = record.lapse_count if error_count is None and not record.started else 0
+        record.lease_id, record.started, record.ran_alone = b"", False, False
         if error_count is not None:
-            record.error_count, record.last_error = error_count, shortened(error)
+            record.error_count = error_count
+            stored_item.note_failure(tr, self.place, item_id, record, error=error, traceback=traceback)
         else:
             record.given_back += 1
         stored_item.move(tr, self.place, item_id, record, now_us + delay_us)
@@ -337,13 +353,6 @@ class QueueZone:
         begin, end = self.place.keys.item_range()
         return next(iter(tr.get_range(begin, end, limit=1)), None) is None
 
-    def is_gone(self, tr: Any, item_id: bytes) -> bool:
-        """Say whether no item of this id is present. Reads its key with conflict.
-
-        For whoever completes an item: after a commit of unknown result, "gone" is success.
-        """
-        return not tr.get(self.place.keys.item(item_id)).present()
-
     def min_vesting_us(self, tr: Any) -> int | None:
         """Return the earliest vesting time of any item, or None if the zone is empty.
 
@@ -353,40 +362,32 @@ class QueueZone:
         return min((entry.vesting_us for entry in first), default=None)
 
     def _see_to_pointer(
-        self, tr: Any, stored: bytes | None, earliest_us: int, now_us: int, *, asleep: bool = False
+        self,
+        tr: Any,
+        stored: bytes | None,
+        earliest_us: int,
+        now_us: int,
+        *,
+        asleep: bool = False,
+        parts: PartWrites | None = None,
     ) -> None:
         """Make the pointer or wake it if what vests at `earliest_us` needs that; one that exists may stay `asleep`."""
         pointer = None if stored is None else decode(PointerRecord, stored)
         if stored is None or (pointer is None and not is_newer(stored)):
             if stored is not None:  # A visit may mend it, too.
                 tr.add_read_conflict_key(self.place.keys.pointer)
-            pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us)
+            pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us, parts=parts)
         elif (
             not asleep
             and pointer is not None
             and pointers.must_wake(pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings)
         ):
-            pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us)
+            pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us, parts=parts)
 
     def _check_lease(self, lease_us: int) -> None:
         maximum_us = self.layout.settings.max_item_lease_ms * 1000
         if not 0 < lease_us <= maximum_us:
             raise BadArgument(argument="lease_us", value=lease_us, allowed=f"1 to {maximum_us:,}")
-
-
-def _status(present: bytes | None, kept: tuple[Any, Any] | None, now_us: int) -> EnqueueStatus:
-    if present is not None:
-        probe("an enqueue finds its id present")
-        return EnqueueStatus.PRESENT
-    if kept is not None:
-        buried, done = kept
-        if buried.value is not None:
-            probe("an enqueue finds its id buried")
-            return EnqueueStatus.BURIED
-        if done.value is not None and int.from_bytes(done.value, "big") > now_us:
-            probe("an enqueue finds its id completed, and still taken")
-            return EnqueueStatus.COMPLETED
-    return EnqueueStatus.ENQUEUED
 
 
 def _check_id(item_id: bytes) -> None:

@@ -76,6 +76,13 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     died: Count = 0  # of those: how many with their worker, as somebody saw
     given_back: Count = 0  # by a worker that drained, or had no slot for it
     progress: Progress | None = None  # as the last attempt told that told any
+    delayed_until_us: TimeUs = 0  # when it was to run first, or again after its revival; 0: as soon as it was enqueued
+    started: bool = False  # a worker wrote, under the present lease, that it begins; only of items that lapsed before
+
+    @property
+    def runnable_us(self) -> int:
+        """From when it could run: from its enqueue, from the end of its delay, or from its revival."""
+        return self.delayed_until_us or self.enqueued_us
 
     @property
     def attempt(self) -> int:
@@ -108,6 +115,8 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     left: bool = False  # some consumer has left it to others, see `LeftAlone`, and does not look at what comes
     credit: Count = 0  # thousandths of an item that are left of its last turn, see `turns`
     found: Known | None = None  # the best `Fit` among what the last visit left in the zone, for whoever asks
+    looked_us: TimeUs = 0  # when it was given its vesting time, by the clock of who did
+    bound_us: Count = 0  # and how much later than that it may vest, see `pointers.oversleeps`
 
 
 class BuriedRecord(msgspec.Struct, array_like=True):

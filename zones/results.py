@@ -83,7 +83,7 @@ def keep(tr: Any, place: Place, item_id: bytes, packed: bytes, *, now_us: int, k
     key, until_us = place.keys.result(item_id), now_us + kept_us
     kept = pack_value(KeptResult(packed, now_us))
     tr.set(key, until_us.to_bytes(TIME_BYTES, "big") + kept)
-    tr.set(forget_key(key, until_us), b"")
+    tr.set(forget_key(place, key, until_us), b"")
 
 
 def ending(tr: Any, place: Place, item_id: bytes) -> Returned | Pending | Failed | NotKept:

@@ -23,6 +23,7 @@ from zones.vesting import WANT_ALL
 
 SLOT_US = 10_000_000
 KEPT_SLOTS = 360
+WATCHED_SLOTS = 6  # A minute: its depth and its oldest item are some twenty reads.
 SUM_AFTER_SLOTS = 2  # Then every worker has long begun another row.
 KINDS_MAX = 200  # In a row; of the others' ends nothing is told.
 TENANTS_MAX = 20  # In a row: those that took most of the handlers' time.
@@ -86,7 +87,8 @@ class Tally(msgspec.Struct, array_like=True):
 class Slot(msgspec.Struct, array_like=True):
     """A slot of the series.
 
-    `waiting`: items in all queues by kind, about at its end, those of kinds beyond the first `KINDS_MAX` under "";
+    `waiting`: items in all queues by kind, about at its end, those of kinds beyond the first `KINDS_MAX` under ""; of
+    more kinds than `depth` tells, those that it does.
     `oldest_us`: since when the oldest waited then. Both None in slots that are not summed up yet.
     """
 
@@ -128,8 +130,12 @@ def sum_up(tr: Any, layout: Layout, *, now_us: int) -> bool:
     """Sum up what is over, and forget what is old, unless somebody has done so for this slot; say whether.
 
     One snapshot read if there is nothing to do. Else reads with conflict what it sums up: of two one does it.
+
+    Where reads cost, several slots are summed up together, and queues that sleep are not looked into.
     """
     over = slot_of(now_us) - SUM_AFTER_SLOTS
+    if layout.is_watched:
+        over -= over % WATCHED_SLOTS
     if tr.snapshot.get(_SUMMED + pack_int(over)).present():
         return False
     end = _FRESH + pack_int(over + 1)
@@ -137,12 +143,14 @@ def sum_up(tr: Any, layout: Layout, *, now_us: int) -> bool:
     tr.add_read_conflict_key(_SUMMED + pack_int(over))
     by_slot = _by_slot(rows)
     by_slot.setdefault(over, [])
+    waiting = _shortened(depth(tr, layout).kinds)
+    oldest = oldest_us(tr, layout, now_us, asleep=not layout.is_watched)
     for number, tallies in by_slot.items():
         key = _SUMMED + pack_int(number)
         stored = tr.get(key).value
         slot = None if stored is None else unpacked(_slots, stored)
         if slot is None:
-            slot = Slot(number, Tally({}, {}), _shortened(depth(tr, layout)), oldest_us(tr, layout, now_us))
+            slot = Slot(number, Tally({}, {}), waiting, oldest)
         for tally in tallies:
             slot.tally.add(tally)
         slot.tally = slot.tally.shortened()

@@ -46,7 +46,14 @@ class ZoneSettings:
     The shard's time is as old as its last beat, which comes once a second and may fail once or twice."""
 
     lapses_before_alone: int = 3
-    """After this many lapses in a row an item is run alone, so that it cannot take others down with it. 1 to 100."""
+    """After this many lapses in a row of attempts that had started, an item runs isolated. 1 to 100.
+
+    So it cannot take others down with it. The first lapse does not count: nobody wrote whether it had started."""
+
+    @property
+    def clocks_apart_us_max(self) -> int:
+        """How far two clocks are apart at most that may both take leases: each `max_skew_ms` off the shard's time."""
+        return 2 * self.max_skew_ms * 1000
 
     def __post_init__(self) -> None:
         for field in fields(self):

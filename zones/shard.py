@@ -20,21 +20,30 @@ from zones.settings import ZoneSettings
 
 T = TypeVar("T")
 
-RESTORING = b"\x00restoring"  # What stands for the shard's record while a backup is restored.
+RESTORING = b"\x00restoring"  # What stands for the shard's record while a backup is restored, with a mark behind it.
 DAMAGED = "the record that says what it is made with is damaged: restore a backup of it into an empty store"
 OLD_KEYS = "its keys lie where an older version looks for them: back it up with that, and restore the backup with this"
 DEFAULT_PART_COUNT = 16  # Enough for sixteen consumers to scan apart; a peek of an empty part costs 10 µs.
 
 
 class Shard:
-    """An open shard. Safe to use from many threads; each process opens its own."""
+    """An open shard. Safe to use from many threads; each process opens its own.
 
-    def __init__(self, name: str, db: Database, layout: Layout, *, clock: Clock, random: Random) -> None:
+    Attributes:
+      made: whether it was made when it was opened here; False: it was there.
+      check_kind: called with the kind of each item that a transaction of this shard's tenants enqueues; may refuse it.
+    """
+
+    def __init__(
+        self, name: str, db: Database, layout: Layout, *, clock: Clock, random: Random, made: bool = False
+    ) -> None:
         self.name = name
         self.db = db
         self.layout = layout
         self.clock = clock
         self.random = random
+        self.made = made
+        self.check_kind: Callable[[str], None] = _take_any
 
     def transact(
         self,
@@ -48,14 +57,24 @@ class Shard:
             self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
         )
 
+    def relax(self, tr: Any) -> None:
+        """Let a transaction that has read nothing have a read version that a cluster answers sooner.
+
+        Such a version may be older than what was committed last, for a moment and after a recovery of the cluster. What
+        the transaction writes is checked against what it has read all the same, so it is tried again then (QuiCK
+        section 6: for peeks and for leases, not for enqueues).
+        """
+        if self.layout.is_watched:
+            tr.options.set_causal_read_risky()
+
     def in_turn(self, body: Callable[[Attempt], T]) -> Callable[[Attempt], T]:
         """Return a body of hundreds of reads and writes, and no waits, as `transact` should run it.
 
-        See `Database.turn`. Not for a user's function: it may wait, and others would wait with it.
+        See `Database.turn` and `Database.burst`. Not for a user's function: it may wait, and others would wait with it.
         """
 
         def run(attempt: Attempt) -> T:
-            with self.db.turn():
+            with self.db.turn(), self.db.burst(attempt.tr) as attempt.tr:
                 attempt.now_us = self.clock.now_us()  # A lease must not begin before the wait for the turn.
                 return body(attempt)
 
@@ -64,6 +83,10 @@ class Shard:
     def zone(self, tenant: Tenant, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return a queue zone of `tenant`; it need not exist."""
         return QueueZone(self.layout, tenant, name)
+
+
+def _take_any(kind: str) -> None:
+    """Refuse no kind: one that nobody knows yet waits."""
 
 
 def open_shard(
@@ -89,14 +112,19 @@ def open_shard(
     if not 1 <= part_count <= PART_COUNT_MAX:
         raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
 
-    record = attempt.run(
-        db,
-        lambda attempt: find_or_make(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us),
-        clock=clock,
-        random=random,
+    def body(attempt: Attempt) -> tuple[ShardRecord, bool]:
+        there = attempt.tr.get(META_KEY).present()
+        made = find_or_make(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us)
+        return made, not there
+
+    record, made = attempt.run(db, body, clock=clock, random=random)
+    layout = Layout(
+        shard_id=record.shard_id,
+        part_count=record.part_count,
+        settings=settings or ZoneSettings(),
+        is_watched=db.change_token() is None,
     )
-    layout = Layout(shard_id=record.shard_id, part_count=record.part_count, settings=settings or ZoneSettings())
-    return Shard(name, db, layout, clock=clock, random=random)
+    return Shard(name, db, layout, clock=clock, random=random, made=made)
 
 
 def find_or_make(tr: Any, name: str, *, random: Random, part_count: int, now_us: int) -> ShardRecord:
@@ -112,7 +140,7 @@ def find_or_make(tr: Any, name: str, *, random: Random, part_count: int, now_us:
         made = ShardRecord(random.randbytes(ID_BYTES), part_count, now_us, KEY_FORMAT)
         tr.set(META_KEY, encode(made))
         return made
-    if value == RESTORING:
+    if value.startswith(RESTORING):
         raise ShardRefused(
             shard=name, remedy="a backup is being restored into it; if that broke off, use an empty store"
         )

@@ -10,11 +10,10 @@ from typing import Any
 from zones.errors import OwnerUnreadable, TenantMoved
 from zones.keyspace import range_begin, range_end
 from zones.layout import Layout, Place
+from zones.part_writes import PartWrites, add_to_count
 from zones.probes import probe
 from zones.records import ItemRecord, OwnerRecord, TenantRule, decode, encode, is_newer
-from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES
-
-_ZERO = bytes(8)
+from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES, TEXT_BYTES_MAX
 
 
 def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
@@ -45,11 +44,38 @@ def move(tr: Any, place: Place, item_id: bytes, record: ItemRecord, vesting_us: 
 
 
 def remove(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False) -> None:
-    """Clear an item, its index entry, and its payload unless `keep_payload`. The caller counts it."""
+    """Clear an item, its index entry, its traceback, and its payload unless `keep_payload`. The caller counts it."""
     tr.clear(place.keys.item(item_id))
     tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
+    if record.last_error:
+        tr.clear(place.keys.traceback(item_id))
     if record.payload_bytes and not keep_payload:
         clear_payload(tr, place, item_id)
+
+
+def note_failure(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, error: str, traceback: str) -> None:
+    """Note in `record`, which the caller stores, how an attempt failed; write the traceback beside it.
+
+    It lies apart, so that leases do not rewrite it. Only an item that has failed has one, and its record says that it
+    failed: what never fails costs no write and no clear.
+    """
+    had_one = bool(record.last_error)
+    record.last_error = shortened(error)
+    if record.last_error and traceback:
+        tr.set(place.keys.traceback(item_id), shortened(traceback).encode())
+    elif had_one:
+        tr.clear(place.keys.traceback(item_id))
+
+
+def shortened(text: str) -> str:
+    """Return `text` cut in its middle to what a record may hold; its end says what went wrong.
+
+    What cannot be stored (a lone surrogate, as in the name of a file) is written as its number.
+    """
+    if len(text) > TEXT_BYTES_MAX // 4:
+        half = TEXT_BYTES_MAX // 8
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def clear_payload(tr: Any, place: Place, item_id: bytes) -> None:
@@ -67,17 +93,17 @@ def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> b
     return b"".join(pair.value for pair in tr.snapshot.get_range(range_begin(prefix), range_end(prefix)))
 
 
-def change_count(tr: Any, place: Place, kind: str, change: int) -> None:
+def change_count(tr: Any, place: Place, kind: str, change: int, parts: PartWrites | None = None) -> None:
     """Add `change` to the counts of the zone and of its part; a count's key goes when it reaches zero.
 
     Atomic adds: no reads, no conflicts. Not idempotent: the caller has read, with conflict, that the items are
-    there (or are not).
+    there (or are not). `parts`: gathers what the part's count is changed by; None: it is written now.
     """
-    amount = change.to_bytes(8, "little", signed=True)
-    for key in (place.keys.count(kind), place.part.depth(kind)):
-        tr.add(key, amount)
-        if change < 0:
-            tr.compare_and_clear(key, _ZERO)
+    add_to_count(tr, place.keys.count(kind), change)
+    if parts is None:
+        add_to_count(tr, place.part.depth(kind), change)
+    else:
+        parts.count(place.part.depth(kind), change)
 
 
 def number_of(value: bytes) -> int:

@@ -33,7 +33,7 @@ def submit(tr: Any, kind: str, code: bytes, *, sign: Sign, above: int, now_us: i
     """Store `code` as the newest handler of `kind`; return its version, later than `above` and than any before.
 
     Earlier versions are cleared. Reads with conflict: the versions of the kind; of two that submit at once one
-    comes after the other. May run twice: a second run makes one more version of the same code.
+    comes after the other. It must not be applied twice: a second run makes one more version, newer than others' since.
 
     Args:
       sign: answers the signature of (kind, version, code), empty without a key.
@@ -52,6 +52,16 @@ def submit(tr: Any, kind: str, code: bytes, *, sign: Sign, above: int, now_us: i
     record = HandlerRecord(kind, version, code, sign(kind, version, code), now_us)
     tr.set(prefix + pack_int(version), encode(record))
     return version
+
+
+def is_there(tr: Any, kind: str) -> bool:
+    """Say whether this shard has a handler of a kind that was submitted, whoever signed it. Snapshot reads.
+
+    Raises:
+      BadArgument: `kind` cannot be the name of a kind.
+    """
+    prefix = _PREFIX + pack_text(check_name("kind", kind))
+    return next(iter(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=1)), None) is not None
 
 
 def listing(tr: Any) -> list[HandlerRecord]:

@@ -36,7 +36,8 @@ def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> St
     if rule.per_s is not None:
         bucket = tr.get(place.keys.tenant.bucket)
         yield
-        left.append(limits.tokens_in(bucket.value, rule.per_s, rule.burst, now_us=now_us) // limits.TOKEN)
+        apart_us = place.layout.settings.clocks_apart_us_max
+        left.append(limits.tokens_in(bucket.value, rule, clocks_apart_us=apart_us, now_us=now_us))
     return max(0, min(left))
 
 
@@ -51,7 +52,8 @@ def is_tenant_full(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> b
             return True
     if rule.per_s is None:
         return False
-    return limits.tokens_in(snapshot.get(keys.bucket).value, rule.per_s, rule.burst, now_us=now_us) < limits.TOKEN
+    apart_us = place.layout.settings.clocks_apart_us_max
+    return not limits.tokens_in(snapshot.get(keys.bucket).value, rule, clocks_apart_us=apart_us, now_us=now_us)
 
 
 def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
@@ -61,7 +63,8 @@ def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes
             tr.set(place.keys.tenant.running(place.name, item_id), b"")
     if rule.per_s is not None and item_ids:
         key = place.keys.tenant.bucket
-        limits.take_out(tr, key, rule.per_s, rule.burst, tokens=len(item_ids), now_us=now_us)
+        apart_us = place.layout.settings.clocks_apart_us_max
+        limits.take_out(tr, key, rule, tokens=len(item_ids), clocks_apart_us=apart_us, now_us=now_us)
 
 
 def forget_tenant_limit(tr: Any, tenant: Tenant) -> None:

@@ -3,6 +3,9 @@
 A thin view of the engine's transaction. Keys are tuples and lie below the tenant's data, so no key can reach another
 tenant; enqueued items draw ids that survive a retry. That is all a handler is given. An application's own transactions
 also have `.raw`, for whoever knows the rules.
+
+Each attempt that writes needs a receipt (`zones.attempt`): after a commit of unknown result the transaction is applied
+once, whatever it writes.
 """
 
 from collections.abc import Iterator
@@ -39,7 +42,7 @@ class TenantTransaction:
     Nothing that it takes or returns reaches another tenant.
     """
 
-    __slots__ = ("_attempt", "_data", "_enqueuer", "_shard", "_tr", "tenant")
+    __slots__ = ("_attempt", "_data", "_enqueuer", "_raw_is_out", "_shard", "_tr", "tenant")
 
     def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, enqueuer: Enqueuer | None = None) -> None:
         self.tenant = tenant
@@ -47,6 +50,7 @@ class TenantTransaction:
         self._attempt = attempt
         self._tr = attempt.tr
         self._enqueuer = enqueuer
+        self._raw_is_out = False
         self._data = shard.layout.place(tenant, DEFAULT_ZONE).keys.tenant.data
 
     @property
@@ -62,22 +66,22 @@ class TenantTransaction:
 
     def set(self, key: Key, value: bytes) -> None:
         """Set `key` to `value`, at most 100,000 bytes."""
-        self._tr.set(self._pack(key), value)
+        self._writer().set(self._pack(key), value)
 
     def clear(self, key: Key) -> None:
         """Clear `key`."""
-        self._tr.clear(self._pack(key))
+        self._writer().clear(self._pack(key))
 
     def clear_prefix(self, prefix: Key = ()) -> None:
         """Clear all keys that begin with `prefix` and are longer."""
         packed = self._pack_prefix(prefix)
-        self._tr.clear_range(range_begin(packed), range_end(packed))
+        self._writer().clear_range(range_begin(packed), range_end(packed))
 
     def add(self, key: Key, amount: int) -> None:
         """Add `amount`, a 64-bit number, to an 8-byte little-endian signed counter; adds do not conflict."""
         if not isinstance(amount, int) or not -(2**63) <= amount < 2**63:
             raise BadArgument(argument="amount", value=amount, allowed="a whole number of 64 bits")
-        self._tr.add(self._pack(key), amount.to_bytes(8, "little", signed=True))
+        self._writer().add(self._pack(key), amount.to_bytes(8, "little", signed=True))
 
     def get_range(
         self, prefix: Key = (), *, limit: int = 0, reverse: bool = False, snapshot: bool = False
@@ -108,11 +112,14 @@ class TenantTransaction:
 
     def enqueue_item(self, item: NewItem, *, zone: str = DEFAULT_ZONE) -> Enqueued:
         """Enqueue an item that `new_item` made."""
-        self._attempt.enqueued = True
+        self._shard.check_kind(item.kind)
+        tr = self._writer()
         item_id = self._attempt.new_id() if item.given_id is None else item_id_of(item.given_id)
         if self._enqueuer is not None:
             item = self._enqueuer.traced(item)
-        enqueued = self._zone(zone).enqueue(self._tr, item, item_id=item_id, now_us=self.now_us)
+        with self._shard.db.burst(tr) as writer:
+            enqueued = self._zone(zone).enqueue(writer, item, item_id=item_id, now_us=self.now_us)
+        self._note_read()
         if self._enqueuer is not None:
             self._enqueuer.entered(item, enqueued)
         return enqueued
@@ -128,11 +135,22 @@ class TenantTransaction:
           LeaseLost, ItemGone: the item is somebody else's by now; the transaction must not commit.
           ResultNotKept: `result` is no plain data, or too long.
         """
-        queue = self._zone(zone)
-        queue.complete(self._tr, item_id, now_us=self.now_us, lease_id=lease_id)
+        queue, tr = self._zone(zone), self._writer()
+        with self._shard.db.burst(tr) as writer:
+            queue.complete(writer, item_id, now_us=self.now_us, lease_id=lease_id)
+        self._note_read()
         if keep_result_us:
             packed = pack_result(result)
-            keep(self._tr, queue.place, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
+            keep(tr, queue.place, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
+
+    def _writer(self) -> Any:
+        """Return the engine's transaction, for a write: the attempt needs a receipt from now on."""
+        self._attempt.needs_receipt = True
+        return self._tr
+
+    def _note_read(self) -> None:
+        """Note that the store has answered a read; not if what was read may have been written here, through `raw`."""
+        self._attempt.has_read = not self._raw_is_out
 
     def _zone(self, name: str) -> QueueZone:
         return self._shard.zone(self.tenant, check_name("zone", name))
@@ -159,8 +177,15 @@ class ApplicationTransaction(TenantTransaction):
 
     @property
     def raw(self) -> Any:
-        """The engine's transaction, all keys of the shard within reach: of other tenants, and of the queues."""
-        return self._tr
+        """The engine's transaction, all keys of the shard within reach: of other tenants, and of the queues.
+
+        Nobody sees whether it is written through, so a transaction that asks for it counts as one that writes: after a
+        commit of unknown result (FoundationDB) it is applied once, and one that only reads through it is no longer free
+        of a commit. Of a versionstamp that it asked for, such a commit does not tell: read it back from what was
+        written with it.
+        """
+        self._raw_is_out = True
+        return self._writer()
 
     def zone(self, name: str = DEFAULT_ZONE) -> QueueZone:
         """Return one of the tenant's queue zones, whose operations take `.raw`."""

@@ -6,10 +6,14 @@ its weight's part of what the batch may take. That comes to fractions: what is l
 and no more, a heavy one gets its turn's items one by one: a pointer with a whole item to its credit keeps its place in
 the line.
 
+A turn is a tenant's, not a queue zone's: of a batch that holds several zones of one tenant, and other tenants', each of
+these zones takes its part of the tenant's turn, one item at least.
+
 A weight is read with the tenant's rule, which comes with the first reads of its visit, so it holds for the whole
 backlog from the commit on that says so.
 """
 
+from collections import Counter
 from functools import cached_property
 from typing import Any
 
@@ -27,13 +31,19 @@ class Turns:
         self._layout = layout
         self._items_max = items_max
         self._turns: list[Turn] = []
+        self._zones: Counter[Tenant] = Counter()  # how many of the batch are whose
         self._limited: set[Tenant] = set()
 
-    def join(self, owner: Any) -> "Turn":
-        """Add a visit. `owner`: the tenant's ownership record, as it was asked for."""
-        turn = Turn(self, owner)
+    def join(self, tenant: Tenant, owner: Any) -> "Turn":
+        """Add a visit of a tenant's zone. `owner`: the tenant's ownership record, as it was asked for."""
+        turn = Turn(self, tenant, owner)
         self._turns.append(turn)
+        self._zones[tenant] += 1
         return turn
+
+    def zones_of(self, tenant: Tenant) -> int:
+        """Return among how many zones of the batch a tenant's turn is divided; a tenant alone need not divide it."""
+        return self._zones[tenant] if len(self._zones) > 1 else 1
 
     @property
     def items_max(self) -> int:
@@ -57,7 +67,8 @@ class Turns:
     @cached_property
     def unit(self) -> float | None:
         """How many items a weight of 1 stands for; None: all weights are 1. Known once the first reads are there."""
-        weights = [rule.weight for rule in (turn.rule for turn in self._turns) if not rule.paused]
+        rules = {turn.tenant: turn.rule for turn in self._turns}
+        weights = [rule.weight for rule in rules.values() if not rule.paused]
         if all(weight == 1.0 for weight in weights):
             return None
         return self._items_max * min(1.0, len(weights) / sum(weights))
@@ -71,9 +82,10 @@ class Turn:
       credit: what is left of the last turn; told by whoever has read the pointer.
     """
 
-    __slots__ = ("_granted", "_owner", "_rule", "_turns", "allowed", "credit")
+    __slots__ = ("_granted", "_owner", "_rule", "_turns", "allowed", "credit", "tenant")
 
-    def __init__(self, turns: Turns, owner: Any) -> None:
+    def __init__(self, turns: Turns, tenant: Tenant, owner: Any) -> None:
+        self.tenant = tenant
         self._turns = turns
         self._owner = owner
         self._rule: TenantRule | None = None
@@ -114,11 +126,11 @@ class Turn:
         return share if self.allowed is None else min(share, self.allowed)
 
     def _share(self) -> int:
-        rule, unit = self.rule, self._turns.unit
+        rule, unit, zones = self.rule, self._turns.unit, self._turns.zones_of(self.tenant)
         if unit is None:
-            return self.items_max
+            return max(1, self.items_max // zones)
         if self.items_max > 1:
-            self._granted = int(unit * rule.weight * ITEM) + self.credit % ITEM
+            self._granted = int(unit * rule.weight * ITEM / zones) + self.credit % ITEM
             return self._granted // ITEM
         self._granted = self.credit if self.credit >= ITEM else self.credit + int(rule.weight * ITEM)
         return min(1, self._granted // ITEM)

@@ -39,19 +39,17 @@ def read_vested(
     then_read: int,
     enough: Callable[[Sequence[Vested]], int | None],
     begin: bytes = b"",
+    end: bytes = b"",
 ) -> Steps[Reading]:
     """Show `enough` the vested entries and their values in order, piece by piece, from `begin` or from the front.
 
-    Stops after `keys_max` entries, or at that entry of a piece whose number `enough` returns; it goes on with that one.
-    `first_read` keys are asked for at first, whether they have vested or not: most queues are short. Where that was not
-    enough, `then_read` at a time, and no further than what has vested: behind it a million may wait for their time.
-    Snapshot reads only; conflicts with nothing.
+    Stops at `end`, if that is given, after `keys_max` entries, or at that entry of a piece whose number `enough`
+    returns; it goes on with that one. Snapshot reads only; conflicts with nothing.
+    `first_read` keys are asked for at first, as most queues are short; then `then_read` at a time of what has vested.
     """
-    begin = begin or keys.vest_priority(0)
-    end = keys.vest_end()
-    bound, size = end, first_read
+    begin, end = begin or keys.vest_priority(0), end or keys.vest_end()
+    bound, size, left = end, first_read, keys_max
     unvested: list[IndexEntry] = []
-    left = keys_max
     while left > 0:
         sent = tr.snapshot.get_range(begin, bound, limit=size, streaming_mode=WANT_ALL)
         yield
@@ -84,6 +82,8 @@ def read_vested(
             begin, bound, size = bound, end, first_read
         elif skipping >= 0:
             begin = keys.vest_priority(skipping + 1)
+            if begin >= end:
+                return Reading(None, unvested)
         else:
             begin = row.key + b"\x00"
             # Behind a damaged key nobody knows of which priority the next is.
@@ -92,7 +92,14 @@ def read_vested(
 
 
 def collect_vested(
-    tr: Any, keys: QueueKeys, *, now_us: int, keys_max: int, first_read: int = FIRST_LOOK, begin: bytes = b""
+    tr: Any,
+    keys: QueueKeys,
+    *,
+    now_us: int,
+    keys_max: int,
+    first_read: int = FIRST_LOOK,
+    begin: bytes = b"",
+    end: bytes = b"",
 ) -> Steps[tuple[list[IndexEntry], bytes | None]]:
     """Read up to `keys_max` vested entries in order, and where to go on (None: that was all). Snapshot reads."""
     entries: list[IndexEntry] = []
@@ -102,7 +109,7 @@ def collect_vested(
 
     reading = yield from read_vested(
         tr, keys, now_us=now_us, keys_max=keys_max, first_read=first_read, then_read=keys_max, enough=collect,
-        begin=begin,
+        begin=begin, end=end,
     )  # fmt: skip
     return entries, reading.stopped_at
 

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from zones import pointers, rules
+from zones import pointers, rules, stored_item
 from zones.dequeue import Choice, Fit, Room, Search, choose_steps, take
 from zones.items import LeasedItem
 from zones.layout import Layout, Place
 from zones.pointers import PointerRef
 from zones.presence import listing_steps
 from zones.probes import probe
-from zones.records import PointerRecord, decode, is_newer
+from zones.records import ItemRecord, PointerRecord, decode, is_newer
 from zones.rules import NO_RULES, Rules, rules_steps
 from zones.settings import ZoneSettings
 from zones.steps import Steps, alone, begun, in_step
@@ -68,10 +68,11 @@ class Visit:
     found: Found
     place: Place | None = None
     items: Sequence[LeasedItem] = ()
-    buried: Sequence[str] = ()  # the kinds of the items that it buried, one for each
+    buried: Sequence[tuple[bytes, ItemRecord]] = ()  # what it buried
     unreadable: int = 0
     left_alone: LeftAlone | None = None
     passed_kinds: Collection[str] = ()  # of what has vested and cannot run now
+    suspects: int = 0  # items that it passed over because they must run alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Tur
         return (yield from _clear_dangling(tr, layout, ref))
     stored = tr.get(place.keys.pointer)
     search = Search(place, room, now_us=terms.now_us)
-    turn = turns.join(tr.get(place.keys.tenant.owner))
+    turn = turns.join(place.tenant, tr.get(place.keys.tenant.owner))
     choosing = begun(choose_steps(tr, search, turn, lease_us=terms.lease_us))
     yield
     if stored.value is None:
@@ -161,7 +162,7 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Tur
         tr, place, choice, lease_id=terms.lease_id, lease_us=terms.lease_us, now_us=terms.now_us, holder=terms.holder
     )
     unreadable = choice.unreadable + damaged
-    return Visit(ref, found, place, items, choice.buried, unreadable, left_alone, choice.passed_kinds)
+    return Visit(ref, found, place, items, choice.buried, unreadable, left_alone, choice.passed_kinds, choice.suspects)
 
 
 def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
@@ -182,7 +183,7 @@ def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us
         probe("a contended pointer is somebody else's by now")
         return False
     pointer.lease_id, pointer.lease_us, pointer.left = lease_id, lease_us, False
-    pointers.move(tr, place, pointer, now_us + lease_us)
+    pointers.move(tr, place, pointer, now_us + lease_us, now_us=now_us)
     return True
 
 
@@ -203,7 +204,8 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
         return sleep_us_max if next_us is None else min(max(next_us, terms.throttle_delay_us), sleep_us_max)
     if next_us is None:
         inactive_us = terms.now_us - last_active_us
-        if inactive_us >= settings.min_inactive_ms * 1000:
+        by_wrong_clock = inactive_us < -settings.max_skew_ms * 1000
+        if inactive_us >= settings.min_inactive_ms * 1000 or by_wrong_clock:
             return None
         return min(settings.min_inactive_ms * 1000 - inactive_us, sleep_us_max)
     return min(next_us, sleep_us_max)
@@ -216,7 +218,7 @@ def _requeue_awake(tr: Any, place: Place, pointer: PointerRecord, choice: Choice
     delay_us = delay_after(choice, last_active_us=pointer.last_active_us, terms=terms, settings=settings)
     _note_visit(pointer, choice, terms, left=False)
     vesting_us = terms.now_us + (slack_us if delay_us is None else min(delay_us, slack_us))
-    pointers.move(tr, place, pointer, vesting_us, _mark(choice))
+    pointers.move(tr, place, pointer, vesting_us, now_us=terms.now_us, mark=_mark(choice))
 
 
 def _note_visit(pointer: PointerRecord, choice: Choice, terms: VisitTerms, *, left: bool) -> None:
@@ -243,6 +245,8 @@ def _requeue_steps(
     if terms.may_leave and choice.left in (Fit.UNKNOWN, Fit.FULL):
         elsewhere = yield from _may_run_elsewhere_steps(tr, choice, room, terms.now_us)
     if choice.left is None:
+        if (yield from _revoke_steps(tr, place, choice, terms)):
+            delay_us = 0
         conflict_before_first(tr, place.keys, choice.first)
     elif choice.left in (Fit.PAUSED, Fit.UNKNOWN):
         # What can run may be enqueued behind what cannot, at this moment, by one who still finds the pointer awake.
@@ -266,11 +270,37 @@ def _requeue_steps(
         probe("a pointer is left to another consumer")
         # Where it was, unless this visit has taken something: then it is another's turn to look.
         vesting_us = terms.now_us if choice.items else min(pointer.vesting_us, terms.now_us)
-    pointers.move(tr, place, pointer, vesting_us, _mark(choice))
+    if vesting_us <= terms.now_us:
+        pointers.tell_scanners(tr, place)  # Whoever visits next need not be the one whose manager this is.
+    bound_us = settings.max_sleep_ms * 1000
+    pointers.move(tr, place, pointer, vesting_us, now_us=terms.now_us, bound_us=bound_us, mark=_mark(choice))
     if delay_us > settings.wake_slack_ms * 1000:
         tr.add_write_conflict_key(place.keys.pointer_guard)
         rules.park(tr, place, choice.passed_kinds & room.paused)
     return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, until_us) if elsewhere else None
+
+
+def _revoke_steps(tr: Any, place: Place, choice: Choice, terms: VisitTerms) -> Steps[bool]:
+    """Let items vest now whose lease ends later than any may, by a clock that was ahead; say whether there were any.
+
+    Of each priority it looks at the first entry, and only if that is too far away for a lease: the next visit, which
+    comes at once, finds the next. Reads with conflict: their records.
+    """
+    settings = place.layout.settings
+    latest_us = terms.now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
+    far = [entry for entry in choice.first if entry.vesting_us > latest_us]
+    if not far:
+        return False
+    reads = [tr.get(place.keys.item(entry.id)) for entry in far]
+    yield
+    revoked = False
+    for entry, read in zip(far, reads, strict=True):
+        record = None if read.value is None else decode(ItemRecord, read.value)
+        if record is not None and record.lease_id and record.vesting_us == entry.vesting_us:
+            probe("a lease that ends later than any may is revoked")
+            stored_item.move(tr, place, entry.id, record, terms.now_us)
+            revoked = True
+    return revoked
 
 
 def _may_run_elsewhere_steps(tr: Any, choice: Choice, room: Room, now_us: int) -> Steps[bool]:

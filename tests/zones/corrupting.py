@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.clocks import ManualClock
-from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, World
+from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 from zones import (
     attempt,
     buried,
@@ -33,7 +33,7 @@ from zones import (
 from zones import submitted as handlers
 from zones.engines import Database, transact
 from zones.items import new_item
-from zones.keyspace import META_KEY, RECEIPT, ROOT, ROOT_RANGE, pack_bytes, pack_int
+from zones.keyspace import META_KEY, ROOT, ROOT_RANGE
 from zones.layout import Place, Tenant, local_tenant
 from zones.periodic import period
 from zones.records import KindRule, TenantRule
@@ -92,16 +92,20 @@ def use_some(world: World) -> None:
     world.visit({"mail": 3, "index": 2})
     for how in ({"given_id": "done", "unique_ms": 60_000}, {}):
         done = world.enqueue("mail", **how)  # type: ignore[arg-type]
-        world.run(lambda tr: world.zone.complete(tr, done, now_us=world.now_us))
+        world.complete(done)
         world.pass_us(2 * SECOND)
-        world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
-    world.run(lambda tr: world.zone.complete(tr, world.enqueue("mail"), now_us=world.now_us))
+        world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+    world.complete(world.enqueue("mail"))
     world.present("one", "mail", "index")
     world.present("two", "mail")
     world.run(lambda tr: limits.take_slots(tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US,
-                                           lease_us_max=LEASE_US, now_us=world.now_us))  # fmt: skip
+                                           clocks_apart_us=LEASE_US, now_us=world.now_us))  # fmt: skip
     rule = KindRule(per_s=50.0, burst=9)
-    world.run(lambda tr: limits.take_tokens(tr, "mail", rule, wanted=2, returned=0, now_us=world.now_us))
+    world.run(
+        lambda tr: limits.take_tokens(
+            tr, "mail", rule, wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=world.now_us
+        )
+    )
     world.run(lambda tr: alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=world.now_us)))
     submit(world)
     world.run(lambda tr: beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=world.now_us))
@@ -116,7 +120,7 @@ def use_some(world: World) -> None:
     world.pass_us(30 * SECOND)
     world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
     world.run(lambda tr: series.write(tr, b"one", series.slot_of(world.now_us), tally))
-    world.set(ROOT + pack_int(RECEIPT) + pack_int(world.now_us + DAY_US) + pack_bytes(b"s" * 12), bytes(4))
+    world.set(attempt.receipt_key(b"s" * 12, world.now_us + DAY_US), bytes(4))
 
 
 @cache
@@ -320,16 +324,20 @@ def _housekeeping(world: World) -> None:
     def body(tr: Any) -> None:
         presence.Sessions().live(presence.listing(tr, now_us=now_us), now_us=now_us)
         beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=now_us, alone=True)
-        presence.clear_dead(tr, now_us=now_us, keys_max=100)
-        attempt.clear_receipts(tr, now_us=now_us)
-        history.forget(tr, now_us=now_us, keys_max=100)
+        presence.clear_dead(tr, presence.listing(tr, now_us=now_us), now_us=now_us, keys_max=100)
+        for bucket in range(attempt.RECEIPT_BUCKETS):
+            attempt.clear_receipts(tr, bucket, now_us=now_us)
+        for part in range(world.layout.part_count):
+            history.forget(tr, part, now_us=now_us, keys_max=100)
         alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=now_us))
         rules.wake_parked(tr, world.layout, now_us=now_us)
-        completions.tidy(tr, now_us=now_us)
+        completions.tidy(tr, range(PART_COUNT), now_us=now_us)
         limits.take_slots(
-            tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US, lease_us_max=LEASE_US, now_us=now_us
+            tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US, clocks_apart_us=LEASE_US, now_us=now_us
         )
-        limits.take_tokens(tr, "mail", KindRule(per_s=5.0), wanted=2, returned=0, now_us=now_us)
+        limits.take_tokens(
+            tr, "mail", KindRule(per_s=5.0), wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=now_us
+        )
         series.sum_up(tr, world.layout, now_us=now_us)
         timesheets.clear_old(tr, now_us=now_us, keys_max=100)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from zones.engines import Database, Listener
 from zones.engines.errors import COMMIT_UNKNOWN_RESULT
+
+WRITES = frozenset({"set", "clear", "clear_range", "add", "set_versionstamped_value"})
 
 
 @dataclass
@@ -24,14 +26,14 @@ class Fault:
 class FaultyDatabase:
     """Passes everything on to a database whose results can be unknown.
 
-    Commits of transactions that wrote something meet `faults`, one after the other.
+    Commits of transactions that wrote something meet `faults`, one after the other; None is a commit without one.
     """
 
     results_can_be_unknown = True
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self.faults: deque[Fault] = deque()
+        self.faults: deque[Fault | None] = deque()
         self.url, self.limits, self.errors = db.url, db.limits, db.errors
 
     def create_transaction(self) -> Any:
@@ -39,6 +41,11 @@ class FaultyDatabase:
 
     def turn(self) -> AbstractContextManager[object]:
         return self._db.turn()
+
+    @contextmanager
+    def burst(self, tr: Any) -> Iterator[Any]:
+        with self._db.burst(tr) as kept:
+            yield kept if kept is tr else FaultyBurst(tr, kept)
 
     def change_token(self) -> int | None:
         return self._db.change_token()
@@ -67,11 +74,27 @@ class FaultyTransaction:
         self._wrote = False
 
     def __getattr__(self, name: str) -> Any:
-        self._wrote = self._wrote or name in ("set", "clear", "add")
+        self.note(name)
         return getattr(self._tr, name)
+
+    def note(self, name: str) -> None:
+        """Note what is asked of it, or of its burst: after a write its commit may meet a fault."""
+        self._wrote = self._wrote or name in WRITES
 
     def commit(self) -> Any:
         return FaultyCommit(self._db, self._tr) if self._wrote else self._tr.commit()
+
+
+class FaultyBurst:
+    """What the engine puts around such a transaction to do its writes together."""
+
+    def __init__(self, tr: FaultyTransaction, kept: Any) -> None:
+        self._tr = tr
+        self._kept = kept
+
+    def __getattr__(self, name: str) -> Any:
+        self._tr.note(name)
+        return getattr(self._kept, name)
 
 
 class FaultyCommit:

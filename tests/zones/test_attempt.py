@@ -1,25 +1,50 @@
-"""Commits whose result is unknown: what was enqueued comes once, whatever happened in between."""
+"""Commits whose result is unknown: what was written or enqueued is applied once, whatever happened in between."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.clocks import ManualClock
-from tests.zones.faults import Fault, FaultyDatabase
+from tests.zones.faults import Fault, FaultyDatabase, FaultyTransaction
 from tests.zones.world import ALICE, NOBODYS, SECOND, World
-from zones.attempt import RECEIPT_LIFE_US, SEED_BYTES, Attempt, clear_receipts
+from zones.attempt import (
+    RECEIPT_BUCKETS,
+    RECEIPT_LIFE_US,
+    SEED_BYTES,
+    Attempt,
+    clear_receipts,
+    new_seed,
+    receipt_key,
+)
 from zones.engines import Database
-from zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT
+from zones.engines.errors import (
+    CLUSTER_VERSION_CHANGED,
+    COMMIT_UNKNOWN_RESULT,
+    NOT_COMMITTED,
+    TRANSACTION_CANCELLED,
+    TRANSACTION_TIMED_OUT,
+    ResultUnknown,
+)
 from zones.items import Enqueued, EnqueueStatus, new_item
-from zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int, range_end
+from zones.keyspace import RECEIPT, ROOT, ROOT_RANGE, pack_int, range_end
 from zones.shard import Shard, open_shard
 from zones.steps import alone
-from zones.tenant_transaction import TenantTransaction
+from zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 
 RECEIPTS = (ROOT + pack_int(RECEIPT), range_end(ROOT + pack_int(RECEIPT)))
+WRITES: dict[str, Callable[[ApplicationTransaction], object]] = {
+    "set": lambda tr: tr.set(("key",), b""),
+    "clear": lambda tr: tr.clear(("key",)),
+    "clear_prefix": lambda tr: tr.clear_prefix(("key",)),
+    "add": lambda tr: tr.add(("key",), 1),
+    "enqueue": lambda tr: tr.enqueue("mail"),
+    "raw": lambda tr: tr.raw.set(NOBODYS, b""),
+}
+T = TypeVar("T")
 APPLIED = pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 
 
@@ -132,7 +157,22 @@ def test_without_the_receipt_it_would_come_again(world: World, faulty: FaultyDat
 
 
 @APPLIED
-@pytest.mark.parametrize("code", [TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED])
+@pytest.mark.parametrize("code", [TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED, CLUSTER_VERSION_CHANGED])
+def test_a_write_whose_commit_timed_out_succeeds_if_it_was_applied_and_else_says_so(
+    world: World, faulty: FaultyDatabase, code: int, applied: bool
+) -> None:
+    faulty.faults += [Fault(applied=applied, code=code)]
+    if applied:
+        transact(world, lambda tr: tr.add(("balance",), 1))
+    else:
+        with pytest.raises(world.db.errors) as raised:
+            transact(world, lambda tr: tr.add(("balance",), 1))
+        assert raised.value.code == code  # type: ignore[attr-defined]
+    assert (transact(world, lambda tr: tr.get(("balance",))) is not None) == applied
+
+
+@APPLIED
+@pytest.mark.parametrize("code", [TRANSACTION_TIMED_OUT, TRANSACTION_CANCELLED, CLUSTER_VERSION_CHANGED])
 def test_a_commit_that_timed_out_succeeds_if_it_was_applied_and_else_says_so(
     world: World, faulty: FaultyDatabase, code: int, applied: bool
 ) -> None:
@@ -156,7 +196,7 @@ def test_a_commit_that_lands_while_its_retry_is_under_way_is_not_repeated(world:
         enqueued = enqueue_in(world.shard, attempt)
         ids.append(enqueued.item_id)
         if len(ids) == 2:
-            world.set(RECEIPTS[0] + pack_int(expires_us) + pack_bytes(enqueued.item_id[:SEED_BYTES]), b"")
+            world.set(receipt_key(enqueued.item_id[:SEED_BYTES], expires_us), b"")
         return enqueued
 
     faulty.faults += [Fault(applied=False)]
@@ -200,11 +240,131 @@ def test_a_body_that_can_tell_by_itself_is_asked(world: World, faulty: FaultyDat
     assert runs == 1
 
 
-def test_a_transaction_that_enqueues_leaves_a_receipt_and_any_other_does_not(world: World) -> None:
+def test_a_transaction_that_enqueues_leaves_a_receipt_and_one_of_the_products_own_does_not(world: World) -> None:
     world.shard.transact(lambda attempt: attempt.tr.set(NOBODYS, b""))
     assert receipts(world) == 0
     enqueue(world)
     assert receipts(world) == 1
+
+
+def transact(world: World, body: Callable[[ApplicationTransaction], T]) -> T:
+    """Run a user's body, as `app.tenant(...).transact` does."""
+    return world.shard.transact(lambda attempt: body(ApplicationTransaction(world.shard, ALICE, attempt)))
+
+
+@pytest.mark.parametrize("name, write", WRITES.items(), ids=WRITES)
+def test_each_write_of_a_users_transaction_leaves_a_receipt(
+    world: World, name: str, write: Callable[[ApplicationTransaction], object]
+) -> None:
+    transact(world, write)
+    assert receipts(world) == 1
+
+
+def version_requests(world: World, monkeypatch: pytest.MonkeyPatch, body: Callable[[ApplicationTransaction], T]) -> int:
+    """Run a user's body and return how often a read version was asked for besides the reads."""
+    asked = 0
+    getattr_of = FaultyTransaction.__getattr__
+
+    def noting(self: FaultyTransaction, name: str) -> Any:
+        nonlocal asked
+        asked += name == "get_read_version"
+        return getattr_of(self, name)
+
+    monkeypatch.setattr(FaultyTransaction, "__getattr__", noting)
+    transact(world, body)
+    return asked
+
+
+def test_who_only_writes_asks_for_a_read_version(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one a late commit would not conflict with the receipt of the attempt after it."""
+    assert version_requests(world, monkeypatch, lambda tr: tr.add(("key",), 1)) == 1
+
+
+def test_who_enqueues_has_read_and_does_not_ask_for_a_read_version_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert version_requests(world, monkeypatch, lambda tr: tr.enqueue("mail")) == 0
+
+
+def test_who_may_have_written_what_an_enqueue_reads_asks_for_a_read_version(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of what the transaction has cleared itself is answered without the store, and without a version."""
+
+    def clear_all_and_enqueue(tr: ApplicationTransaction) -> None:
+        tr.raw.clear_range(*ROOT_RANGE)
+        tr.enqueue("mail")
+
+    assert version_requests(world, monkeypatch, clear_all_and_enqueue) == 1
+
+
+def test_a_users_transaction_that_only_reads_leaves_no_receipt(world: World) -> None:
+    transact(world, lambda tr: (tr.get(("key",)), list(tr.get_range()), tr.zone()))
+    assert receipts(world) == 0
+
+
+@APPLIED
+def test_a_counter_is_raised_once(world: World, faulty: FaultyDatabase, applied: bool) -> None:
+    """Before, a transaction that enqueued nothing was applied twice."""
+    faulty.faults += [Fault(applied=applied)]
+    transact(world, lambda tr: tr.add(("balance",), 100))
+    assert transact(world, lambda tr: tr.get(("balance",))) == (100).to_bytes(8, "little")
+
+
+@APPLIED
+def test_what_is_written_through_raw_is_applied_once(world: World, faulty: FaultyDatabase, applied: bool) -> None:
+    faulty.faults += [Fault(applied=applied)]
+    transact(world, lambda tr: tr.raw.add(NOBODYS, (1).to_bytes(8, "little")))
+    assert world.run(lambda tr: tr.get(NOBODYS).value) == (1).to_bytes(8, "little")
+
+
+@APPLIED
+def test_a_write_does_not_undo_what_others_have_written_since(
+    world: World, faulty: FaultyDatabase, applied: bool
+) -> None:
+    """A blind write has nothing to conflict with but its receipt."""
+
+    def overwrite() -> None:
+        transact(world, lambda tr: tr.set(("price",), b"the latest"))
+
+    faulty.faults += [Fault(applied=applied, then=overwrite)]
+    transact(world, lambda tr: tr.set(("price",), b"the first"))
+    told_after = b"the latest" if applied else b"the first"
+    assert transact(world, lambda tr: tr.get(("price",))) == told_after
+
+
+@APPLIED
+def test_a_versionstamp_is_given_once(world: World, faulty: FaultyDatabase, applied: bool) -> None:
+    """The second attempt would give another one, and the place in the order that others have seen would be gone."""
+    seen: list[bytes | None] = []
+
+    def stamp(tr: ApplicationTransaction) -> None:
+        tr.raw.set_versionstamped_value(NOBODYS, bytes(14))
+
+    def look() -> None:
+        seen.append(world.run(lambda tr: tr.get(NOBODYS).value))
+
+    faulty.faults += [Fault(applied=applied, then=look)]
+    transact(world, stamp)
+    look()
+    assert seen == ([seen[0]] * 2 if applied else [None, seen[1]])
+
+
+@APPLIED
+def test_a_body_that_wrote_and_would_not_write_again_returns_what_was_applied(
+    world: World, faulty: FaultyDatabase, applied: bool
+) -> None:
+    tries = iter(["first", "second"])
+
+    def body(tr: ApplicationTransaction) -> str:
+        this = next(tries)
+        if this == "first":
+            tr.add(("balance",), 1)
+        return this
+
+    faulty.faults += [Fault(applied=applied)]
+    assert transact(world, body) == ("first" if applied else "second")
+    assert (transact(world, lambda tr: tr.get(("balance",))) is not None) == applied
 
 
 def test_engines_that_always_know_their_results_keep_no_receipts(db: Database, clock: ManualClock) -> None:
@@ -215,16 +375,50 @@ def test_engines_that_always_know_their_results_keep_no_receipts(db: Database, c
     assert receipts(world) == 0
 
 
+def test_where_results_are_always_known_one_that_is_not_is_reported_and_the_body_does_not_run_again(
+    world: World, faulty: FaultyDatabase
+) -> None:
+    """Before, a body that may have been applied was applied again, on an embedded store with a failing disk."""
+    faulty.results_can_be_unknown = False
+    faulty.faults += [Fault(applied=True)]
+    with pytest.raises(ResultUnknown):
+        transact(world, lambda tr: tr.add(("balance",), 1))
+    assert transact(world, lambda tr: tr.get(("balance",))) == (1).to_bytes(8, "little")
+
+
+def test_where_results_are_always_known_what_may_be_done_twice_is_tried_again(
+    world: World, faulty: FaultyDatabase
+) -> None:
+    faulty.results_can_be_unknown = False
+    faulty.faults += [Fault(applied=False)]
+    world.shard.transact(lambda attempt: attempt.tr.set(NOBODYS, b"there"))
+    assert world.run(lambda tr: tr.get(NOBODYS).value) == b"there"
+
+
+def clear_all_receipts(world: World) -> None:
+    """Do what housekeeping does, bucket by bucket."""
+    for bucket in range(RECEIPT_BUCKETS):
+        world.run(lambda tr, bucket=bucket: clear_receipts(tr, bucket, now_us=world.now_us))  # type: ignore[misc]
+
+
+def test_receipts_of_the_same_moment_do_not_lie_in_one_list(world: World) -> None:
+    """All commits would write at the end of it, which is one server of a cluster."""
+    seeds = [new_seed(world.now_us, world.random) for _ in range(400)]
+    keys = sorted(receipt_key(seed, world.now_us) for seed in seeds)
+    heads = {key[: len(RECEIPTS[0]) + 2] for key in keys}
+    assert len(heads) == RECEIPT_BUCKETS
+
+
 def test_receipts_are_cleared_once_no_client_can_ask_for_them(world: World) -> None:
     for _ in range(3):
         enqueue(world)
     world.pass_us(RECEIPT_LIFE_US)
     enqueue(world)
     before = receipts(world)
-    world.run(lambda tr: clear_receipts(tr, now_us=world.now_us))
+    clear_all_receipts(world)
     assert receipts(world) == before, "not a microsecond early"
     world.pass_us(1)
-    world.run(lambda tr: clear_receipts(tr, now_us=world.now_us))
+    clear_all_receipts(world)
     assert receipts(world) == 1
 
 

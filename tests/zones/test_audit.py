@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.clocks import ManualClock
+from tests.zones.faults import Fault, FaultyDatabase
 from tests.zones.world import ALICE, ANY, BOB, LEASE_US, MS, SECOND, World
 from zones import rules
 from zones.audit import Finding, Report, audit, graves, items, tallies, tops, walk
 from zones.audit.records import DAMAGED_RECORD
 from zones.buried import bury, grave_key
 from zones.dequeue import Room
+from zones.engines import Database
 from zones.history import forget_key
 from zones.items import LeasedItem, new_item
 from zones.keyspace import HANDLER, ROOT, RULE, pack_int, pack_text
@@ -36,18 +39,27 @@ def look(world: World, **how: Any) -> Report:
 
 
 def populate(world: World) -> None:
-    """Some of everything, in several zones: waiting, delayed, leased, long, buried, and kept taken."""
+    """Some of everything, in several zones: waiting, delayed, leased, long, failed, buried, and kept taken."""
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
         world.enqueue("mail", zone=zone, priority=3)
         world.enqueue("index", zone=zone, delay_ms=60_000)
         world.enqueue("fax", zone=zone, given_id="a", unique_ms=60_000)
-    world.enqueue("mail", bytes(200_000))
+    fail(world, world.enqueue("mail", bytes(200_000)))
     for kind, payload in (("mail", None), ("index", bytes(100_000))):
         bury_item(world, world.enqueue(kind, payload))
     done = world.enqueue("mail", given_id="done", unique_ms=60_000)
-    world.run(lambda tr: world.zone.complete(tr, done, now_us=world.now_us))
+    world.complete(done)
     world.dequeue(2)
     set_own(world, ALICE, 1)
+
+
+def fail(world: World, item_id: bytes) -> None:
+    """Let an attempt fail that is to be made again, a minute later."""
+    lease_id, error = world.lease(item_id), "ValueError: no"
+    world.run(
+        lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=60 * SECOND, now_us=world.now_us, error_count=1,
+                                      error=error, traceback=f"line 3, in send\n{error}")
+    )  # fmt: skip
 
 
 def set_own(world: World, tenant: Tenant, number: int) -> None:
@@ -119,6 +131,36 @@ def test_counts_too_large_for_one_transaction_are_added_up_over_several(
     world.run(lambda tr: tr.add(world.zone.place.keys.count("mail"), (5).to_bytes(8, "little")))
     assert [finding.what for finding in look(world, repair=True).findings] == [tallies.WRONG_COUNT]
     assert look(world).healthy
+
+
+@pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
+@pytest.mark.parametrize("exact_keys_max", [30, 20_000], ids=["over several transactions", "in one"])
+def test_a_count_that_is_mended_with_unknown_result_is_mended_once_and_reported(
+    db: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, exact_keys_max: int, applied: bool
+) -> None:
+    """Before, the difference was added again, or nothing was said of it."""
+    faulty = FaultyDatabase(db)
+    world = World(faulty, clock)
+    world.enqueue_all([new_item("mail")] * 100)
+    world.run(lambda tr: tr.add(world.zone.place.keys.count("mail"), (5).to_bytes(8, "little")))
+    monkeypatch.setattr(tallies, "EXACT_KEYS_MAX", exact_keys_max)
+    faulty.faults.append(Fault(applied=applied))
+    assert [(each.what, each.repaired) for each in look(world, repair=True).findings] == [(tallies.WRONG_COUNT, True)]
+    assert not faulty.faults
+    assert world.count() == {"mail": 100}
+
+
+@pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
+def test_what_is_mended_with_unknown_result_is_reported(db: Database, clock: ManualClock, applied: bool) -> None:
+    """Before, the second look found it mended, and said nothing."""
+    faulty = FaultyDatabase(db)
+    world = World(faulty, clock)
+    world.enqueue()
+    lose_an_index_entry(world)
+    faulty.faults.append(Fault(applied=applied))
+    (found,) = look(world, repair=True).findings
+    assert found.repaired
+    assert look(world).findings == []
 
 
 # --- One invariant broken at a time ---
@@ -200,6 +242,13 @@ def give_pieces_to_an_item_with_a_short_payload(world: World) -> bytes:
     return item_id
 
 
+@breaks(items.ORPHAN_TRACEBACK)
+def leave_a_traceback_behind(world: World) -> bytes:
+    gone = world.new_id()
+    world.set(world.zone.place.keys.traceback(gone), b"line 3, in send")
+    return gone
+
+
 @breaks(tallies.WRONG_COUNT)
 def count_one_too_many(world: World) -> None:
     place, _, _ = some_item(world)
@@ -256,8 +305,8 @@ def list_a_buried_item_twice(world: World) -> bytes:
 @breaks(graves.NEVER_FORGOTTEN)
 def lose_the_entry_that_makes_an_id_be_forgotten(world: World) -> bytes:
     place, item_id, _ = some_item(world, given_id="a", unique_ms=1_000)
-    world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
-    world.clear(forget_key(place.keys.done(item_id), world.now_us + SECOND))
+    world.complete(item_id)
+    world.clear(forget_key(place, place.keys.done(item_id), world.now_us + SECOND))
     return item_id
 
 
@@ -271,7 +320,7 @@ def damage_until_when_an_id_stays_taken(world: World) -> bytes:
 @breaks(graves.DANGLING_FORGET)
 def make_the_housekeeping_forget_something_else(world: World) -> None:
     place, item_id, _ = some_item(world)
-    world.set(forget_key(place.keys.item(item_id), world.now_us), b"")
+    world.set(forget_key(place, place.keys.item(item_id), world.now_us), b"")
 
 
 @breaks(tops.NO_POINTER)
@@ -287,7 +336,7 @@ def put_a_pointer_to_sleep_for_a_year(world: World) -> None:
     place, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
-    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13))
+    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13, now_us=world.now_us))
 
 
 @breaks(tops.LATE_POINTER)
@@ -296,7 +345,7 @@ def lease_a_pointer_by_a_clock_that_is_far_ahead(world: World) -> None:
     pointer = world.pointer()
     assert pointer is not None
     pointer.lease_id, pointer.lease_us = b"l" * 16, SECOND
-    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13))
+    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13, now_us=world.now_us))
 
 
 @breaks(tops.DAMAGED_POINTER)
@@ -510,7 +559,7 @@ def test_what_limits_have_counted_is_known(world: World) -> None:
     world.run(lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, **limit))
     world.run(
         lambda tr: take_slots(
-            tr, "fax", 3, holder=b"h", held=0, wanted=1, lease_us=SECOND, lease_us_max=SECOND, now_us=world.now_us
+            tr, "fax", 3, holder=b"h", held=0, wanted=1, lease_us=SECOND, clocks_apart_us=SECOND, now_us=world.now_us
         )
     )
     world.run(lambda tr: rules.change_tenant_rule(tr, world.layout, ALICE, now_us=world.now_us, **limit))
@@ -532,7 +581,7 @@ def test_how_long_a_pointer_may_rest_is_for_the_caller_to_say(world: World) -> N
     pointer = world.pointer()
     assert pointer is not None
     allowed_us = (1_000 + settings.wake_slack_ms + settings.max_skew_ms) * MS
-    world.run(lambda tr: move(tr, place, pointer, world.now_us + allowed_us))
+    world.run(lambda tr: move(tr, place, pointer, world.now_us + allowed_us, now_us=world.now_us))
     assert look(world, rest_ms=1_000).findings == []
     world.pass_us(-1)
     assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER]

@@ -67,6 +67,22 @@ def test_a_buried_item_that_a_newer_version_wrote_is_not_listed(world: World) ->
     assert [item.id for item in shown(world)] == [readable]
 
 
+def test_from_when_an_item_can_run_is_known_through_delay_and_revival(world: World) -> None:
+    """`give_up_ms` counts from then."""
+    item_id, plain = world.enqueue(delay_ms=1_000), world.enqueue()
+    enqueued_us = world.now_us
+    found = world.record(item_id), world.record(plain)
+    assert [record.runnable_us for record in found if record] == [enqueued_us + SECOND, enqueued_us]
+    world.pass_us(2 * SECOND)
+    bury_item(world, item_id)
+    world.pass_us(SECOND)
+    buried = read_buried(world, item_id)
+    world.run(lambda tr: revive(tr, world.zone.place, item_id, buried, now_us=world.now_us))
+    record = world.record(item_id)
+    assert record is not None
+    assert (record.runnable_us, record.enqueued_us) == (world.now_us, enqueued_us)
+
+
 def test_a_revived_item_is_due_now_and_its_errors_and_lapses_are_forgotten(world: World) -> None:
     item_id = world.enqueue(priority=3, delay_ms=60_000)
     record = world.record(item_id)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.zones.colliding import collides
-from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, World
+from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 from zones import completions
 from zones.completions import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
 from zones.errors import ItemGone
 from zones.items import new_item
 from zones.keyspace import HISTORY, ROOT, pack_int, range_begin, range_end
+from zones.layout import Tenant
 from zones.steps import alone
 
 TOTAL = ROOT + pack_int(HISTORY)
@@ -25,7 +28,7 @@ def complete(world: World, item_id: bytes, lease_id: bytes | None = None) -> Non
 
 
 def tidy(world: World) -> None:
-    world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
+    world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 def kept(world: World) -> list[tuple[bytes, bytes]]:
@@ -35,7 +38,7 @@ def kept(world: World) -> list[tuple[bytes, bytes]]:
 
 def note(world: World, *item_ids: bytes, kind: str = "mail") -> None:
     items = [EndedItem(item_id, kind, How.COMPLETED, 1, 5) for item_id in item_ids]
-    world.run(lambda tr: completions.note(tr, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us))
+    world.run(lambda tr: completions.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us))
 
 
 def test_a_completed_item_is_told_with_when_where_and_in_which_attempt(world: World) -> None:
@@ -70,7 +73,7 @@ def test_items_that_end_in_one_transaction_cost_one_key(world: World) -> None:
         for zone in (world.zone, world.zone_of(BOB)):
             held = [(item_id, None) for item_id in zone.peek_ids(tr, items_max=100, now_us=world.now_us)]
             alone(zone.complete_steps(tr, held, now_us=world.now_us, ended=ended))
-        completions.note(tr, ended, now_us=world.now_us)
+        completions.note(tr, world.layout, ended, now_us=world.now_us)
 
     world.run(body)
     assert len(kept(world)) == 1
@@ -116,9 +119,9 @@ def test_packing_does_not_conflict_with_what_ends_meanwhile(world: World) -> Non
 
     def end(tr: object) -> None:
         items = [EndedItem(world.new_id(), "mail", How.COMPLETED, 1, 5)]
-        completions.note(tr, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
+        completions.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
 
-    assert not collides(world.db, end, lambda tr: completions.tidy(tr, now_us=world.now_us))
+    assert not collides(world.db, end, lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
@@ -126,9 +129,56 @@ def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
     world.pass_us(2 * SECOND)
 
     def pack(tr: object) -> None:
-        completions.tidy(tr, now_us=world.now_us)
+        completions.tidy(tr, range(PART_COUNT), now_us=world.now_us)
 
     assert collides(world.db, pack, pack)
+
+
+def in_part(world: World, part: int) -> Tenant:
+    """Return a tenant whose queue lies in a part."""
+    tenants = (Tenant("shop", f"user {number}") for number in range(100))
+    return next(tenant for tenant in tenants if world.zone_of(tenant).place.part.part == part)
+
+
+def note_of(world: World, tenant: Tenant, item_id: bytes) -> None:
+    ended = [EndedOfZone(*tenant, "queue", [EndedItem(item_id, "mail", How.COMPLETED, 1, 5)])]
+    world.run(lambda tr: completions.note(tr, world.layout, ended, now_us=world.now_us))
+
+
+def test_what_ends_in_two_parts_at_one_moment_is_not_written_side_by_side(world: World) -> None:
+    """All commits of a shard appended to one place, which is one server of a cluster."""
+    keys: list[set[bytes]] = []
+    for part in (0, 1):
+        for _ in range(3):
+            note_of(world, in_part(world, part), world.new_id())
+        keys.append({key for key, _ in kept(world)} - {key for some in keys for key in some})
+    assert max(keys[0]) < min(keys[1])
+
+
+def test_consumers_pack_their_own_parts_without_a_conflict_and_all_is_found_by_time(world: World) -> None:
+    item_id, tenants = world.new_id(), [in_part(world, part) for part in (0, 1)]
+    for tenant in (*tenants, *tenants):  # One that ended is named anew elsewhere.
+        note_of(world, tenant, item_id)
+        world.pass_us(SECOND)
+    in_order = [each.ended_us for each in ended(world, item_id)]
+    assert in_order == sorted(in_order, reverse=True)
+    note_of(world, in_part(world, 0), world.new_id())
+    world.pass_us(2 * SECOND)
+    tidy(world)
+    for tenant in tenants:
+        note_of(world, tenant, item_id)
+    world.pass_us(2 * SECOND)
+
+    def pack(part: int) -> Any:
+        return lambda tr: completions.tidy(tr, range(part, part + 1), now_us=world.now_us)
+
+    assert not collides(world.db, pack(0), pack(1))
+    found = ended(world, item_id)
+    assert len(found) == 6
+    assert [each.ended_us for each in found] == sorted((each.ended_us for each in found), reverse=True)
+    total = dict(world.stored(TOTAL, TOTAL + b"\x00"))[TOTAL]
+    packed = world.stored(TOTAL + pack_int(2), range_end(TOTAL + pack_int(2)))
+    assert int.from_bytes(total, "little") == sum(len(value) for _, value in packed)
 
 
 def test_what_ended_an_hour_ago_is_forgotten(world: World) -> None:

@@ -228,8 +228,9 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
         return lambda tr: discard(tr, world.zone.place, item_id, buried)
 
     def forgotten(world: World) -> Body:
-        world.run(completes(world, world.enqueue(given_id="a", unique_ms=1_000)))
-        return lambda tr: forget(tr, now_us=world.now_us + 2 * SECOND, keys_max=10)
+        item_id = world.enqueue(given_id="a", unique_ms=1_000)
+        world.run(completes(world, item_id, world.lease(item_id)))
+        return lambda tr: forget(tr, world.zone.place.part.part, now_us=world.now_us + 2 * SECOND, keys_max=10)
 
     statuses = {PRESENT: completed, BURIED: discarded, COMPLETED: forgotten}
     for status, happens in statuses.items():

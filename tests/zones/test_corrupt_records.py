@@ -180,7 +180,7 @@ def test_a_damaged_backup_is_refused_or_restored(count: int) -> None:
     def case(random: Random) -> None:
         db, clock = memory()
         try:
-            restore(db, io.BytesIO(made(random)), clock=clock)
+            restore(db, io.BytesIO(made(random)), clock=clock, random=random)
         except BackupRefused:
             return
         try:
@@ -203,7 +203,7 @@ def test_a_backup_of_a_damaged_store_can_be_restored_and_mended_there(count: int
         except ShardRefused:  # A damaged record looks like one of a newer version.
             return
         db, clock = memory()
-        restore(db, file, clock=clock)
+        restore(db, file, clock=clock, random=random)
         audit(World(db, clock).shard, quarantine=True)
         report = audit(World(db, clock).shard)
         assert report.healthy, (damages, report.findings)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.zones.corrupting import populated, world_of
-from tests.zones.world import ALICE, BOB, World
+from tests.zones.world import ALICE, BOB, PART_COUNT, SECOND, World
 from zones import buried, completions, inquiry, series, submitted, timesheets
 from zones.audit import audit
 from zones.dequeue import Fit
-from zones.history import FORGET_BYTES_MAX, forget, forget_key
+from zones.history import FORGET_BYTES_MAX, forget_key
 from zones.items import new_item
 from zones.keyspace import (
     FORGET,
@@ -122,10 +122,10 @@ ALICES = TenantKeys("shop", "alice")
         (RULES_OF_TENANTS, lambda world: world.run(lambda tr: tenants_with_rules(tr, tenants_max=9))),
         (GRAVES, lambda world: world.run(lambda tr: list(buried.listing(tr, world.layout, items_max=9)))),
         (GRAVES, lambda world: world.run(lambda tr: inquiry.whereabouts(tr, world.layout, bytes(16)))),
-        (FORGETS, lambda world: world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=9))),
+        (FORGETS, lambda world: world.forget(9)),
         (HANDLERS, lambda world: world.run(submitted.listing)),
-        (FRESH, lambda world: world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))),
-        (PACKED, lambda world: world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))),
+        (FRESH, lambda world: world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
+        (PACKED, lambda world: world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
         (ALICES.running_prefix, World.visit),
         (ALICES.zones, lambda world: world.run(lambda tr: list(zone_names(tr, ALICES)))),
         (ZoneKeys(ALICES, "queue").count_prefix(), World.count),
@@ -162,8 +162,8 @@ def test_what_is_to_be_forgotten_is_an_id_that_stays_taken_and_nothing_else(worl
     world.enqueue()
     before = world.everything()
     for key, _ in before:
-        world.set(forget_key(key, world.now_us - 1), b"")
-    world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=99))
+        world.set(forget_key(world.zone.place, key, world.now_us - 1), b"")
+    world.forget(99)
     assert world.everything() == before
 
 
@@ -173,10 +173,10 @@ def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World, tota
     for _ in range(2):
         world.run(lambda tr: world.zone.complete(tr, world.enqueue(), now_us=world.now_us))
         world.pass_us(9_000_000)
-        world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
+        world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
         world.set(ROOT + pack_int(HISTORY), total)
         world.pass_us(2 * completions.KEPT_US)
-    world.run(lambda tr: completions.tidy(tr, now_us=world.now_us))
+    world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 @pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", b"\xe1", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
@@ -193,9 +193,10 @@ def test_a_damaged_count_is_mended(world: World, value: bytes) -> None:
 def test_a_bucket_that_is_of_the_far_future_is_full(world: World) -> None:
     """One bit of its time, and a kind would not have started anything for thousands of years."""
     rule = KindRule(per_s=1.0, burst=3)
+    terms = {"wanted": 3, "returned": 0, "clocks_apart_us": SECOND}
     later = world.now_us + 2**60
-    world.run(lambda tr: take_tokens(tr, "mail", rule, wanted=3, returned=0, now_us=later))
-    assert world.run(lambda tr: take_tokens(tr, "mail", rule, wanted=3, returned=0, now_us=world.now_us)) == 3
+    world.run(lambda tr: take_tokens(tr, "mail", rule, now_us=later, **terms))
+    assert world.run(lambda tr: take_tokens(tr, "mail", rule, now_us=world.now_us, **terms)) == 3
 
 
 @pytest.mark.parametrize("number", [SHEET, SERIES])
@@ -220,7 +221,7 @@ def test_results_that_are_forgotten_are_read_a_megabyte_at_a_time(world: World) 
     for number in range(200):
         key = world.zone.place.keys.result(number.to_bytes(16, "big"))
         world.set(key, stale.to_bytes(8, "big") + bytes(60_000))
-        world.set(forget_key(key, stale), b"")
-    forgotten = [world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=2_000)) for _ in range(10)]
+        world.set(forget_key(world.zone.place, key, stale), b"")
+    forgotten = [world.forget(2_000) for _ in range(10)]
     assert max(forgotten) * 60_000 < 3 * FORGET_BYTES_MAX
     assert sum(forgotten) == 200, "and in the end all are"

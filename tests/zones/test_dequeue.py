@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from tests.zones.world import ALICE, LEASE_US, SECOND, World
+from zones.buried import listing
 from zones.dequeue import Fit, Room
 from zones.errors import BadArgument
 from zones.items import LeasedItem, new_item
 from zones.queue_zone import QueueZone
 from zones.records import FORMAT
 from zones.steps import alone
+from zones.suspicion import SHARED_LAPSES
 
 
 def ids(world: World, count: int, kind: str = "mail") -> list[bytes]:
@@ -204,9 +206,23 @@ def test_an_index_entry_that_disagrees_with_its_record_is_cleared(world: World) 
 # --- Lapses ---
 
 
-def lapse(world: World, items_max: int = 100) -> list[bytes]:
-    """Dequeue, let the worker die, and return what it held."""
+def note_start(world: World, held: LeasedItem, *, ran_alone: bool = False) -> None:
+    """Let a worker write that it begins with an item."""
+    holding = (held.id, held.record.lease_id)
+    world.run(
+        lambda tr: alone(
+            world.zone.extend_steps(
+                tr, [holding], lease_us=LEASE_US, now_us=world.now_us, started=True, ran_alone=ran_alone
+            )
+        )
+    )
+
+
+def lapse(world: World, items_max: int = 100, *, started: bool = True) -> list[bytes]:
+    """Dequeue, let the worker begin with all of it and die, and return what it held."""
     held = world.dequeue(items_max)
+    for item in held if started else []:
+        note_start(world, item)
     world.pass_us(LEASE_US)
     return [item.id for item in held]
 
@@ -226,15 +242,43 @@ def test_an_item_that_is_dequeued_though_its_lease_was_never_given_back_has_laps
     assert world.dequeue()[0].record.error_count == 0, "lapses are counted apart from errors"
 
 
-def test_an_orderly_give_back_forgets_the_lapses(world: World) -> None:
+def test_a_lapse_of_an_item_that_had_not_started_raises_no_suspicion(world: World) -> None:
+    """It was in the reserve of a worker that something else ended. Before, it had to run alone after three of these."""
+    (item_id,) = ids(world, 1)
+    for _ in range(10):
+        assert lapse(world, started=False) == [item_id]
+    (held,) = world.dequeue()
+    assert not held.alone
+    assert (held.record.lapse_count, held.record.lapsed) == (0, 10)
+
+
+def test_that_an_item_has_started_holds_for_one_lease(world: World) -> None:
+    (item_id,) = ids(world, 1)
+    lapse(world)
+    lapse(world, started=False)
+    assert lapse(world) == [item_id]
+    assert lapses(world, item_id) == 1
+
+
+def test_an_item_that_is_given_back_after_it_has_started_is_free_of_suspicion(world: World) -> None:
     (item_id,) = ids(world, 1)
     lapse(world)
     lapse(world)
     (held,) = world.dequeue()
     assert lapses(world, item_id) == 2
+    note_start(world, held)
     world.run(lambda tr: world.zone.requeue(tr, item_id, held.record.lease_id, delay_us=0, now_us=world.now_us))
     assert lapses(world, item_id) == 0
     assert not world.dequeue()[0].alone
+
+
+def test_an_item_that_is_given_back_before_it_has_started_is_as_suspect_as_before(world: World) -> None:
+    """Before, a suspect that found no slot was a suspect no longer, and could take three more workers down."""
+    (item_id,) = ids(world, 1)
+    lapse_until_alone(world, item_id)
+    (held,) = world.dequeue()
+    world.run(lambda tr: world.zone.requeue(tr, item_id, held.record.lease_id, delay_us=0, now_us=world.now_us))
+    assert world.dequeue()[0].alone
 
 
 def lapse_until_alone(world: World, item_id: bytes) -> None:
@@ -242,42 +286,60 @@ def lapse_until_alone(world: World, item_id: bytes) -> None:
         assert item_id in lapse(world)
 
 
-def test_an_item_that_lapsed_several_times_is_dequeued_alone(world: World) -> None:
+def test_an_item_that_lapsed_several_times_is_dequeued_to_run_alone_beside_others(world: World) -> None:
     (poison,) = ids(world, 1)
     lapse_until_alone(world, poison)
     others = ids(world, 3)
-    (held,) = world.dequeue()
-    assert held.id == poison
-    assert held.alone
-    assert [item.id for item in world.dequeue()] == others
+    assert [(item.id, item.alone) for item in world.dequeue()] == [(poison, True), *((each, False) for each in others)]
 
 
-def test_an_item_to_run_alone_waits_while_others_are_taken_and_says_there_is_more(world: World) -> None:
-    (poison,) = ids(world, 1)
-    lapse_until_alone(world, poison)
-    urgent = world.enqueue(priority=0)
-    room = Room(10, {"mail": 10})
+def test_of_items_that_must_run_alone_as_many_are_taken_as_can(world: World) -> None:
+    first, *rest = ids(world, 3)
+    for _ in range(world.layout.settings.lapses_before_alone):
+        lapse(world)
+    (item,) = ids(world, 1)
     dequeued = world.dequeued()
-    assert [item.id for item in dequeued.items] == [urgent]
-    assert dequeued.left is Fit.RUNS
-    assert room.fit("mail") is Fit.RUNS
-    assert [item.id for item in world.dequeue()] == [poison]
+    assert [each.id for each in dequeued.items] == [first, item]
+    assert dequeued.left is Fit.FULL, "others must wait until the first has run"
+    assert {each.id for each in world.dequeue()} <= set(rest)
 
 
-def note_that_it_runs_alone(world: World, item_id: bytes, lease_id: bytes) -> None:
-    world.run(
-        lambda tr: alone(
-            world.zone.extend_steps(tr, [(item_id, lease_id)], lease_us=LEASE_US, now_us=world.now_us, ran_alone=True)
-        )
+def test_an_item_that_cannot_run_alone_now_stands_in_nobodys_way(world: World) -> None:
+    """As many as a dequeue takes of them come first. Before, such an item was taken, and everything waited for it."""
+    suspects = ids(world, 3)
+    for _ in range(world.layout.settings.lapses_before_alone):
+        lapse(world)
+    others = ids(world, 3)
+    room = Room(3, {"mail": 3}, suspects=0)
+    held = world.run(
+        lambda tr: world.zone.dequeue(tr, room=room, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
     )
+    assert [each.id for each in held] == others
+    assert (room.items, room.kinds) == (0, {"mail": 0}), "what was passed over uses no room"
+    assert [world.record(each).lease_id != b"l" * 16 for each in suspects] == [True] * 3  # type: ignore[union-attr]
 
 
-def test_however_often_it_lapses_beside_others_it_is_not_buried(world: World) -> None:
-    """It was dequeued alone, but its worker never came to run it with nothing beside it."""
+def test_an_item_that_must_run_alone_uses_no_room_of_the_others(world: World) -> None:
+    (suspect,) = ids(world, 1)
+    for _ in range(world.layout.settings.lapses_before_alone):
+        lapse(world)
+    room = Room(1, {"mail": 2}, suspects=1)
+    held = world.run(
+        lambda tr: world.zone.dequeue(tr, room=room, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
+    )
+    assert [each.id for each in held] == [suspect]
+    assert (room.items, room.suspects) == (1, 0)
+
+
+def test_where_nothing_runs_alone_an_item_is_buried_after_three_more_lapses(world: World) -> None:
+    """In threads, an item that must run alone shares its process with others: one of them may have ended it."""
     (poison,) = ids(world, 1)
-    for _ in range(10):
+    for _ in range(world.layout.settings.lapses_before_alone + SHARED_LAPSES):
         assert lapse(world) == [poison]
-    assert world.record(poison) is not None
+    dequeued = world.dequeued()
+    assert (dequeued.items, dequeued.buried) == ([], ["mail"])
+    (grave,) = world.run(lambda tr: list(listing(tr, world.layout, items_max=10)))
+    assert grave.record.error == "its process died or stalled 6 times in a row while it ran"
 
 
 def test_an_item_that_lapses_while_it_ran_alone_is_buried_with_its_payload(world: World) -> None:
@@ -286,7 +348,7 @@ def test_an_item_that_lapses_while_it_ran_alone_is_buried_with_its_payload(world
     world.pass_us(1)
     lapse_until_alone(world, poison)
     (held,) = world.dequeue()
-    note_that_it_runs_alone(world, poison, held.record.lease_id)
+    note_start(world, held, ran_alone=True)
     world.pass_us(LEASE_US)
     (innocent,) = ids(world, 1)
     dequeued = world.dequeued()
@@ -300,7 +362,7 @@ def test_an_item_that_finished_alone_after_all_is_completed_like_any_other(world
     (poison,) = ids(world, 1)
     lapse_until_alone(world, poison)
     (held,) = world.dequeue()
-    note_that_it_runs_alone(world, poison, held.record.lease_id)
+    note_start(world, held, ran_alone=True)
     world.run(lambda tr: world.zone.complete(tr, poison, lease_id=held.record.lease_id, now_us=world.now_us))
     assert world.count() == {}
 
@@ -309,7 +371,7 @@ def test_an_item_that_was_given_back_after_it_ran_alone_is_not_buried(world: Wor
     (poison,) = ids(world, 1)
     lapse_until_alone(world, poison)
     (held,) = world.dequeue()
-    note_that_it_runs_alone(world, poison, held.record.lease_id)
+    note_start(world, held, ran_alone=True)
     world.run(lambda tr: world.zone.requeue(tr, poison, held.record.lease_id, delay_us=0, now_us=world.now_us))
     assert lapse(world) == [poison]
     assert [item.id for item in world.dequeue()] == [poison]

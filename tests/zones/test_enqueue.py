@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.zones.world import ALICE, ANY, BOB, MS, SECOND, World
+from zones import completions
 from zones.buried import bury, discard, read, revive
 from zones.errors import BadArgument
-from zones.history import forget
 from zones.items import EnqueueStatus, Item, new_item, unpack_payload
 from zones.layout import item_id_of, local_tenant
 from zones.steps import alone
@@ -23,7 +23,7 @@ def peeked(world: World, **how: Any) -> list[Item]:
     return world.run(lambda tr: world.zone.peek(tr, items_max=100, now_us=world.now_us, **how))
 
 
-def complete(world: World, item_id: bytes) -> None:
+def cancel(world: World, item_id: bytes) -> None:
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
 
 
@@ -105,7 +105,7 @@ def test_a_zone_is_empty_until_something_is_in_it_delayed_or_not(world: World) -
     assert world.run(world.zone.is_empty)
     item_id = world.enqueue(delay_ms=60_000)
     assert not world.run(world.zone.is_empty)
-    complete(world, item_id)
+    cancel(world, item_id)
     assert world.run(world.zone.is_empty)
 
 
@@ -157,14 +157,14 @@ def test_a_revived_id_is_present(world: World) -> None:
 
 
 def test_a_completed_id_is_free_again(world: World) -> None:
-    complete(world, world.enqueue(given_id="invoice-7"))
+    world.complete(world.enqueue(given_id="invoice-7"))
     assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
 
 
 def test_a_completed_id_stays_taken_for_as_long_as_its_enqueuer_asked(world: World) -> None:
     item_id = world.enqueue(given_id="invoice-7", unique_ms=60_000)
     world.pass_us(3 * SECOND)
-    complete(world, item_id)
+    world.complete(item_id)
     world.pass_us(60 * SECOND - 1)
     assert world.try_enqueue(given_id="invoice-7").status is COMPLETED
     assert world.count() == {}
@@ -172,23 +172,49 @@ def test_a_completed_id_stays_taken_for_as_long_as_its_enqueuer_asked(world: Wor
     assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
 
 
+def test_the_id_of_an_item_that_was_cancelled_is_free_at_once(world: World) -> None:
+    """Cancel it and enqueue it anew: so an item's time is moved."""
+    item_id = world.enqueue(given_id="remind-9", unique_ms=60_000, delay_ms=3_600_000)
+    cancel(world, item_id)
+    assert world.of_items() == []
+    assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
+
+
+def test_the_id_of_an_item_that_was_cancelled_while_it_ran_is_free_at_once(world: World) -> None:
+    item_id = world.enqueue(given_id="remind-9", unique_ms=60_000)
+    world.lease(item_id)
+    cancel(world, item_id)
+    assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
+
+
+def test_the_id_of_an_item_that_was_dropped_is_free_at_once(world: World) -> None:
+    """It has failed for good, and its kind does not bury."""
+    item_id = world.enqueue(given_id="remind-9", unique_ms=60_000)
+    held = [(item_id, world.lease(item_id))]
+    world.run(
+        lambda tr: alone(
+            world.zone.complete_steps(tr, held, now_us=world.now_us, ended=[], how=completions.How.DROPPED)
+        )
+    )
+    assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
+
+
 def test_taken_ids_are_forgotten_once_their_time_has_passed_and_leave_nothing_behind(world: World) -> None:
     for number in range(3):
-        complete(world, world.enqueue(given_id=f"invoice-{number}", unique_ms=1_000))
-    forget_all = lambda tr: forget(tr, now_us=world.now_us, keys_max=2)  # noqa: E731 - said three times
+        world.complete(world.enqueue(given_id=f"invoice-{number}", unique_ms=1_000))
     world.pass_us(SECOND)
-    assert world.run(forget_all) == 0
+    assert world.forget(2) == 0
     world.pass_us(1)
     assert len(world.of_items()) == 3
-    assert [world.run(forget_all) for _ in range(3)] == [2, 1, 0]
+    assert [world.forget(2) for _ in range(3)] == [2, 1, 0]
     assert world.of_items() == []
 
 
 def test_an_id_that_was_completed_again_is_not_forgotten_early(world: World) -> None:
-    complete(world, world.enqueue(given_id="invoice-7", unique_ms=1_000))
+    world.complete(world.enqueue(given_id="invoice-7", unique_ms=1_000))
     world.pass_us(2 * SECOND)
-    complete(world, world.enqueue(given_id="invoice-7", unique_ms=60_000))
-    assert world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=10)) == 1
+    world.complete(world.enqueue(given_id="invoice-7", unique_ms=60_000))
+    assert world.forget() == 1
     assert world.try_enqueue(given_id="invoice-7").status is COMPLETED
 
 
@@ -249,7 +275,7 @@ def test_a_long_payload_is_kept_in_pieces_and_read_back_whole(world: World, leng
     (leased,) = world.dequeue()
     packed = world.run(lambda tr: read_payload(tr, world.zone.place, item_id, leased.record))
     assert unpack_payload(packed) == payload
-    complete(world, item_id)
+    cancel(world, item_id)
     assert world.of_items() == []
 
 

@@ -106,13 +106,16 @@ def test_the_keys_of_a_queue_zone_are_tuples(app: str, user: str, zone: str, ite
     assert keys.count(kind) == pack(*below, COUNT, kind)
     assert keys.buried(item_id) == pack(*below, BURIED, item_id)
     assert keys.done(item_id) == pack(*below, DONE, item_id)
+    assert keys.result(item_id) == pack(*below, keyspace.RESULT, item_id)
+    assert keys.traceback(item_id) == pack(*below, keyspace.TRACEBACK, item_id)
     assert keys.payload_prefix(item_id) == pack(*below, PAYLOAD, item_id)
     assert keys.piece(item_id, 3) == pack(*below, PAYLOAD, item_id, 3)
     assert keys.count_prefix() == pack(*below, COUNT)
     assert keys.buried_prefix() == pack(*below, BURIED)
     assert grave_key(Layout(shard_id=b"", part_count=1, settings=ZoneSettings()).place(Tenant(app, user), zone),
                      item_id, 7) == pack(GRAVE, 7, app, user, zone, item_id)  # fmt: skip
-    assert forget_key(keys.done(item_id), 7) == pack(FORGET, 7, keys.done(item_id))
+    place = Layout(shard_id=b"", part_count=16, settings=ZoneSettings()).place(Tenant(app, user), zone)
+    assert forget_key(place, keys.done(item_id), 7) == pack(FORGET, place.part.part, 7, keys.done(item_id))
 
 
 @given(st.integers(0, 1023), PRIORITIES, TIMES, NAMES, NAMES, NAMES)
@@ -161,7 +164,7 @@ def test_no_subspace_number_is_used_twice() -> None:
     shard_wide = [META, DB, keyspace.RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME]
     shard_wide += [keyspace.HANDLER, keyspace.PERIODIC, keyspace.SESSION]
     of_tenant = [DATA, OWNER, ZONE]
-    of_zone = [ITEM, VEST, COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD]
+    of_zone = [ITEM, VEST, COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD, keyspace.RESULT, keyspace.TRACEBACK]
     for numbers in (shard_wide, of_tenant, of_zone):
         assert len(set(numbers)) == len(numbers)
     assert not set(range(13, 20)) & set(shard_wide), "reserved for later steps"
@@ -172,9 +175,10 @@ def test_no_subspace_number_is_used_twice() -> None:
 def test_the_longest_key_that_names_allow_fits_the_embedded_engine() -> None:
     tenant = TenantKeys(LONGEST_NAME, LONGEST_NAME)
     keys = ZoneKeys(tenant, LONGEST_NAME)
-    place = Layout(shard_id=b"", part_count=1, settings=ZoneSettings()).place(
+    place = Layout(shard_id=b"", part_count=1024, settings=ZoneSettings()).place(
         Tenant(LONGEST_NAME, LONGEST_NAME), LONGEST_NAME
     )
+    assert place.part.part > 255, "a number of two bytes"
     longest = {
         "item": keys.item(WORST_ID),
         "vest": keys.vest(255, LATEST_US, WORST_ID),
@@ -183,7 +187,8 @@ def test_the_longest_key_that_names_allow_fits_the_embedded_engine() -> None:
         "buried": keys.buried(WORST_ID),
         "piece": keys.piece(WORST_ID, 65_535),
         "done": keys.done(WORST_ID),
-        "forget": forget_key(keys.done(WORST_ID), LATEST_US),
+        "traceback": keys.traceback(WORST_ID),
+        "forget": forget_key(place, keys.done(WORST_ID), LATEST_US),
         "grave": grave_key(place, WORST_ID, LATEST_US),
         "pointer": keys.pointer_guard,
         "end of the top-level queue": PartKeys(1023).vest(255, LATEST_US, keys.packed) + b"\x00",

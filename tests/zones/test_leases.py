@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.zones.world import LEASE_US, MS, SECOND, World
+from zones.buried import bury, discard, read, revive
 from zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
 from zones.items import Outcome
 from zones.records import FORMAT, OwnerRecord, encode
@@ -227,14 +228,60 @@ def test_a_failure_is_noted_and_a_mere_give_back_is_not(world: World) -> None:
     assert (record.error_count, record.last_error, record.lease_id) == (2, "ValueError: no", b"")
 
 
+def fail(world: World, item_id: bytes, traceback: str = "line 3, in send") -> None:
+    requeue(
+        world, item_id, world.lease(item_id), delay_us=0, error_count=1, error="ValueError: no", traceback=traceback
+    )
+
+
+def test_the_traceback_of_the_last_failure_is_kept_until_the_next_and_by_a_give_back(world: World) -> None:
+    item_id = world.enqueue()
+    key = world.zone.place.keys.traceback(item_id)
+    fail(world, item_id, "line 3, in send")
+    fail(world, item_id, "line 4, in send")
+    requeue(world, item_id, world.lease(item_id), delay_us=0)
+    assert world.get(key) == b"line 4, in send"
+    fail(world, item_id, "")
+    assert world.get(key) is None, "the last failure has none"
+
+
+@pytest.mark.parametrize("end", ["complete", "cancel", "bury", "bury and revive", "bury and discard"])
+def test_a_traceback_goes_with_its_item(world: World, end: str) -> None:
+    """The buried record has one of its own."""
+    item_id = world.enqueue(payload=bytes(20_000))
+    fail(world, item_id)
+    place = world.zone.place
+    if end in ("complete", "cancel"):
+        complete(world, item_id, world.lease(item_id) if end == "complete" else None)
+    else:
+        record = world.record(item_id)
+        assert record is not None
+        world.run(
+            lambda tr: bury(tr, place, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
+        )
+    assert world.get(place.keys.traceback(item_id)) is None
+    if end.startswith("bury and"):
+
+        def decide(tr: Any) -> None:
+            grave = read(tr, place, item_id)
+            assert grave is not None
+            discard(tr, place, item_id, grave) if end == "bury and discard" else revive(
+                tr, place, item_id, grave, now_us=world.now_us
+            )
+
+        world.run(decide)
+        assert world.get(place.keys.traceback(item_id)) is None
+
+
 @pytest.mark.parametrize("error", ["x" * 200_000, "\U0001f355" * 2_001, "no file \udc80"], ids=["long", "wide", "odd"])
 def test_any_error_text_can_be_stored(world: World, error: str) -> None:
     """An item whose failure could not be noted would lapse instead, and be taken for one that kills its workers."""
     item_id = world.enqueue()
-    requeue(world, item_id, world.lease(item_id), error_count=1, error=error)
+    requeue(world, item_id, world.lease(item_id), error_count=1, error=error, traceback=error)
     record = world.record(item_id)
     assert record is not None
     assert 0 < len(record.last_error.encode()) <= TEXT_BYTES_MAX + 100
+    assert 0 < len(world.get(world.zone.place.keys.traceback(item_id)) or b"") <= TEXT_BYTES_MAX + 100
 
 
 def test_requeueing_wakes_the_pointer_that_sleeps_until_the_end_of_the_lease(world: World) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.zones.colliding import collides
 from tests.zones.world import SECOND, World
 from zones import limits, rules
 from zones.records import KindRule
 
 LEASE_US = 10 * SECOND
+APART_US = 10 * SECOND  # How far good clocks may be apart.
 
 
 def slots(world: World, holder: bytes, wanted: int, maximum: int = 5, kind: str = "mail", *, held: int = 0) -> int:
@@ -20,7 +23,7 @@ def take_slots(
     tr: Any, holder: bytes, wanted: int, maximum: int = 5, kind: str = "mail", *, held: int = 0, now_us: int
 ) -> int:
     return limits.take_slots(
-        tr, kind, maximum, holder=holder, held=held, wanted=wanted, lease_us=LEASE_US, lease_us_max=2 * LEASE_US,
+        tr, kind, maximum, holder=holder, held=held, wanted=wanted, lease_us=LEASE_US, clocks_apart_us=APART_US,
         now_us=now_us
     )  # fmt: skip
 
@@ -28,8 +31,15 @@ def take_slots(
 def tokens(world: World, wanted: int, *, returned: int = 0, per_s: float = 10, burst: int = 10) -> int:
     rule = KindRule(per_s=per_s, burst=burst)
     return world.run(
-        lambda tr: limits.take_tokens(tr, "mail", rule, wanted=wanted, returned=returned, now_us=world.now_us)
+        lambda tr: limits.take_tokens(
+            tr, "mail", rule, wanted=wanted, returned=returned, clocks_apart_us=APART_US, now_us=world.now_us
+        )
     )
+
+
+def full(world: World, **limit: Any) -> bool:
+    rule = KindRule(**limit)
+    return world.run(lambda tr: limits.is_kind_full(tr, "mail", rule, clocks_apart_us=APART_US, now_us=world.now_us))
 
 
 # --- Slots ---
@@ -88,11 +98,32 @@ def test_what_a_holder_has_beyond_the_limit_counts_for_others_until_it_has_ended
     assert slots(world, b"a", 9) == 5
 
 
-def test_a_grant_by_a_clock_that_was_far_ahead_has_ended(world: World) -> None:
-    world.pass_us(3600 * SECOND)
+@pytest.mark.parametrize("ahead_us", [3_600 * SECOND, 15 * 60 * SECOND, APART_US + 1])
+def test_a_grant_by_a_clock_that_has_been_set_back_since_has_ended(world: World, ahead_us: int) -> None:
+    world.pass_us(ahead_us)
     slots(world, b"a", 5)
-    world.pass_us(-3600 * SECOND)
+    world.pass_us(-ahead_us)
+    assert not full(world, max_running=5)
     assert slots(world, b"b", 5) == 5
+
+
+def test_a_grant_by_a_good_clock_that_is_ahead_counts(world: World) -> None:
+    world.pass_us(APART_US)
+    slots(world, b"a", 5)
+    world.pass_us(-APART_US)
+    assert full(world, max_running=5)
+    assert slots(world, b"b", 5) == 0
+
+
+def test_a_long_grant_by_a_good_clock_counts_for_a_holder_whose_own_are_short(world: World) -> None:
+    """Fleets that are started with different leases share a limit."""
+    world.run(
+        lambda tr: limits.take_slots(
+            tr, "mail", 5, holder=b"a", held=0, wanted=5, lease_us=60 * LEASE_US, clocks_apart_us=APART_US,
+            now_us=world.now_us
+        )
+    )  # fmt: skip
+    assert slots(world, b"b", 5) == 0
 
 
 def test_of_two_that_take_the_last_slot_at_one_moment_one_conflicts(world: World) -> None:
@@ -134,6 +165,29 @@ def test_tokens_that_were_not_used_come_back(world: World) -> None:
     tokens(world, 10)
     assert tokens(world, 0, returned=4) == 0
     assert tokens(world, 10) == 4
+
+
+@pytest.mark.parametrize("ahead_us", [50 * 60 * SECOND, APART_US + 1])
+def test_a_bucket_is_full_after_the_clock_was_set_back_and_fills_at_its_rate(world: World, ahead_us: int) -> None:
+    world.pass_us(ahead_us)
+    tokens(world, 10)
+    world.pass_us(-ahead_us)
+    assert not full(world, per_s=10.0, burst=10)
+    assert [tokens(world, 25), tokens(world, 5)] == [10, 0]
+    assert full(world, per_s=10.0, burst=10)
+    world.pass_us(SECOND // 2)
+    assert tokens(world, 25) == 5
+
+
+def test_two_good_clocks_that_are_apart_fill_a_bucket_no_faster_than_one(world: World) -> None:
+    tokens(world, 10)
+    taken = 0
+    for _ in range(10):
+        world.pass_us(APART_US)
+        taken += tokens(world, 1)
+        world.pass_us(SECOND // 10 - APART_US)
+        taken += tokens(world, 1)
+    assert taken <= (APART_US + SECOND) // SECOND * 10
 
 
 def test_a_clock_that_is_behind_neither_fills_nor_empties_a_bucket(world: World) -> None:

@@ -132,3 +132,14 @@ def test_each_period_belongs_to_one_shard() -> None:
 def test_a_period_out_of_range_is_refused(kind: str, every_ms: int, phase_ms: int) -> None:
     with pytest.raises(BadArgument):
         period(kind, every_ms=every_ms, phase_ms=phase_ms)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x01", b"\x01\xc1", b"\x63\x92", b"\x01\x92\x00\x00"])
+def test_a_damaged_record_is_made_anew_and_the_period_goes_on_with_its_next_tick(world: World, damaged: bytes) -> None:
+    """It was taken for a newer version's, and the period stopped without a word."""
+    tick(world)
+    world.set(ROOT + pack_int(PERIODIC) + pack_text("sweep"), damaged)
+    assert tick(world) is None
+    world.pass_us(until_next(world))
+    assert [tick(world) is not None for _ in range(2)] == [True, False]
+    assert payloads(world) == [{"tick_us": world.now_us, "collapsed": 0}]

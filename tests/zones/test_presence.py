@@ -20,7 +20,11 @@ def listed(world: World) -> dict[bytes, bool]:
 
 
 def clear_dead(world: World, keys_max: int = 10) -> int:
-    return world.run(lambda tr: presence.clear_dead(tr, now_us=world.now_us, keys_max=keys_max))
+    return world.run(
+        lambda tr: presence.clear_dead(
+            tr, presence.listing(tr, now_us=world.now_us), now_us=world.now_us, keys_max=keys_max
+        )
+    )
 
 
 def test_a_consumer_is_listed_with_what_it_knows(world: World) -> None:

@@ -55,6 +55,17 @@ def test_an_item_without_its_payload_is_set_aside_with_what_there_is_of_it(world
     assert world.of_items() == []
 
 
+def test_an_item_that_failed_is_set_aside_with_its_traceback(world: World) -> None:
+    item_id = world.enqueue()
+    lease_id = world.lease(item_id)
+    world.run(lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=0, now_us=world.now_us, error_count=1,
+                                            error="ValueError: no", traceback="line 3, in send"))  # fmt: skip
+    world.set(world.zone.place.keys.item(item_id), DAMAGED)
+    assert audit(world.shard, quarantine=True).healthy
+    assert len(set_aside(world)) == 2, "its record and its traceback"
+    assert world.of_items() == []
+
+
 def test_a_damaged_buried_item_leaves_the_list_of_the_buried(world: World) -> None:
     item_id = world.enqueue()
     record = world.record(item_id)

@@ -6,7 +6,7 @@ from tests.zones.world import SECOND, World
 from zones import completions, results
 from zones.audit import audit
 from zones.completions import EndedItem, EndedOfZone
-from zones.history import forget, forget_range
+from zones.history import forget_range
 from zones.results import NotKept, Returned, ending
 
 ITEM = b"1" * 16
@@ -22,7 +22,7 @@ def found(world: World) -> object:
 
 
 def forgotten(world: World) -> int:
-    return world.run(lambda tr: forget(tr, now_us=world.now_us, keys_max=10))
+    return world.forget()
 
 
 def test_a_result_is_forgotten_when_its_time_has_come(world: World) -> None:
@@ -53,7 +53,7 @@ def test_a_result_that_cannot_be_read_is_none(world: World) -> None:
 
 def test_an_end_that_a_newer_version_tells_of_is_no_result(world: World) -> None:
     newer = [EndedOfZone(*world.zone.place.tenant, world.zone.place.name, [EndedItem(ITEM, "mail", 9, 1, 5)])]
-    world.run(lambda tr: completions.note(tr, newer, now_us=world.now_us))
+    world.run(lambda tr: completions.note(tr, world.layout, newer, now_us=world.now_us))
     assert found(world) == NotKept(None)
 
 

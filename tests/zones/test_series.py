@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
 from tests.zones.colliding import collides
-from tests.zones.world import World
-from zones import series
+from tests.zones.world import ALICE, BOB, World
+from zones import depth, series
 from zones.items import new_item
 from zones.keyspace import ROOT, SERIES, pack_int, range_begin, range_end
 from zones.series import KEPT_SLOTS, KINDS_MAX, SLOT_US, TENANTS_MAX, KindTally, Slot, Tally, slot_of
@@ -34,6 +39,23 @@ def counted(slots: list[Slot]) -> list[tuple[int, int]]:
     return [(slot.number, slot.tally.kinds["mail"].completed) for slot in slots if slot.tally.kinds]
 
 
+@pytest.fixture(autouse=True)
+def slot_by_slot(world: World) -> None:
+    """Sum up as where reads cost nothing, also on a cluster."""
+    world.layout.is_watched = False
+
+
+def test_where_reads_cost_a_minute_is_summed_up_at_once(world: World) -> None:
+    world.layout.is_watched = True
+    summed = []
+    for _ in range(2 * series.WATCHED_SLOTS):
+        write(world, WORKER, completed(1))
+        world.pass_us(SLOT_US)
+        summed.append(sum_up(world))
+    assert sum(summed) in (2, 3), "once a minute, and at first"
+    assert sum(count for _, count in counted(read(world))) == 2 * series.WATCHED_SLOTS
+
+
 def test_what_a_worker_writes_again_replaces_what_it_wrote_in_the_slot(world: World) -> None:
     write(world, WORKER, completed(3))
     write(world, WORKER, completed(5))
@@ -51,6 +73,66 @@ def test_a_slot_tells_of_all_workers_before_and_after_it_is_summed_up(world: Wor
     (slot,) = read(world)
     assert slot.tally.tenants == {"shop": {"alice": 15}}
     assert len(world.stored(range_begin(ALL), range_end(ALL))) == 1, "the workers' rows have gone into one"
+
+
+def enqueue_kinds(world: World, count: int) -> None:
+    """Enqueue items of many kinds for two tenants, as whoever puts a user's name into the kind does."""
+    for tenant in (ALICE, BOB):
+        world.enqueue_all([new_item(f"mail-{number:04}") for number in range(count)], zone=world.zone_of(tenant))
+
+
+@pytest.fixture
+def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a look read 600 counts."""
+    monkeypatch.setattr(depth, "KEYS_MAX", 600)
+
+
+@pytest.mark.usefixtures("few_keys")
+def test_of_very_many_kinds_the_depth_tells_the_first_by_name_and_exactly(world: World) -> None:
+    enqueue_kinds(world, 350)
+    found = world.run(lambda tr: depth.depth(tr, world.layout))
+    assert not found.whole
+    assert found.kinds == {f"mail-{number:04}": 2 for number in range(len(found.kinds))}
+    assert len(found.kinds) == 300
+
+
+def test_of_a_few_kinds_the_depth_tells_all(world: World) -> None:
+    enqueue_kinds(world, 3)
+    assert world.run(lambda tr: depth.depth(tr, world.layout)) == (
+        {f"mail-000{number}": 2 for number in range(3)},
+        True,
+    )
+
+
+@pytest.mark.usefixtures("few_keys")
+def test_however_many_kinds_there_are_summing_up_reads_a_bounded_number_of_counts(world: World) -> None:
+    """It read a count per kind and part: with 200,000 kinds it held up the sign of life for seconds, then for ever."""
+    enqueue_kinds(world, 1_000)
+    world.pass_us(2 * SLOT_US)
+    rows = 0
+
+    class Counting:
+        def __init__(self, tr: Any) -> None:
+            self._tr = tr
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._tr, name)
+
+        @property
+        def snapshot(self) -> Counting:
+            return Counting(self._tr.snapshot)
+
+        def get_range(self, *args: Any, **how: Any) -> Iterator[Any]:
+            nonlocal rows
+            for row in self._tr.get_range(*args, **how):
+                rows += 1
+                yield row
+
+    assert world.run(lambda tr: series.sum_up(Counting(tr), world.layout, now_us=world.now_us))
+    assert rows <= depth.KEYS_MAX + 100
+    (slot,) = read(world)
+    assert slot.waiting is not None
+    assert len(slot.waiting) <= KINDS_MAX + 1
 
 
 def test_a_slot_that_is_summed_up_says_what_waited(world: World) -> None:

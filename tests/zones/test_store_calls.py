@@ -9,7 +9,7 @@ import pytest
 
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
-from tests.zones.world import ANY, LEASE_US, MS, SECOND, World
+from tests.zones.world import ALICE, ANY, LEASE_US, MS, SECOND, World
 from zones import engines
 from zones.buried import bury, read, revive
 from zones.dequeue import Room, Search, choose_steps
@@ -49,7 +49,7 @@ ITEM_WRITTEN = {
     "add": 2,  # the zone's count of the kind, the part's depth of the kind
 }
 ENQUEUE_READS = {
-    "get": 2,  # ownership, the item's own key
+    "get": 1,  # ownership; nobody looks for an id that is new
     "snapshot_get": 1,  # the pointer's record
     "conflict": 1,  # read conflict on the pointer's guard
 }
@@ -112,7 +112,7 @@ def test_a_batch_reads_the_zone_once_and_counts_once_per_kind(world: World) -> N
     world.enqueue()
     batch = [(world.new_id(), new_item(kind)) for kind in ["mail"] * 60 + ["index"] * 40]
     assert calls(world, lambda tr: alone(world.zone.enqueue_steps(tr, batch, now_us=world.now_us))) == {
-        "get": 101,  # ownership; 100 item keys
+        "get": 1,  # ownership
         "snapshot_get": 1,
         "conflict": 1,
         "set": 200,
@@ -232,6 +232,18 @@ def test_a_scan_reads_one_range_per_part(world: World) -> None:
     }
 
 
+def test_a_scan_reads_one_range_of_a_part_whose_pointers_sleep(world: World) -> None:
+    """All pointers have one priority: behind one that has not vested there is nothing to look for."""
+    zones = [world.shard.zone(ALICE, f"zone-{each}") for each in range(60)]
+    asleep = [zone for zone in zones if zone.place.part is world.layout.parts[0]]
+    assert len(asleep) > 2
+    for zone in asleep:
+        world.enqueue_all([new_item("mail", delay_ms=60_000)], zone=zone)
+    assert calls(world, lambda tr: alone(scan(tr, world.layout.parts[0], now_us=world.now_us, ids_max=1_000))) == {
+        "snapshot_get_range": 1
+    }
+
+
 # --- Holders ---
 
 
@@ -263,7 +275,9 @@ def test_completing_many_items_of_a_zone_counts_once(world: World) -> None:
 
 def test_completing_an_id_that_stays_taken_writes_two_keys_more(world: World) -> None:
     item_id = world.enqueue(given_id="a", unique_ms=1_000)
-    assert calls(world, lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))["set"] == 1 + 2
+    lease_id = world.lease(item_id)
+    completed = calls(world, lambda tr: world.zone.complete(tr, item_id, lease_id=lease_id, now_us=world.now_us))
+    assert completed["set"] == 1 + 2
 
 
 def test_extend(world: World) -> None:
@@ -297,6 +311,15 @@ def test_requeue_beyond_the_end_of_the_lease_does_not_look_at_the_pointer(world:
         world,
         lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=2 * LEASE_US, now_us=world.now_us),
     ) == {"get": 2, "set": 2, "clear": 1}
+
+
+def test_requeue_after_a_failure_writes_its_traceback_too(world: World) -> None:
+    ((item_id, lease_id),) = held(world)
+    assert calls(
+        world,
+        lambda tr: world.zone.requeue(tr, item_id, lease_id, delay_us=2 * LEASE_US, now_us=world.now_us, error_count=1,
+                                      error="ValueError: no", traceback="line 3, in send"),
+    ) == {"get": 2, "set": 3, "clear": 1}  # fmt: skip
 
 
 def test_obtain_lease(world: World) -> None:
@@ -360,7 +383,7 @@ def test_a_dequeue_past_a_thousand_items_that_cannot_run_reads_a_window_at_a_tim
 
     def body(tr: Any) -> None:
         search = Search(world.zone.place, room, now_us=world.now_us)
-        turn = Turns(world.layout, 1).join(tr.get(world.zone.place.keys.tenant.owner))
+        turn = Turns(world.layout, 1).join(world.zone.place.tenant, tr.get(world.zone.place.keys.tenant.owner))
         alone(choose_steps(tr, search, turn, lease_us=LEASE_US))
 
     assert calls(world, body)["snapshot_get_range"] <= 5

@@ -107,3 +107,38 @@ def test_a_tenant_whose_queue_is_empty_leaves_no_credit_behind(world: World) -> 
     pointer = world.pointer(world.zone_of(named("a")))
     assert pointer is not None
     assert pointer.credit == 0
+
+
+# --- A tenant with many queue zones ---
+
+
+def flood_zones(world: World, user: str, zones: int, *, items: int = 100) -> None:
+    for number in range(zones):
+        world.enqueue_all([new_item("mail")] * items, zone=world.zone_of(named(user), f"z{number}"))
+
+
+def test_a_tenant_with_many_queue_zones_has_one_turn_in_a_batch_and_not_one_for_each(world: World) -> None:
+    """Before, its share of what a batch may take grew with the number of its zones."""
+    flood_zones(world, "a", 8)
+    flood(world, "b")
+    assert shares(world, 5, room=9 * 16, dequeue_max=16) == {"a": 5 * 16, "b": 5 * 16}
+
+
+def test_each_zone_of_a_tenant_takes_an_item_however_many_there_are(world: World) -> None:
+    flood_zones(world, "a", 40)
+    flood(world, "b")
+    taken = shares(world, 1, room=1_000, dequeue_max=16)
+    assert taken == {"a": 40, "b": 16}
+
+
+def test_a_tenant_that_is_alone_need_not_divide_its_turn(world: World) -> None:
+    flood_zones(world, "a", 8)
+    assert shares(world, 1, room=1_000, dequeue_max=16) == {"a": 8 * 16}
+
+
+def test_a_weight_is_the_tenants_and_not_each_of_its_zones(world: World) -> None:
+    flood_zones(world, "a", 4)
+    flood(world, "b")
+    weigh(world, "a", 2)
+    taken = shares(world, 6, room=5 * 12, dequeue_max=12)
+    assert 1.8 <= taken["a"] / taken["b"] <= 2.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from zones.items import EnqueueStatus, LeasedItem, Outcome, new_item
 from zones.layout import item_id_of
 from zones.settings import ZoneSettings
 from zones.steps import alone
+from zones.suspicion import SHARED_LAPSES
 from zones.visit import Found
 
 NAMES = st.sampled_from(["a", "b", "c", None])
@@ -28,6 +30,7 @@ PRIORITIES = st.sampled_from([0, 100, 255])
 DELAYS_MS = st.sampled_from([0, 0, 0, 3, 40, 2_000, 20_000])
 WHICH = st.integers(0, 10**6)
 ROOMS = st.sampled_from([ANY, {"mail": 1, "index": 0}, {"mail": 100}, {}])
+MARKS = st.sampled_from([(False, False), (True, False), (True, True)])  # started, and ran alone
 LAPSES_MAX = ZoneSettings().lapses_before_alone
 SLACK_US = ZoneSettings().wake_slack_ms * MS
 
@@ -44,6 +47,7 @@ class Modelled:
     lapses: int = 0
     errors: int = 0
     ran_alone: bool = False
+    started: bool = False
 
 
 class QueueZoneMachine(RuleBasedStateMachine):
@@ -113,25 +117,36 @@ class QueueZoneMachine(RuleBasedStateMachine):
         self.hold(held)
 
     def dequeue_in_model(self, items_max: int, left: dict[str, int]) -> list[tuple[bytes, bool]]:
-        """Choose candidates by room first, then take, bury or leave each: as many as were candidates, or fewer."""
-        candidates: list[bytes] = []
-        for item_id in self.vested():
-            kind = self.items[item_id].kind
-            if len(candidates) < items_max and left.get(kind, 0) > 0:
-                left[kind] -= 1
-                candidates.append(item_id)
+        """Choose candidates by room first, then take, bury or pass over each; and again if one was passed over."""
+        queue = deque(self.vested())
         taken: list[tuple[bytes, bool]] = []
-        for item_id in candidates:
-            item = self.items[item_id]
-            if item.lease_id and item.ran_alone:
-                self.buried[item_id] = self.items.pop(item_id)
-                continue
-            lapses = item.lapses + bool(item.lease_id)
-            if taken and (taken[-1][1] or lapses >= LAPSES_MAX):
-                continue
-            item.lapses = lapses
-            taken.append((item_id, lapses >= LAPSES_MAX))
+        passed = True
+        while passed:
+            passed = False
+            for item_id in self.candidates(queue, items_max - len(taken), left):
+                item = self.items[item_id]
+                lapses = item.lapses + item.started
+                if (item.lease_id and item.ran_alone) or lapses >= LAPSES_MAX + SHARED_LAPSES:
+                    self.buried[item_id] = self.items.pop(item_id)
+                    left[item.kind] += 1
+                elif lapses >= LAPSES_MAX and any(alone for _, alone in taken):
+                    left[item.kind] += 1
+                    passed = True
+                else:
+                    item.lapses, item.started = lapses, False
+                    taken.append((item_id, lapses >= LAPSES_MAX))
         return taken
+
+    def candidates(self, queue: deque[bytes], count: int, left: dict[str, int]) -> list[bytes]:
+        """Take the next items that there is room for out of the queue, and those before them."""
+        found: list[bytes] = []
+        while queue and len(found) < count:
+            item_id = queue.popleft()
+            kind = self.items[item_id].kind
+            if left.get(kind, 0) > 0:
+                left[kind] -= 1
+                found.append(item_id)
+        return found
 
     def hold(self, held: list[LeasedItem]) -> None:
         for leased in held:
@@ -144,7 +159,8 @@ class QueueZoneMachine(RuleBasedStateMachine):
     def obtain_lease(self, which: int) -> None:
         item_id = self.vested()[which % len(self.vested())]
         item = self.items[item_id]
-        item.lapses += bool(item.lease_id)
+        item.lapses += item.started
+        item.started = False
         item.lease_id, item.vesting_us = self.world.lease(item_id), self.now_us + LEASE_US
         self.leases.append(item.lease_id)
 
@@ -170,35 +186,39 @@ class QueueZoneMachine(RuleBasedStateMachine):
         )
         assert outcomes == [expected]
         if expected is Outcome.DONE:
-            self.complete_in_model(item_id)
-
-    def complete_in_model(self, item_id: bytes) -> None:
-        item = self.items.pop(item_id)
-        if item.unique_us:
-            self.taken_until_us[item_id] = self.now_us + item.unique_us
+            item = self.items.pop(item_id)
+            if item.unique_us and lease_id is not None:
+                self.taken_until_us[item_id] = self.now_us + item.unique_us
 
     @precondition(lambda self: self.items)
     @rule(which=WHICH)
     def cancel(self, which: int) -> None:
         item_id = sorted(self.items)[which % len(self.items)]
         self.world.run(lambda tr: self.world.zone.complete(tr, item_id, now_us=self.now_us))
-        self.complete_in_model(item_id)
+        del self.items[item_id]
 
     @precondition(lambda self: self.items)
-    @rule(which=WHICH, lease=WHICH, own=st.booleans(), lease_us=st.sampled_from([SECOND, LEASE_US]), ran=st.booleans())
-    def extend(self, which: int, lease: int, own: bool, lease_us: int, ran: bool) -> None:
+    @rule(which=WHICH, lease=WHICH, own=st.booleans(), lease_us=st.sampled_from([SECOND, LEASE_US]), mark=MARKS)
+    def extend(self, which: int, lease: int, own: bool, lease_us: int, mark: tuple[bool, bool]) -> None:
+        started, ran_alone = mark
         item_id, lease_id, expected = self.someone(which, lease, own)
         outcomes = self.world.run(
             lambda tr: alone(
                 self.world.zone.extend_steps(
-                    tr, [(item_id, lease_id)], lease_us=lease_us, now_us=self.now_us, ran_alone=ran
+                    tr,
+                    [(item_id, lease_id)],
+                    lease_us=lease_us,
+                    now_us=self.now_us,
+                    started=started,
+                    ran_alone=ran_alone,
                 )
             )
         )
         assert outcomes == [expected]
         if expected is Outcome.DONE:
             self.items[item_id].vesting_us = self.now_us + lease_us
-            self.items[item_id].ran_alone |= ran
+            self.items[item_id].started |= started
+            self.items[item_id].ran_alone |= ran_alone
 
     @precondition(lambda self: self.items)
     @rule(which=WHICH, lease=WHICH, own=st.booleans(), delay_ms=DELAYS_MS, failed=st.booleans())
@@ -215,7 +235,8 @@ class QueueZoneMachine(RuleBasedStateMachine):
         assert outcome is expected
         if expected is Outcome.DONE:
             item = self.items[item_id]
-            item.lease_id, item.lapses, item.ran_alone = b"", 0, False
+            item.lapses = 0 if failed or item.started else item.lapses
+            item.lease_id, item.started, item.ran_alone = b"", False, False
             item.vesting_us = self.now_us + delay_ms * MS
             item.errors = item.errors if errors is None else errors
 
@@ -277,7 +298,8 @@ class QueueZoneMachine(RuleBasedStateMachine):
             record = self.world.record(item_id)
             assert record is not None
             assert Modelled(record.kind, record.priority, record.vesting_us, record.unique_us, record.lease_id,
-                            record.lapse_count, record.error_count, record.ran_alone) == item  # fmt: skip
+                            record.lapse_count, record.error_count, record.ran_alone,
+                            record.started) == item  # fmt: skip
 
     @invariant()
     def counts_equal_the_items(self) -> None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from tests.clocks import ManualClock
+from zones import history
 from zones.dequeue import Fit, Room, Search, choose_steps, take
 from zones.engines import Database, transact
 from zones.items import Enqueued, LeasedItem, NewItem, new_item
@@ -34,6 +35,7 @@ ANY = {"mail": 1_000, "index": 1_000}
 # Keys of nobody: what tests write outside the shard, on a cluster that may hold other things.
 NOBODYS = b"\x15fairlead tests/"
 
+PART_COUNT = 2
 ALICE = Tenant("shop", "alice")
 BOB = Tenant("shop", "bob")
 
@@ -56,7 +58,7 @@ class World:
         self.db = db
         self.clock = clock
         self.random = Random(7)
-        self.shard = open_shard("test", db, clock=clock, random=self.random, settings=settings, part_count=2)
+        self.shard = open_shard("test", db, clock=clock, random=self.random, settings=settings, part_count=PART_COUNT)
         self.layout = self.shard.layout
 
     @property
@@ -130,7 +132,7 @@ class World:
         def body(tr: Any) -> Dequeued:
             search = Search(place, Room(items_max, kinds), now_us=self.now_us)
             search.resume_at(resume, passed)
-            turn = Turns(self.layout, items_max).join(tr.get(place.keys.tenant.owner))
+            turn = Turns(self.layout, items_max).join(place.tenant, tr.get(place.keys.tenant.owner))
             choice = alone(choose_steps(tr, search, turn, lease_us=lease_us))
             items = take(tr, place, choice, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
             return Dequeued(
@@ -138,7 +140,7 @@ class World:
                 left=choice.left,
                 resume=choice.resume,
                 passed=choice.passed,
-                buried=choice.buried,
+                buried=[record.kind for _, record in choice.buried],
                 unreadable=choice.unreadable,
             )
 
@@ -152,6 +154,11 @@ class World:
         )
         return lease_id
 
+    def complete(self, item_id: bytes) -> None:
+        """Lease one item, and complete it under that lease."""
+        lease_id = self.lease(item_id)
+        self.run(lambda tr: self.zone.complete(tr, item_id, lease_id=lease_id, now_us=self.now_us))
+
     def record(self, item_id: bytes, *, zone: QueueZone | None = None) -> ItemRecord | None:
         """Return the stored record of an item."""
         value = self.run(lambda tr: tr.get((zone or self.zone).place.keys.item(item_id)).value)
@@ -163,6 +170,15 @@ class World:
     def vested_ids(self) -> list[bytes]:
         """Return the ids that a peek shows, in order."""
         return self.run(lambda tr: self.zone.peek_ids(tr, items_max=1_000, now_us=self.now_us))
+
+    def forget(self, keys_max: int = 10, *, after_us: int = 0) -> int:
+        """Forget in each part, as housekeeping does in one after the other, what was kept until now."""
+
+        def body(tr: Any) -> int:
+            now_us = self.now_us + after_us
+            return sum(history.forget(tr, part, now_us=now_us, keys_max=keys_max) for part in range(PART_COUNT))
+
+        return self.run(body)
 
     # --- Pointers ---
 
@@ -226,6 +242,11 @@ class World:
     def everything(self) -> list[tuple[bytes, bytes]]:
         """Return all pairs of the shard, but for what it tells for a while of what has ended."""
         return [pair for pair in self.stored(*ROOT_RANGE) if not pair[0].startswith(ROOT + pack_int(HISTORY))]
+
+    def get(self, key: bytes) -> bytes | None:
+        """Read one key behind the queue's back."""
+        value: bytes | None = self.run(lambda tr: tr.get(key).value)
+        return value
 
     def set(self, key: bytes, value: bytes) -> None:
         """Write one key behind the queue's back."""

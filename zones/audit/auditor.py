@@ -21,6 +21,7 @@ from zones.audit.zone_rows import ZoneRows
 from zones.engines import KeyValue
 from zones.keyspace import (
     BURIED,
+    CHANGED,
     COUNT,
     DB,
     DEED,
@@ -65,7 +66,7 @@ Progress = Callable[[int], None]
 ROUNDS_MAX = 4  # What was set aside can leave something damaged behind, as a payload without one of its pieces.
 
 _KNOWN = [META, DB, RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION, RULE, PARKED, LIMIT, HISTORY,
-          SHEET, QUARANTINE, DEED, SERIES]  # fmt: skip
+          SHEET, QUARANTINE, DEED, SERIES, CHANGED]  # fmt: skip
 # What lies between the subspaces that this version has names for.
 _UNKNOWN = list(
     zip(
@@ -178,7 +179,7 @@ class _Auditor:
 
     def check_depths(self) -> None:
         """Check the depths of the shard's parts."""
-        settle(self._shard.db, tally_of_shard(self._layout, self.corrections), self.report, repair=self._repair)
+        settle(self._shard, tally_of_shard(self._layout, self.corrections), self.report, repair=self._repair)
 
     def _check_rows(
         self,
@@ -219,7 +220,7 @@ class _Auditor:
         return partial(check_damaged_key, key=row.key, derived=True)
 
     def _settle_counts(self, place: Place) -> None:
-        wrong = settle(self._shard.db, tally_of_zone(place), self.report, repair=self._repair)
+        wrong = settle(self._shard, tally_of_zone(place), self.report, repair=self._repair)
         if not self._repair:
             for key, missing in wrong.items():
                 kind = unpack_name(key, len(place.keys.count_prefix()))
@@ -255,12 +256,11 @@ class _Auditor:
     def _look_again(self, rows: list[KeyValue], suspects: list[Check]) -> None:
         for check in suspects:
             confirm(
-                self._shard.db,
+                self._shard,
                 check,
                 self.report,
                 repair=self._repair,
                 quarantine=self._quarantine,
-                now_us=self._shard.clock.now_us(),
             )
         self._keys += len(rows)
         if self._progress is not None:

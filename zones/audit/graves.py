@@ -73,7 +73,7 @@ def check_done(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
         return []
     if len(stored.value) != 8:
         return [Problem(DAMAGED_DONE, key, place, item_id, lambda tr: tr.clear(key))]
-    forgotten_by = forget_key(key, int.from_bytes(stored.value, "big"))
+    forgotten_by = forget_key(place, key, int.from_bytes(stored.value, "big"))
     entry = tr.get(forgotten_by)
     yield
     if entry.value is not None:
@@ -88,7 +88,7 @@ def check_result(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     yield
     if stored.value is None:
         return []
-    forgotten_by = forget_key(key, int.from_bytes(stored.value[:TIME_BYTES], "big"))
+    forgotten_by = forget_key(place, key, int.from_bytes(stored.value[:TIME_BYTES], "big"))
     entry = tr.get(forgotten_by)
     yield
     if entry.value is not None:
@@ -104,12 +104,15 @@ def check_forget(tr: Any, layout: Layout, key: bytes) -> Steps[list[Problem]]:
     present = tr.get(key)
     yield
     match elements_of(key):
-        case (_, _, int(_), bytes(named)) if _keeps_taken(Places(layout).zone_key(named)):
+        case (_, _, int(part), int(_), bytes(named)) if _keeps_taken(Places(layout).zone_key(named), part):
             return []
     if present.value is None:
         return []
     return [Problem(DANGLING_FORGET, key, mend=lambda tr: tr.clear(key))]
 
 
-def _keeps_taken(key: ZoneKey | None) -> bool:
-    return key is not None and key.number in (DONE, RESULT) and [type(element) for element in key.rest] == [bytes]
+def _keeps_taken(key: ZoneKey | None, part: int) -> bool:
+    """Say whether a key of a zone in this part can keep an id taken, or a result."""
+    if key is None or key.place.part.part != part:
+        return False
+    return key.number in (DONE, RESULT) and [type(element) for element in key.rest] == [bytes]

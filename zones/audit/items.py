@@ -17,6 +17,7 @@ LONG_LEASE = "a lease ends later than any lease may"
 DANGLING_ENTRY = "an index entry leads to no item"
 INCOMPLETE_PAYLOAD = "a payload is incomplete"
 ORPHAN_PAYLOAD = "pieces of a payload belong to no item"
+ORPHAN_TRACEBACK = "a traceback belongs to no item"
 
 
 def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[list[Problem]]:
@@ -99,10 +100,20 @@ def check_payload(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]
     return [Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, record_key, item_id))]
 
 
+def check_traceback(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+    """Check a traceback: the item is there whose last failure it tells of."""
+    key = place.keys.traceback(item_id)
+    present, stored = tr.get(key), tr.get(place.keys.item(item_id))
+    yield
+    if present.value is None or stored.value is not None:
+        return []
+    return [Problem(ORPHAN_TRACEBACK, key, place, item_id, lambda tr: tr.clear(key))]
+
+
 def with_payload(place: Place, key: bytes, item_id: bytes) -> list[Range]:
-    """Return where a record lies, and the pieces of its payload, if it has any."""
+    """Return where a record lies, its traceback, and the pieces of its payload, if it has any."""
     prefix = place.keys.payload_prefix(item_id)
-    return [pair(key), (range_begin(prefix), range_end(prefix))]
+    return [pair(key), pair(place.keys.traceback(item_id)), (range_begin(prefix), range_end(prefix))]
 
 
 def _pieces(tr: Any, place: Place, item_id: bytes, limit: int = 0) -> Any:

@@ -13,6 +13,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from zones.attempt import Attempt
 from zones.audit.findings import Problem, Report
 from zones.audit.places import Places, tenant_range
 from zones.audit.walk import Chunk, Skip, nothing, read_chunk
@@ -20,6 +21,7 @@ from zones.engines import Database, KeyValue, transact
 from zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end, unpack_name
 from zones.layout import Layout, Place
 from zones.records import ItemRecord, decode
+from zones.shard import Shard
 from zones.stored_item import number_of
 from zones.vesting import WANT_ALL
 
@@ -107,11 +109,14 @@ def differences(tally: Tally, sums: Counts, stored: Counts) -> Counts:
     return wrong
 
 
-def settle(db: Database, tally: Tally, report: Report, *, repair: bool) -> Counts:
-    """Add up, compare, report what differs, and mend it if `repair`. Return what differed."""
-    wrong = _settle_at_once(db, tally, repair=repair)
+def settle(shard: Shard, tally: Tally, report: Report, *, repair: bool) -> Counts:
+    """Add up, compare, report what differs, and mend it if `repair`. Return what differed.
+
+    A difference is added once, whatever the result of a commit: each transaction that mends has a receipt.
+    """
+    wrong = _settle_at_once(shard, tally, repair=repair)
     if wrong is None:
-        wrong = _settle_over_time(db, tally, repair=repair)
+        wrong = _settle_over_time(shard, tally, repair=repair)
     if wrong is None:
         report.unverified += 1
         return {}
@@ -120,20 +125,21 @@ def settle(db: Database, tally: Tally, report: Report, *, repair: bool) -> Count
     return wrong
 
 
-def _settle_at_once(db: Database, tally: Tally, *, repair: bool) -> Counts | None:
+def _settle_at_once(shard: Shard, tally: Tally, *, repair: bool) -> Counts | None:
     """Settle in one transaction; None if that cannot be done."""
 
-    def body(tr: Any) -> Counts | None:
+    def body(attempt: Attempt) -> Counts | None:
+        tr = attempt.tr
         chunk = _chunk(tr, tally, tally.rows[0])
         sums = Counter(tally.base)
         if chunk.next_key is not None or not tally.add(chunk.rows, sums):
             return None
         wrong = differences(tally, sums, _stored(tr, tally))
         if repair:
-            _mend(tr, tally, wrong)
+            _mend(attempt, tally, wrong)
         return wrong
 
-    return transact(db, body)
+    return shard.transact(body)
 
 
 class _Pass(NamedTuple):
@@ -144,17 +150,17 @@ class _Pass(NamedTuple):
     stored: Counts
 
 
-def _settle_over_time(db: Database, tally: Tally, *, repair: bool) -> Counts | None:
+def _settle_over_time(shard: Shard, tally: Tally, *, repair: bool) -> Counts | None:
     """Settle what is too large for one transaction; None if it changed all the time, or cannot be read."""
     last: _Pass | None = None
     for _ in range(PASSES_MAX):
-        this = _pass(db, tally)
+        this = _pass(shard.db, tally)
         if this is None:
             return None
         if this == last:
             wrong = differences(tally, this.sums, this.stored)
             if repair:
-                transact(db, partial(_mend, tally=tally, wrong=wrong))
+                shard.transact(partial(_mend, tally=tally, wrong=wrong))
             return wrong
         last = this
     return None
@@ -184,8 +190,10 @@ def _stored(tr: Any, tally: Tally) -> Counts:
     return {row.key: number_of(row.value) for row in rows}
 
 
-def _mend(tr: Any, tally: Tally, wrong: Counts) -> None:
+def _mend(attempt: Attempt, tally: Tally, wrong: Counts) -> None:
+    tr = attempt.tr
     for key, missing in wrong.items():
+        attempt.needs_receipt = True  # Added again, a difference would be an error of its own.
         tr.add(key, (missing % 2**64).to_bytes(8, "little"))  # The count may be any number, if it was damaged.
         if tally.vanishes:
             tr.compare_and_clear(key, bytes(8))

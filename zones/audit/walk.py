@@ -7,9 +7,11 @@ side in the transaction that read the chunk.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from zones.attempt import Attempt
 from zones.audit.findings import Problem, Report
 from zones.engines import Database, KeyValue, transact
 from zones.quarantine import set_aside
+from zones.shard import Shard
 from zones.steps import Steps, alone, in_step
 
 CHUNK_KEYS = 500  # With the reads of their checks some 50 ms of a transaction's 5 s.
@@ -79,24 +81,25 @@ def walk(
         yield chunk.rows, suspects, next_key is None
 
 
-def confirm(
-    db: Database, check: Check, report: Report, *, repair: bool, quarantine: bool = False, now_us: int = 0
-) -> None:
+def confirm(shard: Shard, check: Check, report: Report, *, repair: bool, quarantine: bool = False) -> None:
     """Run a check once more in a transaction of its own, report what it finds, and mend it if `repair`.
 
-    With `quarantine`, set aside at `now_us` what is damaged.
+    With `quarantine`, set aside what is damaged. What it mended it reports, whatever the result of its commit: a
+    transaction that mends has a receipt.
     """
 
-    def body(tr: Any) -> list[Problem]:
+    def body(attempt: Attempt) -> list[Problem]:
+        tr = attempt.tr
         problems = alone(check(tr))
+        attempt.needs_receipt = repair and bool(problems)
         for problem in problems:
             if quarantine:
                 for begin, end in problem.aside:
-                    set_aside(tr, begin, end, why=problem.what, now_us=now_us)
+                    set_aside(tr, begin, end, why=problem.what, now_us=attempt.now_us)
             if repair and problem.mend is not None:
                 problem.mend(tr)
         return problems
 
-    for problem in transact(db, body):
+    for problem in shard.transact(body):
         repaired = repair and problem.mend is not None
         report.add(problem, repaired=repaired, set_aside=quarantine and bool(problem.aside))

@@ -22,6 +22,7 @@ from zones.keyspace import (
     POINTER,
     RESULT,
     RUN,
+    TRACEBACK,
     VEST,
     ZONE,
     IndexEntry,
@@ -85,7 +86,7 @@ def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
 
 
 _DERIVED = {VEST, COUNT, POINTER, GUARD}
-_NUMBERS = {ITEM, BURIED, PAYLOAD, DONE, RESULT, *_DERIVED}
+_NUMBERS = {ITEM, BURIED, PAYLOAD, DONE, RESULT, TRACEBACK, *_DERIVED}
 
 
 def _tenant_check(key: bytes) -> Check | None:
@@ -132,6 +133,8 @@ def _shaped_check(key: ZoneKey, now_us: int) -> tuple[bytes, Check] | None:
             return keys.done(item_id), partial(graves.check_done, place=place, item_id=item_id)
         case int(number), bytes(item_id) if number == RESULT:
             return keys.result(item_id), partial(graves.check_result, place=place, item_id=item_id)
+        case int(number), bytes(item_id) if number == TRACEBACK:
+            return keys.traceback(item_id), partial(items.check_traceback, place=place, item_id=item_id)
         case (int(number),) if number == POINTER:
             return keys.pointer, partial(tops.check_pointer, place=place, now_us=now_us)
     return None

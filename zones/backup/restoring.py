@@ -11,6 +11,7 @@ broken off leaves such a store behind; its file is restored into another, empty 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from random import Random
 from typing import Any, BinaryIO, NamedTuple
 
 from zones import pointers
@@ -42,16 +43,20 @@ TOO_LARGE_VALUE = "a value is longer than this engine takes"
 
 BATCH_BYTES = 1_000_000
 BATCH_PAIRS = 5_000
+MARK_BYTES = 16
 
 Progress = Callable[[int], None]
 
 
-def restore(db: Database, file: BinaryIO, *, clock: Clock, progress: Progress | None = None) -> BackupInfo:
+def restore(
+    db: Database, file: BinaryIO, *, clock: Clock, random: Random, progress: Progress | None = None
+) -> BackupInfo:
     """Restore a backup into an empty store, and return what it was.
 
     The shard keeps its id and its parts. Its items are due when they were, leased ones at once.
 
     Args:
+      random: what marks the store as claimed by this restore, and no other, is drawn from it.
       file: open for reading bytes, and seekable: all of it is checked before anything is written.
       progress: called now and then with the number of pairs restored so far.
 
@@ -64,7 +69,7 @@ def restore(db: Database, file: BinaryIO, *, clock: Clock, progress: Progress | 
         raise BackupRefused(reason=NEWER)
     check_digest(file)
     trailer = _check_pairs(db, file)
-    transact(db, _claim)
+    _claim(db, RESTORING + random.randbytes(MARK_BYTES))
     layout = Layout(shard_id=header.shard_id, part_count=header.part_count, settings=ZoneSettings())
     restored = 0
     for batch in _batches(_Rebuilding(layout, clock.now_us()).writes(read_pairs(file))):
@@ -95,11 +100,18 @@ def _check_pairs(db: Database, file: BinaryIO) -> Trailer:
     return read_trailer(value)
 
 
-def _claim(tr: Any) -> None:
-    """Mark an empty store as one that is being restored. Of two restores into it one conflicts."""
-    if next(iter(tr.get_range(*ROOT_RANGE, limit=1)), None) is not None:
-        raise BackupRefused(reason=NOT_EMPTY)
-    tr.set(META_KEY, RESTORING)
+def _claim(db: Database, mark: bytes) -> None:
+    """Mark an empty store as one that is being restored. Of two restores into it one conflicts.
+
+    After a commit of unknown result, `mark` tells whether it was this one's.
+    """
+
+    def body(tr: Any) -> None:
+        if next(iter(tr.get_range(*ROOT_RANGE, limit=1)), None) is not None and tr.get(META_KEY).value != mark:
+            raise BackupRefused(reason=NOT_EMPTY)
+        tr.set(META_KEY, mark)
+
+    transact(db, body, applied=lambda tr: tr.get(META_KEY).value == mark)
 
 
 def _finish(tr: Any, *, header: Header) -> None:
@@ -179,12 +191,12 @@ class _Rebuilding:
                 if buried is not None:
                     yield _set(grave_key(place, item_id, buried.buried_us), buried.item.kind.encode())
             case int(number), bytes(item_id) if key == (keys.done if number == DONE else keys.result)(item_id):
-                yield _set(forget_key(key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
+                yield _set(forget_key(place, key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
         yield _set(key, value, from_file=True)
 
     def _release(self, item: ItemRecord) -> None:
         if item.lease_id:
-            item.lease_id, item.lease_us, item.ran_alone = b"", 0, False
+            item.lease_id, item.lease_us, item.ran_alone, item.started = b"", 0, False, False
             item.vesting_us = min(item.vesting_us, self._now_us)
 
     def _finish_zone(self) -> Iterator[_Write]:

@@ -15,6 +15,7 @@ from zones.engines import KeyValue, transact
 from zones.errors import ShardRefused
 from zones.keyspace import (
     BURIED,
+    CHANGED,
     COUNT,
     DB,
     HANDLER,
@@ -55,7 +56,7 @@ _RANGES = [
     (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PARKED)),
     (ROOT + pack_int(HISTORY + 1), ROOT + pack_int(SHEET)),
     (ROOT + pack_int(SHEET + 1), ROOT + pack_int(SERIES)),
-    (ROOT + pack_int(SERIES + 1), range_end(ROOT)),
+    (ROOT + pack_int(CHANGED + 1), range_end(ROOT)),
 ]
 
 Progress = Callable[[int], None]

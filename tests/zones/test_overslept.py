@@ -1,0 +1,121 @@
+"""Pointers and leases that a clock made which was ahead for a moment: they end when a right clock finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.zones.world import MS, SECOND, World
+from zones.keyspace import PartKeys
+from zones.pointers import longest_sleep_us, wake_overslept
+from zones.settings import ZoneSettings
+from zones.visit import lease
+
+HOUR_US = 3_600 * SECOND
+SETTINGS = ZoneSettings()
+
+
+def look(world: World, *, entries_max: int = 64) -> int:
+    """Look at every part from its end to its beginning; return how many pointers were woken."""
+    return sum(look_at(world, part, entries_max) for part in world.layout.parts)
+
+
+def look_at(world: World, part: PartKeys, entries_max: int) -> int:
+    woken, end = 0, b""
+    while True:
+
+        def body(tr: Any, end: bytes = end) -> tuple[int, bytes]:
+            return wake_overslept(tr, world.layout, part, now_us=world.now_us, entries_max=entries_max, end=end)
+
+        found, end = world.run(body)
+        woken += found
+        if not end:
+            return woken
+
+
+def visited_by_a_clock_that_is_ahead(world: World, ahead_us: int) -> None:
+    world.pass_us(ahead_us)
+    world.visit(items_max=1)
+    world.pass_us(-ahead_us)
+
+
+@pytest.mark.parametrize("ahead_us", [HOUR_US, 365 * 24 * HOUR_US])
+def test_a_backlog_that_was_visited_by_a_clock_that_was_ahead_is_found_and_runs(world: World, ahead_us: int) -> None:
+    """Before, what was enqueued by a right clock, and never touched, waited until that time came."""
+    world.enqueue()
+    world.enqueue()
+    visited_by_a_clock_that_is_ahead(world, ahead_us)
+    assert world.scan() == [], "nobody would look for as long as that"
+    assert look(world) == 1
+    (visit,) = world.visit()
+    assert len(visit.items) == 1
+
+
+def test_an_item_that_such_a_clock_leased_is_leased_again_though_nothing_else_is_there(world: World) -> None:
+    world.enqueue()
+    visited_by_a_clock_that_is_ahead(world, HOUR_US)
+    look(world)
+    (visit,) = world.visit()
+    assert visit.items == [], "its lease has not ended, by the index"
+    (visit,) = world.visit()
+    assert len(visit.items) == 1
+    assert visit.items[0].lapsed
+
+
+def test_a_pointer_that_such_a_clock_leased_is_found(world: World) -> None:
+    world.enqueue()
+    ref = world.ref()
+    world.pass_us(HOUR_US)
+    world.run(lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us))
+    world.pass_us(-HOUR_US)
+    assert look(world) == 1
+    assert len(world.visit()[0].items) == 1
+
+
+def test_a_pointer_to_an_item_delayed_by_a_year_may_sleep_for_a_year(world: World) -> None:
+    world.enqueue(delay_ms=365 * 24 * 3_600_000)
+    for _ in range(10):
+        assert look(world) == 0
+        world.pass_us(HOUR_US)
+
+
+def test_a_pointer_that_sleeps_as_long_as_any_may_is_left_asleep(world: World) -> None:
+    world.enqueue(delay_ms=3_600_000)
+    world.pass_us(HOUR_US - 1)
+    world.enqueue(delay_ms=10 * 3_600_000)
+    world.pass_us(1)
+    world.visit()
+    assert world.pointer_delay_us() <= SETTINGS.max_sleep_ms * MS
+    assert look(world) == 0
+
+
+def test_a_clock_that_is_off_by_less_than_is_allowed_for_wakes_nobody(world: World) -> None:
+    world.enqueue(delay_ms=3_600_000)
+    pointer = world.pointer()
+    assert pointer is not None
+    assert pointer.vesting_us > longest_sleep_us(world.now_us, SETTINGS)
+    world.pass_us(-SETTINGS.max_skew_ms * MS)
+    assert look(world) == 0
+
+
+def test_many_that_sleep_rightly_do_not_hide_one_that_oversleeps(world: World) -> None:
+    world.enqueue()
+    world.enqueue()
+    visited_by_a_clock_that_is_ahead(world, HOUR_US)
+    for number in range(50):
+        world.enqueue(delay_ms=10 * 3_600_000, zone=world.zone_of(world.zone.place.tenant, f"z{number}"))
+    assert look(world, entries_max=7) == 1
+
+
+def test_the_pointer_of_a_queue_that_is_empty_goes_although_such_a_clock_looked_last(world: World) -> None:
+    """Before, it was looked at again and again, until that time had come."""
+    world.enqueue()
+    world.pass_us(HOUR_US)
+    (visit,) = world.visit()
+    (item,) = visit.items
+    world.run(lambda tr: world.zone.complete(tr, item.id, lease_id=item.record.lease_id, now_us=world.now_us))
+    world.pass_us(-HOUR_US)
+    look(world)
+    world.visit()
+    assert world.pointer() is None

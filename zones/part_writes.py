@@ -1,0 +1,48 @@
+"""What the operations of one transaction write to the keys of parts: one write to a key, whatever their number.
+
+A bulk of a hundred zones lies in sixteen parts at most, and each write costs the client and the store.
+"""
+
+from collections import Counter
+from typing import Any
+
+_ONE = (1).to_bytes(8, "little")
+_ZERO = bytes(8)
+
+
+class PartWrites:
+    """Atomic adds that are gathered; the caller writes them once all operations have ended. May run twice."""
+
+    __slots__ = ("_changes", "_told")
+
+    def __init__(self) -> None:
+        self._changes: Counter[bytes] = Counter()
+        self._told: set[bytes] = set()
+
+    def count(self, key: bytes, change: int) -> None:
+        """Change a count; see `add_to_count`."""
+        self._changes[key] += change
+
+    def tell(self, key: bytes) -> None:
+        """Wake who watches a part's key."""
+        self._told.add(key)
+
+    def write(self, tr: Any) -> None:
+        """Write what was gathered: atomic adds, no reads, no conflicts."""
+        for key, change in sorted(self._changes.items()):
+            add_to_count(tr, key, change)
+        for key in sorted(self._told):
+            tell(tr, key)
+
+
+def add_to_count(tr: Any, key: bytes, change: int) -> None:
+    """Add `change` to a count; its key goes when it reaches zero. Atomic."""
+    if change:
+        tr.add(key, change.to_bytes(8, "little", signed=True))
+    if change < 0:
+        tr.compare_and_clear(key, _ZERO)
+
+
+def tell(tr: Any, key: bytes) -> None:
+    """Change a key that is watched. Atomic."""
+    tr.add(key, _ONE)
