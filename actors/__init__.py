@@ -12,6 +12,7 @@ Read in this order:
     identity      who a consumer is, and where an actor of it lives
     messages      what the actors say to each other
     host          the seam: time, randomness, locks, threads, calls
+    supervisor    no loop of an actor ends, or stands still, unnoticed
     patience      with shards that do not answer, of whoever asks several in turn
     selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
@@ -21,13 +22,15 @@ Read in this order:
     quotas        what it may take of kinds with limits; hearing: of rules, while it visits nothing
     portions      how many zones share the room of a call, and how much each may give
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
+    spelled       text from strangers, for logs
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     timekeeping   what a worker writes about itself, for people who look
     zone_by_zone  one operation on held items of many queue zones
     coordinator   who may scan in order, where not all have parts of their own
-    housekeeping  signs of life, clocks, periodic items, once a second
+    housekeeping  signs of life, clocks, periodic items, once a second; unknown_kinds: those that nobody handles
     submitted     handlers that came while the fleet ran
     consumer      the actors put together in threads; thread_host: threads as a host; process_life: whether one ended
+    event_loop    where a worker's coroutines run; no coroutine ends it
     ray_host/     the same in Ray; the only folder that imports it
 
 May import: zones. Imported by: fairlead, simulation, bench. No actor's state is ever read to decide what is true: any

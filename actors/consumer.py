@@ -4,6 +4,7 @@
 """
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,18 @@ from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
+from actors.supervisor import ActorFailed
 from actors.telemetry.tally import Reading
 from actors.telemetry.telemetry import Exports, Telemetry
-from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRemote, ThreadRunners, Unanswered
-from actors.worker import Worker
+from actors.thread_host import (
+    HAND_OVER_S_MAX,
+    ThreadHost,
+    ThreadRemote,
+    ThreadRunners,
+    Unanswered,
+    thread_supervisor,
+)
+from actors.worker import Isolation, Worker
 from zones.engines import Clock
 from zones.periodic import Period
 from zones.shard import Shard
@@ -79,10 +88,14 @@ class ScannerLoops:
         """See `Scanner.counts`."""
         return self._scanner.counts()
 
-    def stop(self) -> None:
-        """End both loops, and wait for them."""
+    def begin_stop(self) -> None:
+        """End both loops, and wait for nothing."""
         self._scanner.stop()
         self._housekeeping.stop()
+
+    def stop(self) -> None:
+        """End both loops, and wait for them."""
+        self.begin_stop()
         for task in self._tasks:
             task.join(5.0)
 
@@ -92,30 +105,29 @@ class Consumer:
 
     def __init__(self, opened: Opened, identity: Identity, coordinator: ClockedCoordinator | None = None) -> None:
         self._telemetry: dict[str, Telemetry] = {}
+        self._failed = threading.Event()
+        self._supervisor = supervisor = thread_supervisor(lambda reason: self._failed.set())
 
         def host_of(actor: str) -> ThreadHost:
-            telemetry = self._telemetry[actor] = opened.exports.telemetry(actor)
-            return ThreadHost(clock=opened.clock, random=opened.random, telemetry=telemetry)
+            telemetry = self._telemetry[actor] = opened.exports.telemetry(actor, supervisor.fail)
+            return ThreadHost(clock=opened.clock, random=opened.random, supervisor=supervisor, telemetry=telemetry)
 
         self._exports = opened.exports
         self._host = host = host_of("scanner")
         shards, registry, settings = opened.shards, opened.submitted.registry, opened.settings
         self._settings = settings
+        worker_hosts = [host_of(f"worker-{number}").of_actor(number) for number in range(settings.workers)]
         self._workers = [
-            Worker(
-                host_of(f"worker-{number}").of_actor(number),
-                shards,
-                opened.submitted,
-                settings,
-                ThreadRunners(),
-                identity,
-            )
-            for number in range(settings.workers)
+            Worker(each, shards, opened.submitted, settings, ThreadRunners(each), identity) for each in worker_hosts
         ]
+        place = host_of("isolated").of_actor(settings.workers)
+        self._workers.append(
+            Worker(place, shards, opened.submitted, settings, ThreadRunners(place), identity, Isolation.SHARED)
+        )
         for worker in self._workers:
             worker.start()
         self._unanswered = Unanswered()
-        workers = [ThreadRemote(worker, "worker", self._unanswered) for worker in self._workers]
+        workers = [ThreadRemote(worker, "worker", supervisor, self._unanswered) for worker in self._workers]
         self._managers = [
             Manager(
                 host_of(f"manager-{index}"),
@@ -123,20 +135,22 @@ class Consumer:
                 registry,
                 settings,
                 [workers[number] for number in numbers],
+                isolated=workers[-1] if index == 0 else None,
                 consumer_id=identity.consumer_id,
                 index=index,
                 count=settings.managers,
             )
             for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
         ]
-        managers = [ThreadRemote(manager, "manager", self._unanswered) for manager in self._managers]
-        coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator")
+        managers = [ThreadRemote(manager, "manager", supervisor, self._unanswered) for manager in self._managers]
+        coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator", supervisor)
         self._remotes = [*workers, *managers, coordinating]
         scanner = Scanner(host, shards, settings, managers, coordinating, consumer=identity.consumer_id.hex())
         housekeeping = Housekeeping(
             host, shards, identity, opened.periods, opened.submitted, scanner, slots=settings.all_slots
         )
         self._loops = ScannerLoops(host, scanner, housekeeping)
+        threading.Thread(target=self._await_failure, name="failure", daemon=True).start()
 
     def counts(self) -> dict[str, int]:
         """Return what the consumer has done since it started, summed over its actors."""
@@ -150,7 +164,27 @@ class Consumer:
         return {actor: each.read() for actor, each in self._telemetry.items()}
 
     def check(self) -> None:
-        """Do nothing: threads end with their process."""
+        """Say nothing if every loop goes on.
+
+        Raises:
+          ActorFailed: one died, or stood still. The consumer takes nothing any more and has given back what it held.
+        """
+        if self._supervisor.failure is not None:
+            raise ActorFailed(reason=self._supervisor.failure)
+
+    def _await_failure(self) -> None:
+        """Once a loop has failed: take no more work, show no more heartbeat, and give back what is held.
+
+        This process may be a user's own program: it goes on.
+        """
+        self._failed.wait()
+        if self._supervisor.stopped:
+            return
+        self._loops.begin_stop()
+        for manager in self._managers:
+            manager.stop()
+        for worker in self._workers:
+            worker.abandon()
 
     def begin_drain(self) -> None:
         """See `Worker.begin_drain`: nothing new starts once this has returned."""
@@ -175,6 +209,8 @@ class Consumer:
             log.warning("a manager is still leasing items; those that it hands over now will lapse")
         for remote in self._remotes:
             remote.close()
+        self._supervisor.stop()
+        self._failed.set()
         self._exports.close()
         return self.counts()
 

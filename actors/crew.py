@@ -123,24 +123,39 @@ class Crew:
     """The workers of one manager. `lock`: the manager's, held by whoever calls anything but `place`.
 
     Args:
+      isolated: the worker that takes suspects, and nothing else, if this manager has it. It may not have been started.
       changed: notified with every answer.
+
+    Attributes:
+      members: all of them, the isolated one last.
+      met_suspects: whether there has been use for the isolated worker.
     """
 
-    def __init__(self, workers: Sequence[Remote], lock: Lock, changed: Condition) -> None:
-        self.members = [Member() for _ in workers]
-        self._workers = workers
+    def __init__(
+        self, workers: Sequence[Remote], lock: Lock, changed: Condition, *, isolated: Remote | None = None
+    ) -> None:
+        self._workers = [*workers, *([] if isolated is None else [isolated])]
+        self.members = [Member() for _ in self._workers]
+        self.met_suspects = False
+        self._beside = self.members[: len(workers)]  # those that run items beside others
+        self._isolated = self.members[-1] if isolated is not None else None
         self._lock = lock
         self._changed = changed
 
     @property
     def room(self) -> int:
-        """How many items the workers can take."""
-        return sum(member.room for member in self.members)
+        """How many items the workers can take, suspects apart."""
+        return sum(member.room for member in self._beside)
+
+    @property
+    def suspects_room(self) -> int:
+        """How many suspects can be taken: one, if the isolated worker is known to live and has none."""
+        return 0 if self._isolated is None else min(1, self._isolated.room)
 
     @property
     def capacity(self) -> int:
-        """How many items the living workers want to hold at once."""
-        return sum(member.report.capacity for member in self.members if member.report is not None)
+        """How many items the living workers want to hold at once, suspects apart."""
+        return sum(member.report.capacity for member in self._beside if member.report is not None)
 
     @property
     def on_the_way(self) -> int:
@@ -152,11 +167,21 @@ class Crew:
         """Whether a worker held anything when it was heard of last, or is being sent something."""
         return any(member.on_the_way or (member.report and member.report.held) for member in self.members)
 
-    def deal(self, refs: Sequence[ItemRef]) -> list[Hand]:
-        """Deal items to the workers, for `place`; to none if all of them are dead, as far as is known."""
-        hands = deal(refs, [member.room if member.report is not None else None for member in self.members])
-        dealt = zip(self.members, hands, strict=True)
-        return [Hand(number, hand, member.send(hand)) for number, (member, hand) in enumerate(dealt) if hand]
+    def deal(self, refs: Sequence[ItemRef]) -> tuple[list[Hand], list[ItemRef]]:
+        """Deal items to the workers, for `place`; return also those that no worker gets, because it has died.
+
+        Suspects are the isolated worker's, all others the others'.
+        """
+        suspects = [ref for ref in refs if ref.alone]
+        together = [ref for ref in refs if not ref.alone] if suspects else refs
+        hands = deal(together, [member.room if member.report is not None else None for member in self._beside])
+        undealt = [] if any(hands) else list(together)
+        if self._isolated is not None and self._isolated.report is not None:
+            hands.append(suspects)
+        else:
+            undealt += suspects
+        dealt = zip(self.members, hands, strict=False)
+        return [Hand(number, hand, member.send(hand)) for number, (member, hand) in enumerate(dealt) if hand], undealt
 
     def place(self, hands: Sequence[Hand]) -> None:
         """Send what was dealt."""
@@ -167,6 +192,11 @@ class Crew:
         """Ask every worker to answer once items have left it."""
         for number in range(len(self.members)):
             self._ask(number)
+
+    def ask_the_isolated(self) -> None:
+        """Ask the isolated worker, if there is use for it and it lives: a suspect may wait for what it runs."""
+        if self.met_suspects and self._isolated is not None and self._isolated.report is not None:
+            self._ask(len(self.members) - 1)
 
     def ask_the_living(self) -> None:
         """Ask those that are not known to be dead: the dead answer at once, again and again."""
@@ -182,7 +212,8 @@ class Crew:
 
     def _ask(self, number: int) -> None:
         member = self.members[number]
-        if not member.asked:
+        unused = member is self._isolated and member.heard and member.report is None and not self.met_suspects
+        if not member.asked and not unused:
             member.asked = True
             seen = member.report.progress if member.report is not None else -1
             self._workers[number].call("await_progress", seen, done=partial(self._progressed, number))
@@ -232,28 +263,21 @@ def deal(refs: Sequence[ItemRef], rooms: Sequence[int | None]) -> list[list[Item
     """Deal items to workers by their rooms, in order, and as many as evens out what each can still take.
 
     `rooms`: None for a worker that is dead; it gets nothing, and another may get more than it has room for: what waits
-    there too long goes back to the queue. If all are dead nobody gets anything. Items that must run alone come first,
-    and spread over the workers. Of the others each worker gets a stretch, so a queue's items stay together, and are
-    completed together.
+    there too long goes back to the queue. If all are dead nobody gets anything. Each worker gets a stretch, so a
+    queue's items stay together, and are completed together.
     """
     hands: list[list[ItemRef]] = [[] for _ in rooms]
     living = [number for number, room in enumerate(rooms) if room is not None]
     if not living:
         return hands
     left = [room or 0 for room in rooms]
-    alone = [ref for ref in refs if ref.alone]
-    for ref in alone:
-        best = max(living, key=lambda number: (-len(hands[number]), left[number]))
-        hands[best].append(ref)
-        left[best] -= 1
-    together = [ref for ref in refs if not ref.alone] if alone else refs
     shares = [0] * len(rooms)
-    for _ in together:
+    for _ in refs:
         best = max(living, key=left.__getitem__)
         shares[best] += 1
         left[best] -= 1
     begin = 0
     for hand, share in zip(hands, shares, strict=True):
-        hand.extend(together[begin : begin + share])
+        hand.extend(refs[begin : begin + share])
         begin += share
     return hands

@@ -184,8 +184,8 @@ class Custody:
 
     # --- Called without ---
 
-    def extend(self, items: Sequence[Held], lease_us: int, *, ran_alone: bool = False) -> None:
-        """Extend leases in one transaction; cancel the items that are lost.
+    def extend(self, items: Sequence[Held], lease_us: int, *, started: bool = False, ran_alone: bool = False) -> None:
+        """Extend leases in one transaction; cancel the items that are lost. The marks: see `extend_steps`.
 
         Errors: what the store raises; then no lease was extended.
         """
@@ -195,7 +195,9 @@ class Custody:
             outcomes = zone_by_zone(
                 self._shard,
                 [held.ref for held in items],
-                lambda zone, held: zone.extend_steps(tr, held, lease_us=lease_us, now_us=now_us, ran_alone=ran_alone),
+                lambda zone, held: zone.extend_steps(
+                    tr, held, lease_us=lease_us, now_us=now_us, started=started, ran_alone=ran_alone
+                ),
             )
             return now_us + lease_us, outcomes
 
@@ -218,7 +220,9 @@ class Custody:
 
     def give_back(self, items: Sequence[Held]) -> None:
         """Let items vest now, see `settlement.give_back`; what the store refuses is left to lapse."""
-        self.with_store(lambda: settlement.give_back(self._shard, [held.ref for held in items]))
+        for begin in range(0, len(items), SETTLE_MAX):
+            refs = [held.ref for held in items[begin : begin + SETTLE_MAX]]
+            self.with_store(partial(settlement.give_back, self._shard, refs))
 
     def with_store(self, work: Callable[[], object]) -> bool:
         """Do `work`, which commits; say whether the store let it."""
@@ -247,7 +251,7 @@ class Custody:
                 if len(self._finished) < SETTLE_MAX and table.holdings.waiting:
                     self._pause.wait(self._linger_s)
                 batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]
-            self._survive(partial(self._settle, batch))
+            self._settle(batch)
             with table.lock:
                 self._note_times(batch)
                 for held in batch:
@@ -255,13 +259,6 @@ class Custody:
                         table.handled.end(held.ref, began_us=held.began_us, ended_us=held.ended_us, error=held.error)
                     table.holdings.drop(held)
                 table.note_left()
-
-    def _survive(self, work: Callable[[], object]) -> None:
-        """Do `work`; what it could not do for its items is left to their leases, which lapse."""
-        try:
-            work()
-        except Exception:
-            log.exception("shard %s: a batch of items is left to lapse", self._shard.name)
 
     def _settle(self, batch: Sequence[Held]) -> None:
         """Commit the ends of items; try as long as a lease stands, then let them lapse."""
@@ -317,11 +314,11 @@ class Custody:
                 extend, self._extend = self._extend, ()
                 timed_out, self._timed_out = self._timed_out, []
                 returning, self._returning = self._returning, []
-            self._survive(partial(self._renew, extend))
-            self._survive(partial(self._time_out, timed_out))
-            self._survive(partial(self._return, returning))
+            self._renew(extend)
+            self._time_out(timed_out)
+            self.give_back(returning)
             if account is not None:
-                self._survive(partial(self._write, account))
+                self._write(account)
             if returning or account is not None:
                 with table.lock:
                     self._writing = False
@@ -331,10 +328,6 @@ class Custody:
     def _renew(self, items: Sequence[Held]) -> None:
         for begin in range(0, len(items), EXTEND_MAX):
             self.with_store(partial(self.extend, items[begin : begin + EXTEND_MAX], self._lease_us))
-
-    def _return(self, items: Sequence[Held]) -> None:
-        for begin in range(0, len(items), SETTLE_MAX):
-            self.give_back(items[begin : begin + SETTLE_MAX])
 
     def _write(self, account: Account) -> None:
         keeper = self._timekeeper

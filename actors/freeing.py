@@ -80,6 +80,7 @@ def _free(shard: Shard, refs: Sequence[ItemRef]) -> int:
     """Cut the leases of items short in one transaction, and return of how many there was one."""
 
     def body(attempt: Attempt) -> list[Outcome]:
+        attempt.needs_receipt = True  # One death is one: a repetition would count it again.
         tr, now_us = attempt.tr, attempt.now_us
         return zone_by_zone(
             shard,

@@ -6,11 +6,11 @@ function may be transactional: it gets a transaction that commits together with 
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from actors.retry import Retry
 from zones.errors import BadArgument, QueueError
@@ -42,6 +42,17 @@ class NotTransactional(QueueError):
     message = "only a plain function can be transactional"
 
 
+class RemoteFunction(Protocol):
+    """A Ray remote function, which is called by `f.remote(job)` only; its own types are Ray's, and not loaded here."""
+
+    @property
+    def remote(self) -> Callable[..., Any]:
+        """How it is called."""
+
+
+FailureHook = Callable[[Any, BaseException], Any]  # takes a Job and the error
+
+
 class Form(Enum):
     """How a handler is run."""
 
@@ -64,6 +75,7 @@ class Handler:
     permanent: tuple[type[BaseException], ...]
     drop: bool
     result_ms: int  # how long what it returns is kept; 0: not at all
+    on_failure: Sequence[FailureHook] = ()  # called with the job and the error of an attempt that failed
 
 
 @dataclass(slots=True)
@@ -71,6 +83,7 @@ class Registry:
     """The handlers of an application by kind."""
 
     handlers: dict[str, Handler] = field(default_factory=dict)
+    on_failure: list[FailureHook] = field(default_factory=list)
 
     def add(self, handler: Handler) -> None:
         """Add a handler.
@@ -81,7 +94,11 @@ class Registry:
         if handler.kind in self.handlers:
             other = self.handlers[handler.kind].function
             raise HandlerTwice(kind=handler.kind, first=describe(other), second=describe(handler.function))
-        self.handlers[handler.kind] = handler
+        self.handlers[handler.kind] = self.told_of_failures(handler)
+
+    def told_of_failures(self, handler: Handler) -> Handler:
+        """Return a handler whose failures go to the registry's hooks, also to those that come later."""
+        return replace(handler, on_failure=self.on_failure)
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self.handlers.values())
@@ -89,7 +106,7 @@ class Registry:
 
 def handler_of(
     kind: str,
-    function: Callable[..., Any],
+    function: Callable[..., Any] | RemoteFunction,
     *,
     timeout: float = 3600.0,
     retry: Retry | None = None,

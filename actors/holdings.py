@@ -75,15 +75,21 @@ class Held:
 
 
 class Holdings:
-    """The items of one worker. `incarnation`: tells this life of the worker from an earlier one."""
+    """The items of one worker.
 
-    def __init__(self, *, slots: int, incarnation: bytes) -> None:
+    Args:
+      slots: how many run at once.
+      incarnation: tells this life of the worker from an earlier one.
+      isolates: whether an item starts only when the end of the one before it has been committed. Such a worker wants
+        one item at a time, and nothing in reserve.
+    """
+
+    def __init__(self, *, slots: int, incarnation: bytes, isolates: bool = False) -> None:
         self.waiting: deque[Held] = deque()
         self._held: dict[ItemRef, Held] = {}  # by the whole: two tenants may give their items the same name
         self._slots = slots
         self._incarnation = incarnation
-        self._alone: Held | None = None  # an item that must run alone and has started
-        self._alone_held = 0
+        self._isolates = isolates
         self._progress = 0
         self._kinds: dict[str, int] = {}
         self._mean_us = RESERVE_MS * 1000.0
@@ -102,27 +108,23 @@ class Holdings:
             return False
         self._held[held.ref] = held
         self.waiting.append(held)
-        self._alone_held += held.ref.alone
         self._kinds[held.ref.kind] = self._kinds.get(held.ref.kind, 0) + 1
         return True
 
     def next_to_run(self, now_us: int) -> Held | None:
         """Return the next item to start, or None if none may start now. Items start in the order they came.
 
-        One that must run alone starts when all that started before it has left, and nothing starts until it has left:
-        if it takes the worker down, the ends of the others are committed, and if it does not, its own is, before the
-        next suspect has its turn.
+        In isolation one starts when all that started before it has left: if it takes the worker down, the ends of the
+        others are committed, and nobody takes another for what killed the worker.
         """
-        if not self.waiting or self._alone is not None:
+        if not self.waiting:
             return None
-        if self.waiting[0].ref.alone and len(self.waiting) < len(self._held):
-            probe("an item that must run alone waits until what runs has left")
+        if self._isolates and len(self.waiting) < len(self._held):
+            probe("an item that must run alone waits until the one before it has left")
             return None
         held = self.waiting.popleft()
         held.phase = Phase.RUNNING
         held.since_us = now_us
-        if held.ref.alone:
-            self._alone = held
         return held
 
     def finish(self, held: Held, now_us: int) -> None:
@@ -147,22 +149,16 @@ class Holdings:
         held.error = None  # Its traceback leads back to the item: a circle, in which payloads would stay for long.
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
-        if held is self._alone:
-            self._alone = None
-        self._alone_held -= held.ref.alone
         self._kinds[held.ref.kind] -= 1
         self._progress += 1
 
     @property
     def capacity(self) -> int:
-        """How many items the worker wants to hold: one per slot, and what it works off in a moment.
-
-        No more than it has while one of them must run alone: what came would find no slot, go back, and come again.
-        """
+        """How many items the worker wants to hold: one per slot, and what it works off in a moment."""
         if not self.accepting:
             return 0
-        if self._alone_held:
-            return len(self._held)
+        if self._isolates:
+            return 1
         reserve = int(self._slots * RESERVE_MS * 1000 / max(self._mean_us, 1.0))
         return self._slots + min(reserve, RESERVE_MAX)
 

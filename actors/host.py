@@ -12,6 +12,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Protocol
 
+from actors.supervisor import Supervisor
 from actors.telemetry.telemetry import Telemetry
 from zones.engines import Clock
 from zones.errors import QueueError
@@ -87,11 +88,19 @@ class Host(Protocol):
         ...
 
     def condition(self, lock: Lock) -> Condition:
-        """Return a new condition variable around `lock`; several may share one."""
+        """Return a new condition variable around `lock`; several may share one. To wait counts as progress."""
         ...
 
-    def spawn(self, name: str, body: Callable[[], None]) -> Task:
-        """Run `body` beside the caller."""
+    @property
+    def supervisor(self) -> Supervisor:
+        """Who watches the tasks of this actor."""
+        ...
+
+    def spawn(self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None) -> Task:
+        """Run `body` beside the caller, under the actor's supervisor: what it raises fails the actor.
+
+        `stalled`: called if it stands still; None: that fails the actor, too.
+        """
         ...
 
     @property

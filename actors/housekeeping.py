@@ -2,24 +2,30 @@
 
 It judges its clock against the shard's time (one that is off takes no leases), shows that it is alive, sees who else
 is and what part of the queue is its own, clears what has expired; enqueues the periodic items that are due, wakes what
-was paused and goes on, packs what has ended, sums up what was done; and loads handlers that were submitted. Five small
-transactions per shard and second, and one per period, of which one writes unless there is more to do.
+was paused and goes on, forgets what was kept for a time, packs what has ended, and sums up what was done. Beside it, it
+loads handlers that were submitted. Six small transactions per shard and second, and one per period, of which one writes
+unless there is more to do. On FoundationDB, where reads cost, chores that find nothing to do rest (`rests`).
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from actors.host import Host
 from actors.identity import Identity
 from actors.patience import Patience
+from actors.rests import LISTING, LOADING, OVERSLEEPERS, WAKING, Rests, is_tick_due
 from actors.selection.stretch import Session, divide, joined
 from actors.submitted import SubmittedHandlers, load_submitted
+from actors.unknown_kinds import LOOK_US, WATCHED_LOOK_US, UnknownKinds, unserved_kinds
 from zones import completions, presence, series, timesheets
-from zones.attempt import Attempt, clear_receipts
+from zones.attempt import RECEIPT_BUCKETS, Attempt, clear_receipts
+from zones.errors import TenantMoved
 from zones.history import forget
-from zones.periodic import Period, periods_of, tick_steps
+from zones.periodic import Period, last_tick_us, periods_of, tick_steps
+from zones.pointers import wake_overslept
 from zones.presence import LIVE_US, Presence, Present, Sessions
 from zones.probes import probe
 from zones.rules import wake_parked
@@ -31,10 +37,33 @@ log = logging.getLogger("fairlead.housekeeping")
 
 
 BEAT_S = 1.0
+LOADING_END_S = 1.0  # The end of a consumer waits so long for submitted handlers that are being imported.
 RETRIES_MAX = 5  # Half a second of delays: the other shards wait meanwhile, and the next beat tries again.
 WATCH_US = 3_000_000  # Three beats of anybody else.
 STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
+NEWCOMER_BEATS = 5  # For so long one that has started reads it at each beat: a session's life.
+LATE_ROUNDS = 16  # Beats in which a consumer looks at all of its parts for pointers that oversleep.
+LATE_MAX = 64  # Index entries that it looks at in a part at a time, the latest of all.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
+
+
+@dataclass(slots=True)
+class LateLook:
+    """How far the look for pointers that oversleep has come on one shard.
+
+    `ends`: of each part where it goes on. `hurries`: this clock has been set back, so all parts are looked at at once.
+    """
+
+    ends: dict[int, bytes] = field(default_factory=dict)
+    hurries: bool = False
+    _next: int = 0
+
+    def next_parts(self, own: range) -> list[int]:
+        """Return which of the own parts to look at now."""
+        count = len(own) if self.hurries else -(-len(own) // LATE_ROUNDS)
+        self.hurries = False
+        first, self._next = self._next, self._next + count
+        return [own[(first + number) % len(own)] for number in range(count)]
 
 
 class Finder(Protocol):
@@ -72,12 +101,20 @@ class Housekeeping:
         self._slots = slots
         self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
         self._patience = Patience(host.clock)
+        self._unknown = UnknownKinds()
         self._failing: set[tuple[str, str]] = set()  # shards, and which chore broke off there the last time
         self._clocks = {
             name: ShardClock(max_skew_us=shard.layout.settings.max_skew_ms * 1000, watch_us=WATCH_US)
             for name, shard in shards.items()
         }
         self._seen = {name: Sessions() for name in shards}
+        self._others: dict[str, list[Present]] = {name: [] for name in shards}  # as last read
+        self._live: dict[str, list[Present]] = {name: [] for name in shards}
+        self._rests = {name: Rests(has_rests=shard.layout.is_watched) for name, shard in shards.items()}
+        # Of a kind of a shard: when its next tick is, and when that was read.
+        self._ticks: dict[tuple[str, str], tuple[int, int]] = {}
+        self._beats = 0  # How often all shards had their turn: lists in many parts have theirs one after the other.
+        self._late = {name: LateLook() for name in shards}
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
@@ -85,21 +122,44 @@ class Housekeeping:
     def run(self) -> None:
         """Beat once a second until `stop`, then take the consumer off the list."""
         looked_us = self._host.clock.now_us()
-        while True:
+        # What is imported then is other people's code: no sign of life waits for that. Without a key nothing is.
+        loading = self._host.spawn("loading", self._keep_loading) if self._submitted.key else None
+        while self._host.supervisor.failure is None:
             full = self._finder.was_full()
             for name, shard in self._answering():
-                self._survive(name, "beat", partial(self._beat, name, shard, full=full))
-            load_submitted(self._submitted, dict(self._answering()))
-            with self._lock:
-                if self._stopping or self._stopped.wait(BEAT_S):
-                    break
+                self._do(name, "beat", partial(self._beat, name, shard, full=full))
+            self._beats += 1
+            if loading is None:
+                self._load()
+            if self._awaits_stop():
+                break
             last_us, looked_us = looked_us, self._host.clock.now_us()
-            self._tell_of_step(looked_us - last_us - int(BEAT_S * 1e6))
+            stepped_us = looked_us - last_us - int(BEAT_S * 1e6)
+            self._tell_of_step(stepped_us)
+            if stepped_us < -STEP_US_MAX:
+                for late in self._late.values():
+                    late.hurries = True
+        if loading is not None:
+            loading.join(LOADING_END_S)
         for name, shard in self._answering():
             try:
                 self._patience.transact(shard, lambda attempt: presence.leave(attempt.tr, self._identity.consumer_id))
             except shard.db.errors as error:
                 log.info("shard %s keeps this consumer on its list for a while: %s", name, error)
+
+    def _keep_loading(self) -> None:
+        while self._host.supervisor.failure is None:
+            self._load()
+            if self._awaits_stop():
+                break
+
+    def _load(self) -> None:
+        load_submitted(self._submitted, {name: shard for name, shard in self._answering() if self._loads(name)})
+
+    def _awaits_stop(self) -> bool:
+        """Wait for a beat's length; True if the loops are to end."""
+        with self._lock:
+            return self._stopping or self._stopped.wait(BEAT_S)
 
     def stop(self) -> None:
         """End the loop."""
@@ -113,8 +173,8 @@ class Housekeeping:
             if not self._patience.leaves_alone(name):
                 yield name, shard
 
-    def _survive(self, name: str, chore: str, work: Callable[[], object]) -> None:
-        """Do a chore on a shard; what no store answers is a record that nobody foresaw, and all else goes on.
+    def _do(self, name: str, chore: str, work: Callable[[], object]) -> bool:
+        """Do a chore on a shard, unless the store refuses, or the tenant's ownership record cannot be read; say if.
 
         Said once, until it is done again: a disk is full for hours, and a chore is tried each second.
         """
@@ -125,11 +185,13 @@ class Housekeeping:
         except self._shards[name].db.errors as error:
             if is_new:
                 log.info("shard %s: housekeeping is put off (%s): %s", name, chore, error)
-        except Exception:
+        except TenantMoved as error:
             if is_new:
-                log.exception("shard %s: housekeeping broke off (%s); it is tried again each second", name, chore)
+                log.warning("shard %s: housekeeping goes on without one chore (%s): %s", name, chore, error)
         else:
             self._failing.discard((name, chore))
+            return True
+        return False
 
     def _tell_of_step(self, stepped_us: int) -> None:
         """Say that the clock went on by something else than a beat, if that is worth saying."""
@@ -141,32 +203,95 @@ class Housekeeping:
                 ", or this process stood still or waited for a store" if stepped_us > 0 else "",
             )
 
+    def _wake_overslept(self, name: str, shard: Shard, session: Session) -> None:
+        """Look at some of the parts that are this consumer's own, at all of them within `LATE_ROUNDS` beats."""
+        late = self._late[name]
+        did = False
+        for part in late.next_parts(session.stretch.parts):
+            begun = late.ends.get(part, b"")
+
+            def wake(attempt: Attempt, part: int = part, begun: bytes = begun) -> tuple[int, bytes]:
+                return wake_overslept(
+                    attempt.tr,
+                    shard.layout,
+                    shard.layout.parts[part],
+                    now_us=attempt.now_us,
+                    entries_max=LATE_MAX,
+                    end=begun,
+                )
+
+            woken, late.ends[part] = self._patience.transact(shard, wake, retries_max=RETRIES_MAX)
+            did = did or bool(woken or late.ends[part])
+            if woken:
+                log.warning(
+                    "shard %s: %d queues were to be looked at later than they may, by a clock that was ahead; they are"
+                    " looked at now",
+                    name,
+                    woken,
+                )
+
+        self._rests[name].note(OVERSLEEPERS, self._beats, did=did)
+
+    def _loads(self, name: str) -> bool:
+        """Say whether to ask a shard for submitted handlers, and note it."""
+        rests = self._rests[name]
+        if not rests.is_due(LOADING, self._beats):
+            return False
+        rests.note(LOADING, self._beats, did=False)
+        return True
+
     def _sign_of_life(self, now_us: int, *, full: bool) -> Presence:
         identity = self._identity
-        return Presence(identity.host, identity.pid, self._kinds(), identity.started_us, now_us, full, self._slots)
+        silent_us = self._host.supervisor.silent_us()
+        return Presence(
+            identity.host,
+            identity.pid,
+            self._kinds(),
+            identity.started_us,
+            now_us,
+            full,
+            self._slots,
+            loops={name: max(0, now_us - each_us) for name, each_us in silent_us.items()},
+        )
 
     def _kinds(self) -> list[str]:
         return sorted(handler.kind for handler in self._submitted.registry)
 
     def _beat(self, name: str, shard: Shard, *, full: bool) -> None:
-        clock, mine = self._clocks[name], self._identity.consumer_id
+        clock, mine, rests = self._clocks[name], self._identity.consumer_id, self._rests[name]
+        lists, clears = rests.is_due(LISTING, self._beats), rests.is_due("clearing receipts", self._beats)
+        bucket = rests.turn("clearing receipts") % RECEIPT_BUCKETS
 
-        def body(attempt: Attempt) -> tuple[Standing, int, list[Present]]:
+        def body(attempt: Attempt) -> tuple[Standing, int, list[Present], bool]:
             tr, now_us = attempt.tr, attempt.now_us
-            others = [each for each in presence.listing(tr, now_us=now_us) if each.consumer_id != mine]
+            present = presence.listing(tr, now_us=now_us) if lists else self._others[name]
+            others = [each for each in present if each.consumer_id != mine]
             standing = beat(tr, clock, now_us=now_us, alone=not others)
+            cleared = False
             if standing in (Standing.GOOD, Standing.TAKEN_OVER):
                 presence.beat(tr, mine, self._sign_of_life(now_us, full=full))
-                presence.clear_dead(tr, now_us=now_us, keys_max=CLEAR_MAX)
-                clear_receipts(tr, now_us=now_us)
-                forget(tr, now_us=now_us, keys_max=CLEAR_MAX)
-            return standing, now_us, others
+                if lists:
+                    presence.clear_dead(tr, others, now_us=now_us, keys_max=CLEAR_MAX)
+                cleared = clears and clear_receipts(tr, bucket, now_us=now_us)
+            return standing, now_us, others, cleared
 
-        standing, now_us, others = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
+        standing, now_us, others, cleared = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
         fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
-        self._finder.set_session(name, self._session(name, shard, others, now_us, full=full) if fit else None)
-        if fit:
-            self._tidy(name, shard)
+        if lists:
+            live = self._seen[name].live(others, now_us=now_us)
+            # One that has just come, or fallen silent, is not the last: then the list is read at each beat.
+            unsettled = _standing_of(live) != _standing_of(self._live[name]) or self._seen[name].stands_still
+            is_new = rests.turn(LISTING) < NEWCOMER_BEATS
+            rests.note(LISTING, self._beats, did=unsettled or is_new)
+            self._others[name], self._live[name] = others, live
+        if clears:
+            rests.note("clearing receipts", self._beats, did=cleared)
+        session = self._session(name, shard, now_us, full=full) if fit else None
+        self._finder.set_session(name, session)
+        if session is not None:
+            self._tidy(name, shard, session.stretch.parts)
+            if self._late[name].hurries or self._rests[name].is_due(OVERSLEEPERS, self._beats):
+                self._do(name, OVERSLEEPERS, partial(self._wake_overslept, name, shard, session))
             self._said_off.discard(name)
         elif standing is Standing.OFF and name not in self._said_off:
             self._said_off.add(name)
@@ -177,48 +302,92 @@ class Housekeeping:
                 name,
             )
 
-    def _tidy(self, name: str, shard: Shard) -> None:
-        """Enqueue what is due, wake what goes on where whoever ended a pause has not, pack and sum up what was done.
+    def _tidy(self, name: str, shard: Shard, own: range) -> None:
+        """Enqueue what is due, wake what goes on where whoever ended a pause has not, forget, pack, and sum up.
 
-        Each apart, and after the session is known: what cannot be done keeps no other work waiting.
+        Each apart, and after the session is known: what cannot be done keeps no other work waiting. `own`: the parts
+        that are this consumer's.
         """
+        rests = self._rests[name]
 
-        def wake(attempt: Attempt) -> None:
-            wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)
+        def wake(attempt: Attempt) -> bool:
+            return wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us) > 0
 
-        def pack(attempt: Attempt) -> None:
-            completions.tidy(attempt.tr, now_us=attempt.now_us)
+        def forget_kept(attempt: Attempt) -> bool:
+            part = own[rests.turn("forgetting") % len(own)] if own else None
+            return part is not None and forget(attempt.tr, part, now_us=attempt.now_us, keys_max=CLEAR_MAX) > 0
 
-        def sum_up(attempt: Attempt) -> None:
-            if series.sum_up(attempt.tr, shard.layout, now_us=attempt.now_us):
+        def pack(attempt: Attempt) -> bool:
+            return completions.tidy(attempt.tr, own, now_us=attempt.now_us)
+
+        def sum_up(attempt: Attempt) -> bool:
+            is_first = series.sum_up(attempt.tr, shard.layout, now_us=attempt.now_us)
+            if is_first:
                 timesheets.clear_old(attempt.tr, now_us=attempt.now_us, keys_max=CLEAR_MAX)
+            return False  # There is nothing more to do before the next slot is over.
 
-        periods = periods_of(self._periods, name, list(self._shards))
-        chores: dict[str, Callable[[Attempt], object]] = {
-            **{f"tick of {period.kind}": partial(_tick, shard, period) for period in periods},
-            "waking": wake,
+        chores: dict[str, Callable[[Attempt], bool]] = {
+            WAKING: wake,
+            "forgetting": forget_kept,
             "packing": pack,
             "summing up": sum_up,
         }
+        self._tick(name, shard)
         for chore, body in chores.items():
             if self._patience.leaves_alone(name):
                 break
-            self._survive(name, chore, partial(self._patience.transact, shard, body, retries_max=RETRIES_MAX))
+            if rests.is_due(chore, self._beats):
+                self._do(name, chore, partial(self._do_and_rest, name, shard, chore, body))
+        look_us = WATCHED_LOOK_US if shard.layout.is_watched else LOOK_US
+        is_due = self._unknown.is_due(name, self._host.clock.now_us(), look_us=look_us)
+        if is_due and not self._patience.leaves_alone(name):
+            self._do(name, "unknown kinds", partial(self._tell_unknown, name, shard))
 
-    def _session(self, name: str, shard: Shard, others: Sequence[Present], now_us: int, *, full: bool) -> Session:
+    def _do_and_rest(self, name: str, shard: Shard, chore: str, body: Callable[[Attempt], bool]) -> None:
+        did = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
+        self._rests[name].note(chore, self._beats, did=did)
+
+    def _tick(self, name: str, shard: Shard) -> None:
+        """Enqueue the periodic items that are due. Where reads cost, a record is read when its next tick is due."""
+        for period in periods_of(self._periods, name, list(self._shards)):
+            if self._patience.leaves_alone(name):
+                break
+            now_us = self._host.clock.now_us()
+            known = self._ticks.get((name, period.kind))
+            if known is not None and shard.layout.is_watched and not is_tick_due(*known, now_us):
+                continue
+            tick = partial(self._patience.transact, shard, partial(_tick, shard, period), retries_max=RETRIES_MAX)
+            if self._do(name, f"tick of {period.kind}", tick):
+                self._ticks[name, period.kind] = last_tick_us(period, now_us) + period.every_us, now_us
+
+    def _tell_unknown(self, name: str, shard: Shard) -> None:
+        """Log the kinds that wait for a handler that nobody has."""
+
+        def look(attempt: Attempt) -> list[str]:
+            return unserved_kinds(attempt.tr, shard.layout, now_us=attempt.now_us)
+
+        kinds = self._patience.transact(shard, look, retries_max=RETRIES_MAX)
+        self._unknown.note(name, kinds, self._kinds())
+
+    def _session(self, name: str, shard: Shard, now_us: int, *, full: bool) -> Session:
         """Return this consumer's session, which has just beaten: the live ones divide the queue among them.
 
         One that is full itself need not know who else is.
         """
         mine, part_count = self._identity.consumer_id, shard.layout.part_count
-        live = self._seen[name].live(others, now_us=now_us)
-        if len(live) < len(others):
+        live = self._live[name]
+        if len(live) < len(self._others[name]):
             probe("a session is over, and the others divide its parts among them")
         kinds = {each.consumer_id: each.presence.kinds for each in live}
         kinds[mine] = self._kinds()
         own = divide(kinds, part_count)
         to_help = [] if full else [own[each.consumer_id] for each in live if each.presence.full]
         return Session(own[mine], now_us + LIVE_US, joined(to_help))
+
+
+def _standing_of(live: Sequence[Present]) -> list[tuple[bytes, bool, list[str]]]:
+    """Return what of the other consumers decides which part of a shard is whose."""
+    return [(each.consumer_id, each.presence.full, each.presence.kinds) for each in live]
 
 
 def _tick(shard: Shard, period: Period, attempt: Attempt) -> None:

@@ -112,7 +112,7 @@ class Job:
         self._teller = teller
 
     def transact(self, body: Callable[[TenantTransaction], T]) -> T:
-        """Run `body` in a transaction on the tenant's database; it may run twice.
+        """Run `body` in a transaction on the tenant's database; it may run twice, and what it writes is applied once.
 
         End it with `job.complete_in(tr)`, and the effects and the completion happen together or not at all.
 
@@ -122,21 +122,16 @@ class Job:
         if self._shard is None:
             raise NoStoreHere(kind=self.kind)
         shard = self._shard
-        zone = shard.zone(self.tenant, self.zone)
         enqueueing = Enqueueing(self.tenant)
-        completes = False
 
-        def run(attempt: Attempt) -> T:
-            nonlocal completes
-            completes, self.completing = False, False
+        def run(attempt: Attempt) -> tuple[T, bool]:
+            self.completing = False
             result = body(TenantTransaction(shard, self.tenant, attempt, enqueueing.begin_attempt(shard)))
             enqueueing.end_attempt()
-            completes = self.completing
-            return result
+            return result, self.completing
 
-        # After a commit of unknown result the item tells: what completes it also deletes it.
         with enqueueing:
-            result = shard.transact(run, applied=lambda tr: completes and zone.is_gone(tr, self.id))
+            result, completes = shard.transact(run)
         self.completed = self.completed or completes
         return result
 

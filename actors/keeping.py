@@ -56,7 +56,7 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
         elif running and now_us >= held.deadline_us:
             probe("a handler runs past its timeout")
             work.time_out.append(held)
-        elif not running and now_us - held.since_us >= WAITING_US_MAX and not held.ref.alone:
+        elif not running and now_us - held.since_us >= WAITING_US_MAX:
             probe("an item waits too long for a slot, and goes back")
             work.give_back.append(held)
         else:
@@ -70,10 +70,11 @@ def lease_at_start(held: Held, *, now_us: int, lease_us: int) -> int | None:
     """Return the lease that an item needs to be given before its handler starts, in microseconds; None: it has it.
 
     One that ended while the item waited (the worker stood still) can be had again unless somebody took the item over.
+    An item that has lapsed before gets one that says that it has started: only such attempts are held against it.
     """
     if held.handler.form is Form.TRANSACTIONAL and held.lease_until_us - now_us < TRANSACTION_LEASE_US:
         return max(lease_us, TRANSACTION_LEASE_US)
     if now_us >= held.lease_until_us:
         probe("an item whose lease has ended is leased anew before it starts")
         return lease_us
-    return lease_us if held.ref.alone else None
+    return lease_us if held.ref.alone or held.record.lapsed else None

@@ -50,6 +50,7 @@ class Manager:
     """One manager and its workers.
 
     `consumer_id`: whose manager it is. `index` of `count`: which share of the consumer's limits is this manager's.
+    `isolated`: the consumer's worker for suspects, of which the first manager alone disposes; it may not live yet.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Manager:
         settings: ConsumerSettings,
         workers: Sequence[Remote],
         *,
+        isolated: Remote | None = None,
         consumer_id: bytes,
         index: int = 0,
         count: int = 1,
@@ -72,9 +74,10 @@ class Manager:
         self._share = (index, count)
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
-        self._crew = Crew(workers, self._lock, self._changed)
+        self._crew = Crew(workers, self._lock, self._changed, isolated=isolated)
         self._portioner = Portioner(dequeue_max=settings.dequeue_max)
         self._granted: Counter[str] = Counter()  # how many of kinds with limits the calls under way may take
+        self._granted_suspects = 0  # and how many suspects
         self._left_until_us: dict[bytes, int] = {}  # pointers that it has left to others, and until when
         self._counts: Counter[str] = Counter()
         self._rules = dict.fromkeys(shards, NO_RULES)  # as they were found last
@@ -106,6 +109,8 @@ class Manager:
         with self._lock:
             self._await_room()
             room, limited = self._take_room()
+            granted_suspects = room.suspects
+            self._crew.ask_the_isolated()
             capacity = self._crew.capacity
         served = Serving()
         try:
@@ -114,6 +119,7 @@ class Manager:
         finally:
             with self._lock:
                 self._granted.subtract(limited)
+                self._granted_suspects -= granted_suspects
                 self._counts.update(served.counts)
                 served.tell(self._tally, shard_name)
         if self._spans is not None and served.counts["items"]:
@@ -228,6 +234,7 @@ class Manager:
 
         def body(attempt: Attempt) -> list[Visit]:
             nonlocal visits, found
+            shard.relax(attempt.tr)
             terms = VisitTerms(
                 now_us=attempt.now_us,
                 lease_id=lease_id,
@@ -238,7 +245,7 @@ class Manager:
                 may_leave=self._may_leave(attempt.now_us),
                 holder=self._consumer_id,
             )
-            this_room = Room(room.items, room.kinds, room.heard)
+            this_room = room.fresh()
             visits, found = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
             return visits
 
@@ -312,16 +319,17 @@ class Manager:
         refs = served.note(shard.name, visits, room, now_us=now_us)
         with self._lock:
             self._left_until_us.update((each.id, each.until_us) for each in served.left_alone)
-            hands = self._crew.deal(refs)
+            hands, undealt = self._crew.deal(refs)
+            self._crew.met_suspects = self._crew.met_suspects or served.counts["suspects"] > 0
             taken = Counter(ref.kind for hand in hands for ref in hand.refs) if self._quotas.limited else Counter()
             for kind in self._quotas.limited:
                 self._quotas.spend(kind, taken[kind], more=any(kind in visit.passed_kinds for visit in visits))
             for rounds in self._rounds:
                 rounds.begin()
         self._crew.place(hands)
-        if refs and not hands:
+        if undealt:
             probe("items are leased for workers of which all are dead by now")
-            give_back(shard, refs)
+            give_back(shard, undealt)
 
     def _look(self) -> None:
         """Free what dead workers had, and hear which of them are back: work that one can do needs no other's room."""
@@ -357,7 +365,9 @@ class Manager:
         counted = self._quotas.limited | {kind for kind, limit in limits.items() if limit is not None}
         limited = {kind: max(0, kinds[kind] - self._granted[kind]) for kind in kinds.keys() & counted}
         self._granted.update(limited)
-        return Room(self._room_left(), {**kinds, **limited}, self._quotas.heard), limited
+        suspects = max(0, self._crew.suspects_room - self._granted_suspects)
+        self._granted_suspects += suspects
+        return Room(self._room_left(), {**kinds, **limited}, self._quotas.heard, suspects=suspects), limited
 
     def _use(self, kind: str) -> Use:
         """Return what is used of a kind, and ask the workers, so that what they say next is new. The lock is held."""

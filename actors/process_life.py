@@ -43,5 +43,6 @@ def _whose() -> list[bytes]:
 
 def _stat(pid: int) -> tuple[str, str]:
     """Return a process's state, and when it started."""
-    fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    # Bytes: the name of a process, in parentheses, is cut at 15 bytes, perhaps within a letter.
+    fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
     return fields[0], fields[19]

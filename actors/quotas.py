@@ -20,7 +20,6 @@ from zones.placement import home
 from zones.probes import probe
 from zones.records import KindRule
 from zones.rules import Rules
-from zones.settings import ZoneSettings
 from zones.shard import Shard
 
 log = logging.getLogger("fairlead.manager")
@@ -65,8 +64,8 @@ class _Quota:
     """What there is of one kind.
 
     `slots`: how many may run here. `granted`: how many the store counts, which is at least what ran here when it was
-    told. `until_us`: when both end. `asked`: how many more could have been used since the last round. `idle`: for how
-    many rounds none could.
+    told. `until_us`: when both end, see `limits.stands`. `asked`: how many more could have been used since the last
+    round. `idle`: for how many rounds none could.
     """
 
     rule: KindRule
@@ -157,7 +156,7 @@ class Quotas:
         quota, use = self._quotas[kind], self._use(kind)
         if use.held is None or quota.is_idle:
             return 0
-        slots = quota.slots if self._host.clock.now_us() < quota.until_us else 0
+        slots = quota.slots if self._stands(kind, quota) else 0
         may_run = UNLIMITED if quota.rule.max_running is None else slots - use.held
         may_start = UNLIMITED if quota.rule.per_s is None else quota.tokens
         return max(0, min(may_run, may_start))
@@ -177,6 +176,15 @@ class Quotas:
         self._stopping = True
         self._due.notify_all()
         self._pause.notify_all()
+
+    def _stands(self, kind: str, quota: _Quota) -> bool:
+        """Whether others count what was granted. By the same rule as theirs: a clock may have been set back."""
+        return limits.stands(
+            quota.until_us,
+            self._lease_us,
+            now_us=self._host.clock.now_us(),
+            clocks_apart_us=self._home(kind).layout.settings.clocks_apart_us_max,
+        )
 
     def _is_due(self, kind: str, quota: _Quota) -> bool:
         """Whether the store must be told, or asked."""
@@ -200,9 +208,13 @@ class Quotas:
                 if not self._stopping:
                     self._pause.wait(ROUND_S)
 
+    def _home(self, kind: str) -> Shard:
+        """Return a kind's own shard, where its limits are counted."""
+        return self._shards[home(local_tenant(kind), list(self._shards))]
+
     def _renew(self, kind: str, quota: _Quota) -> None:
         """Take what is wanted of a kind, and give back what was not used."""
-        shard = self._shards[home(local_tenant(kind), list(self._shards))]
+        shard = self._home(kind)
         if self._patience.leaves_alone(shard.name):
             return
         with self._lock:
@@ -232,14 +244,15 @@ class Quotas:
         held, wanted = quota.granted if use.held is None else use.held, 0
         if quota.rule.max_running is not None:
             wanted = max(held + max(2 * asked, use.promised), 0 if quota.is_idle else quota.slots)
-        fresh = not quota.granted or self._host.clock.now_us() < quota.until_us - self._lease_us // 2
+        renew_us = quota.until_us - self._lease_us // 2
+        fresh = not quota.granted or (self._stands(kind, quota) and self._host.clock.now_us() < renew_us)
         if fresh and wanted == quota.granted and not asked and not unused:
             return None
         return _Order(held, wanted, unused, starts=asked > 0)
 
     def _take(self, shard: Shard, kind: str, heard: KindRule, order: _Order) -> _Taken:
         """Tell the store, and return what it grants; nothing of a kind that is not limited. `heard`: of its rule."""
-        unused = order.unused
+        unused, apart_us = order.unused, shard.layout.settings.clocks_apart_us_max
 
         def body(attempt: Attempt) -> _Taken:
             tr, now_us = attempt.tr, attempt.now_us
@@ -252,12 +265,14 @@ class Quotas:
             if rule.max_running is not None:
                 slots = limits.take_slots(
                     tr, kind, rule.max_running, holder=self._holder, held=order.held, wanted=order.wanted,
-                    lease_us=self._lease_us, lease_us_max=_lease_us_max(shard.layout.settings), now_us=now_us,
+                    lease_us=self._lease_us, clocks_apart_us=apart_us, now_us=now_us,
                 )  # fmt: skip
                 granted = max(order.held, slots)
             if rule.per_s is not None:
                 block = max(1, int(rule.per_s * 2 * ROUND_S)) if order.starts else 0
-                tokens = limits.take_tokens(tr, kind, rule, wanted=block, returned=unused, now_us=now_us)
+                tokens = limits.take_tokens(
+                    tr, kind, rule, wanted=block, returned=unused, clocks_apart_us=apart_us, now_us=now_us
+                )
             return _Taken(rule, slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
 
         def applied(tr: Any) -> bool:
@@ -267,8 +282,3 @@ class Quotas:
             return False
 
         return self._patience.transact(shard, body, applied=applied)
-
-
-def _lease_us_max(settings: ZoneSettings) -> int:
-    """Return how long a grant of any manager lasts at most, by the clock of another."""
-    return (GRANT_LEASES * settings.max_item_lease_ms + 2 * settings.max_skew_ms) * 1000

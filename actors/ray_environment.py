@@ -14,6 +14,10 @@ if "ray" not in sys.modules:
     # Ray folds equal lines of its actors' output into one; what handlers print is theirs to fold.
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 
+    # Ray colours the names of its actors into pipes and files, too.
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)):
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
+
     # Joining a cluster by its address never turns authentication on by itself; a token that is there says it is wanted.
     if TOKEN_FILE.exists() or {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
         os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -15,7 +15,8 @@ class Retry:
       attempts: how many attempts in all, 1 to 1,000,000; None: forever.
       backoff_ms: delay after the first failure; it doubles with each further one.
       backoff_max_ms: the longest delay.
-      give_up_ms: no attempt starts later than this after the enqueue; None: no such limit.
+      give_up_ms: no attempt starts later than this after the item could first run, which was when it was enqueued, when
+        its delay ended, or when it was revived; None: no such limit.
       in_line: how many further tries a worker makes at once, without letting go of the item, before it counts a
         failure. For errors that pass in milliseconds.
 
@@ -44,7 +45,7 @@ def delay_us(retry: Retry, *, error_count: int, age_us: int, random: Random) -> 
 
     Args:
       error_count: failures so far, this one included; 1 or more.
-      age_us: how long ago the item was enqueued.
+      age_us: how long ago the item could first run.
     """
     if retry.attempts is not None and error_count >= retry.attempts:
         return None

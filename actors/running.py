@@ -5,6 +5,7 @@ functions as Ray tasks. All four occupy the slot that called, so `slots` bounds 
 """
 
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -12,15 +13,18 @@ from actors.handlers import Form, Handler, describe
 from actors.holdings import Held
 from actors.job import Job
 from actors.telemetry.enqueueing import Enqueueing
+from actors.telemetry.errors import USERS_ERROR
 from actors.telemetry.run import Run, RunningJob
 from actors.telemetry.spans import Spans, passed_on
 from actors.telemetry.traces import is_sampled
 from zones.attempt import Attempt
-from zones.errors import LeaseLost, QueueError
+from zones.errors import ItemGone, LeaseLost, QueueError
 from zones.probes import probe
 from zones.results import ResultNotKept, pack_result
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
+
+log = logging.getLogger("fairlead.worker")
 
 TRANSACTION_US = 5_000_000  # FoundationDB's window.
 
@@ -75,7 +79,28 @@ def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None)
     span = passed_on(stored) if spans is None else spans.run(held.ref, job.attempt, stored)
     recorded = stored is None or is_sampled(stored)
     with Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), span):
-        _run_tries(held, shard, runners)
+        try:
+            _run_tries(held, shard, runners)
+        except BaseException as error:
+            _tell_hooks(held, error)
+            raise
+
+
+def _tell_hooks(held: Held, error: BaseException) -> None:
+    """Call the application's hooks for an attempt that failed; what they raise themselves is logged.
+
+    An item that its worker holds no more has not failed: it lapses, or has ended.
+    """
+    if isinstance(error, LeaseLost | ItemGone) and error.fields.get("item") == held.ref.item_id.hex():
+        return
+    for hook in held.handler.on_failure:
+        try:
+            hook(held.job, error)
+        except BaseException:
+            log.exception(
+                "the on_failure hook %s raised an error, for kind %s", describe(hook), held.ref.kind,
+                extra={USERS_ERROR: True},
+            )  # fmt: skip
 
 
 def _run_tries(held: Held, shard: Shard, runners: Runners) -> None:
@@ -123,7 +148,6 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
 
     The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.
     """
-    zone = shard.zone(job.tenant, job.zone)
     enqueueing = Enqueueing(job.tenant)
 
     def body(attempt: Attempt) -> None:
@@ -145,5 +169,5 @@ def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> 
         enqueueing.end_attempt()
 
     with enqueueing:
-        shard.transact(body, applied=lambda tr: zone.is_gone(tr, job.id))
+        shard.transact(body)
     job.completed = True

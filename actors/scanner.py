@@ -2,7 +2,8 @@
 
 Round-robin over the shards in random order. It scans only while a manager has room, and sleeps when nothing has
 vested: until the earliest pointer does, `poll_interval` at most, and some of them once nothing has happened for a
-while. An idle embedded store is not even scanned: its last transaction id tells that nothing has changed.
+while. An idle embedded store is not even scanned: its last transaction id tells that nothing has changed. On
+FoundationDB an idle scanner watches a key of each of its parts (`part_watch`).
 """
 
 import logging
@@ -14,15 +15,19 @@ from functools import partial
 from actors.fullness import Fullness
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
+from actors.part_watch import PartWatch, Watch
 from actors.patience import Patience
+from actors.polls import is_past, rescan_us, sleep_us
 from actors.refusals import Refusals
 from actors.selection.reading import batches
-from actors.selection.stretch import Session
+from actors.selection.stretch import Session, is_news
 from actors.selection.ways import selection_for
 from actors.settings import ConsumerSettings
 from actors.waits import counts_of, within_us
 from zones.attempt import Attempt
 from zones.engines import Listener
+from zones.engines.progress import note_progress
+from zones.keyspace import PartKeys
 from zones.pointers import PointerRef
 from zones.probes import probe
 from zones.records import Trace
@@ -33,23 +38,16 @@ log = logging.getLogger("fairlead.scanner")
 
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
 RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
-SLEEP_US_MIN = 500
+# One whose parts are watched. A look reads the first entry of each part, sixteen by default: two reads a second.
+WATCHED_RESCAN_US = 8_000_000
+HELD_RESCAN_US = 100_000  # While managers hold what has vested; their answers come as calls, and wake the scanner.
+LeftAloneUntil = dict[tuple[bytes, int], int]  # id and vesting time of a pointer, and until when: see `LeftAlone`
 _COUNTED = ("items", "missed_at_read", "missed_at_commit", "conflicts", "unreadable")
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
-# Where the engine tells whether anything changed, a scanner asks five times as often for a while after it has found
-# something: what comes next often comes soon, and the question costs next to nothing.
-EAGER_POLLS = 25
-EAGER_PART = 5
 # Where the engine also tells when another process commits, the scanner is woken; then it is left alone for a while, so
 # that it looks no oftener than if it asked.
 LISTEN_S = 1.0
 DEAF_US = 2_000
-# How far an idle scanner stretches its polls. Where the engine tells, after a hundred of them: to wake a sleeping
-# processor costs ten times what the question does, and 1 % of a core is what idleness may cost.
-STRETCH_MAX = 4
-STRETCH_AFTER_POLLS = 100
-# Where it does not, and a poll is a read of every part, from the first.
-SCAN_STRETCH_MAX = 5
 
 
 class Scanner:
@@ -78,11 +76,23 @@ class Scanner:
         self._calls = [0] * len(managers)
         self._died_us = [0] * len(managers)  # when a call failed last
         self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
-        self._held: set[bytes] = set()
-        self._left_alone: dict[tuple[bytes, int], int] = {}  # id and vesting time, and until when: see `LeftAlone`
+        # By shard: zones of the same name on two shards have pointers of the same id, local queues above all.
+        self._held: dict[str, set[bytes]] = {name: set() for name in shards}
+        self._left_alone: dict[str, LeftAloneUntil] = {name: {} for name in shards}
         self._sessions: dict[str, Session | None] = dict.fromkeys(shards)  # until `set_session` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
+        self._watches = {
+            name: PartWatch(
+                self._lock,
+                shard.layout.parts,
+                due_us=partial(self._due_after_change_us, name),
+                wake=self._wake,
+                errors=shard.db.errors,
+            )
+            for name, shard in shards.items()
+            if shard.layout.is_watched
+        }
         self._fullness = Fullness(host.clock.now_us())
         self._patience = Patience(host.clock)
         self._idle_polls = 0
@@ -100,6 +110,7 @@ class Scanner:
             if listener is not None:
                 self._host.spawn("listening", partial(self._listen, listener))
         while not self._stopping:
+            note_progress()
             found = 0
             names = list(self._shards)
             self._host.random.shuffle(names)
@@ -122,9 +133,12 @@ class Scanner:
             known, self._sessions[shard_name] = self._sessions[shard_name], session
             if session is not None:
                 self._selections[shard_name].hear(session)
-            if known is None or session is None or known.stretch != session.stretch:
-                self._seen_token[shard_name] = None  # What has not changed may be its own now.
-                self._changed.notify_all()
+            if not is_news(known, session, self._host.clock.now_us()):
+                return
+            self._seen_token[shard_name] = None  # What has not changed may be its own now.
+        if shard_name in self._watches:
+            self._watches[shard_name].doubt()
+        self._wake()
 
     def was_full(self) -> bool:
         """Say whether it has waited for room for most of the time since this was asked last."""
@@ -137,18 +151,20 @@ class Scanner:
         How long pointers had waited when they were leased is among it; see `actors.waits`.
         """
         with self._lock:
-            return {**self._counts, **counts_of(self._waits), "pointers_held": len(self._held)}
+            return {**self._counts, **counts_of(self._waits), "pointers_held": sum(map(len, self._held.values()))}
 
     def _visit_shard(self, name: str) -> int:
         """Algorithm 1, lines 3 to 11: scan and hand over until nothing is found or `processing_bound` is reached."""
         processed = 0
         while processed < self._settings.processing_bound and self._await_manager():
             if self._sessions[name] is None or self._patience.leaves_alone(name):
+                self._put_off(name)
                 break
             try:
                 refs = self._scan(name)
             except self._shards[name].db.errors as error:
                 self._refusals.note(name, error)
+                self._put_off(name)
                 break
             for batch in batches(refs, self._settings.batch_pointers):
                 if not self._hand_over(name, batch):
@@ -166,26 +182,38 @@ class Scanner:
             return []
         selection = self._selections[name]
         selection.begin(now_us)
-        held, left_alone = self._passed_over(now_us)
+        held, left_alone = self._passed_over(name, now_us)
         # What is left to others has vested, and is no reason to look again before its time.
         after_us = 0 if held else now_us
-        again_us = min(left_alone.values(), default=now_us + RESCAN_US)
+        watch = self._watches.get(name)
+        number = 0 if watch is None else watch.begin()
+        parts = shard.layout.parts if watch is None or selection.helps() else watch.due(now_us)
+        due: dict[int, int | None] = {}
+        watches: list[Watch] = []
 
         def eligible(ref: PointerRef) -> bool:
             return ref.id not in held and (ref.id, ref.vesting_us) not in left_alone
 
-        def body(attempt: Attempt) -> tuple[list[PointerRef], int]:
-            paused = is_shard_paused(attempt.tr)
-            refs = selection.select(attempt.tr, eligible, now_us=now_us)
+        def body(attempt: Attempt) -> list[PointerRef]:
+            nonlocal due, watches
+            tr = attempt.tr
+            shard.relax(tr)
+            paused = is_shard_paused(tr)
+            # A part that is watched and has not changed tells by its first entry whether there is anything to scan.
+            looked = [] if watch is None else [part for part in parts if watch.is_watched(part)]
+            due, watches = selection.due_us(tr, looked, after_us=0), []
+            scanned = [part for part in parts if part.part not in due or is_past(due[part.part], now_us)]
+            refs = selection.select(tr, eligible, now_us=now_us, parts=scanned) if scanned else []
             if paused.present():
                 probe("a scan finds its shard paused")
-                return [], now_us + RESCAN_US
-            if refs:
-                return refs, now_us
-            due_us = selection.next_due_us(attempt.tr, after_us=after_us)
-            return refs, again_us if due_us is None else min(again_us, due_us)
+                due = {part.part: now_us + RESCAN_US for part in parts}
+                return []
+            if not refs:
+                due |= selection.due_us(tr, scanned, after_us=after_us)
+                watches = [] if watch is None else watch.watch(tr, scanned)
+            return refs
 
-        refs, due_us = self._patience.transact(shard, body)
+        refs = self._patience.transact(shard, body)
         self._counts["scans"] += 1
         if refs:
             self._seen_token[name] = None
@@ -193,27 +221,52 @@ class Scanner:
             if self._spans is not None:
                 ended_us = self._host.clock.now_us()
                 self._scan_trace = self._spans.scan(name, pointers=len(refs), began_us=now_us, ended_us=ended_us)
-        else:
+            return refs
+        times_us = self._rescan_times_us(name, due, left_alone, now_us)
+        if watch is None:
             self._seen_token[name] = token
-            self._next_due_us[name] = self._rescan_us(due_us, now_us)
+            self._next_due_us[name] = min(times_us.values())
+        else:
+            watch.hold(number, now_us, times_us, watches)
         return refs
 
-    def _passed_over(self, now_us: int) -> tuple[frozenset[bytes], dict[tuple[bytes, int], int]]:
-        """Return which pointers may not be chosen: what managers hold, and what was left to others, until when."""
+    def _rescan_times_us(
+        self, name: str, due: Mapping[int, int | None], left_alone: LeftAloneUntil, now_us: int
+    ) -> dict[int, int]:
+        """Return, by part, when to scan again after a scan that found nothing; `due`: see `Selection.due_us`."""
+        is_watched, poll_us = name in self._watches, self._settings.poll_interval_ms * 1000
+        again_us = min([*left_alone.values(), now_us + (WATCHED_RESCAN_US if is_watched else RESCAN_US)])
+        if is_watched and self._selections[name].helps():  # What it looks for then, no watch tells of.
+            again_us = min(again_us, now_us + poll_us)
+        held_us = HELD_RESCAN_US if is_watched else poll_us
+        return {part: rescan_us(each, again_us, now_us, held_us=held_us) for part, each in due.items()}
+
+    def _passed_over(self, name: str, now_us: int) -> tuple[frozenset[bytes], LeftAloneUntil]:
+        """Return which pointers of a shard may not be chosen: what managers hold, and what was left to others."""
         with self._lock:
-            if self._left_alone:
-                self._left_alone = {each: until_us for each, until_us in self._left_alone.items() if until_us > now_us}
-            return frozenset(self._held), self._left_alone.copy()
+            left_alone = {each: until_us for each, until_us in self._left_alone[name].items() if until_us > now_us}
+            self._left_alone[name] = left_alone
+            return frozenset(self._held[name]), left_alone.copy()
 
     def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
         """Whether a scan of a shard could find no more than the last one did, which found nothing."""
+        if name in self._watches:
+            return not self._watches[name].is_due(now_us)
         return token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]
 
-    def _rescan_us(self, due_us: int, now_us: int) -> int:
-        """Return when to scan again, although nothing was committed, after a scan that found nothing."""
-        if due_us <= now_us:  # a pointer that a manager holds
-            return now_us + self._settings.poll_interval_ms * 1000
-        return min(due_us, now_us + RESCAN_US)
+    def _put_off(self, name: str) -> None:
+        """Leave a shard that cannot be scanned now alone for a poll."""
+        if name in self._watches:
+            self._watches[name].put_off(self._host.clock.now_us() + self._settings.poll_interval_ms * 1000)
+
+    def _due_after_change_us(self, name: str, part: PartKeys) -> int:
+        """Return when to scan a part that has changed: what is another's is looked at once it may be overdue."""
+        return self._host.clock.now_us() + self._selections[name].may_wait_us(part)
+
+    def _wake(self) -> None:
+        """End the sleep."""
+        with self._lock:
+            self._changed.notify_all()
 
     def _await_manager(self) -> bool:
         """Wait until a manager takes a call; False if the scanner is to stop.
@@ -264,20 +317,25 @@ class Scanner:
                     continue  # An answer came in between, that there is no room any more.
                 number = min(ready, key=self._calls.__getitem__)
                 self._calls[number] += 1
-                self._held.update(ref.id for ref in refs)
+                self._held[name].update(ref.id for ref in refs)
                 self._counts["pointers"] += len(refs)
-            done = partial(self._served, number, refs)
+            done = partial(self._served, number, name, refs)
             self._managers[number].call("serve", name, refs, self._scan_trace, done=done)
             return True
         return False
 
-    def _served(self, number: int, refs: Sequence[PointerRef], served: Served | None, error: Exception | None) -> None:
+    def _served(
+        self, number: int, name: str, refs: Sequence[PointerRef], served: Served | None, error: Exception | None
+    ) -> None:
         with self._lock:
-            self._held.difference_update(ref.id for ref in refs)
+            self._held[name].difference_update(ref.id for ref in refs)
             if served is not None:
                 self._counts.update({name: getattr(served, name) for name in _COUNTED})
                 self._waits.update(map(within_us, served.waited_us))
-                self._left_alone.update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
+                self._left_alone[name].update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
+        if name in self._watches:
+            # A visit moves its pointer, and tells nobody but whom it answers.
+            self._watches[name].doubt({ref.part for ref in refs})
         self._room_heard(number, served.room if served is not None else None, error)
 
     def _room_heard(self, number: int, room: int | None, error: Exception | None) -> None:
@@ -311,6 +369,7 @@ class Scanner:
         """End the sleep once another process has committed something."""
         with closing(listener):
             while not self._stopping:
+                note_progress()
                 if listener.wait(LISTEN_S):
                     with self._lock:
                         self._changed.notify_all()
@@ -318,13 +377,13 @@ class Scanner:
 
     def _poll_us(self) -> int:
         """Return how long to sleep: until the earliest pointer vests, but a poll at most."""
-        poll_us = self._settings.poll_interval_ms * 1000
-        if None in self._seen_token.values():
-            poll_us *= min(1 + self._idle_polls, SCAN_STRETCH_MAX)
-        elif self._idle_polls < EAGER_POLLS:
-            poll_us //= EAGER_PART
-        elif self._idle_polls >= STRETCH_AFTER_POLLS:
-            poll_us *= STRETCH_MAX
         now_us = self._host.clock.now_us()
-        due_us = min(self._next_due_us.values(), default=now_us)
-        return min(max(due_us - now_us, SLEEP_US_MIN), poll_us) if due_us > now_us else poll_us
+        asked = [name for name in self._shards if name not in self._watches]
+        dues_us = [watch.next_due_us for watch in self._watches.values()]
+        return sleep_us(
+            self._settings.poll_interval_ms * 1000,
+            self._idle_polls,
+            due_in_us=min([*dues_us, *(self._next_due_us[name] for name in asked)], default=now_us) - now_us,
+            told=all(self._seen_token[name] is not None for name in asked),
+            woken_us=None if asked else WATCHED_RESCAN_US,
+        )

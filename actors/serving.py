@@ -3,17 +3,21 @@
 Its answer goes to the scanner; what telemetry counts is added once, when the call ends, and not item by item.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from actors.messages import CARRIED_BYTES_MAX, ItemRef, Served
+from actors.spelled import spelled_out
 from actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, OPERATION, POINTER_LATENCY
 from actors.telemetry.tally import Tally
 from actors.telemetry.traces import is_sampled
 from zones.dequeue import Room
 from zones.records import ItemRecord, Trace
 from zones.visit import Found, LeftAlone, Visit
+
+log = logging.getLogger("fairlead.manager")
 
 LEASED_HERE = (Found.SERVED, Found.DELETED)  # What a visit finds that had the pointer to itself.
 
@@ -43,19 +47,32 @@ class Serving:
     def note(self, shard_name: str, visits: Sequence[Visit], room: Room, *, now_us: int) -> list[ItemRef]:
         """Note visits that have been committed; return their items as they are sent. They use up `room`."""
         refs = [ref for visit in visits for ref in self._sent(shard_name, visit)]
+        suspects = Counter(ref.kind for ref in refs if ref.alone)
         for kind, count in Counter(ref.kind for ref in refs).items():
-            room.take(kind, count)
+            room.take(kind, count, suspects=suspects[kind])
         found = Counter(visit.found for visit in visits)
-        buried = [kind for visit in visits for kind in visit.buried]
+        buried = [self._given_up(visit, *each) for visit in visits for each in visit.buried]
         self.counts.update({each.value: count for each, count in found.items()})
         self.counts["missed_at_read"] += found[Found.LEASED]
         self.counts["unreadable"] += sum(visit.unreadable for visit in visits)
         self.counts["buried"] += len(buried)
+        self.counts["suspects"] += suspects.total() + sum(visit.suspects for visit in visits)
         self.counts["items"] += len(refs)
         self.buried.update(buried)
         self.waited_us += [now_us - visit.ref.vesting_us for visit in visits if visit.found in LEASED_HERE]
         self.left_alone += [visit.left_alone for visit in visits if visit.left_alone is not None]
         return refs
+
+    def _given_up(self, visit: Visit, item_id: bytes, record: ItemRecord) -> str:
+        """Log an item that a visit has buried since its workers died, and return its kind. No worker can log it."""
+        assert visit.place is not None
+        tenant, name = visit.place.tenant, record.given_id
+        log.error(
+            "item %s%s of kind %s of %s/%s is given up: %s; see fairlead buried",
+            item_id.hex(), "" if name is None else f" ({name!r})",
+            spelled_out(record.kind), spelled_out(tenant.app) or "-", spelled_out(tenant.user), record.last_error,
+        )  # fmt: skip
+        return record.kind
 
     def _sent(self, shard_name: str, visit: Visit) -> list[ItemRef]:
         """Return the items of a visit as they are sent, and note what is special about them."""

@@ -9,9 +9,11 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from types import TracebackType
 from typing import Any
 
 from actors import retry
+from actors.event_loop import EventLoopLost
 from actors.handlers import Form
 from actors.holdings import Held
 from actors.messages import ItemRef
@@ -19,18 +21,26 @@ from actors.running import is_permanent
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones import completions, results
 from zones.attempt import Attempt
-from zones.buried import bury, shortened
+from zones.buried import bury
 from zones.completions import EndedOfZone, How
 from zones.engines import StoreUnavailable
 from zones.errors import TenantMoved
 from zones.items import Outcome
+from zones.part_writes import PartWrites
 from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import alone
-from zones.stored_item import check_owner
+from zones.stored_item import check_owner, shortened
 
 STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
+
+_AROUND_HANDLERS = (
+    "actors.",
+    "zones.",
+    "fairlead.testing",
+    "asyncio.",
+)  # Modules whose frames stand before a handler's own.
 
 Settled = list[tuple[Held, str]]  # what became of each: completed, retried, buried, dropped, lost
 
@@ -39,7 +49,8 @@ Settled = list[tuple[Held, str]]  # what became of each: completed, retried, bur
 class Verdict:
     """What becomes of a failed item: `delay_us` until its next attempt, or None: it failed for good.
 
-    `counted`: whether this was a failure of the item's; if not, it was the store's.
+    `counted`: whether this was a failure of the item's; if not, it was the store's, or another coroutine's.
+    `raised`: the error itself, if it can be printed.
     """
 
     held: Held
@@ -47,53 +58,80 @@ class Verdict:
     error: str
     traceback: str
     counted: bool = True
+    raised: BaseException | None = None
 
 
 def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> Verdict:
     """Decide what becomes of an item whose handler raised `error`."""
-    text, lines = worded(error)
+    text, lines, printable = worded(error)
+    raised = error if printable else None
+    if isinstance(error, EventLoopLost):
+        return Verdict(held, 0, text, lines, counted=False, raised=raised)
     if isinstance(error, StoreUnavailable) and held.handler.form is Form.TRANSACTIONAL:
-        return Verdict(held, STORE_PAUSE_US, text, lines, counted=False)
+        return Verdict(held, STORE_PAUSE_US, text, lines, counted=False, raised=raised)
     if is_permanent(held.handler, error):
-        return Verdict(held, None, text, lines)
+        return Verdict(held, None, text, lines, raised=raised)
     record = held.record
     delay_us = retry.delay_us(
         held.handler.retry,
         error_count=record.error_count + 1,
-        age_us=now_us - record.enqueued_us,
+        age_us=now_us - record.runnable_us,
         random=random,
     )
-    return Verdict(held, delay_us, text, lines)
+    return Verdict(held, delay_us, text, lines, raised=raised)
 
 
-def worded(error: BaseException) -> tuple[str, str]:
-    """Return an error in one line, and with its traceback, both shortened.
+def worded(error: BaseException) -> tuple[str, str, bool]:
+    """Return an error in one line, and with its traceback, both shortened, and whether it can be printed.
 
     To word an error is to run its class's code, which may fail in turn: then its class has to do.
     """
     try:
         text = "".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
-        return shortened(text), shortened("".join(traceback.format_exception(error)))
-    except Exception as failure:  # noqa: BLE001 - one item's error must not keep the others from being settled
+        lines = "".join(traceback.format_exception(type(error), error, handlers_frames(error)))
+        return shortened(text), shortened(lines), _can_be_encoded(lines)
+    except BaseException as failure:  # noqa: BLE001 - one item's error must not keep the others from being settled
         name = type.__getattribute__(type(error), "__qualname__")
-        return f"{name}, which cannot be put into words", shortened(repr(type(failure)))
+        return f"{name}, which cannot be put into words", shortened(repr(type(failure))), False
+
+
+def handlers_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error from the handler's own frame on; all of it if no such frame is in it."""
+    found = error.__traceback__
+    while found is not None and str(found.tb_frame.f_globals.get("__name__")).startswith(_AROUND_HANDLERS):
+        found = found.tb_next
+    return found or error.__traceback__
+
+
+def _can_be_encoded(text: str) -> bool:
+    """Say whether a log can take a text: a lone surrogate, as in the name of a file, has no place in a file itself."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict], *, again: bool = False) -> Settled:
     """Commit the ends of items of one shard in one transaction.
 
     Reads with conflict: per item its record, per tenant its ownership. An item that is gone counts as completed after
-    a commit of unknown result, because this call took it away, and if its handler may have completed it itself.
+    a commit of unknown result, because this call took it away, and if its handler may have completed it itself. After
+    a conflict it does not: somebody has cancelled it.
     `again`: such a commit was made by an earlier call.
     """
-    attempts = int(again)
+    may_be_applied = again
 
     def body(attempt: Attempt) -> Settled:
-        nonlocal attempts
-        attempts += 1
-        return _settle_once(shard, attempt, completed, failed, gone_is_mine=attempts > 1)
+        return _settle_once(shard, attempt, completed, failed, gone_is_mine=may_be_applied)
 
-    return shard.transact(shard.in_turn(body))
+    def applied(tr: Any) -> bool:
+        """Nobody can tell yet; but an item that is gone from now on may have been taken away by this call."""
+        nonlocal may_be_applied
+        may_be_applied = True
+        return False
+
+    return shard.transact(shard.in_turn(body), applied=applied)
 
 
 def _settle_once(
@@ -102,11 +140,13 @@ def _settle_once(
     settled: Settled = []
     tr, now_us = attempt.tr, attempt.now_us
     ended: list[EndedOfZone] = []
+    parts = PartWrites()
     outcomes = zone_by_zone(
         shard,
         [held.ref for held in completed],
-        lambda zone, held: zone.complete_steps(tr, held, now_us=now_us, ended=ended),
+        lambda zone, held: zone.complete_steps(tr, held, now_us=now_us, ended=ended, parts=parts),
     )
+    parts.write(tr)
     for held, outcome in zip(completed, outcomes, strict=True):
         done = outcome is Outcome.DONE or (outcome is Outcome.GONE and (gone_is_mine or may_be_completed(held)))
         if outcome is Outcome.DONE and held.result is not None:
@@ -117,7 +157,7 @@ def _settle_once(
         settled.append((held, "completed" if done else "lost"))
     for verdict in failed:
         settled.append((verdict.held, _settle_failed(shard, tr, verdict, now_us, ended)))
-    completions.note(tr, ended, now_us=now_us)
+    completions.note(tr, shard.layout, ended, now_us=now_us)
     return settled
 
 
@@ -154,6 +194,7 @@ def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int, ended: 
             now_us=now_us,
             error_count=held.record.error_count + verdict.counted,
             error=verdict.error,
+            traceback=verdict.traceback,
         )
         outcome = alone(lost_if_moved(operation, Outcome.LEASE_LOST))
         if outcome is Outcome.GONE and may_be_completed(held):

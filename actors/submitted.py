@@ -1,8 +1,8 @@
 """Submitted handlers: how code gets into a running fleet, and why a worker trusts it.
 
 A handler travels as cloudpickle, which is a program: whoever can write it into a store can run code on the workers.
-So an application may turn this off, or set a signing key: then only code that was signed with the same key
-(HMAC-SHA256 over kind, version and code) is even unpickled. Payloads never travel this way.
+So a fleet without a signing key loads none. With a key, only code that was signed with the same key (HMAC-SHA256 over
+kind, version and code) is unpickled. Payloads never travel this way.
 """
 
 import hmac
@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from actors.handlers import Handler, Registry, describe, handler_of
+from actors.handlers import Handler, Registry, RemoteFunction, describe, handler_of
 from actors.host import Host
 from zones import submitted
+from zones.attempt import Attempt
+from zones.engines.progress import unsupervised
 from zones.errors import QueueError
 from zones.keyspace import pack_bytes, pack_int, pack_text
 from zones.layout import local_tenant
@@ -49,7 +51,7 @@ class Refused(NamedTuple):
     reason: str
 
 
-def pack_handler(kind: str, function: Callable[..., Any], **options: Any) -> bytes:
+def pack_handler(kind: str, function: Callable[..., Any] | RemoteFunction, **options: Any) -> bytes:
     """Return a handler, checked, as bytes that `SubmittedHandlers` loads.
 
     The function's module travels with it as far as the function refers to it.
@@ -73,7 +75,7 @@ def pack_handler(kind: str, function: Callable[..., Any], **options: Any) -> byt
 
 
 def signature(key: bytes, kind: str, version: int, code: bytes) -> bytes:
-    """Return the HMAC-SHA256 of a handler under `key`; empty if there is no key."""
+    """Return the HMAC-SHA256 of a handler under `key`; empty without a key, and no fleet loads such a handler."""
     if not key:
         return b""
     return hmac.digest(key, pack_text(kind) + pack_int(version) + pack_bytes(code), "sha256")
@@ -94,9 +96,12 @@ def submit(shards: Mapping[str, Shard], kind: str, code: bytes, *, key: bytes) -
         return signature(key, kind, version, code)
 
     at = shards[home(local_tenant(kind), list(shards))]
-    return at.transact(
-        lambda attempt: submitted.submit(attempt.tr, kind, code, sign=sign, above=above, now_us=attempt.now_us)
-    )
+
+    def body(attempt: Attempt) -> int:
+        attempt.needs_receipt = True  # A repetition would make a version that is newer than others' since.
+        return submitted.submit(attempt.tr, kind, code, sign=sign, above=above, now_us=attempt.now_us)
+
+    return at.transact(body)
 
 
 @dataclass(slots=True)
@@ -105,7 +110,7 @@ class SubmittedHandlers:
 
     Args:
       registry: where they go; kinds that it has when this is made are the application's own and stay.
-      key: the signing key; empty: none, and whoever can write the store is trusted.
+      key: the signing key; empty: there is none, and nothing is loaded.
       allow: False loads nothing.
     """
 
@@ -113,6 +118,7 @@ class SubmittedHandlers:
     key: bytes = field(repr=False)
     allow: bool
     _own: frozenset[str] = field(init=False)
+    _said_no_key: bool = field(init=False, default=False)
     _versions: dict[str, int] = field(init=False, default_factory=dict)
     _strange: set[tuple[str, int]] = field(init=False, default_factory=set)  # refused, because they are not signed
     _unread: set[str] = field(init=False, default_factory=set)  # shards that refused when they were asked last
@@ -125,7 +131,8 @@ class SubmittedHandlers:
     def load(self, shards: Mapping[str, Shard]) -> list[Refused]:
         """Load what is newer than what was loaded before; return what was refused, each version once.
 
-        Reads each shard by snapshot; conflicts with nothing. A shard that refuses is named in the log once, and asked
+        Without a key the first handler found is refused, to say so, and no other. Reads each shard by snapshot;
+        conflicts with nothing. A shard that refuses is named in the log once, and asked
         again next time. Running jobs finish with the handler they started with. Several threads may call this: when it
         returns, what it found is loaded or refused, whichever thread did it.
         """
@@ -148,7 +155,9 @@ class SubmittedHandlers:
                     strange.append(record)
                 elif known is None or record.version > known.version:
                     newest[record.kind] = record
-        with self._taking:
+        if not self.key:
+            return self._refused_without_key(strange)
+        with unsupervised(), self._taking:  # An import may take long, and so may the wait for another thread's.
             refused = [self._refusal(record) for record in strange if self._is_news(record)]
             for record in newest.values():
                 if record.version > self._versions.get(record.kind, 0):
@@ -159,9 +168,18 @@ class SubmittedHandlers:
         return refused
 
     def _is_trusted(self, record: HandlerRecord) -> bool:
-        """Say whether it was signed with this fleet's key, or this fleet has none."""
+        """Say whether it was signed with this fleet's key."""
         good = signature(self.key, record.kind, record.version, record.code)
-        return not self.key or hmac.compare_digest(record.signature, good)
+        return bool(self.key) and hmac.compare_digest(record.signature, good)
+
+    def _refused_without_key(self, found: list[HandlerRecord]) -> list[Refused]:
+        """Return the first of the handlers found by a fleet without a key, once in the life of this process."""
+        with self._taking:
+            if self._said_no_key or not found:
+                return []
+            self._said_no_key = True
+        reason = "this fleet has no signing key, and ignores all submitted handlers; set FAIRLEAD_SIGNING_KEY"
+        return [Refused(found[0].kind, found[0].version, reason)]
 
     def _is_news(self, record: HandlerRecord) -> bool:
         """Say whether this version was not refused before, and remember it."""
@@ -180,8 +198,8 @@ class SubmittedHandlers:
         if record.kind in self._own:
             return "the application has a handler of its own for this kind"
         try:
-            handler = _unpacked(record)
-        except Exception as error:  # noqa: BLE001 - unpickling is running a stranger's program
+            handler = self.registry.told_of_failures(_unpacked(record))
+        except BaseException as error:  # noqa: BLE001 - unpickling is running a stranger's program, which may exit
             return f"it cannot be loaded here: {type(error).__name__}: {error}"
         # A new table, because other threads may be going through the old one.
         self.registry.handlers = {**self.registry.handlers, record.kind: handler}
@@ -207,4 +225,5 @@ def keep_loading(host: Host, handlers: SubmittedHandlers, shards: Mapping[str, S
     while True:
         with lock:
             never.wait(LOAD_S)
-        load_submitted(handlers, shards)
+        if handlers.key:  # Without one, the consumer's housekeeping says for all its actors that nothing is loaded.
+            load_submitted(handlers, shards)

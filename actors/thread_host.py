@@ -4,28 +4,36 @@
 object of the same process callable like an actor of another.
 """
 
-import asyncio
 import logging
+import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
 from random import Random
 from typing import Any
 
 from actors import process_life
+from actors.event_loop import EventLoop
 from actors.handlers import describe
 from actors.holdings import Held
-from actors.host import ActorDied
+from actors.host import ActorDied, Host
 from actors.job import Job
+from actors.supervisor import Supervisor, keep_looking
 from actors.telemetry.telemetry import Telemetry
 from zones.engines import Clock
+from zones.engines.progress import note_progress
 from zones.errors import QueueError
 
 log = logging.getLogger("fairlead.host")
 
 Done = Callable[[Any, Exception | None], None]
 
+# Of a worker that goes on beside their threads. One that computes for ever takes a share of the processor, which Python
+# gives to one thread at a time.
+BLOCKED_LOOPS_MAX = 3
 CALLS_AT_ONCE = 4  # Of an actor's methods: a long question for progress must not hold up the next batch.
 # How long a stop waits for calls that carry items. A manager waits up to a second for room, then for its store.
 HAND_OVER_S_MAX = 5.0
@@ -40,26 +48,59 @@ class NeedsRay(QueueError):
     message = "a Ray remote function needs the Ray host"
 
 
+class WatchedCondition(threading.Condition):
+    """A condition variable; a supervised loop that waits for it has not stood still."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See `Condition`."""
+        note_progress(None if timeout is None else int(timeout * 1e6))
+        try:
+            return super().wait(timeout)
+        finally:
+            note_progress()
+
+
+def thread_supervisor(on_failure: Callable[[str], None]) -> Supervisor:
+    """Return a supervisor of this process's threads, which looks from now on until the actor has failed."""
+    supervisor = Supervisor(on_failure, _stack_of)
+    look = supervisor.supervised("supervisor", lambda: keep_looking(supervisor, threading.Event().wait))
+    threading.Thread(target=look, name="supervisor", daemon=True).start()
+    return supervisor
+
+
+def _stack_of(thread_id: int) -> str:
+    frame = sys._current_frames().get(thread_id)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "the thread has ended"
+
+
 class ThreadHost:
-    """Threads of this process. `on_recycle` ends the process, where the actor has one of its own."""
+    """Threads of this process, under `supervisor`. `on_recycle` ends the process, if the actor has one of its own."""
 
     def __init__(
         self,
         *,
         clock: Clock,
         random: Random,
+        supervisor: Supervisor,
         telemetry: Telemetry | None = None,
         on_recycle: Callable[[str], None] | None = None,
     ) -> None:
         self.clock = clock
         self.random = random
+        self.supervisor = supervisor
         self.telemetry = telemetry or Telemetry()
         self.life = process_life.this_life() or random.randbytes(16)
         self._on_recycle = on_recycle
 
     def of_actor(self, number: int) -> "ThreadHost":
         """Return the host of one actor among several of its sort in this process: its life bears a name of its own."""
-        host = ThreadHost(clock=self.clock, random=self.random, telemetry=self.telemetry, on_recycle=self._on_recycle)
+        host = ThreadHost(
+            clock=self.clock,
+            random=self.random,
+            supervisor=self.supervisor,
+            telemetry=self.telemetry,
+            on_recycle=self._on_recycle,
+        )
         host.life = b"%b %d" % (self.life, number)
         return host
 
@@ -67,13 +108,13 @@ class ThreadHost:
         """See `Host`."""
         return threading.Lock()
 
-    def condition(self, lock: Any) -> threading.Condition:
+    def condition(self, lock: Any) -> WatchedCondition:
         """See `Host`."""
-        return threading.Condition(lock)
+        return WatchedCondition(lock)
 
-    def spawn(self, name: str, body: Callable[[], None]) -> threading.Thread:
+    def spawn(self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None) -> threading.Thread:
         """See `Host`. The thread is a daemon: a process that is told to end does not wait for a handler."""
-        thread = threading.Thread(target=body, name=name, daemon=True)
+        thread = threading.Thread(target=self.supervisor.supervised(name, body, stalled), name=name, daemon=True)
         thread.start()
         return thread
 
@@ -128,31 +169,51 @@ class Unanswered:
 class ThreadRemote:
     """An actor in this process: calls run on a few threads of its own, results come by callback.
 
-    Every call is answered: one that was made before `close` runs, a later one gets `ActorDied`.
+    Every call is answered: one that was made before `close` runs, a later one gets `ActorDied`. The threads are there
+    from the start, so a call needs none to be started; and no end of the process waits for one that stands still.
     """
 
-    def __init__(self, actor: Any, name: str, unanswered: Unanswered | None = None) -> None:
+    def __init__(self, actor: Any, name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> None:
         self._actor = actor
-        self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=name)
+        self._supervisor = supervisor
         self._unanswered = unanswered or Unanswered()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._closed = False
+        self._closing = threading.Lock()
+        for number in range(CALLS_AT_ONCE):
+            threading.Thread(target=self._take_calls, name=f"{name}_{number}", daemon=True).start()
 
     def call(self, method: str, *args: Any, done: Done) -> None:
         """See `Remote`."""
         answer = self._unanswered.counted(method, done)
-        try:
-            self._pool.submit(self._run, method, args, answer)
-        except RuntimeError:  # the pool was shut down; never tell on the caller's thread, which may hold a lock
-            threading.Thread(target=answer, args=(None, ActorDied(method=method)), daemon=True).start()
+        with self._closing:
+            if not self._closed:
+                self._calls.put(self._supervisor.supervised(method, partial(self._run, method, args, answer)))
+                return
+        # Never told on the caller's thread, which may hold a lock.
+        tell = self._supervisor.supervised("answer", partial(answer, None, ActorDied(method=method)))
+        threading.Thread(target=tell, daemon=True).start()
 
     def close(self) -> None:
         """Take no more calls. Those that wait still run: a call may carry items, which must be given back."""
-        self._pool.shutdown(wait=False)
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                for _ in range(CALLS_AT_ONCE):
+                    self._calls.put(None)
+
+    def _take_calls(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
     def _run(self, method: str, args: tuple[Any, ...], done: Done) -> None:
         try:
             result = getattr(self._actor, method)(*args)
         except Exception as error:  # noqa: BLE001 - whatever a method raises is the caller's to see
             done(None, error)
+        except BaseException:  # An actor's method exits: the call is answered, and the supervisor fails the actor.
+            done(None, ActorDied(method=method))
+            raise
         else:
             done(result, None)
 
@@ -160,23 +221,28 @@ class ThreadRemote:
 class ThreadRunners:
     """Runs coroutines on one event loop of this process. Ray remote functions have no place here."""
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._loop: EventLoop | None = None
+        self._blocked: list[EventLoop] = []  # that were lost, as far as their threads still run
         self._lock = threading.Lock()
 
     def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
         """See `Runners`. Past its timeout the coroutine is cancelled."""
-        future = asyncio.run_coroutine_threadsafe(function(held.job), self._running_loop())
-        held.job.on_cancel(future.cancel)
-        return future.result()
+        return self._running_loop().run_to_end(function, held.job)
 
     def run_remote(self, function: Any, held: Held) -> Any:
         """See `Runners`."""
         raise NeedsRay(kind=held.ref.kind, handler=describe(function))
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> EventLoop:
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="event loop", daemon=True).start()
-            return self._loop
+            if self._loop is not None and not self._loop.is_lost:
+                return self._loop
+            lost = [] if self._loop is None else [self._loop]
+            self._blocked = [each for each in (*self._blocked, *lost) if not each.has_ended]
+            blocked = len(self._blocked)
+            loop = self._loop = EventLoop(self._host)
+        if blocked >= BLOCKED_LOOPS_MAX:
+            self._host.recycle(f"{blocked} event loops are blocked by coroutines")
+        return loop

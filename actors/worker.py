@@ -10,6 +10,8 @@ store, not a running process.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
 from itertools import chain
 
 from actors.custody import Custody, Table
@@ -29,6 +31,7 @@ from actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
 from actors.telemetry.tally import Reading
 from zones import stored_item
 from zones.attempt import Attempt
+from zones.engines.progress import unsupervised
 from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
@@ -37,6 +40,14 @@ log = logging.getLogger("fairlead.worker")
 
 PROGRESS_WAIT_S = 1.0  # The longest that a manager's question for progress is held.
 FAREWELL_US = 2_000_000  # How long a drain waits for what has finished or goes back, once its grace is over.
+
+
+class Isolation(Enum):
+    """What a worker takes: items that run beside others, or suspects, one at a time (`zones.suspicion`)."""
+
+    NONE = "items that run beside others"
+    SHARED = "suspects, in a process that it shares with other workers"
+    PROCESS = "suspects, in a process of its own: if it dies, the suspect has killed it"
 
 
 class Worker:
@@ -50,7 +61,12 @@ class Worker:
         settings: ConsumerSettings,
         runners: Runners,
         identity: Identity,
+        isolation: Isolation = Isolation.NONE,
     ) -> None:
+        isolates = isolation is not Isolation.NONE
+        if isolates:
+            settings = replace(settings, slots=1)
+        self._isolation = isolation
         self._host = host
         self._clock = host.clock
         self._shards = shards
@@ -61,7 +77,7 @@ class Worker:
         self._identity = identity
         lock = host.lock()
         self._table = Table(
-            Holdings(slots=settings.slots, incarnation=host.life),
+            Holdings(slots=settings.slots, incarnation=host.life, isolates=isolates),
             lock,
             arrived=host.condition(lock),
             left=host.condition(lock),
@@ -139,30 +155,49 @@ class Worker:
 
         What is given back vests at once and counts neither as an error nor as a lapse.
         """
-        until_us = self._clock.now_us() + drain_ms * 1000
         with self._lock:
             self._begin_drain()
-            self._wait_for(lambda: not len(self._holdings) and not self._table.returning, until_us)
+            left_us = self._wait_for(lambda: not len(self._holdings) and not self._table.returning, drain_ms * 1000)
             self._hand_over(Chores(give_back=[held for held in self._holdings if held.phase is Phase.RUNNING]))
-            until_us = max(until_us, self._clock.now_us()) + FAREWELL_US
-            self._wait_for(self._nothing_to_tell, until_us)
+            self._wait_for(self._nothing_to_tell, left_us + FAREWELL_US)
             self._table.stopping = True
             for condition in (self._table.arrived, self._table.left, self._busy):
                 condition.notify_all()
             for custody in self._custodies.values():
                 custody.stop()
             # Who stops a worker closes the store next.
-            self._wait_for(lambda: not self._still_writes(), self._clock.now_us() + FAREWELL_US)
+            self._wait_for(lambda: not self._still_writes(), FAREWELL_US)
         return self.counts()
+
+    def abandon(self) -> None:
+        """Return every item to its queue from the caller's thread, because a loop of this worker has failed.
+
+        What runs is told that it has lost its item. Items count neither as failed nor as lapsed.
+        """
+        with self._lock:
+            self._holdings.accepting = False
+            now_us = self._clock.now_us()
+            held_items = list(self._holdings)
+            for held in held_items:
+                held.cancel(now_us)
+        for name, some in by_shard(held_items).items():
+            self._custodies[name].give_back(some)
 
     def _begin_drain(self) -> None:
         self._holdings.accepting = False
         self._hand_over(Chores(give_back=list(self._holdings.waiting)))
 
-    def _wait_for(self, condition: Callable[[], bool], until_us: int) -> None:
-        """Wait for items to leave until `condition` holds or the time has come. The lock is held."""
-        while not condition() and (left_us := until_us - self._clock.now_us()) > 0:
-            self._table.left.wait(left_us / 1e6)
+    def _wait_for(self, condition: Callable[[], bool], left_us: int) -> int:
+        """Wait for items to leave until `condition` holds or `left_us` are over; return what is left. The lock is held.
+
+        A clock that is set back loses what has passed since an item left last, and no more.
+        """
+        while not condition() and left_us > 0:
+            begun_us = self._clock.now_us()
+            if not self._table.left.wait(left_us / 1e6):
+                return 0
+            left_us -= max(0, self._clock.now_us() - begun_us)
+        return max(0, left_us)
 
     def _nothing_to_tell(self) -> bool:
         """Whether every end and every return has been committed. The lock is held."""
@@ -244,19 +279,23 @@ class Worker:
                     self._table.await_call()
                     now_us = self._clock.now_us()
                 self._table.call_slot()
-            try:
-                if self._lease_for_start(held):
-                    run_handler(held, self._shards[held.ref.shard], self._runners, self._spans)
-            except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
-                held.error = error
+            if self._lease_for_start(held):
+                self._run(held)
+
+    def _run(self, held: Held) -> None:
+        try:
+            with unsupervised():
+                run_handler(held, self._shards[held.ref.shard], self._runners, self._spans)
+        except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
+            held.error = error
 
     def _lease_for_start(self, held: Held) -> bool:
         """Give an item the lease that its handler must start with; False if it is lost, or the store refuses."""
         now_us, refused = self._clock.now_us(), False
         lease_us = lease_at_start(held, now_us=now_us, lease_us=self._lease_us)
         if lease_us is not None:
-            custody, marked = self._custodies[held.ref.shard], held.ref.alone
-            refused = not custody.with_store(lambda: custody.extend([held], lease_us, ran_alone=marked))
+            custody, marked = self._custodies[held.ref.shard], self._isolation is Isolation.PROCESS
+            refused = not custody.with_store(lambda: custody.extend([held], lease_us, started=True, ran_alone=marked))
             now_us = self._clock.now_us()
         if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:
             probe("an item is lost just before it starts")

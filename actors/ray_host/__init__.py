@@ -10,6 +10,7 @@ Read in this order:
     calls         another actor, called by message
     tasks         handlers that are Ray remote functions, started as Ray tasks
     tree          the actors, each around its plain class
+    restarts      how an actor that has failed ends its process, so that Ray starts another
     consumer      a consumer of them: started, counted, drained
 """
 

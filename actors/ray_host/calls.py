@@ -14,25 +14,35 @@ import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
 from actors.host import ActorDied
+from actors.supervisor import Supervisor
 from actors.thread_host import Done, Unanswered
+from zones.engines.progress import unsupervised
 
 NAMESPACE = "fairlead"
-
-# What Ray raises instead of finding an actor or sending to it: there is none of this name (ValueError), the cluster
-# does not answer, the queue of its calls is full.
-NOT_SENT = (RayError, ValueError)
 
 _pack = msgspec.msgpack.Encoder().encode
 
 
 def called_with(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[[Any, bytes], Any]]:
-    """Let a method of an actor be called by `RayRemote`, with arguments of these shapes."""
+    """Let a method of an actor be called by `RayRemote`, with arguments of these shapes.
+
+    The actor's `supervisor` watches each call: one that stands still fails the actor, as does one that exits.
+    """
     unpack = msgspec.msgpack.Decoder(tuple[shapes]).decode  # type: ignore[valid-type]
 
     def decorate(method: Callable[..., Any]) -> Callable[[Any, bytes], Any]:
         @wraps(method)
         def receive(self: Any, packed: bytes) -> Any:
-            return method(self, *unpack(packed))
+            arguments = unpack(packed)
+            supervisor: Supervisor = self.supervisor
+            try:
+                with supervisor.watching(method.__name__):
+                    return method(self, *arguments)
+            except Exception:
+                raise  # Whatever a method raises is the caller's to see.
+            except BaseException as error:  # noqa: BLE001 - Ray would take it for an end in good order, and start no other
+                supervisor.fail(f"call {method.__name__!r} ended by {type(error).__name__}: {error}", error)
+                raise ActorDied(method=method.__name__) from None
 
         del receive.__wrapped__  # Ray would check calls against its signature.
         return receive
@@ -45,10 +55,14 @@ class RayRemote:
 
     Names, not handles: a handle among the arguments of an actor's constructor is an object that must outlive it, or the
     actor cannot be restarted.
+
+    What runs beside the caller is watched by the caller's `supervisor`: a call whose answer is lost would be out for
+    ever.
     """
 
-    def __init__(self, name: str, unanswered: Unanswered | None = None) -> None:
+    def __init__(self, name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> None:
         self._name = name
+        self._supervisor = supervisor
         self._handle: Any = None
         self._unanswered = unanswered or Unanswered()
 
@@ -62,18 +76,26 @@ class RayRemote:
         answer = self._unanswered.counted(method, done)
         handle = self._handle
         if handle is None:
-            threading.Thread(target=self._find_and_send, args=(method, packed, answer), daemon=True).start()
+            self._beside("finding an actor", partial(self._find_and_send, method, packed, answer))
             return
         try:
             self._send(handle, method, packed, answer)
-        except NOT_SENT as error:
-            threading.Thread(target=self._not_sent, args=(method, answer, error), daemon=True).start()
+        except RayError as error:  # The cluster does not answer, or the queue of the actor's calls is full.
+            self._beside("answer", partial(self._not_sent, method, answer, error))
+
+    def _beside(self, name: str, body: Callable[[], None]) -> None:
+        threading.Thread(target=self._supervisor.supervised(name, body), name=name, daemon=True).start()
 
     def _find_and_send(self, method: str, packed: bytes, done: Done) -> None:
         try:
-            handle = self._handle = ray.get_actor(self._name, NAMESPACE)
+            with unsupervised():  # Ray's head may be out of reach for long.
+                handle = self._handle = ray.get_actor(self._name, NAMESPACE)
+        except (RayError, ValueError) as error:  # ValueError: there is no actor of this name.
+            self._not_sent(method, done, error)
+            return
+        try:
             self._send(handle, method, packed, done)
-        except NOT_SENT as error:
+        except RayError as error:
             self._not_sent(method, done, error)
 
     def _send(self, handle: Any, method: str, packed: bytes, done: Done) -> None:
@@ -87,9 +109,9 @@ class RayRemote:
     def _hear(self, caller: int, method: str, done: Done, future: Any) -> None:
         """Take an answer. One that was there already, from an actor known to be dead, comes on the caller's thread."""
         if threading.get_ident() == caller:
-            threading.Thread(target=self._tell, args=(method, done, future), daemon=True).start()
-        else:
-            self._tell(method, done, future)
+            self._beside("answer", partial(self._tell, method, done, future))
+        else:  # Ray logs what a callback raises, and goes on.
+            self._supervisor.supervised("answer", partial(self._tell, method, done, future))()
 
     def _tell(self, method: str, done: Done, future: Any) -> None:
         # This runs on the thread that serves all calls of the process: while it works, none of them comes back.

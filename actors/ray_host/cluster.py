@@ -5,12 +5,15 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 import ray
 import ray._private.worker as ray_worker
+from ray._private.authentication.authentication_token_generator import generate_new_authentication_token
 from ray.exceptions import AuthenticationError
 
+from actors.ray_environment import TOKEN_FILE
 from actors.ray_host.calls import NAMESPACE
 from zones.errors import QueueError
 
@@ -63,19 +66,36 @@ def connect(address: str, *, show_output: bool = True) -> None:
     elif ":" in address:
         _probe(address)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    mask = os.umask(0o077)  # Ray writes its token for everybody to read.
+    if address == "local":
+        _make_token()
     try:
         ray.init(
             address=address, namespace=NAMESPACE, log_to_driver=show_output, logging_level=logging.ERROR, **options
         )
     except (ConnectionError, AuthenticationError) as error:
         raise ClusterUnreachable(address=address, reason=_reason_of(error)) from None
-    finally:
-        os.umask(mask)
     _keep_notes_off_the_screen()
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():  # Ray puts its own in their place, which end the process at once.
             signal.signal(number, handler)
+
+
+def _make_token() -> None:
+    """Make Ray's token before Ray does, which writes it for everybody to read, unless this user has one.
+
+    A umask around Ray's start would do as much, and be inherited by every handler. The file appears whole: another
+    fleet may start at this moment.
+    """
+    if TOKEN_FILE.exists() or {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        return
+    TOKEN_FILE.parent.mkdir(mode=0o700, exist_ok=True)
+    draft = TOKEN_FILE.with_name(f"{TOKEN_FILE.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)
+    draft.write_text(generate_new_authentication_token())
+    with suppress(FileExistsError):
+        TOKEN_FILE.hardlink_to(draft)
+    draft.unlink()
 
 
 def _reason_of(error: Exception) -> str:

@@ -14,7 +14,11 @@ from actors.consumer import Opening, deal_workers
 from actors.identity import Identity
 from actors.ray_host.calls import NAMESPACE
 from actors.ray_host.tree import COORDINATOR, CoordinatorActor, ManagerActor, ScannerActor, WorkerActor
+from actors.supervisor import ActorFailed
 from actors.telemetry.tally import Reading
+from actors.thread_host import thread_supervisor
+from actors.worker import Isolation
+from zones.engines.progress import note_progress
 from zones.errors import QueueError
 
 log = logging.getLogger("fairlead.ray")
@@ -22,7 +26,8 @@ log = logging.getLogger("fairlead.ray")
 CALLS_AT_ONCE = 6  # Two batches, two long questions, and room for counts and a drain.
 STOP_GRACE_S = 10.0
 START_S_MAX = 120.0
-NODE_LOOK_S = 2.0  # Ray itself takes some fifteen seconds to find a node dead.
+LOOK_S = 2.0  # Between two looks at the node and the managers. Ray takes some fifteen seconds to find a node dead.
+ISOLATED = "isolated"
 PRESENT = ("held", "pointers_held")  # Counts of what is there now, and not of what was done.
 
 
@@ -86,6 +91,8 @@ class RayConsumer:
         self._workers = [
             start(WorkerActor, f"worker-{number}", opening, f"worker-{number}", identity) for number in workers
         ]
+        self._isolated: list[Any] = []  # one, once there are suspects
+        self._start_isolated = lambda: start(WorkerActor, ISOLATED, opening, ISOLATED, identity, Isolation.PROCESS)
         self._managers = [
             start(
                 ManagerActor,
@@ -93,6 +100,7 @@ class RayConsumer:
                 opening,
                 f"manager-{index}",
                 [f"{stem}-worker-{number}" for number in numbers],
+                f"{stem}-{ISOLATED}" if index == 0 else None,
                 identity.consumer_id,
                 index,
                 settings.managers,
@@ -105,16 +113,25 @@ class RayConsumer:
         _await_start([self._scanner])
         self._lives = True
         self._stopping = threading.Event()
-        self._node_watch = threading.Thread(target=self._watch_node, name="node watch", daemon=True)
-        self._node_watch.start()
+        self._supervisor = thread_supervisor(lambda reason: None)  # `check` tells.
+        watch = self._supervisor.supervised("watch", self._watch)
+        self._watching = threading.Thread(target=watch, name="watch", daemon=True)
+        self._watching.start()
 
     def pids(self) -> dict[str, list[int]]:
         """Return the process ids of the actors by role. An actor that is being restarted has none."""
         found: dict[str, list[int]] = {}
         if self._coordinator is not None:
             found["coordinator"] = _answers([self._coordinator.pid.remote()])
-        for role, members in (("scanner", [self._scanner]), ("manager", self._managers), ("worker", self._workers)):
-            found[role] = [counts["pid"] for counts in _answers([actor.counts.remote() for actor in members])]
+        roles = {
+            "scanner": [self._scanner],
+            "manager": self._managers,
+            "worker": self._workers,
+            ISOLATED: self._isolated,
+        }
+        for role, members in roles.items():
+            if members:  # There is an isolated worker only once there are suspects.
+                found[role] = [counts["pid"] for counts in _answers([actor.counts.remote() for actor in members])]
         return found
 
     def counts(self) -> dict[str, int]:
@@ -122,7 +139,7 @@ class RayConsumer:
 
         What an actor did between the last call of this and its death is not in it: ask now and then.
         """
-        actors = (self._scanner, *self._workers)
+        actors = (self._scanner, *self._all_workers)
         for number, counts in _answers_by_place([actor.counts.remote() for actor in actors]):
             self._tally.note(number, counts)
         return self._tally.total()
@@ -131,6 +148,7 @@ class RayConsumer:
         """Return what the actors count for telemetry, by their names; one that does not answer in time is left out."""
         actors = {f"manager-{number}": actor for number, actor in enumerate(self._managers)}
         actors |= {f"worker-{number}": actor for number, actor in enumerate(self._workers)}
+        actors |= dict(zip((ISOLATED,), self._isolated, strict=False))
         answers = _answers_by_place([actor.reading.remote() for actor in actors.values()])
         names = list(actors)
         return {names[place]: reading for place, reading in answers}
@@ -139,12 +157,21 @@ class RayConsumer:
         """Say whether Ray takes this node for alive, as last heard; if not, none of the actors is. Never waits."""
         return self._lives
 
+    def check(self) -> None:
+        """Say nothing if the loops of this process go on; those of the actors are their own processes' to see to.
+
+        Raises:
+          ActorFailed: one died, or stood still.
+        """
+        if self._supervisor.failure is not None:
+            raise ActorFailed(reason=self._supervisor.failure)
+
     def begin_drain(self) -> None:
         """See `Worker.begin_drain`: nothing new starts once this has returned.
 
         A worker that does not answer within two seconds is being restarted, or busy; it hears of it from `stop`.
         """
-        _answers([worker.begin_drain.remote() for worker in self._workers])
+        _answers([worker.begin_drain.remote() for worker in self._all_workers])
 
     def stop(self, drain_ms: int | None = None) -> dict[str, int]:
         """Drain: nothing new starts, what runs gets `drain_ms` to finish, the rest is given back at once.
@@ -155,25 +182,41 @@ class RayConsumer:
         wait_ms = self._settings.drain_ms if drain_ms is None else drain_ms
         self.begin_drain()  # First: the scanner's loops may be waiting for a store.
         self._stopping.set()
-        self._node_watch.join(STOP_GRACE_S)
+        self._watching.join(STOP_GRACE_S)
+        self._supervisor.stop()
         _answers([self._scanner.stop.remote()], STOP_GRACE_S)
         stops = [manager.stop.remote() for manager in self._managers]
-        drains = [worker.drain.remote(wait_ms) for worker in self._workers]
+        drains = [worker.drain.remote(wait_ms) for worker in self._all_workers]
         _answers([*stops, *drains], wait_ms / 1000 + STOP_GRACE_S)
         counts = self.counts()
-        for actor in (self._scanner, *self._managers, *self._workers):
+        for actor in (self._scanner, *self._managers, *self._all_workers):
             ray.kill(actor, no_restart=True)
         return counts
 
-    def _watch_node(self) -> None:
-        """Ask Ray now and then; while its head does not answer, this waits, and what is known stays."""
-        while not self._stopping.wait(NODE_LOOK_S):
+    @property
+    def _all_workers(self) -> list[Any]:
+        return [*self._workers, *self._isolated]
+
+    def _watch(self) -> None:
+        """Ask Ray and the managers now and then; while Ray's head does not answer, this waits, and what is known stays.
+
+        Most fleets never meet a suspect: only one that has met some starts a process in which they run isolated.
+        """
+        while not self._stopping.wait(LOOK_S):
+            note_progress(None)  # Ray's head may be out of reach for long.
             try:
                 nodes = ray.nodes()
+                if not self._isolated and self._met_suspects():
+                    log.info("items are suspected of ending their worker; a worker is started for them")
+                    self._isolated.append(self._start_isolated())
             except RayError as error:
                 log.info("the cluster does not say which nodes live: %s", error)
             else:
                 self._lives = any(node["NodeID"] == self._node_id and node["Alive"] for node in nodes)
+            note_progress(int(LOOK_S * 1e6))
+
+    def _met_suspects(self) -> bool:
+        return any(counts.get("suspects") for counts in _answers([each.counts.remote() for each in self._managers]))
 
 
 def _start(kind: type, options: dict[str, Any], *args: Any) -> Any:

@@ -8,28 +8,31 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
 from actors.holdings import Held
+from actors.host import Host
 from actors.housekeeping import Housekeeping
 from actors.identity import Identity
 from actors.job import Job
 from actors.manager import Manager
 from actors.messages import ItemRef, Report, Served
 from actors.ray_host.calls import RayRemote, called_with
+from actors.ray_host.restarts import restarting_supervisor
 from actors.ray_host.tasks import Tasks
 from actors.scanner import Scanner
 from actors.submitted import keep_loading
 from actors.telemetry.sent import LEDGER, Sent
 from actors.telemetry.tally import Reading
 from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
-from actors.worker import Worker
+from actors.worker import Isolation, Worker
 from zones.engines import Clock
+from zones.engines.progress import unsupervised
 from zones.pointers import PointerRef
 from zones.records import Trace
 
@@ -49,21 +52,21 @@ class RayRunners(ThreadRunners):
     `worker`: the actor that this process is, to which the tasks tell their progress.
     """
 
-    def __init__(self, worker: Any, tasks: Tasks) -> None:
-        super().__init__()
+    def __init__(self, host: Host, worker: Any, tasks: Tasks) -> None:
+        super().__init__(host)
         self._worker = worker
         self._tasks = tasks
         self._told_by: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
         self._numbers = itertools.count()
 
     def run_remote(self, function: Any, held: Held) -> Any:
-        """See `Runners`. Past its timeout the task is killed."""
+        """See `Runners`. Past its timeout the task is killed, on a thread of its own: the killer may hold a lock."""
         number, job = next(self._numbers), held.job
         self._told_by[number] = job
         job.tell_by(TellWorker(self._worker, number))
         try:
             reference = self._tasks.start(function, job)
-            job.on_cancel(partial(_kill_task, reference, held))
+            job.on_cancel(partial(self._host.spawn, "kill task", partial(_kill_task, reference, held)))
             return ray.get(reference)
         except RayTaskError as error:
             raise error.cause from error  # which holds the traceback of the task's process
@@ -110,30 +113,61 @@ class TellSent:
 def _kill_task(reference: Any, held: Held) -> None:
     """Kill the task of an item; if Ray does not, say so, and let it run: nobody waits for what it returns.
 
-    Raises nothing: it is called by the loop that keeps the leases of all items.
+    What Ray says is not this worker's failure.
     """
     try:
-        ray.cancel(reference, force=True)
-    except (RayError, TypeError, ValueError) as error:
+        with unsupervised():  # Ray's head may be out of reach for long.
+            ray.cancel(reference, force=True)
+    except (RayError, TypeError, ValueError) as error:  # The last two: the reference is of no task that can be.
         log.warning(
             "a Ray task cannot be killed and goes on, kind=%s item=%s: %s: %s",
             held.ref.kind, held.ref.item_id.hex(), type(error).__name__, error,
         )  # fmt: skip
 
 
+Begin = TypeVar("Begin", bound=Callable[..., None])
+
+
+def _or_once_more(begin: Begin) -> Begin:
+    """Let a constructor of an actor that fails end the process after a moment, and Ray starts another.
+
+    An actor whose constructor raises is never started again, whatever `max_restarts` says: a store that is away while
+    a worker restarts, or a thread that cannot be started, would cost the fleet that worker for good.
+    """
+
+    @wraps(begin)
+    def try_to_begin(*args: Any, **options: Any) -> None:
+        try:
+            begin(*args, **options)
+        except BaseException:
+            log.exception("this actor cannot start; trying again")
+            threading.Event().wait(OPEN_RETRY_S)
+            os._exit(1)
+
+    return cast(Begin, try_to_begin)
+
+
 class WorkerActor:
     """A `Worker` with a process of its own."""
 
-    def __init__(self, opening: Opening, name: str, identity: Identity) -> None:
+    @_or_once_more
+    def __init__(self, opening: Opening, name: str, identity: Identity, isolation: Isolation = Isolation.NONE) -> None:
         os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store, and by nobody else.
         opened = _open(opening)
         self._exports = opened.exports
-        self._telemetry = opened.exports.telemetry(name)
-        host = ThreadHost(clock=opened.clock, random=opened.random, telemetry=self._telemetry, on_recycle=self._recycle)
+        self.supervisor = supervisor = restarting_supervisor(opened.clock, self._abandon)
+        self._telemetry = opened.exports.telemetry(name, supervisor.fail)
+        host = ThreadHost(
+            clock=opened.clock,
+            random=opened.random,
+            supervisor=supervisor,
+            telemetry=self._telemetry,
+            on_recycle=self._recycle,
+        )
         here = replace(identity, pid=os.getpid())
         this = ray.get_runtime_context().current_actor
-        runners = RayRunners(this, Tasks(opened.exports.elsewhere(), TellSent(this)))
-        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here)
+        runners = RayRunners(host, this, Tasks(opened.exports.elsewhere(), TellSent(this)))
+        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here, isolation)
         self._runners = runners
         self._worker.start()
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
@@ -168,12 +202,17 @@ class WorkerActor:
         for each in sent:
             LEDGER.add(each)
 
+    def _abandon(self) -> None:
+        self._worker.abandon()
+
     def _recycle(self, reason: str) -> None:
         log.error("this worker starts anew: %s", reason)
 
         def leave() -> None:
-            self.drain(RECYCLE_DRAIN_MS)
-            os._exit(1)  # the threads that do not listen would hold up any politer end
+            try:
+                self.drain(RECYCLE_DRAIN_MS)
+            finally:
+                os._exit(1)  # the threads that do not listen would hold up any politer end
 
         threading.Thread(target=leave, daemon=True).start()
 
@@ -181,13 +220,27 @@ class WorkerActor:
 class ManagerActor:
     """A `Manager` with a process of its own."""
 
+    @_or_once_more
     def __init__(
-        self, opening: Opening, name: str, workers: Sequence[str], consumer_id: bytes, index: int, count: int
+        self,
+        opening: Opening,
+        name: str,
+        workers: Sequence[str],
+        isolated: str | None,
+        consumer_id: bytes,
+        index: int,
+        count: int,
     ) -> None:
         opened = _open(opening)
         self._exports = opened.exports
-        self._telemetry = opened.exports.telemetry(name)
-        host = ThreadHost(clock=opened.clock, random=opened.random, telemetry=self._telemetry)
+        self.supervisor = supervisor = restarting_supervisor(opened.clock)
+        self._telemetry = opened.exports.telemetry(name, supervisor.fail)
+        host = ThreadHost(
+            clock=opened.clock,
+            random=opened.random,
+            supervisor=supervisor,
+            telemetry=self._telemetry,
+        )
         host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
         self._unanswered = Unanswered()
         self._manager = Manager(
@@ -195,7 +248,8 @@ class ManagerActor:
             opened.shards,
             opened.submitted.registry,
             opened.settings,
-            [RayRemote(worker, self._unanswered) for worker in workers],
+            [RayRemote(worker, supervisor, self._unanswered) for worker in workers],
+            isolated=None if isolated is None else RayRemote(isolated, supervisor, self._unanswered),
             consumer_id=consumer_id,
             index=index,
             count=count,
@@ -231,16 +285,23 @@ class ManagerActor:
 class ScannerActor:
     """A `Scanner` and its housekeeping with a process of their own."""
 
+    @_or_once_more
     def __init__(self, opening: Opening, managers: Sequence[str], identity: Identity) -> None:
         opened = _open(opening)
         self._exports = opened.exports
-        host = ThreadHost(clock=opened.clock, random=opened.random, telemetry=opened.exports.telemetry("scanner"))
+        supervisor = restarting_supervisor(opened.clock)
+        host = ThreadHost(
+            clock=opened.clock,
+            random=opened.random,
+            supervisor=supervisor,
+            telemetry=opened.exports.telemetry("scanner", supervisor.fail),
+        )
         scanner = Scanner(
             host,
             opened.shards,
             opened.settings,
-            [RayRemote(manager) for manager in managers],
-            RayRemote(COORDINATOR),
+            [RayRemote(manager, supervisor) for manager in managers],
+            RayRemote(COORDINATOR, supervisor),
             consumer=identity.consumer_id.hex(),
         )
         slots = opened.settings.all_slots
@@ -261,8 +322,10 @@ class ScannerActor:
 class CoordinatorActor:
     """The `Coordinator` of the cluster with a process of its own."""
 
+    @_or_once_more
     def __init__(self, clock: Clock) -> None:
         _end_with_raylet()
+        self.supervisor = restarting_supervisor(clock)
         self._coordinator = ClockedCoordinator(clock)
 
     @called_with(str, str, bool, bool, int)
@@ -274,18 +337,9 @@ class CoordinatorActor:
 
 
 def _open(opening: Opening) -> Opened:
-    """Open what an actor works with; if that fails, end the process after a moment, and Ray starts another.
-
-    An actor whose constructor raises is never started again, whatever `max_restarts` says: a store that is away while
-    a worker restarts would cost the fleet that worker for good.
-    """
+    """Open what an actor works with."""
     _end_with_raylet()
-    try:
-        opened = opening()
-    except Exception:
-        log.exception("this actor cannot start; trying again")
-        threading.Event().wait(OPEN_RETRY_S)
-        os._exit(1)
+    opened = opening()
     # What was imported stays for good, and a batch makes thousands of objects that go with it: looking through both
     # for cycles after every 700 would take a tenth of the actor's time.
     gc.freeze()
@@ -317,7 +371,9 @@ def _drain_on_sigterm(drain: Callable[[], object]) -> None:
     """
 
     def leave() -> None:
-        drain()
-        os._exit(1)  # an exit in good order would end the actor for good, and cost the fleet its slots
+        try:
+            drain()
+        finally:
+            os._exit(1)  # an exit in good order would end the actor for good, and cost the fleet its slots
 
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=leave, daemon=True).start())

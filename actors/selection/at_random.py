@@ -3,12 +3,14 @@
 Chance keeps consumers apart: they collide the less the smaller `selection_frac` is, and a pointer waits the longer.
 """
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 from actors.selection.reading import Eligible, peek, some
 from actors.selection.selection import Selection
 from actors.settings import ConsumerSettings
+from zones.keyspace import PartKeys
 from zones.layout import Layout
 from zones.pointers import PointerRef
 
@@ -21,8 +23,8 @@ class AtRandom(Selection):
         self._settings = settings
         self._random = random
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
+    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """See `Selection`."""
         per_part = max(1, self._settings.peek_max // self.layout.part_count)
-        peeked = [ref for refs, _ in peek(tr, self.layout.parts, eligible, per_part, now_us) for ref in refs]
+        peeked = [ref for refs, _ in peek(tr, parts, eligible, per_part, now_us) for ref in refs]
         return some(peeked, self._settings, self._random)

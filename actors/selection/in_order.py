@@ -4,12 +4,14 @@ All others select at random, and so does this one while it is not its turn (QuiC
 consumers"). It asks three times per `in_order_lease`, and says whether it has handed pointers over in order since.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from actors.host import Host, Remote
 from actors.selection.at_random import AtRandom
 from actors.selection.reading import Eligible, oldest
 from actors.settings import ConsumerSettings
+from zones.keyspace import PartKeys
 from zones.layout import Layout
 from zones.pointers import PointerRef
 from zones.probes import probe
@@ -39,11 +41,11 @@ class InOrder(AtRandom):
             self._request(handed_over=handed_over, wanted=True, until_us=now_us + self._lease_us)
         self._in_order = now_us < self._until_us
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
+    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """See `Selection`."""
         if self._in_order:
-            return oldest(tr, self.layout.parts, eligible, settings=self._settings, now_us=now_us)
-        return super().select(tr, eligible, now_us=now_us)
+            return oldest(tr, parts, eligible, settings=self._settings, now_us=now_us)
+        return super().select(tr, eligible, now_us=now_us, parts=parts)
 
     def selected(self) -> None:
         """See `Selection`."""

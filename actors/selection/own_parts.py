@@ -27,10 +27,11 @@ reason to wait long.
     it is alone                      all is its own: a scan in order, and no more
 """
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from actors.selection.reading import Eligible, oldest, order, read_on, some
+from actors.selection.reading import Eligible, in_turns, oldest, order, read_on, some
 from actors.selection.selection import Selection
 from actors.selection.stretch import NOTHING, Session, Stretch
 from actors.settings import ConsumerSettings
@@ -71,62 +72,77 @@ class OwnParts(Selection):
             probe("a session is over, and its consumer owns nothing until it has beaten again")
         self._own = session.stretch if now_us < session.until_us else NOTHING
         self._full = session.full if now_us - self._helped_us >= self._help_us else ()
-        if self._full:
-            self._helped_us = now_us
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
+    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """See `Selection`."""
         own = self._own
+        if self._full:
+            self._helped_us = now_us
 
         def mine(ref: PointerRef) -> bool:
             return own.holds(ref) and eligible(ref)
 
-        found = oldest(tr, self._mine(own), mine, settings=self._settings, now_us=now_us)
+        found = oldest(tr, _mine(parts, own), mine, settings=self._settings, now_us=now_us)
         half = self._settings.batch_pointers // 2
         full = self._full if len(found) <= half else ()
-        waiting_since_us = found[half].vesting_us if len(found) > half else now_us
+        waiting_since_us = sorted(found, key=order)[half].vesting_us if len(found) > half else now_us
         overdue_before_us = waiting_since_us - self._overdue_us
 
         def theirs(ref: PointerRef) -> bool:
             wanting = ref.vesting_us < overdue_before_us or any(stretch.holds(ref) for stretch in full)
             return wanting and not own.holds(ref) and eligible(ref)
 
-        taken = self._of_others(tr, theirs, before_us=now_us + 1 if full else overdue_before_us)
+        taken = self._of_others(tr, theirs, _others(parts, own), before_us=now_us + 1 if full else overdue_before_us)
         if not taken:
             return found
         probe("a pointer of another consumer is overdue, and taken")
-        return sorted(found + taken, key=order)[: self._settings.selection_max]
+        return in_turns(found + taken)[: self._settings.selection_max]
 
-    def next_due_us(self, tr: Any, *, after_us: int) -> int | None:
+    def helps(self) -> bool:
+        """See `Selection`."""
+        return bool(self._session.full)
+
+    def may_wait_us(self, part: PartKeys) -> int:
+        """See `Selection`. What is another's is its own business until it is overdue."""
+        return 0 if part.part in self._own.parts else self._overdue_us
+
+    def due_us(self, tr: Any, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
         """See `Selection`. What is another's is due when it is overdue, or when full ones are to be helped again."""
-        own, others = self._mine(self._own), self._others(self._own)
+        own, others = _mine(parts, self._own), _others(parts, self._own)
         overdue_us = max(0, after_us - self._overdue_us)
-        due = in_step(
+        found = in_step(
             [earliest_vesting_us(tr, part, after_us=after_us) for part in own]
             + [earliest_vesting_us(tr, part, after_us=overdue_us) for part in others]
         )
         delays = [0] * len(own) + [self._overdue_us] * len(others)
-        times_us = [each + delay for each, delay in zip(due, delays, strict=True) if each is not None]
-        if self._session.full:
-            times_us.append(self._helped_us + self._help_us)
-        return min(times_us, default=None)
+        due: dict[int, int | None] = dict.fromkeys((part.part for part in parts), self._help_due_us())
+        for part, vesting_us, delay_us in zip([*own, *others], found, delays, strict=True):
+            if vesting_us is not None:
+                known_us = due[part.part]
+                due[part.part] = vesting_us + delay_us if known_us is None else min(known_us, vesting_us + delay_us)
+        return due
 
-    def _of_others(self, tr: Any, eligible: Eligible, *, before_us: int) -> list[PointerRef]:
+    def _help_due_us(self) -> int | None:
+        return self._helped_us + self._help_us if self._session.full else None
+
+    def _of_others(self, tr: Any, eligible: Eligible, parts: Sequence[PartKeys], *, before_us: int) -> list[PointerRef]:
         """Choose among others' pointers that have vested before a time."""
 
         def backward(part: PartKeys) -> Any:
             return lambda ids_max, end: scan_back(tr, part, before_us=before_us, ids_max=ids_max, end=end)
 
-        found = in_step([read_on(backward(part), eligible, OVERDUE_PER_PART) for part in self._others(self._own)])
+        found = in_step([read_on(backward(part), eligible, OVERDUE_PER_PART) for part in parts])
         return some([ref for refs, _ in found for ref in refs], self._settings, self._random)
 
-    def _mine(self, own: Stretch) -> list[PartKeys]:
-        """Return the parts of which something is its own."""
-        return [part for part in self.layout.parts if part.part in own.parts]
 
-    def _others(self, own: Stretch) -> list[PartKeys]:
-        """Return the parts that are not its own as a whole."""
-        return [part for part in self.layout.parts if not own.holds_part(part.part)]
+def _mine(parts: Sequence[PartKeys], own: Stretch) -> list[PartKeys]:
+    """Return the parts of which something is its own."""
+    return [part for part in parts if part.part in own.parts]
+
+
+def _others(parts: Sequence[PartKeys], own: Stretch) -> list[PartKeys]:
+    """Return the parts that are not its own as a whole."""
+    return [part for part in parts if not own.holds_part(part.part)]
 
 
 def overdue_us(settings: ConsumerSettings) -> int:

@@ -4,6 +4,7 @@ What has vested and is not `eligible`, such as what this consumer's managers are
 stops up the window. Snapshot reads of index keys; conflicts with nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from random import Random
@@ -17,6 +18,9 @@ from zones.steps import Steps, in_step
 
 IN_ORDER_MAX = 512  # Pointers of one scan in order: some 100 ms of work, after which older ones may have vested.
 PART_READ_MIN = 8
+# Index entries of one look past a tenant's flood, some ten milliseconds; and how many of its zones are not passed over.
+FLOOD_READ_MAX = 8_192
+FLOOD_ZONES = 16
 
 Eligible = Callable[[PointerRef], bool]
 Scan = Callable[[int, bytes], Steps[tuple[list[PointerRef], bytes | None]]]  # How many, and from where on.
@@ -25,18 +29,61 @@ Scan = Callable[[int, bytes], Steps[tuple[list[PointerRef], bytes | None]]]  # H
 def oldest(
     tr: Any, parts: Sequence[PartKeys], eligible: Eligible, *, settings: ConsumerSettings, now_us: int
 ) -> list[PointerRef]:
-    """Return the first eligible pointers of some parts by vesting time: a scan in order.
+    """Return the first eligible pointers of some parts by vesting time, tenant by tenant: a scan in order.
 
     Each part is read a little further than its even share. Where one was cut off, the merge ends there too: what comes
-    after is not known to be next.
+    after is not known to be next. A tenant with very many queue zones would fill all that is read; then a second look
+    passes over most of them, `FLOOD_READ_MAX` entries at most.
     """
     ids_max = min(IN_ORDER_MAX, settings.selection_max)
     per_part = max(PART_READ_MIN, 2 * ids_max // max(1, len(parts)))
-    peeked = peek(tr, parts, eligible, per_part, now_us)
+    found, whole = _merged(peek(tr, parts, eligible, per_part, now_us))
+    if not whole and _is_flooded(found):
+        probe("a tenant's many queue zones are passed over")
+        seen: Counter[bytes] = Counter()
+
+        def some_of_each(ref: PointerRef) -> bool:
+            seen[tenant_of(ref)] += 1
+            return seen[tenant_of(ref)] <= FLOOD_ZONES and eligible(ref)
+
+        keys_max = max(per_part, FLOOD_READ_MAX // max(1, len(parts)))
+        others, _ = _merged(peek(tr, parts, some_of_each, per_part, now_us, keys_max=keys_max))
+        found = list({ref.id: ref for ref in [*found, *others]}.values())
+    return in_turns(found)[:ids_max]
+
+
+def in_turns(refs: Iterable[PointerRef]) -> list[PointerRef]:
+    """Return pointers in the order in which they are served: of each tenant the first, then the second of each, so on.
+
+    So a tenant with a thousand queue zones comes before another by one visit, not by a thousand.
+    """
+    seen: Counter[bytes] = Counter()
+    turns = []
+    for ref in sorted(refs, key=order):
+        tenant = tenant_of(ref)
+        turns.append((seen[tenant], ref))
+        seen[tenant] += 1
+    return [ref for _, ref in sorted(turns, key=lambda turn: (turn[0], order(turn[1])))]
+
+
+def tenant_of(ref: PointerRef) -> bytes:
+    """Return what the ids of all pointers of a tenant begin with; an id that is damaged is a tenant of its own."""
+    app_end = ref.id.find(b"\x00")
+    return ref.id[: ref.id.find(b"\x00", app_end + 1) + 1] or ref.id
+
+
+def _merged(peeked: Sequence[tuple[list[PointerRef], bool]]) -> tuple[list[PointerRef], bool]:
+    """Return the pointers of several parts in order, as far as no part was cut off; and whether none was."""
     ends = [order(refs[-1]) for refs, whole in peeked if not whole and refs]
     last = min(ends, default=None)
     found = sorted((ref for refs, _ in peeked for ref in refs), key=order)
-    return [ref for ref in found if last is None or order(ref) <= last][:ids_max]
+    return [ref for ref in found if last is None or order(ref) <= last], not ends
+
+
+def _is_flooded(refs: Sequence[PointerRef]) -> bool:
+    """Say whether one tenant has most of these pointers."""
+    most = Counter(map(tenant_of, refs)).most_common(1)
+    return bool(most) and most[0][1] > max(FLOOD_ZONES, len(refs) // 2)
 
 
 def order(ref: PointerRef) -> tuple[int, int, bytes]:
@@ -53,25 +100,39 @@ def some(refs: Sequence[PointerRef], settings: ConsumerSettings, random: Random)
 
 
 def peek(
-    tr: Any, parts: Iterable[PartKeys], eligible: Eligible, per_part: int, now_us: int
+    tr: Any,
+    parts: Iterable[PartKeys],
+    eligible: Eligible,
+    per_part: int,
+    now_us: int,
+    *,
+    keys_max: int | None = None,
 ) -> list[tuple[list[PointerRef], bool]]:
-    """Read of each part up to `per_part` eligible pointers, the oldest first; say whether these were all."""
+    """Read of each part up to `per_part` eligible pointers, the oldest first; say whether these were all.
+
+    `keys_max`: how many entries of a part are read for that; None: as many as it takes.
+    """
 
     def forward(part: PartKeys) -> Scan:
         return lambda ids_max, begin: scan(tr, part, now_us=now_us, ids_max=ids_max, begin=begin)
 
-    return in_step([read_on(forward(part), eligible, per_part) for part in parts])
+    return in_step([read_on(forward(part), eligible, per_part, keys_max) for part in parts])
 
 
-def read_on(scan: Scan, eligible: Eligible, ids_max: int) -> Steps[tuple[list[PointerRef], bool]]:
+def read_on(
+    scan: Scan, eligible: Eligible, ids_max: int, keys_max: int | None = None
+) -> Steps[tuple[list[PointerRef], bool]]:
     """Read until there are `ids_max` eligible pointers or the end; say whether it was the end.
 
     A pointer that has a second, dangling entry comes once: a batch of visits may hold at most one of each.
     """
     found: dict[bytes, PointerRef] = {}
     begin: bytes | None = b""
-    while begin is not None and len(found) < ids_max:
-        refs, begin = yield from scan(ids_max - len(found), begin)
+    keys = 0
+    while begin is not None and len(found) < ids_max and (keys_max is None or keys < keys_max):
+        count = ids_max - len(found) if keys_max is None else keys_max - keys
+        refs, begin = yield from scan(count, begin)
+        keys += count
         for ref in filter(eligible, refs):
             found.setdefault(ref.id, ref)
         if begin is not None and len(found) < ids_max:

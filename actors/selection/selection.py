@@ -1,16 +1,18 @@
 """What a scanner asks of its way to select. One object per scanner and shard, whose defaults are those of `random`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from actors.selection.reading import Eligible
 from actors.selection.stretch import Session
+from zones.keyspace import PartKeys
 from zones.layout import Layout
 from zones.pointers import PointerRef, earliest_vesting_us
 from zones.steps import in_step
 
 
 class Selection:
-    """A way to select on one shard. `select` and `next_due_us` run in a scan's transaction, which may run twice."""
+    """A way to select on one shard. `select` and `due_us` run in a scan's transaction, which may run twice."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -18,17 +20,25 @@ class Selection:
     def begin(self, now_us: int) -> None:
         """Note that a scan begins."""
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
-        """Choose among the eligible pointers that have vested. Snapshot reads; conflicts with nothing."""
+    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+        """Choose among the eligible pointers of some parts that have vested. Snapshot reads; conflicts with nothing."""
         raise NotImplementedError
 
-    def next_due_us(self, tr: Any, *, after_us: int) -> int | None:
-        """Return when a scan may find more than one that found nothing, None if nobody knows of anything.
+    def helps(self) -> bool:
+        """Say whether it looks for what full consumers leave: visits of theirs change it, and tell nobody."""
+        return False
 
-        `after_us`: what has vested by then is accounted for. Snapshot reads.
+    def may_wait_us(self, part: PartKeys) -> int:
+        """Return for how long a scan may wait after something has changed in a part. Called by other threads."""
+        return 0
+
+    def due_us(self, tr: Any, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
+        """Return, by number of a part, when a scan of it may find more than one that found nothing.
+
+        None: nobody knows of anything there. `after_us`: what has vested by then is accounted for. Snapshot reads.
         """
-        due = in_step([earliest_vesting_us(tr, part, after_us=after_us) for part in self.layout.parts])
-        return min((vesting_us for vesting_us in due if vesting_us is not None), default=None)
+        due = in_step([earliest_vesting_us(tr, part, after_us=after_us) for part in parts])
+        return {part.part: each for part, each in zip(parts, due, strict=True)}
 
     def selected(self) -> None:
         """Note that the scan's transaction has chosen pointers, which are handed over now."""

@@ -55,6 +55,13 @@ class Session(NamedTuple):
     full: tuple[Stretch, ...] = ()
 
 
+def is_news(known: Session | None, heard: Session | None, now_us: int) -> bool:
+    """Say whether a scan by one session may find what a scan by the session before, known until now, could not."""
+    if known is None or heard is None or now_us >= known.until_us:
+        return True
+    return (known.stretch, known.full) != (heard.stretch, heard.full)
+
+
 def divide(kinds: Mapping[bytes, Collection[str]], part_count: int) -> dict[bytes, Stretch]:
     """Return which stretch is whose own. `kinds`: those that each live consumer knows, by its id."""
     alike: dict[frozenset[str], list[bytes]] = {}

@@ -3,6 +3,8 @@
 ERROR_TYPES_MAX = 20  # Counted apart by one actor. Each is a series of its own, for each kind, wherever metrics go.
 OTHER = "_OTHER"  # The conventions' word for an error that is not named.
 
+USERS_ERROR = "of_users_code"  # A field of log records whose exception the user's code raised: no fault of the product.
+
 _QUALNAME, _DICT = type.__dict__["__qualname__"], type.__dict__["__dict__"]
 
 

@@ -108,12 +108,22 @@ DEPTH = Metric(
     "Items in all queues of a shard: waiting, delayed and leased ones, not buried ones.", ("shard", "kind"),
 )  # fmt: skip
 OLDEST_AGE = Metric(
-    "fairlead.queue.oldest_age", Form.GAUGE, "s", "For how long the oldest item of a shard has waited.", ("shard",)
-)
+    "fairlead.queue.oldest_age", Form.GAUGE, "s",
+    "For how long the oldest item of a shard that has vested has waited, held back or not.", ("shard",),
+)  # fmt: skip
+HELD_BACK = Metric(
+    "fairlead.queue.held_back", Form.GAUGE, "{item}",
+    "Items of a shard that a limit, a pause, or an unknown kind holds back; counted in up to 200 queues.", ("shard",),
+)  # fmt: skip
+HELD_BACK_AGE = Metric(
+    "fairlead.queue.held_back.oldest_age", Form.GAUGE, "s",
+    "For how long the oldest item of a shard that is held back has waited.", ("shard",),
+)  # fmt: skip
 
 METRICS = (
     SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, BURIED, DROPPED, LOST, LAPSED, CONFLICTS, POINTER_LATENCY,
-    ITEM_LATENCY, DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE,
+    ITEM_LATENCY, DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK,
+    HELD_BACK_AGE,
 )  # fmt: skip
 NAMED = {metric.name: metric for metric in METRICS}
 

@@ -4,7 +4,6 @@ The process of a Ray task is read by nobody, and ends when Ray likes: what it en
 started the task, and counted there.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from actors.telemetry.errors import ErrorTypes
 from actors.telemetry.metrics import ATTRIBUTES, OPERATION, SENT, SYSTEM
 from actors.telemetry.spans import about
 from actors.telemetry.tally import Histogram, Reading
+from zones.process_lock import ProcessLock
 
 KEPT_MAX = 500  # Calls of a task that are told at once.
 SERIES_MAX = 1_000  # Whose attributes are not made anew for each call.
@@ -54,7 +54,7 @@ class Ledger:
     """What a process has enqueued since it began."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._error_types = ErrorTypes()
         self._counts: Counter[tuple[str, str]] = Counter()  # by kind and type of error
         self._durations: dict[tuple[str, str, str], Histogram] = {}  # by kind, shard and type of error

@@ -25,14 +25,18 @@ class Telemetry:
         return self._read()
 
 
+Fail = Callable[[str, BaseException], None]  # Takes the reason and the error; see `Supervisor.fail`.
 Elsewhere = Callable[[], Callable[[], None]]  # Crosses to other processes by pickle. What it returns sends what waits.
 
 
 class Exports:
     """Where a process's telemetry goes: nowhere. `fairlead.telemetry` knows of better places."""
 
-    def telemetry(self, actor: str) -> Telemetry:
-        """Return the telemetry of an actor of this process; `actor` is its name in the fleet, such as "worker-0"."""
+    def telemetry(self, actor: str, fail: Fail) -> Telemetry:
+        """Return the telemetry of an actor of this process; `actor` is its name in the fleet, such as "worker-0".
+
+        `fail`: called once if what exports the telemetry dies of an error, from its thread.
+        """
         return Telemetry()
 
     def elsewhere(self) -> Elsewhere:

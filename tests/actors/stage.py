@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from actors.handlers import Handler, Registry, handler_of
+from actors.handlers import FailureHook, Handler, Registry, handler_of
 from actors.holdings import Held
 from actors.identity import Identity
 from actors.job import Job
@@ -18,7 +18,7 @@ from actors.messages import ItemRef, Report
 from actors.selection.stretch import PLACES, Session, Stretch
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
-from actors.worker import Worker
+from actors.worker import Isolation, Worker
 from simulation.host import NodeClock, SimulatedHost
 from simulation.world import World
 from tests.zones.faults import FaultyDatabase
@@ -44,6 +44,7 @@ MS = 1_000
 SECOND = 1_000_000
 ALICE = Tenant("shop", "alice")
 BOB = Tenant("shop", "bob")
+SIGNING_KEY = b"a key of the tests' own"
 IDENTITY = Identity(consumer_id=bytes(16), host="here", pid=1, started_us=0)
 LEASE_MS = 10_000
 TRANSACTION_MS = 10_000  # The timeout of a cluster's transactions; see `zones.engines.foundationdb`.
@@ -59,6 +60,7 @@ class Store(FaultyDatabase):
 
     def __init__(self, db: Database, clock: NodeClock) -> None:
         super().__init__(db)
+        self.errors = tuple(dict.fromkeys((*db.errors, StoreError)))  # The stage's own refusals, on a cluster too.
         self.full = False
         self.room_bytes: int | None = None
         self.away = False
@@ -126,6 +128,9 @@ class SilentTransaction:
 
     def set_timeout(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
+
+    def set_causal_read_risky(self) -> None:
+        """There is no version to read."""
 
     def get(self, *_: Any, **__: Any) -> Any:
         self._clock.sleep_us(self._timeout_ms * MS)
@@ -202,16 +207,28 @@ class Stage:
         self.world = World(seed)
         self.clock = NodeClock(self.world, 0)
         self.recycled: list[str] = []
-        self.host = SimulatedHost(self.world, "actor#1", self.clock, Random(1), on_recycle=self.recycled.append)
+        self.failed: list[str] = []
+        self.host = SimulatedHost(
+            self.world,
+            "actor#1",
+            self.clock,
+            Random(1),
+            on_recycle=self.recycled.append,
+            on_failure=self.failed.append,
+        )
         self.random = Random(2)
         self.store, self.shard = self.open_shard("main", zones)
         self.shards = {"main": self.shard}
 
     def open_shard(self, name: str, zones: ZoneSettings | None = None) -> tuple[Store, Shard]:
         """Open an empty shard."""
-        store = Store(engines.open("memory:", clock=self.clock, random=Random(3)), self.clock)
+        store = Store(self.open_engine(), self.clock)
         shard = open_shard(name, store, clock=self.clock, random=self.random, settings=zones, part_count=2)
         return store, shard
+
+    def open_engine(self) -> Database:
+        """Open an empty database; on a cluster, where tests are told over one (`conftest`)."""
+        return engines.open("memory:", clock=self.clock, random=Random(3))
 
     # --- Time and tasks ---
 
@@ -292,11 +309,11 @@ class Stage:
         value = at.transact(lambda attempt: attempt.tr.get(at.zone(tenant).place.keys.item(item_id)).value)
         return None if value is None else decode(ItemRecord, value)
 
-    def change(self, item_id: bytes, **fields: Any) -> None:
+    def change(self, item_id: bytes, *, tenant: Tenant = ALICE, **fields: Any) -> None:
         """Change fields of an item's record behind everybody's back; none of them is in an index."""
 
         def body(attempt: Attempt) -> None:
-            key = self.shard.zone(ALICE).place.keys.item(item_id)
+            key = self.shard.zone(tenant).place.keys.item(item_id)
             record = decode(ItemRecord, attempt.tr.get(key).value)
             assert record is not None
             for name, value in fields.items():
@@ -350,14 +367,22 @@ class Stage:
 
     # --- Workers ---
 
-    def worker(self, handlers: Iterable[Handler], *, shards: dict[str, Shard] | None = None, **settings: Any) -> Worker:
+    def worker(
+        self,
+        handlers: Iterable[Handler],
+        *,
+        shards: dict[str, Shard] | None = None,
+        on_failure: Iterable[FailureHook] = (),
+        isolation: Isolation = Isolation.NONE,
+        **settings: Any,
+    ) -> Worker:
         """Start a worker."""
-        registry = Registry()
+        registry = Registry(on_failure=list(on_failure))
         for handler in handlers:
             registry.add(handler)
-        submitted = SubmittedHandlers(registry, key=b"", allow=True)
+        submitted = SubmittedHandlers(registry, key=SIGNING_KEY, allow=True)
         chosen = ConsumerSettings(**{"managers": 1, "workers": 1, "slots": 2, **settings})
-        worker = Worker(self.host, shards or self.shards, submitted, chosen, NoRunners(), IDENTITY)
+        worker = Worker(self.host, shards or self.shards, submitted, chosen, NoRunners(), IDENTITY, isolation)
         worker.start()
         return worker
 

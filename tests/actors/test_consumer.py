@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,13 +19,15 @@ from actors.identity import Identity
 from actors.job import Job
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
-from actors.thread_host import CALLS_AT_ONCE, ThreadRemote
+from actors.supervisor import ActorFailed
+from actors.thread_host import CALLS_AT_ONCE, ThreadRemote, thread_supervisor
 from fairlead.clock import SystemClock
 from tests.zones.faults import FaultyDatabase
 from zones import engines, series, timesheets
 from zones.engines import Database
 from zones.items import new_item
 from zones.layout import Tenant
+from zones.presence import Present, listing
 from zones.records import ItemRecord, decode
 from zones.shard import Shard, open_shard
 
@@ -68,6 +72,71 @@ def enqueue(shard: Shard, count: int) -> None:
                 attempt.tr, item, item_id=attempt.new_id(), now_us=attempt.now_us
             )
         )
+
+
+@pytest.mark.parametrize("loop", ["scanner", "housekeeping", "keeping"])
+def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_what_it_holds(
+    monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    """Before, the thread was gone in silence: the consumer counted as alive, and held its items or found none."""
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    _, shard = opened_shard()
+    release, running_now = threading.Event(), threading.Event()
+
+    def handler(job: Job) -> None:
+        running_now.set()
+        release.wait(PATIENCE_S)
+
+    running = consumer(shard, handler, slots=1, workers=1)
+    running.check()
+    enqueue(shard, 3)
+    assert running_now.wait(PATIENCE_S)
+    places = {"scanner": "Scanner._visit_shard", "housekeeping": "Housekeeping._beat", "keeping": "chores"}
+    module = "worker" if loop == "keeping" else loop
+    monkeypatch.setattr(f"actors.{module}.{places[loop]}", dies)
+    eventually(lambda: failure_of(running) is not None)
+    assert f"'{loop}'" in str(failure_of(running))
+    eventually(lambda: leased_count(shard) == 0)
+    eventually(lambda: not any(each.live for each in sessions(shard)))
+    release.set()
+    running.stop(0)
+
+
+STUCK = """
+import sys, threading
+from actors.supervisor import Supervisor
+from actors.thread_host import ThreadRemote
+
+class Stuck:
+    def serve(self):
+        begun.set()
+        threading.Event().wait()
+
+begun = threading.Event()
+ThreadRemote(Stuck(), "manager", Supervisor(print, lambda thread_id: "")).call("serve", done=print)
+begun.wait()
+sys.exit(1)
+"""
+
+
+def test_a_process_ends_although_a_call_of_an_actor_stands_still() -> None:
+    """Before, `fairlead run` said that its fleet had failed, and waited for the call: nobody started it anew."""
+    assert subprocess.run([sys.executable, "-c", STUCK], timeout=PATIENCE_S, check=False).returncode == 1
+
+
+def failure_of(running: Consumer) -> ActorFailed | None:
+    try:
+        running.check()
+    except ActorFailed as error:
+        return error
+    return None
+
+
+def sessions(shard: Shard) -> list[Present]:
+    return shard.transact(lambda attempt: listing(attempt.tr, now_us=attempt.now_us))
 
 
 def leased_count(shard: Shard) -> int:
@@ -153,7 +222,7 @@ class Slow:
 def test_calls_that_wait_when_an_actor_is_closed_are_carried_out_and_answered() -> None:
     """Such a call may carry leased items."""
     actor, answers, all_answered = Slow(), list[int](), threading.Semaphore(0)
-    remote = ThreadRemote(actor, "slow")
+    remote = ThreadRemote(actor, "slow", thread_supervisor(print))
 
     def note(result: int, error: Exception | None) -> None:
         assert error is None
@@ -171,7 +240,7 @@ def test_calls_that_wait_when_an_actor_is_closed_are_carried_out_and_answered() 
 
 
 def test_a_call_to_a_closed_actor_is_answered_and_never_on_the_callers_thread() -> None:
-    remote = ThreadRemote(Slow(), "slow")
+    remote = ThreadRemote(Slow(), "slow", thread_supervisor(print))
     remote.close()
     answered, told = threading.Event(), list[tuple[Any, Exception | None, int]]()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.crew import SENT_MAX, Crew, Member, deal, room_for_kinds, share_of
+from actors.host import ActorDied
 from actors.messages import ItemRef
 from tests.actors.stage import Played, Stage, item_ref, report
 
@@ -192,7 +193,7 @@ def test_what_is_dealt_to_a_worker_is_on_its_way_until_it_answers(stage: Stage) 
     crew, [worker] = crew_of(stage, 1)
     crew.members[0].hear(report(capacity=10))
     refs = [item_ref(1), item_ref(2)]
-    hands = crew.deal(refs)
+    hands, _ = crew.deal(refs)
     assert (crew.on_the_way, crew.room) == (2, 8)
     crew.place(hands)
     [call] = worker.taken()
@@ -206,14 +207,14 @@ def test_a_worker_that_is_dealt_nothing_is_not_called_and_leaves_nothing_behind(
     crew, workers = crew_of(stage, 2)
     for member in crew.members:
         member.hear(report(capacity=10))
-    crew.place(crew.deal([item_ref(1)]))
+    crew.place(crew.deal([item_ref(1)])[0])
     assert [len(worker.taken()) for worker in workers] == [1, 0]
     assert [member.lives for member in crew.members] == [[b"first life"], []]
 
 
 def test_nothing_is_dealt_while_nobody_is_known_to_live(stage: Stage) -> None:
     crew, _ = crew_of(stage, 2)
-    assert crew.deal([item_ref(1)]) == []
+    assert crew.deal([item_ref(1)]) == ([], [item_ref(1)])
     assert crew.on_the_way == 0
 
 
@@ -229,6 +230,60 @@ def test_a_worker_is_asked_one_question_at_a_time(stage: Stage) -> None:
     assert worker.taken() == [], "it lives"
     crew.ask_the_living()
     assert [call.args for call in worker.taken()] == [(7,)]
+
+
+# --- The isolated worker ---
+
+
+def isolating_crew(stage: Stage) -> tuple[Crew, Played, Played]:
+    """Return a crew with a worker, which lives, and an isolated one, which nobody has heard of."""
+    worker, isolated = Played(stage.host), Played(stage.host)
+    lock = stage.host.lock()
+    crew = Crew([worker], lock, stage.host.condition(lock), isolated=isolated)
+    crew.members[0].hear(report(capacity=10))
+    return crew, worker, isolated
+
+
+def test_what_must_run_alone_goes_to_the_isolated_worker_and_all_else_to_others(stage: Stage) -> None:
+    crew, worker, isolated = isolating_crew(stage)
+    crew.members[1].hear(report(capacity=1, life=b"isolated life"))
+    suspect, others = item_ref(2, alone=True), [item_ref(1), item_ref(3)]
+    hands, undealt = crew.deal([others[0], suspect, others[1]])
+    crew.place(hands)
+    assert [call.args for call in worker.taken()] == [(others, b"first life")]
+    assert [call.args for call in isolated.taken()] == [([suspect], b"isolated life")]
+    assert undealt == []
+
+
+def test_what_must_run_alone_is_nobody_elses_if_the_isolated_worker_has_died(stage: Stage) -> None:
+    crew, _, _ = isolating_crew(stage)
+    suspect, other = item_ref(2, alone=True), item_ref(1)
+    hands, undealt = crew.deal([other, suspect])
+    assert [hand.refs for hand in hands] == [[other]]
+    assert undealt == [suspect]
+
+
+def test_what_an_isolated_worker_can_take_is_one_item_and_no_room_for_others(stage: Stage) -> None:
+    crew, _, _ = isolating_crew(stage)
+    assert crew.suspects_room == 0, "nobody knows whether it lives"
+    crew.members[1].hear(report(capacity=1))
+    assert (crew.suspects_room, crew.room, crew.capacity) == (1, 10, 10)
+    crew.deal([item_ref(1, alone=True)])
+    assert (crew.suspects_room, crew.room) == (0, 10)
+
+
+def test_an_isolated_worker_that_is_not_there_is_asked_once_and_again_if_there_is_use_for_it(stage: Stage) -> None:
+    """It may hold something of this manager's former life; and most consumers never start one."""
+    crew, _, isolated = isolating_crew(stage)
+    crew.ask_the_dead()
+    [call] = isolated.taken()
+    call.answer(error=ActorDied())
+    stage.pass_ms(1)
+    crew.ask_the_dead()
+    assert isolated.taken() == []
+    crew.met_suspects = True
+    crew.ask_the_dead()
+    assert [call.method for call in isolated.taken()] == ["await_progress"]
 
 
 # --- Dealing ---
@@ -247,12 +302,6 @@ def test_items_keep_their_order() -> None:
 def test_items_of_a_queue_stay_together() -> None:
     refs = [item_ref(number) for number in range(6)]
     assert deal(refs, [5, 5]) == [refs[:3], refs[3:]]
-
-
-def test_what_must_run_alone_comes_first_and_apart() -> None:
-    refs = [item_ref(1), item_ref(2, alone=True), item_ref(3), item_ref(4, alone=True)]
-    hands = deal(refs, [9, 2])
-    assert [hand[0] for hand in hands] == [refs[1], refs[3]]
 
 
 def test_nothing_goes_to_a_worker_without_room_while_another_has_some() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from actors.failures import QUIET_US
-from actors.handlers import PermanentError
+from actors.handlers import FailureHook, PermanentError
 from actors.job import Job
+from actors.retry import Retry
+from actors.worker import Worker
 from tests.actors.stage import MS, Stage
+from zones.layout import Tenant
 
 
 @pytest.fixture
@@ -38,6 +44,109 @@ def test_the_first_failure_of_a_kind_is_told_at_once_with_its_error_and_what_bec
     assert "of shop/alice is given up" in mail
 
 
+def test_what_an_error_quotes_cannot_draw_on_a_terminal_nor_write_a_line_of_its_own(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error often quotes its payload, which is a stranger's; so may kinds and tenants be named."""
+
+    def quotes(job: Job) -> None:
+        raise ValueError(job.payload)
+
+    kind, tenant = "mail\x1b[2J", Tenant("shop", "eve\n\x1b]0;title\x07")
+    worker = stage.worker([stage.handler(kind, quotes)])
+    stage.enqueue(kind, "a\x1b]0;title\x07\n2026-01-01 00:00:00 ERROR fairlead: forged\r", tenant=tenant)
+    stage.place(worker, stage.lease([kind], tenant=tenant))
+    stage.settled(worker)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.isprintable()
+    assert "ValueError: a\\x1b]0;title\\x07\\n2026-01-01 00:00:00 ERROR fairlead: forged; item" in line
+    assert "of shop/eve\\n" in line
+
+
+def fail_once(stage: Stage, worker: Worker, kind: str, payload: object = None, **how: Any) -> None:
+    stage.enqueue(kind, payload, **how)
+    stage.place(worker, stage.lease([kind]))
+    stage.settled(worker)
+
+
+def test_an_item_that_is_given_up_is_an_error_with_its_traceback_for_whoever_collects_errors(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sentry's logging integration makes events of errors that carry an exception; before, there was none."""
+    fail_once(stage, stage.worker([stage.handler("mail", refuses)]), "mail")
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], PermanentError)
+    assert "in refuses" in caplog.text
+    assert "actors/worker.py" not in caplog.text, "the traceback begins with the handler"
+
+
+def raises_what_it_is_told(job: Job) -> None:
+    raise {"key": KeyError, "type": TypeError}[job.payload]("no such thing")
+
+
+def test_the_first_failure_of_each_error_class_has_a_traceback_and_later_ones_are_counted(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, a TypeError was not logged at all for ten seconds after a KeyError of the same kind."""
+    retry = Retry(backoff_ms=3_600_000)
+    worker = stage.worker([stage.handler("mail", raises_what_it_is_told, retry=retry)])
+    for name in ("key", "key", "type", "type"):
+        fail_once(stage, worker, "mail", name)
+    assert [(each.levelname, bool(each.exc_info)) for each in caplog.records] == [("WARNING", True)] * 2
+    assert ["KeyError" in caplog.records[0].getMessage(), "TypeError" in caplog.records[1].getMessage()] == [True] * 2
+    caplog.clear()
+    stage.pass_ms(QUIET_US / MS)
+    fail_once(stage, worker, "mail", "key")
+    (record, *_) = [each for each in caplog.records if "KeyError" in each.getMessage()]
+    assert record.exc_info is None
+    assert "2 attempts failed so since the last such line" in record.getMessage()
+
+
+def test_the_name_that_the_item_was_given_is_in_the_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    worker = stage.worker([stage.handler("mail", no_order)])
+    fail_once(stage, worker, "mail", given_id="receipt-10")
+    (record,) = caplog.records
+    assert "'receipt-10'" in record.getMessage()
+
+
+# --- The hook ---
+
+
+def told_of(stage: Stage, function: Callable[[Job], None], hook: FailureHook, **how: Any) -> dict[str, int]:
+    """Run one item whose failures go to a hook; return what became of it."""
+    worker = stage.worker([stage.handler("mail", function, **how)], on_failure=[hook])
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    return stage.settled(worker)
+
+
+def test_the_hook_is_called_with_the_job_and_the_error_of_each_failed_attempt(stage: Stage) -> None:
+    seen: list[tuple[str, int, str]] = []
+    hook = lambda job, error: seen.append((job.kind, job.attempt, repr(error)))  # noqa: E731
+    assert told_of(stage, no_order, hook)["retried"] == 1
+    assert seen == [("mail", 1, "KeyError('order')")]
+
+
+def test_the_hook_is_not_called_for_what_completes(stage: Stage) -> None:
+    seen: list[Job] = []
+    assert told_of(stage, lambda job: None, lambda job, error: seen.append(job))["completed"] == 1
+    assert seen == []
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("no Sentry"), SystemExit(3)])
+def test_an_error_of_the_hook_is_logged_and_changes_nothing(
+    stage: Stage, caplog: pytest.LogCaptureFixture, raised: BaseException
+) -> None:
+    def hook(job: Job, error: BaseException) -> None:
+        raise raised
+
+    assert told_of(stage, no_order, hook)["retried"] == 1
+    assert "on_failure" in caplog.text
+    assert "handler of mail failed: KeyError: 'order'" in caplog.text
+
+
 def test_a_kind_that_goes_on_failing_is_spoken_of_now_and_then_with_counts(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -53,4 +162,4 @@ def test_a_kind_that_goes_on_failing_is_spoken_of_now_and_then_with_counts(
     stage.pass_ms(QUIET_US / MS)
     fail(1)
     (_, later) = [record.getMessage() for record in caplog.records]
-    assert "5 attempts failed since the last such line, 5 of them for good" in later
+    assert "5 attempts failed so since the last such line" in later

@@ -61,7 +61,7 @@ def test_that_it_died_with_the_item_is_counted_as_a_lapse(stage: Stage) -> None:
     stage.lease(["mail"])
     record = stage.record(left[0].item_id)
     assert record is not None
-    assert (record.lapse_count, record.error_count) == (1, 0)
+    assert (record.lapsed, record.lapse_count, record.error_count) == (1, 0, 0), "nobody wrote that it had started"
 
 
 def test_what_was_completed_or_taken_over_meanwhile_is_left_alone(stage: Stage) -> None:

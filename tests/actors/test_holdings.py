@@ -75,73 +75,53 @@ def test_one_that_is_dropped_while_it_waits_does_not_start() -> None:
     assert made.next_to_run(0) is second
 
 
-# --- Alone ---
+# --- Isolation ---
 
 
-def test_an_item_that_must_run_alone_waits_until_all_before_it_have_left() -> None:
-    """If it takes the worker down, their ends are committed: they neither lapse nor run again."""
-    first, alone = held_item(1), held_item(2, alone=True)
-    made = held_with(first, alone)
+def isolating(*items: Held) -> Holdings:
+    made = Holdings(slots=1, incarnation=b"life", isolates=True)
+    for held in items:
+        made.accept(held)
+    return made
+
+
+def test_in_isolation_an_item_starts_when_the_end_of_the_one_before_it_is_committed() -> None:
+    """The next may be the one that kills workers: then this one would be taken for it, and buried."""
+    first, second = held_item(1, alone=True), held_item(2, alone=True)
+    made = isolating(first, second)
     assert made.next_to_run(0) is first
     assert made.next_to_run(0) is None
     made.finish(first, 1)
     assert made.next_to_run(1) is None, "its end is not committed yet"
     made.drop(first)
-    assert made.next_to_run(1) is alone
+    assert made.next_to_run(1) is second
 
 
-def test_nothing_starts_until_an_item_that_runs_alone_has_left() -> None:
-    """The next may be the one that kills workers: then this one would be taken for it, and buried."""
-    alone, next_one = held_item(1, alone=True), held_item(2, alone=True)
-    made = held_with(alone, next_one)
-    assert made.next_to_run(0) is alone
-    assert made.next_to_run(0) is None
-    made.finish(alone, 1)
-    assert made.next_to_run(1) is None, "its end is not committed yet"
-    made.drop(alone)
-    assert made.next_to_run(1) is next_one
-
-
-def test_an_item_that_never_started_lifts_no_bar_by_leaving() -> None:
-    alone, other = held_item(1, alone=True), held_item(2, alone=True)
-    made = held_with(alone, other, held_item(3))
+def test_in_isolation_one_that_never_started_lifts_no_bar_by_leaving() -> None:
+    other = held_item(2, alone=True)
+    made = isolating(held_item(1, alone=True), other, held_item(3, alone=True))
     made.next_to_run(0)
     made.drop(other)
     assert made.next_to_run(0) is None
 
 
-def test_nothing_overtakes_an_item_that_waits_to_run_alone() -> None:
-    """Otherwise it would wait for ever under a steady load."""
-    first, alone, next_one = held_item(1), held_item(2, alone=True), held_item(3)
-    made = held_with(first, alone, next_one)
+def test_in_isolation_one_that_does_not_listen_bars_the_way_no_longer_once_it_is_given_up() -> None:
+    first, second = held_item(1, alone=True), held_item(2, alone=True)
+    made = isolating(first, second)
     made.next_to_run(0)
-    assert made.next_to_run(0) is None
-    made.drop(alone)
-    assert made.next_to_run(0) is next_one
+    made.give_up(first)
+    assert first.phase is Phase.GIVEN_UP
+    assert made.next_to_run(0) is second
 
 
-def test_an_item_alone_that_does_not_listen_bars_the_way_no_longer_once_it_is_given_up() -> None:
-    alone, next_one = held_item(1, alone=True), held_item(2)
-    made = held_with(alone, next_one)
-    made.next_to_run(0)
-    made.give_up(alone)
-    assert alone.phase is Phase.GIVEN_UP
-    assert made.next_to_run(0) is next_one
-
-
-def test_while_an_item_waits_or_runs_alone_the_worker_asks_for_no_more() -> None:
-    """What came would find no slot, go back, and come again, as long as the item that is in its way."""
-    first, alone = held_item(1), held_item(2, alone=True)
-    made = held_with(first, alone)
-    made.next_to_run(0)
-    assert made.capacity == 2, "what it holds"
-    made.finish(first, 1)
-    made.drop(first)
-    made.next_to_run(1)
+def test_in_isolation_a_worker_wants_one_item_and_nothing_in_reserve() -> None:
+    held = held_item(1, alone=True)
+    made = isolating(held)
     assert made.capacity == 1
-    made.finish(alone, 2)
-    made.drop(alone)
-    assert made.capacity > 2
+    made.next_to_run(0)
+    made.finish(held, 1)
+    made.drop(held)
+    assert made.capacity == 1, "however short its items are"
 
 
 # --- Capacity ---

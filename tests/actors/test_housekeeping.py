@@ -7,19 +7,23 @@ from typing import Any
 import pytest
 
 from actors import housekeeping
+from actors import submitted as submitted_handlers
 from actors.handlers import Registry, handler_of
-from actors.housekeeping import Housekeeping
+from actors.housekeeping import Housekeeping, LateLook
 from actors.identity import Identity
+from actors.rests import WATCHED_REST_BEATS
 from actors.selection.stretch import PLACES, Session, Stretch
 from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
-from tests.actors.stage import LEASE_MS, MS, SECOND, Stage
+from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, SIGNING_KEY, Stage
 from zones import completions, presence, rules, series
 from zones.dequeue import Room
-from zones.engines.errors import VALUE_TOO_LARGE, StoreError
+from zones.engines.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
+from zones.history import keep_taken
 from zones.keyspace import TIME_KEY, TenantKeys
 from zones.layout import local_tenant
 from zones.periodic import period
 from zones.presence import LIVE_US, Presence
+from zones.records import HandlerRecord
 from zones.shard import Shard
 from zones.visit import VisitTerms, visit_all
 
@@ -33,17 +37,28 @@ def identity(stage: Stage, name: bytes = b"mine----") -> Identity:
     return Identity(name, "host", 7, stage.now_us)
 
 
+def within_ms(stage: Stage, at_most_ms: int, *, rounds: int = 1) -> int:
+    """Return when a chore has been done that is due within this time, and where reads cost rests between two rounds."""
+    return at_most_ms + (rounds * WATCHED_REST_BEATS * 1_000 if stage.shard.layout.is_watched else 0)
+
+
 class Keeping:
     """Housekeeping that runs, and what it said of the clock."""
 
     def __init__(
-        self, stage: Stage, *, shards: dict[str, Shard] | None = None, periods: Any = (), allow: bool = True
+        self,
+        stage: Stage,
+        *,
+        shards: dict[str, Shard] | None = None,
+        periods: Any = (),
+        key: bytes = SIGNING_KEY,
+        allow: bool = True,
     ) -> None:
         self.sessions: dict[str, Session | None] = {}
         self.full = False
         self.registry = Registry()
         self.registry.add(handler_of("mail", lambda job: None))
-        self.submitted = SubmittedHandlers(self.registry, key=b"", allow=allow)
+        self.submitted = SubmittedHandlers(self.registry, key=key, allow=allow)
         self.housekeeping = Housekeeping(
             stage.host, shards or stage.shards, identity(stage), periods, self.submitted, self, slots=32
         )
@@ -238,37 +253,82 @@ def test_a_periodic_item_is_enqueued_at_its_ticks(stage: Stage) -> None:
 
 def test_a_handler_that_is_submitted_is_known_within_seconds(stage: Stage) -> None:
     keeping = Keeping(stage)
-    submit(stage.shards, "shout", pack_handler("shout", shout), key=b"")
-    stage.pass_ms(2_000)
+    submit(stage.shards, "shout", pack_handler("shout", shout), key=SIGNING_KEY)
+    stage.pass_ms(5_000 if stage.shard.layout.is_watched else 2_000)
     assert "shout" in keeping.registry.handlers
     (found,) = consumers(stage)
     assert found.presence.kinds == ["mail", "shout"]
 
 
 def test_an_actor_without_housekeeping_loads_them_too(stage: Stage) -> None:
-    submitted = SubmittedHandlers(Registry(), key=b"", allow=True)
+    submitted = SubmittedHandlers(Registry(), key=SIGNING_KEY, allow=True)
     stage.begin(lambda: keep_loading(stage.host, submitted, stage.shards))
-    submit(stage.shards, "shout", pack_handler("shout", shout), key=b"")
+    submit(stage.shards, "shout", pack_handler("shout", shout), key=SIGNING_KEY)
     stage.pass_ms(2_100)
     assert list(submitted.registry.handlers) == ["shout"]
+
+
+def test_a_fleet_without_a_key_says_once_that_it_ignores_them(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Housekeeping says so for all actors of its consumer; in Ray each has handlers of its own."""
+    keeping = Keeping(stage, key=b"")
+    alone = SubmittedHandlers(Registry(), key=b"", allow=True)
+    stage.begin(lambda: keep_loading(stage.host, alone, stage.shards))
+    for version in range(3):
+        submit(stage.shards, f"shout {version}", pack_handler("shout", shout), key=SIGNING_KEY)
+        stage.pass_ms(3_000)
+    assert [record.levelname for record in caplog.records if "no signing key" in record.getMessage()] == ["WARNING"]
+    assert list(keeping.registry.handlers) == ["mail"]
 
 
 def test_no_actor_stops_looking_for_them_because_a_store_was_away(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before, the loop ended: a worker heard of nothing new any more, and a consumer showed no more that it lived."""
-    submitted = SubmittedHandlers(Registry(), key=b"", allow=True)
+    submitted = SubmittedHandlers(Registry(), key=SIGNING_KEY, allow=True)
     stage.begin(lambda: keep_loading(stage.host, submitted, stage.shards))
     keeping = Keeping(stage)
     stage.store.away = True
     stage.pass_ms(10_000)
     stage.store.away = False
-    submit(stage.shards, "shout", pack_handler("shout", shout), key=b"")
+    submit(stage.shards, "shout", pack_handler("shout", shout), key=SIGNING_KEY)
     stage.pass_ms(3_100)
     assert list(submitted.registry.handlers) == ["shout"]
     assert "shout" in keeping.registry.handlers
     assert [found.live for found in consumers(stage)] == [True]
     assert len([record for record in caplog.records if record.levelname != "INFO"]) <= 2, "said once each"
+
+
+def test_code_that_takes_a_minute_to_import_ends_no_session_meanwhile(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, housekeeping imported it between two beats: the consumer's parts went to others, or the fleet failed."""
+    unpacked = submitted_handlers._unpacked
+
+    def slowly(record: HandlerRecord) -> Any:
+        stage.host.clock.sleep_us(60 * SECOND)
+        return unpacked(record)
+
+    monkeypatch.setattr(submitted_handlers, "_unpacked", slowly)
+    keeping = Keeping(stage)
+    submit(stage.shards, "shout", pack_handler("shout", shout), key=SIGNING_KEY)
+    for _ in range(50):
+        stage.pass_ms(1_000)
+        assert [found.live for found in consumers(stage)] == [True]
+        assert list(keeping.registry.handlers) == ["mail"]
+    stage.pass_ms(20_000)
+    assert list(keeping.registry.handlers) == ["mail", "shout"]
+    assert stage.host.supervisor.failure is None
+
+
+def test_a_kind_that_nobody_knows_is_told_of_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelt kind was accepted everywhere, and the fleet said nothing."""
+    Keeping(stage)
+    stage.enqueue("mial")
+    stage.enqueue("mail")
+    stage.pass_ms(within_ms(stage, 40_000, rounds=6))
+    told = [(each.levelname, each.getMessage()) for each in caplog.records if "no live consumer" in each.getMessage()]
+    said = "shard main: items of kind mial wait, and no live consumer has a handler of it; nearest: mail"
+    assert told == [("WARNING", said)]
 
 
 # --- Stores ---
@@ -320,29 +380,55 @@ def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_be
     stage.pass_ms(2_000)
     assert stage.pointers() == []
     transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=False))
-    stage.pass_ms(1_100)
+    stage.pass_ms(within_ms(stage, 1_100))
     assert len(stage.pointers()) == 1
+
+
+# --- Clocks that were ahead ---
+
+
+def test_what_a_clock_that_was_ahead_put_to_sleep_is_woken_within_seconds(stage: Stage) -> None:
+    """Before, only a new enqueue to the same queue, or a repair, woke it."""
+    for _ in range(2):
+        stage.enqueue("mail")
+    stage.clock.jump(3_600 * SECOND)
+    transact = stage.shard.transact
+    (ref,) = stage.pointers()
+    terms = VisitTerms(stage.now_us, bytes(16), SECOND, 1, 1, 1)
+    transact(lambda attempt: visit_all(attempt.tr, stage.shard.layout, [ref], Room(10, {"mail": 10}), terms))
+    stage.clock.jump(0)
+    assert stage.pointers() == []
+    Keeping(stage)
+    stage.pass_ms(20_000)
+    assert stage.pointers() == [ref._replace(vesting_us=stage.pointers()[0].vesting_us)]
+
+
+def test_a_consumer_whose_own_clock_is_set_back_looks_at_all_its_parts_at_once() -> None:
+    late = LateLook()
+    parts = range(3, 35)
+    assert late.next_parts(parts) == [3, 4]
+    late.hurries = True
+    assert sorted(late.next_parts(parts)) == list(parts)
+    seen = [part for _ in range(16) for part in late.next_parts(parts)]
+    assert sorted(seen) == list(parts)
+    assert late.next_parts(range(0)) == []
 
 
 # --- What goes wrong ---
 
 
-def test_what_nobody_foresaw_ends_no_housekeeping_and_is_said_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_error_that_nobody_foresaw_ends_the_loop_for_its_supervisor_to_see(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Before, it was caught and logged, each second anew, and the consumer counted as sound."""
+
     def broken(*_: Any, **__: Any) -> None:
         raise OverflowError("can't convert negative int to unsigned")
 
     monkeypatch.setattr(completions, "tidy", broken)
     keeping = Keeping(stage)
-    stage.pass_ms(5_000)
-    assert not keeping.running.over_us, "it goes on"
-    (found,) = consumers(stage)
-    assert stage.now_us - found.presence.beat_us <= SECOND
-    session = keeping.sessions["main"]
-    assert session is not None
-    assert session.until_us > stage.now_us
-    assert len([each for each in caplog.records if "broke off" in each.message]) == 1
+    stage.pass_ms(100)
+    assert isinstance(keeping.running.error, OverflowError)
 
 
 def test_a_period_whose_tenants_record_is_damaged_stops_no_other_and_no_sign_of_life(
@@ -364,10 +450,38 @@ def test_a_chronicle_that_cannot_be_written_keeps_no_work_asleep(stage: Stage, m
         raise StoreError(VALUE_TOO_LARGE)
 
     monkeypatch.setattr(series, "sum_up", refused)
-    monkeypatch.setattr(housekeeping, "wake_parked", lambda tr, layout, *, now_us: tr.set(b"woken", b""))
+    monkeypatch.setattr(housekeeping, "wake_parked", lambda tr, layout, *, now_us: tr.set(b"woken", b"") or 1)
     Keeping(stage)
     stage.pass_ms(1_500)
     assert stage.shard.transact(lambda attempt: attempt.tr.get(b"woken").present())
+
+
+def test_forgetting_that_conflicts_again_and_again_keeps_no_sign_of_life_from_being_given(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many consumers forget the same keys at the same time; it was part of the heartbeat's transaction."""
+
+    def collides(*_: Any, **__: Any) -> int:
+        raise StoreError(NOT_COMMITTED)
+
+    monkeypatch.setattr(housekeeping, "forget", collides)
+    keeping = Keeping(stage)
+    stage.pass_ms(10_000)
+    assert keeping.fit == {"main": True}
+    (found,) = consumers(stage)
+    assert stage.now_us - found.presence.beat_us <= 2 * SECOND
+
+
+def test_ids_that_were_kept_taken_are_forgotten_when_their_time_has_passed(stage: Stage) -> None:
+    place = stage.shard.zone(ALICE).place
+    until_us = stage.now_us + 2 * SECOND
+    stage.shard.transact(lambda attempt: keep_taken(attempt.tr, place, bytes(16), until_us))
+    Keeping(stage)
+    key = place.keys.done(bytes(16))
+    stage.pass_ms(1_500)
+    assert stage.shard.transact(lambda attempt: attempt.tr.get(key).present())
+    stage.pass_ms(within_ms(stage, 3_000, rounds=stage.shard.layout.part_count))
+    assert not stage.shard.transact(lambda attempt: attempt.tr.get(key).present())
 
 
 def test_a_chore_that_a_store_refuses_for_long_is_said_once(
@@ -385,5 +499,5 @@ def test_a_chore_that_a_store_refuses_for_long_is_said_once(
         stage.pass_ms(10_000)
     stage.pass_ms(2_000)
     monkeypatch.setattr(series, "sum_up", refused)
-    stage.pass_ms(5_000)
+    stage.pass_ms(within_ms(stage, 5_000))
     assert len([each for each in caplog.records if "put off (summing up)" in each.message]) == 2, "once each time"

@@ -61,11 +61,10 @@ def extended(held: Held, until_us: int) -> Held:
         (running(timeout=2, transactional=True), 2 * SECOND, "time_out"),
         # An open transaction is let alone: the extension would make it conflict.
         (running(transactional=True), 5 * SECOND, None),
-        # What found no slot goes back, but not what must run alone: it would forget its lapses.
+        # What found no slot goes back.
         (waiting(), WAITING_US_MAX - 1, None),
         (waiting(), WAITING_US_MAX, "give_back"),
-        (waiting(alone=True), WAITING_US_MAX, None),
-        (waiting(alone=True), 3 * SECOND, "extend"),
+        (waiting(alone=True), WAITING_US_MAX, "give_back"),
         (waiting(transactional=True), WAITING_US_MAX, "give_back"),
         # The end of a finished item is being committed: nothing may collide with that.
         (finished(), 3 * SECOND, None),
@@ -106,6 +105,13 @@ def test_a_transactional_attempt_starts_with_a_lease_that_outlives_its_transacti
 def test_an_item_that_runs_alone_is_marked_so_before_it_starts() -> None:
     """Whoever finds the mark on an item that lapsed knows who killed the worker."""
     assert lease_at_start(waiting(alone=True), now_us=0, lease_us=LEASE_US) == LEASE_US
+
+
+def test_that_an_item_begins_is_written_if_it_has_lapsed_before() -> None:
+    """Whoever finds the mark on one that lapsed again knows that it may have killed the worker."""
+    held = waiting()
+    held.record.lapsed = 1
+    assert lease_at_start(held, now_us=0, lease_us=LEASE_US) == LEASE_US
 
 
 def test_any_other_item_starts_without_a_transaction_of_its_own() -> None:

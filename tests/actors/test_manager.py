@@ -70,17 +70,19 @@ class PlayedWorkers:
 
 def managed(
     stage: Stage, rooms: list[int], *, index: int = 0, count: int = 1, limits: dict[str, int] | None = None,
-    consumer_id: bytes = b"consumer", **settings: Any
+    consumer_id: bytes = b"consumer", isolates: bool = False, **settings: Any
 ) -> tuple[Manager, PlayedWorkers]:  # fmt: skip
-    """Return a manager of played workers that knows the kinds `mail` and `index`."""
+    """Return a manager of played workers that knows the kinds `mail` and `index`; the last one may be isolated."""
     crew = PlayedWorkers(stage, rooms)
+    workers = crew.remotes[: len(rooms) - isolates]
     registry = Registry()
     for kind in ("mail", "index"):
         registry.add(handler_of(kind, lambda job: None, max_running=(limits or {}).get(kind)))
-    chosen = ConsumerSettings(**{"managers": 1, "workers": len(rooms), "lease_ms": LEASE_MS, **settings})
+    chosen = ConsumerSettings(**{"managers": 1, "workers": len(workers), "lease_ms": LEASE_MS, **settings})
     manager = Manager(
-        stage.host, stage.shards, registry, chosen, crew.remotes, consumer_id=consumer_id, index=index, count=count
-    )
+        stage.host, stage.shards, registry, chosen, workers,
+        isolated=crew.remotes[-1] if isolates else None, consumer_id=consumer_id, index=index, count=count,
+    )  # fmt: skip
     return manager, crew
 
 
@@ -324,6 +326,24 @@ def test_a_store_that_refuses_is_waited_for_and_named_once(stage: Stage, caplog:
     assert len(crew.all_sent) == 1
 
 
+def test_an_item_that_is_buried_because_its_workers_died_is_logged_as_an_error(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is left to report such an error where its attempts ended, and no hook is called."""
+    item_id = stage.enqueue("mail", given_id="order-7")
+    manager, _ = managed(stage, [10])
+    serve(stage, manager)
+    stage.change(item_id, ran_alone=True)
+    stage.pass_ms(LEASE_MS + 1_000)
+    assert serve(stage, manager).items == 0
+    (record,) = [each for each in caplog.records if each.name == "fairlead.manager"]
+    assert (record.levelname, record.getMessage()) == (
+        "ERROR",
+        f"item {item_id.hex()} ('order-7') of kind mail of shop/alice is given up: its worker died or stalled while it "
+        "ran this item alone; see fairlead buried",
+    )
+
+
 def test_a_tenant_that_has_moved_does_not_hold_up_the_others(stage: Stage) -> None:
     for tenant in tenants(4):
         stage.enqueue("mail", tenant=tenant)
@@ -363,6 +383,38 @@ def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
             serve(stage, manager)
     assert serve(stage, manager).items == 1
     assert len(crew.all_sent) == 1
+
+
+def test_of_two_calls_side_by_side_one_alone_may_take_an_item_that_must_run_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the second of the two items would wait behind the first, under a lease."""
+    for tenant in (ALICE, BOB):
+        suspect = stage.enqueue("mail", tenant=tenant)
+        stage.change(suspect, tenant=tenant, lapse_count=3, lapsed=3)
+    manager, crew = managed(stage, [10, 1], isolates=True)
+    stage.do(manager.await_room)
+    stage.pass_ms(10)
+    first, second = stage.pointers()
+    visit = Manager._visit
+    rooms: list[int] = []
+
+    def overtaken(self: Manager, *args: Any) -> Any:
+        rooms.append(args[2].suspects)
+        if len(rooms) == 1:
+            manager.serve("main", [second])
+        return visit(self, *args)
+
+    monkeypatch.setattr(Manager, "_visit", overtaken)
+    serve(stage, manager, [first])
+    assert rooms == [1, 0]
+    assert [len(sent) for sent in crew.sent] == [0, 1]
+    crew.sent[1].clear()
+    crew.move_on(1, {})
+    serve(stage, manager, [])  # It asks the isolated worker, now that there are such items.
+    stage.pass_ms(500)
+    serve(stage, manager)
+    assert (rooms[-1], len(crew.sent[1])) == (1, 1), "the place is free again"
 
 
 def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(

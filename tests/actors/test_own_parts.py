@@ -12,6 +12,7 @@ from actors.selection.reading import IN_ORDER_MAX
 from actors.selection.stretch import NOTHING, PLACES, Session, Stretch
 from actors.settings import ConsumerSettings
 from tests.actors.stage import ALONE, MS, SECOND, Stage
+from zones.attempt import Attempt
 from zones.layout import Tenant
 from zones.pointers import PointerRef
 
@@ -54,11 +55,13 @@ class Selecting:
 
     def refs(self, *, passed_over: Collection[bytes] = ()) -> list[PointerRef]:
         """Return what a scan selects now."""
-        now_us = self._stage.now_us
+        now_us, parts = self._stage.now_us, self._stage.shard.layout.parts
+
+        def body(attempt: Attempt) -> list[PointerRef]:
+            return self._selection.select(attempt.tr, lambda ref: ref.id not in passed_over, now_us=now_us, parts=parts)
+
         self._selection.begin(now_us)
-        return self._stage.shard.transact(
-            lambda attempt: self._selection.select(attempt.tr, lambda ref: ref.id not in passed_over, now_us=now_us)
-        )
+        return self._stage.shard.transact(body)
 
     def ids(self, *, passed_over: Collection[bytes] = ()) -> list[bytes]:
         """Return the ids of what a scan selects now."""
@@ -66,10 +69,10 @@ class Selecting:
 
     def due_in_us(self) -> int | None:
         """Return in how long a scan that found nothing now may find something."""
-        now_us = self._stage.now_us
+        now_us, parts = self._stage.now_us, self._stage.shard.layout.parts
         self._selection.begin(now_us)
-        due_us = self._stage.shard.transact(lambda attempt: self._selection.next_due_us(attempt.tr, after_us=now_us))
-        return None if due_us is None else due_us - now_us
+        due = self._stage.shard.transact(lambda attempt: self._selection.due_us(attempt.tr, parts, after_us=now_us))
+        return min((each - now_us for each in due.values() if each is not None), default=None)
 
 
 # --- Its own ---

@@ -48,7 +48,7 @@ def test_one_that_does_not_answer_is_left_alone_for_a_while(stage: Stage) -> Non
 def test_one_that_refuses_is_asked_again_at_once(stage: Stage) -> None:
     patience = Patience(stage.clock)
     stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
-    with pytest.raises(StoreError):
+    with pytest.raises(stage.store.errors):
         stage.do(lambda: patience.transact(stage.shard, write, retries_max=0))
     assert not patience.leaves_alone("main")
 

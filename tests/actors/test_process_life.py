@@ -76,3 +76,16 @@ def test_of_another_machine_or_namespace_nobody_can_tell(strange: int) -> None:
 @pytest.mark.parametrize("life", [b"", b"sixteen bytes of", b"a b c d"])
 def test_nobody_can_tell_of_a_life_that_is_named_otherwise(life: bytes) -> None:
     assert not has_ended(life)
+
+
+def test_a_process_whose_name_is_cut_within_a_letter_has_a_life_as_any() -> None:
+    """Linux cuts names at 15 bytes. Before, to look at such a process raised, and ended the loop that looked."""
+    title = "import ctypes; ctypes.CDLL(None).prctl(15, 'fairlead-prüfungen'.encode()[:12]); "
+    with subprocess.Popen(
+        [sys.executable, "-c", title + TELL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as named:
+        life = life_of(named)
+        assert b"\xc3)" in Path(f"/proc/{named.pid}/stat").read_bytes()
+        assert not has_ended(life)
+        named.kill()
+    assert has_ended(life)

@@ -9,7 +9,7 @@ import pytest
 
 from actors.manager import Manager
 from actors.messages import Report
-from tests.actors.stage import ALICE, BOB, LEASE_MS, Stage, report
+from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 from tests.actors.test_manager import PlayedWorkers, managed, serve
 from tests.zones.faults import Fault
 from zones import rules
@@ -90,6 +90,42 @@ def test_two_managers_share_what_may_run(stage: Stage) -> None:
     for _ in range(10):
         taken += serve_for(stage, one, ones, 0.2) + serve_for(stage, other, others, 0.2)
     assert taken == 3
+
+
+def test_what_runs_still_counts_for_other_managers_after_the_clock_was_set_back(stage: Stage) -> None:
+    """Its grant, of a time to come, has ended for them: so its manager must renew it at once."""
+    stage.clock.jump(900 * SECOND)
+    limit(stage, max_running=3)
+    fill(stage)
+    one, ones = crewed(stage, consumer_id=b"one")
+    assert serve_for(stage, one, ones, 1) == 3
+    stage.clock.jump(0)
+    stage.pass_ms(300)
+    fill(stage, tenants=8)
+    other, others = crewed(stage, consumer_id=b"other")
+    assert serve_for(stage, other, others, 1) == 0
+
+
+@pytest.mark.parametrize("of", ["kind", "tenant"])
+def test_work_with_a_limited_rate_goes_on_after_the_clock_was_set_back(stage: Stage, of: str) -> None:
+    stage.clock.jump(3_000 * SECOND)
+    if of == "kind":
+        limit(stage, per_s=10.0, burst=10)
+    else:
+        stage.shard.transact(
+            lambda attempt: rules.change_tenant_rule(
+                attempt.tr, stage.shard.layout, ALICE, now_us=attempt.now_us, per_s=10.0, burst=10
+            )
+        )
+    for _ in range(40):
+        stage.enqueue("mail", tenant=ALICE)
+    manager, crew = crewed(stage)
+    assert serve_for(stage, manager, crew, 1) >= 10
+    stage.clock.jump(0)
+    for _ in range(60):
+        stage.enqueue("mail", tenant=BOB if of == "kind" else ALICE, priority=1)
+    stage.pass_ms(1_000)
+    assert 15 <= serve_for(stage, manager, crew, 2) <= 40
 
 
 def test_a_limit_that_comes_while_items_run_counts_them(stage: Stage) -> None:

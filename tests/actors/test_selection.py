@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.selection.in_order import InOrder
-from actors.selection.reading import IN_ORDER_MAX, batches
+from actors.selection.reading import IN_ORDER_MAX, batches, tenant_of
 from actors.settings import ConsumerSettings
 from simulation.host import SimulatedHost
 from tests.actors.stage import SECOND, Played, Stage
@@ -36,13 +36,15 @@ def selected(
 ) -> list[PointerRef]:
     """Return what a scan selects that has, or has not, the coordinator's leave to go in order."""
     coordinator = Played(stage.host, lambda method, args: in_order)
-    host = SimulatedHost(stage.world, "scanner#1", stage.clock, Random(seed), on_recycle=lambda reason: None)
+    host = SimulatedHost(stage.world, "scanner#1", stage.clock, Random(seed), on_recycle=print, on_failure=print)
     selection = InOrder(stage.shard.layout, ConsumerSettings(**settings), host, coordinator, consumer="me")
     selection.begin(stage.now_us)
     stage.pass_ms(1)
     selection.begin(stage.now_us)
     return stage.shard.transact(
-        lambda attempt: selection.select(attempt.tr, lambda ref: ref.id not in held, now_us=stage.now_us)
+        lambda attempt: selection.select(
+            attempt.tr, lambda ref: ref.id not in held, now_us=stage.now_us, parts=stage.shard.layout.parts
+        )
     )
 
 
@@ -137,3 +139,41 @@ def test_a_selection_is_cut_into_calls() -> None:
     refs = [PointerRef(0, bytes([number]), 0, 0) for number in range(5)]
     assert batches(refs, 2) == [refs[:2], refs[2:4], refs[4:]]
     assert batches([], 2) == []
+
+
+# --- A tenant with many queue zones ---
+
+
+def flood_zones(stage: Stage, tenant: Tenant, zones: int) -> None:
+    """Give a tenant so many queue zones with an item each, in one transaction."""
+
+    def body(attempt: Attempt) -> None:
+        for number in range(zones):
+            zone = stage.shard.zone(tenant, f"z{number}")
+            zone.enqueue(attempt.tr, new_item("mail"), item_id=attempt.new_id(), now_us=attempt.now_us)
+
+    stage.shard.transact(body)
+
+
+@pytest.mark.parametrize("zones", [20, 3_000])
+def test_whoever_comes_after_a_tenants_thousand_queue_zones_waits_for_one_visit_of_it(stage: Stage, zones: int) -> None:
+    """Before, each of the zones had a turn of its own, and all of them came first."""
+    flood_zones(stage, Tenant("shop", "mallory"), zones)
+    others = active(stage, 3)
+    refs = selected(stage, in_order=True)
+    assert [ref.id for ref in refs[1:4]] == ids(stage, others)
+    assert len(refs) == min(IN_ORDER_MAX, zones + 3), "and a tenant that is nearly alone has what is left"
+
+
+def test_the_second_queue_zones_of_tenants_come_after_the_first_of_all(stage: Stage) -> None:
+    alice, bob = Tenant("shop", "alice"), Tenant("shop", "bob")
+    for tenant in (alice, bob):
+        flood_zones(stage, tenant, 2)
+        stage.pass_ms(1)
+    refs = selected(stage, in_order=True)
+    assert [tenant_of(ref) for ref in refs] == [tenant_of(refs[0]), tenant_of(refs[1])] * 2
+
+
+def test_a_pointer_whose_name_is_damaged_is_a_tenant_of_its_own() -> None:
+    assert tenant_of(PointerRef(0, b"damaged", 1, 100)) == b"damaged"
+    assert tenant_of(PointerRef(0, b"\x02a\x00\x02b\x00\x02zone\x00", 1, 100)) == b"\x02a\x00\x02b\x00"

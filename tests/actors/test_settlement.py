@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from actors.handlers import PermanentError
 from actors.job import Job
+from actors.messages import ItemRef
 from actors.retry import Retry
 from actors.settlement import worded
 from tests.actors.stage import ALICE, Stage
@@ -47,7 +49,7 @@ def raises(error: BaseException) -> Any:
 
 @pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
 def test_an_error_that_cannot_be_worded_is_named_by_its_class(error: Exception) -> None:
-    text, lines = worded(error)
+    text, lines, _ = worded(error)
     assert type.__getattribute__(type(error), "__qualname__") in text
     assert lines
 
@@ -109,8 +111,11 @@ def test_a_failed_item_whose_tenant_has_moved_is_lost_and_later_ones_are_complet
     assert stage.settled(worker)["completed"] == 1
 
 
-def test_a_failed_item_leaves_nothing_behind_that_only_the_collector_could_free(stage: Stage) -> None:
+def test_a_failed_item_leaves_nothing_behind_that_only_the_collector_could_free(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its error's traceback leads back to the item: payloads of failed items once piled up to gigabytes."""
+    monkeypatch.setattr(logging.getLogger("fairlead.worker"), "propagate", False)  # What pytest logs, pytest keeps.
     jobs: list[weakref.ref[Job]] = []
 
     def fails(job: Job) -> None:
@@ -154,5 +159,30 @@ def test_ends_that_were_committed_although_they_timed_out_are_no_losses(stage: S
     stage.enqueue("mail")
     refs = stage.lease(["mail"])
     stage.store.faults.append(Fault(applied=True, code=TRANSACTION_TIMED_OUT))
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"completed": 1}
+
+
+def cancel(stage: Stage, ref: ItemRef) -> None:
+    """Take an item back, whoever runs it."""
+    zone = stage.shard.zone(ref.tenant, ref.zone)
+    stage.shard.transact(lambda attempt: zone.complete(attempt.tr, ref.item_id, now_us=attempt.now_us))
+
+
+def test_an_item_that_is_cancelled_while_its_completion_commits_is_not_counted_as_completed(stage: Stage) -> None:
+    """The completion conflicted with the cancellation, and took the item that was gone then for its own work."""
+    worker = stage.worker([stage.handler("mail", lambda job: None)])
+    stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.on_commit(1, lambda: cancel(stage, refs[0]))
+    stage.place(worker, refs)
+    assert stage.settled(worker) == {"lost": 1}
+
+
+def test_an_item_whose_completion_had_an_unknown_result_and_was_applied_is_counted_as_completed(stage: Stage) -> None:
+    worker = stage.worker([stage.handler("mail", lambda job: None)])
+    stage.enqueue("mail")
+    refs = stage.lease(["mail"])
+    stage.store.faults.append(Fault(applied=True))
     stage.place(worker, refs)
     assert stage.settled(worker) == {"completed": 1}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from actors.handlers import Handler
 from actors.host import Host
 from actors.job import Job
 from actors.retry import Retry
-from actors.worker import Worker
+from actors.worker import Isolation, Worker
 from fairlead import TenantTransaction
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, Stage
 from tests.zones.faults import Fault
@@ -283,30 +284,6 @@ def test_a_worker_whose_slots_were_all_replaced_starts_anew(stage: Stage) -> Non
     assert stage.recycled == ["2 handlers ignored job.cancelled"]
 
 
-def test_a_replaced_slot_of_an_item_that_ran_alone_lets_all_slots_go_on(stage: Stage) -> None:
-    """Before, only the new slot went on; the others slept until more items came."""
-    noting = Noting(stage, takes_ms=60_000, listens=False)
-    worker = stage.worker(
-        [
-            stage.handler("mail", noting, timeout=1),
-            stage.handler("quick", lambda job: stage.sleep_ms(1_000), retry=Retry(backoff_ms=1)),
-        ],
-        slots=4,
-    )
-    alone = stage.enqueue("mail")
-    stage.change(alone, lapse_count=3)
-    refs = stage.lease(["mail"])
-    assert [ref.alone for ref in refs] == [True]
-    stage.place(worker, refs)
-    stage.pass_ms(5_900)
-    for number in range(4):
-        stage.enqueue("quick", number)
-    stage.place(worker, stage.lease(["quick"]))
-    begun_us = stage.now_us
-    stage.settled(worker)
-    assert stage.now_us - begun_us < 1_500 * MS
-
-
 # --- Giving back ---
 
 
@@ -333,106 +310,118 @@ def test_a_manager_hears_at_once_that_items_went_back(stage: Stage) -> None:
     assert stage.now_us - begun_us < 300 * MS
 
 
-def test_what_waits_behind_an_item_that_lost_its_lease_can_start(stage: Stage) -> None:
-    """An item waits to run alone, cannot be extended, and is gone: its bar goes with it."""
-    noting = Noting(stage, takes_ms=60_000)
-    quick = Noting(stage, takes_ms=10)
-    worker = stage.worker([stage.handler("mail", noting), stage.handler("quick", quick)], slots=3)
-    stage.enqueue("mail", "long")
-    stage.place(worker, stage.lease(["mail"]))
-    alone = stage.enqueue("mail", "alone")
-    stage.change(alone, lapse_count=3)
-    stage.place(worker, stage.lease(["mail"]))
-    stage.pass_ms(1_000)
-    thief = stage.steal(alone)
-    stage.pass_ms(2_200)  # just before the extension notices
-    stage.enqueue("quick", "quick")
-    stage.place(worker, stage.lease(["quick"]))
-    stage.pass_ms(400)
-    assert quick.over == ["quick"]
-    record = stage.record(alone)
-    assert record is not None
-    assert record.lease_id == thief
-
-
 # --- Lapses ---
 
 
-def lapse(stage: Stage, times: int) -> None:
-    """Let an item's lease run out under a worker that does nothing for it, again and again."""
-    for _ in range(times):
-        assert stage.lease(["mail"])
-        stage.pass_ms(LEASE_MS)
+def suspect(stage: Stage, payload: object = None) -> bytes:
+    """Enqueue an item whose workers have died three times in a row while it ran."""
+    item_id = stage.enqueue("mail", payload)
+    stage.change(item_id, lapse_count=3, lapsed=4)
+    return item_id
 
 
-def test_an_item_that_lapsed_often_runs_alone(stage: Stage) -> None:
-    """It may be what killed the workers: then it shall not take others with it."""
-    beside: list[int] = []
-    running: list[bool] = []
+def die(stage: Stage) -> None:
+    """Let the worker die as items can make it, and what it held lapse."""
+    stage.host.kill()
+    stage.host.dead = False
+    stage.pass_ms(LEASE_MS)
 
-    def work(job: Job) -> None:
-        running.append(True)
-        stage.sleep_ms(100)
-        if job.payload == "suspect":
-            beside.append(len(running))
-        running.pop()
 
-    worker = stage.worker([stage.handler("mail", work)], slots=4)
-    stage.enqueue("mail", "suspect")
-    lapse(stage, 3)
-    stage.place(worker, (suspects := stage.lease(["mail"])))
-    assert [ref.alone for ref in suspects] == [True]
-    for number in range(5):
-        stage.enqueue("mail", number)
-    stage.place(worker, stage.lease(["mail"]))
-    assert stage.settled(worker) == {"completed": 6}
-    assert beside == [1]
+def isolated(stage: Stage, *handlers: Handler, isolation: Isolation = Isolation.PROCESS) -> Worker:
+    return stage.worker(handlers, isolation=isolation)
+
+
+def test_in_isolation_items_run_one_after_the_other(stage: Stage) -> None:
+    """Each may be what killed the workers: then it shall not take others with it, nor be taken for another."""
+    noting = Noting(stage, takes_ms=100)
+    worker = isolated(stage, stage.handler("mail", noting))
+    for number in range(2):
+        suspect(stage, number)
+        stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(90)
+    assert noting.begun == [0]
+    assert stage.settled(worker) == {"completed": 2}
+    assert noting.begun == [0, 1]
 
 
 def test_one_that_lapses_while_it_runs_alone_is_buried(stage: Stage) -> None:
-    worker = stage.worker([stage.handler("mail", Noting(stage, takes_ms=60_000))])
-    item_id = stage.enqueue("mail")
-    lapse(stage, 3)
+    worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)))
+    item_id = suspect(stage)
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(100)
     record = stage.record(item_id)
     assert record is not None
-    assert record.ran_alone, "noted before its handler started"
-    stage.host.kill()  # as the item does to its workers
-    stage.host.dead = False
-    stage.pass_ms(LEASE_MS)
+    assert (record.started, record.ran_alone) == (True, True), "noted before its handler started"
+    die(stage)
     assert stage.lease(["mail"]) == []
     (buried,) = stage.buried()
     assert (buried.id, buried.record.reason) == (item_id, "lapsed")
-    assert buried.record.item.lapsed == 4, "the last lapse counts, too"
+    assert buried.record.item.lapsed == 5, "the last lapse counts, too"
 
 
-def test_one_that_lapses_while_it_waits_to_run_alone_is_not_buried(stage: Stage) -> None:
-    """Whatever killed the worker, it was not this item."""
-    worker = stage.worker([stage.handler("mail", Noting(stage, takes_ms=60_000))])
-    stage.enqueue("mail", "long")
-    stage.place(worker, stage.lease(["mail"]))
-    suspect = stage.enqueue("mail", "suspect")
-    stage.change(suspect, lapse_count=3)
+def test_one_that_lapses_while_it_runs_alone_in_a_shared_process_is_not_buried_for_that(stage: Stage) -> None:
+    """In threads another item may have ended the process."""
+    worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)), isolation=Isolation.SHARED)
+    item_id = suspect(stage)
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(100)
-    stage.host.kill()
-    stage.host.dead = False
-    stage.pass_ms(LEASE_MS)
-    leased = [*stage.lease(["mail"]), *stage.lease(["mail"])]
-    assert suspect in [ref.item_id for ref in leased]
-    assert stage.buried() == []
+    record = stage.record(item_id)
+    assert record is not None
+    assert (record.started, record.ran_alone) == (True, False)
+    die(stage)
+    assert [ref.item_id for ref in stage.lease(["mail"])] == [item_id]
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.lapse_count == 4
+
+
+def test_one_that_lapses_while_it_waits_to_run_alone_is_as_suspect_as_before(stage: Stage) -> None:
+    """Whatever killed the worker, it was not this item."""
+    worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)))
+    suspect(stage, "first")
+    stage.place(worker, stage.lease(["mail"]))
+    second = suspect(stage, "second")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(100)
+    die(stage)
+    assert second in [ref.item_id for ref in stage.lease(["mail"])]
+    record = stage.record(second)
+    assert record is not None
+    assert (record.lapse_count, record.lapsed) == (3, 5)
+
+
+def test_one_that_waits_too_long_to_run_alone_goes_back_as_suspect_as_it_came(stage: Stage) -> None:
+    """Before, it was kept as long as what ran before it took."""
+    worker = isolated(stage, stage.handler("mail", Noting(stage, takes_ms=60_000)))
+    suspect(stage, "first")
+    stage.place(worker, stage.lease(["mail"]))
+    second = suspect(stage, "second")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(800)
+    record = stage.record(second)
+    assert record is not None
+    assert (record.lease_id, record.given_back, record.lapse_count) == (b"", 1, 3)
+
+
+def test_an_item_that_lapsed_before_is_known_to_have_started_before_its_handler_does(stage: Stage) -> None:
+    """Of an item that never lapsed nothing is written: that would be a commit more for each."""
+    worker = stage.worker([stage.handler("mail", Noting(stage, takes_ms=60_000))])
+    never, once = stage.enqueue("mail", "never"), stage.enqueue("mail", "once")
+    stage.change(once, lapsed=1)
+    stage.place(worker, stage.lease(["mail"]))
+    stage.pass_ms(100)
+    found = [stage.record(item_id) for item_id in (never, once)]
+    assert [record is not None and record.started for record in found] == [False, True]
 
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_an_end_of_its_own_clears_an_item_of_suspicion(stage: Stage, fails: bool) -> None:
     def work(job: Job) -> None:
-        if fails and job.attempt == 4:
+        if fails:
             raise ValueError
 
-    worker = stage.worker([stage.handler("mail", work, retry=Retry(backoff_ms=1))])
-    item_id = stage.enqueue("mail")
-    lapse(stage, 3)
+    worker = isolated(stage, stage.handler("mail", work, retry=Retry(backoff_ms=1)))
+    item_id = suspect(stage)
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == ({"retried": 1} if fails else {"completed": 1})
     record = stage.record(item_id)
@@ -447,17 +436,16 @@ def test_a_transactional_item_that_must_run_alone_does(stage: Stage) -> None:
     def work(job: Job, tr: TenantTransaction) -> None:
         tr.add(("done",), 1)
 
-    worker = stage.worker([stage.handler("mail", work, transactional=True)])
-    stage.enqueue("mail")
-    lapse(stage, 3)
+    worker = isolated(stage, stage.handler("mail", work, transactional=True))
+    suspect(stage)
     stage.place(worker, stage.lease(["mail"]))
     assert stage.settled(worker) == {"completed": 1}
 
 
 def test_the_number_of_lapses_before_alone_is_a_setting() -> None:
     stage = Stage(zones=ZoneSettings(lapses_before_alone=1))
-    stage.enqueue("mail")
-    lapse(stage, 1)
+    item_id = stage.enqueue("mail")
+    stage.change(item_id, lapse_count=1)
     assert [ref.alone for ref in stage.lease(["mail"])] == [True]
 
 

@@ -1,0 +1,237 @@
+"""The event loop of a worker's coroutines: one thread, and no coroutine can end it or stop it for the others.
+
+asyncio lets `SystemExit` and `KeyboardInterrupt` of a task out of the loop, which ends the loop's thread. Here each
+task is contained: such an error ends its own task, as any other does. What ends the loop all the same (a callback that
+exits, `loop.stop()`) or blocks it costs the worker this loop: the next coroutine gets a new one. What ran on the lost
+loop is returned to its queue without a failed attempt, but for the coroutine that ended or blocked it: that one has
+failed.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextvars import Context, ContextVar
+from functools import partial
+from typing import Any
+
+from actors.host import Host
+from actors.job import Job
+from zones.engines.progress import note_progress
+from zones.errors import QueueError
+
+log = logging.getLogger("fairlead.worker")
+
+TIDY_S = 1.0  # For the coroutines of a lost loop, which are cancelled.
+TURN_S = 1.0  # How often an idle loop shows that it turns.
+
+
+class EventLoopLost(QueueError):
+    """The worker's event loop was ended or blocked by another coroutine while this one ran on it.
+
+    Do: nothing for this item, which is returned to its queue. Look in the log for the coroutine that was to blame.
+    """
+
+    message = "the worker's event loop was lost while the handler ran on it"
+
+
+class EventLoopBlocked(QueueError):
+    """A coroutine kept the event loop of its worker for ten seconds without an `await`.
+
+    Do: await what waits (`asyncio.sleep`, an asynchronous client), or move the work into a plain handler, which has a
+    thread of its own, or into `asyncio.to_thread`. The attempt has failed.
+    """
+
+    message = "the handler blocked the event loop: it ran for 10 s without an await"
+
+
+class EventLoopEnded(QueueError):
+    """A coroutine ended the event loop of its worker: it called `loop.stop()`, or a callback of it raised SystemExit.
+
+    Do: raise an error in the coroutine itself, and leave the loop to the worker. The attempt has failed.
+    """
+
+    message = "the handler ended the event loop of its worker"
+
+
+class Exited(Exception):
+    """Stands for an error that would have ended the loop; `error` is that error."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.error = error
+
+
+async def contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine so that nothing which it raises ends the loop.
+
+    Raises:
+      Exited: it raised SystemExit or KeyboardInterrupt.
+      What it raises otherwise.
+    """
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise Exited(error) from error
+
+
+_answer: ContextVar[Future[Any] | None] = ContextVar("answer", default=None)  # of the item whose code this is
+
+
+class EventLoop:
+    """One event loop on a thread that `host` spawns.
+
+    Attributes:
+      is_lost: it takes no more coroutines.
+      has_ended: nor does its thread run any more.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.is_lost = self.has_ended = False
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_task_factory(self._make_task)
+        self._end = self._loop.stop
+        self._loop.stop = self._stop  # type: ignore[method-assign]
+        self._ended_by: Future[Any] | None = None  # the item whose code ended it
+        self._lock = threading.Lock()
+        self._answers: dict[Future[Any], asyncio.Task[Any] | None] = {}  # that are not there yet
+        self._owners: dict[asyncio.Task[Any], Future[Any]] = {}  # which item each task belongs to, children too
+        host.spawn("event loop", self._run, self._stood_still)
+
+    def run_to_end(self, function: Callable[[Job], Coroutine[Any, Any, Any]], job: Job) -> Any:
+        """Run a coroutine function from another thread; return what it returns, raise what it raises.
+
+        Raises:
+          EventLoopLost, EventLoopBlocked: see these.
+          concurrent.futures.CancelledError: the job was cancelled meanwhile; the coroutine is told.
+        """
+        answer: Future[Any] = Future()
+        with self._lock:
+            if self.is_lost:
+                raise EventLoopLost(kind=job.kind, item=job.id.hex())
+            self._answers[answer] = None
+            self._loop.call_soon_threadsafe(self._start, answer, function, job)
+        job.on_cancel(partial(self._cancel, answer))
+        return answer.result()
+
+    # --- On the loop's thread ---
+
+    def _run(self) -> None:
+        self._loop.call_soon(self._turn)
+        self._run_until_it_ends()
+        self._lose(self._ended_by, EventLoopEnded())
+        self._loop.call_soon(self._abandon)
+        self._run_until_it_ends()
+        self._loop.close()
+        self.has_ended = True
+
+    def _run_until_it_ends(self) -> None:
+        try:
+            self._loop.run_forever()
+        except BaseException as error:
+            log.error("the event loop ended, and is replaced", exc_info=error)
+            self._ended_by = _asker_of_callback(error)
+
+    def _stop(self) -> None:
+        """Take the place of `loop.stop`, which is called by users' code only: here it is known whose."""
+        log.error("the event loop ended, and is replaced: it was stopped", stack_info=True)
+        self._ended_by = _answer.get()
+        self._end()
+
+    def _turn(self) -> None:
+        note_progress()
+        self._loop.call_later(TURN_S, self._turn)
+
+    def _start(self, answer: Future[Any], function: Callable[[Job], Coroutine[Any, Any, Any]], job: Job) -> None:
+        token = _answer.set(answer)
+        try:
+            task = self._loop.create_task(function(job))
+        except BaseException as error:  # noqa: BLE001 - it is the handler's, called to make its coroutine
+            self._tell(answer, error=error)
+            return
+        finally:
+            _answer.reset(token)
+        with self._lock:
+            if answer in self._answers:
+                self._answers[answer] = task
+            else:
+                task.cancel()
+        task.add_done_callback(partial(self._ended, answer))
+
+    def _ended(self, answer: Future[Any], task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self._tell(answer, error=asyncio.CancelledError())
+            return
+        error = task.exception()
+        if error is None:
+            self._tell(answer, result=task.result())
+        else:
+            self._tell(answer, error=error.error if isinstance(error, Exited) else error)
+
+    def _make_task(self, loop: Any, coroutine: Any, **how: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(contained(coroutine), loop=loop, **how)
+        owner = _answer.get()
+        if owner is not None:
+            self._owners[task] = owner
+            task.add_done_callback(lambda ended: self._owners.pop(ended, None))
+        return task
+
+    def _abandon(self) -> None:
+        """Cancel what is left on a lost loop, and end the loop once it has tidied up, or after a while."""
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: self._end())
+        self._loop.call_later(TIDY_S if tasks else 0, self._end)
+
+    # --- On any thread ---
+
+    def _cancel(self, answer: Future[Any]) -> None:
+        with self._lock:
+            task = self._answers.pop(answer, None)
+            if not answer.done():
+                answer.cancel()
+            if task is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(task.cancel)
+
+    def _tell(self, answer: Future[Any], *, result: Any = None, error: BaseException | None = None) -> None:
+        with self._lock:
+            self._answers.pop(answer, None)
+            if answer.done():  # cancelled, or the loop was lost before
+                return
+            if error is None:
+                answer.set_result(result)
+            else:
+                answer.set_exception(error)
+
+    def _stood_still(self) -> None:
+        """Called by the supervisor: a coroutine, or a callback, has kept the loop for too long."""
+        task = asyncio.current_task(self._loop)
+        self._lose(None if task is None else self._owners.get(task), EventLoopBlocked())
+        self._loop.call_soon_threadsafe(self._abandon)
+
+    def _lose(self, blamed: Future[Any] | None, failure: QueueError) -> None:
+        """Take no more coroutines, and tell those that run: `blamed` of its failure, the others to go back."""
+        with self._lock:
+            self.is_lost = True
+            answers, self._answers = self._answers, {}
+            for answer in answers:
+                if not answer.done():
+                    answer.set_exception(failure if answer is blamed else EventLoopLost())
+
+
+def _asker_of_callback(error: BaseException) -> Future[Any] | None:
+    """Return the item whose code has asked for the callback that raised an error; None: nobody can tell.
+
+    A callback runs in a copy of the context in which it was asked for.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        handle = trace.tb_frame.f_locals.get("self")
+        if isinstance(handle, asyncio.Handle):
+            context: Context = handle._context  # type: ignore[attr-defined]
+            return context.get(_answer)
+        trace = trace.tb_next
+    return None

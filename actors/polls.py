@@ -1,0 +1,51 @@
+"""How long an idle scanner sleeps, until something is due, and when it scans again. Plain decisions."""
+
+SLEEP_US_MIN = 500
+# Where the engine tells whether anything changed, a scanner asks five times as often for a while after it has found
+# something: what comes next often comes soon, and the question costs next to nothing.
+EAGER_POLLS = 25
+EAGER_PART = 5
+# How far an idle scanner stretches its polls. Where the engine tells, after a hundred of them: to wake a sleeping
+# processor costs ten times what the question does, and 1 % of a core is what idleness may cost.
+STRETCH_MAX = 4
+STRETCH_AFTER_POLLS = 100
+# Where it does not, and a poll is a read of every part, from the first.
+SCAN_STRETCH_MAX = 5
+
+
+def sleep_us(poll_us: int, idle_polls: int, *, due_in_us: int, told: bool, woken_us: int | None) -> int:
+    """Return how long to sleep after so many polls that found nothing.
+
+    Args:
+      due_in_us: when the earliest pointer vests that the scanner knows of; not above zero if that is past.
+      told: whether every shard's engine tells that nothing has changed, so that a poll reads nothing.
+      woken_us: if all shards wake the scanner, for how long it may sleep nevertheless; else None.
+    """
+    if woken_us is not None:
+        # Due by now: what vested while the last scan read another shard.
+        return min(max(due_in_us, SLEEP_US_MIN), woken_us)
+    if not told:
+        poll_us *= min(1 + idle_polls, SCAN_STRETCH_MAX)
+    elif idle_polls < EAGER_POLLS:
+        poll_us //= EAGER_PART
+    elif idle_polls >= STRETCH_AFTER_POLLS:
+        poll_us *= STRETCH_MAX
+    return min(max(due_in_us, SLEEP_US_MIN), poll_us) if due_in_us > 0 else poll_us
+
+
+def is_past(due_us: int | None, now_us: int) -> bool:
+    """Say whether a time has come; None never does."""
+    return due_us is not None and due_us <= now_us
+
+
+def rescan_us(due_us: int | None, again_us: int, now_us: int, *, held_us: int) -> int:
+    """Return when to scan again, although nothing was committed, after a scan that found nothing.
+
+    Args:
+      due_us: when something vests, or is overdue; None: nothing does.
+      again_us: the latest time.
+      held_us: in how long, if it has vested: then a manager holds it.
+    """
+    if is_past(due_us, now_us):
+        return now_us + held_us
+    return again_us if due_us is None else min(due_us, again_us)

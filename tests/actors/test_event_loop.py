@@ -1,0 +1,226 @@
+"""The event loop of a worker: no coroutine ends it, and one that blocks it costs nobody else an attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost
+from actors.job import Job
+from actors.settlement import judge
+from actors.supervisor import STALL_US, Supervisor
+from actors.thread_host import BLOCKED_LOOPS_MAX, ThreadHost, ThreadRunners
+from fairlead.clock import SystemClock
+from tests.acceptance.fleets import eventually
+from tests.actors.stage import held_item
+
+PATIENCE_S = 20.0
+
+
+class Bench:
+    """Runners on threads, under a supervisor that looks when the test says so."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self.supervisor = Supervisor(self.failures.append, lambda thread_id: "")
+        self.recycled: list[str] = []
+        host = ThreadHost(
+            clock=SystemClock(), random=Random(1), supervisor=self.supervisor, on_recycle=self.recycled.append
+        )
+        self.runners = ThreadRunners(host)
+        self.pool = ThreadPoolExecutor(8)
+
+    def begin(self, function: Callable[[Job], Any], number: int = 0) -> Any:
+        held = held_item(number)
+        return self.pool.submit(self.runners.run_coroutine, function, held)
+
+    def run(self, function: Callable[[Job], Any]) -> Any:
+        return self.begin(function).result(PATIENCE_S)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.pool.shutdown(wait=False)
+
+
+async def good(job: Job) -> str:
+    await asyncio.sleep(0)
+    return "good"
+
+
+async def leaving(job: Job) -> None:
+    sys.exit(3)
+
+
+async def interrupted(job: Job) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("bad", "error"), [(leaving, SystemExit), (interrupted, KeyboardInterrupt)])
+def test_a_coroutine_that_exits_has_failed_and_the_next_one_runs(
+    bench: Bench, bad: Callable[[Job], Any], error: type[BaseException]
+) -> None:
+    """Before, the loop's thread ended in silence, and every later coroutine filled a slot for ever."""
+    with pytest.raises(error):
+        bench.run(bad)
+    assert bench.run(good) == "good"
+    assert bench.failures == []
+
+
+def test_a_task_that_a_coroutine_has_started_ends_no_loop_either(bench: Bench) -> None:
+    async def starts_another(job: Job) -> str:
+        task = asyncio.create_task(leaving(job))
+        await asyncio.wait([task])
+        return type(task.exception()).__name__
+
+    assert bench.run(starts_another) == "Exited"
+    assert bench.run(good) == "good"
+
+
+async def stopping(job: Job) -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(3_600)
+
+
+async def exiting_in_a_callback(job: Job) -> None:
+    asyncio.get_running_loop().call_soon(sys.exit, 3)
+    await asyncio.sleep(3_600)
+
+
+async def exiting_in_a_callback_of_a_task(job: Job) -> None:
+    await asyncio.create_task(exiting_in_a_callback(job))
+
+
+@pytest.mark.parametrize("ends", [stopping, exiting_in_a_callback, exiting_in_a_callback_of_a_task])
+def test_a_coroutine_that_ends_the_loop_fails_and_the_others_go_back_and_the_next_one_gets_another_loop(
+    bench: Bench, ends: Callable[[Job], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is returned to its queue without a failed attempt would end the next loop at once, for ever."""
+    begun, told = threading.Event(), threading.Event()
+
+    async def waits(job: Job) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            told.set()
+
+    waiting = bench.begin(waits)
+    assert begun.wait(PATIENCE_S)
+    guilty = bench.begin(ends, 1)
+    with pytest.raises(EventLoopEnded):
+        guilty.result(PATIENCE_S)
+    with pytest.raises(EventLoopLost):
+        waiting.result(PATIENCE_S)
+    assert told.wait(PATIENCE_S), "a coroutine that goes back is told, and may tidy up"
+    assert "the event loop ended" in caplog.text
+    assert bench.run(good) == "good"
+    assert bench.failures == []
+
+
+@pytest.mark.parametrize("in_a_task_of_its_own", [False, True])
+def test_a_coroutine_that_blocks_the_loop_fails_and_the_others_go_back(
+    bench: Bench, in_a_task_of_its_own: bool
+) -> None:
+    begun, blocking, release = threading.Event(), threading.Event(), threading.Event()
+
+    async def waits(job: Job) -> None:
+        begun.set()
+        await asyncio.sleep(3_600)
+
+    async def block() -> None:
+        blocking.set()
+        release.wait(PATIENCE_S)
+
+    async def blocks(job: Job) -> None:
+        if in_a_task_of_its_own:
+            await asyncio.create_task(block())
+        else:
+            await block()
+
+    waiting = bench.begin(waits)
+    assert begun.wait(PATIENCE_S)
+    guilty = bench.begin(blocks, 1)
+    assert blocking.wait(PATIENCE_S)
+    for _ in range(3):  # The first look may find what was noted before.
+        bench.supervisor.look(STALL_US)
+    with pytest.raises(EventLoopBlocked):
+        guilty.result(PATIENCE_S)
+    with pytest.raises(EventLoopLost):
+        waiting.result(PATIENCE_S)
+    assert bench.run(good) == "good"
+    assert bench.failures == [], "the worker goes on"
+    release.set()
+
+
+def block(bench: Bench, number: int, release: threading.Event) -> None:
+    """Run a coroutine that blocks its loop until `release`, and have that found out."""
+    blocking = threading.Event()
+
+    async def blocks(job: Job) -> None:
+        blocking.set()
+        release.wait(PATIENCE_S)
+
+    guilty = bench.begin(blocks, number)
+    assert blocking.wait(PATIENCE_S)
+    for _ in range(3):  # The first look may find what was noted before.
+        bench.supervisor.look(STALL_US)
+    with pytest.raises(EventLoopBlocked):
+        guilty.result(PATIENCE_S)
+
+
+def test_a_worker_with_many_blocked_loops_is_started_anew(bench: Bench) -> None:
+    """Each has a thread that goes on for ever: one that computes takes its share of the processor from all others."""
+    release = threading.Event()
+    for number in range(BLOCKED_LOOPS_MAX):
+        assert bench.recycled == []
+        block(bench, number, release)
+    assert bench.run(good) == "good"
+    assert len(bench.recycled) == 1
+    release.set()
+
+
+def test_loops_that_go_on_after_all_are_not_counted(bench: Bench) -> None:
+    for number in range(BLOCKED_LOOPS_MAX + 1):
+        release = threading.Event()
+        block(bench, number, release)
+        (lost,) = [bench.runners._loop]
+        assert lost is not None
+        release.set()
+        eventually(lambda lost=lost: lost.has_ended, within_s=5)  # type: ignore[misc]
+    assert bench.run(good) == "good"
+    assert bench.recycled == []
+
+
+def test_a_coroutine_that_lost_its_loop_has_not_failed_and_one_that_blocked_or_ended_it_has() -> None:
+    lost = judge(held_item(1), EventLoopLost(), now_us=0, random=Random(1))
+    assert (lost.counted, lost.delay_us) == (False, 0)
+    for error in (EventLoopBlocked(), EventLoopEnded()):
+        assert judge(held_item(2), error, now_us=0, random=Random(1)).counted
+
+
+def test_a_cancelled_coroutine_is_told_and_its_slot_is_free_at_once(bench: Bench) -> None:
+    begun, told = threading.Event(), threading.Event()
+
+    async def waits(job: Job) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            told.set()
+
+    held = held_item(1)
+    running = bench.pool.submit(bench.runners.run_coroutine, waits, held)
+    assert begun.wait(PATIENCE_S)
+    held.cancel(now_us=1)
+    assert running.exception(PATIENCE_S) is not None
+    assert told.wait(PATIENCE_S)

@@ -1,0 +1,82 @@
+"""An actor that has failed, or cannot begin, ends its process whatever stands in the way: Ray starts another."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any, NoReturn
+
+import pytest
+
+from actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from actors.identity import Identity
+from actors.ray_host import restarts, tree
+from actors.ray_host.restarts import restarting_supervisor
+from fairlead.clock import SystemClock
+
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
+    """The codes with which a process would have ended."""
+    codes: SimpleQueue[int] = SimpleQueue()
+    monkeypatch.setattr(os, "_exit", codes.put)
+    monkeypatch.setattr(restarts, "RESTART_S_MIN", 0.0)
+    monkeypatch.setattr(restarts, "ASK_S_MAX", 0.1)
+    monkeypatch.setattr(restarts, "GIVE_BACK_S_MAX", 0.1)
+    monkeypatch.setattr(restarts, "_restarts", lambda: 0)
+    monkeypatch.setattr(tree, "OPEN_RETRY_S", 0.0)
+    return codes
+
+
+@pytest.fixture
+def waiting() -> Iterator[threading.Event]:
+    """What nobody sets before the test ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def refuse_threads(*args: Any) -> NoReturn:
+    raise RuntimeError("can't start new thread")
+
+
+def test_an_actor_leaves_although_no_thread_can_be_started(
+    exits: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be what it has failed of. Before, it stayed: with no sign of life, and never replaced."""
+    supervisor = restarting_supervisor(SystemClock())
+    monkeypatch.setattr(threading.Thread, "start", refuse_threads)
+    supervisor.fail("no thread can be started")
+    assert exits.get(timeout=PATIENCE_S) == 1
+
+
+@pytest.mark.parametrize("deaf", ["answers", "refuses", "is silent"])
+def test_an_actor_leaves_whatever_ray_and_the_store_say(
+    exits: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch, waiting: threading.Event, deaf: str
+) -> None:
+    def ask() -> int:
+        if deaf == "refuses":
+            raise ConnectionError("the head is away")
+        if deaf == "is silent":
+            waiting.wait()
+        return 0
+
+    monkeypatch.setattr(restarts, "_restarts", ask)
+    monkeypatch.setattr(threading, "excepthook", lambda told: None)
+    restarting_supervisor(SystemClock(), ask).fail("a loop died")
+    assert exits.get(timeout=PATIENCE_S) == 1
+
+
+def test_an_actor_that_cannot_begin_ends_its_process(exits: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray never starts an actor again whose constructor raises: the fleet would lack it for good."""
+
+    def open_nothing(opening: Any) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(tree, "_open", open_nothing)
+    tree.WorkerActor(lambda: None, "worker-0", Identity(b"consumer", "host", 1, 0))  # type: ignore[arg-type, return-value]
+    assert exits.get(timeout=PATIENCE_S) == 1
