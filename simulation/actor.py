@@ -19,6 +19,7 @@ from zones.engines.errors import StoreError
 
 CALLS_AT_ONCE = 6  # As the Ray host gives its actors: two batches, two long questions, and room for the rest.
 
+GIVE_BACK_US_MAX = 5_000_000  # As the Ray host waits for an actor that has failed.
 RECYCLE_US = 100_000  # How long a process takes to come back.
 
 Answer = Callable[[Any, Exception | None], None]
@@ -50,6 +51,7 @@ class Actor:
     Args:
       birth: builds what answers the calls, given the host, in a task of the new life; it may wait.
       leave: what is done, with what was born, before a life ends by its own wish (`Host.recycle`); it may wait.
+      give_back: the same before a life ends because a loop of it has failed; it may stand still.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Actor:
         birth: Callable[[SimulatedHost], Any],
         *,
         leave: Callable[[Any], object] = lambda born: None,
+        give_back: Callable[[Any], object] = lambda born: None,
         yield_frac: float = 0.0,
     ) -> None:
         self.name = name
@@ -68,6 +71,7 @@ class Actor:
         self._world = world
         self._birth = birth
         self._leave = leave
+        self._give_back = give_back
         self._yield_frac = yield_frac
         self._lives = 0
         self._born: Any = None
@@ -89,7 +93,14 @@ class Actor:
         assert self.host is None
         self._lives += 1
         name = f"{self.name}#{self._lives}"
-        host = SimulatedHost(self._world, name, self.node.clock, self._world.random(name), on_recycle=self._recycle)
+        host = SimulatedHost(
+            self._world,
+            name,
+            self.node.clock,
+            self._world.random(name),
+            on_recycle=self._recycle,
+            on_failure=self._fail,
+        )
         host.yield_frac = self._yield_frac
         self.host = host
         host.spawn("birth", partial(self._be_born, host))
@@ -160,3 +171,21 @@ class Actor:
             self._world.after(0, partial(self.restart, f"recycles: {reason}", RECYCLE_US))
 
         host.spawn("leaving", leave)
+
+    def _fail(self, reason: str) -> None:
+        """End this life because a loop of it has failed, as the Ray host does: soon, whether or not it lets go."""
+        host, born = self.host, self._born
+        assert host is not None
+        self._world.note(f"{host.name} fails: {reason}")
+
+        def end() -> None:
+            if self.host is host:
+                self.restart(f"fails: {reason}", RECYCLE_US)
+
+        def give_back() -> None:
+            if born is not None:
+                self._give_back(born)
+            self._world.after(0, end)
+
+        host.spawn("giving back", give_back)
+        self._world.after(GIVE_BACK_US_MAX, end)

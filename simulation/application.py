@@ -77,6 +77,7 @@ def run_application(seed: int, code: Code, kept: Kept = ALL) -> Report:
 class Visited:
     """The application, its visitors, and what is checked of it. See `simulation.run.Workload`."""
 
+    free_kinds: frozenset[str] = frozenset()  # How many queues wait beside another, and for what, is not known.
     punctual = False  # A transactional handler may take longer than its transaction, and its lease with it.
 
     def __init__(self, code: Code, ran: Counter[str], world: World) -> None:

@@ -13,7 +13,7 @@ from actors.identity import Identity
 from actors.manager import Manager
 from actors.scanner import Scanner
 from actors.submitted import SubmittedHandlers
-from actors.worker import Worker
+from actors.worker import Isolation, Worker
 from simulation.actor import Actor, Node
 from simulation.database import SimulatedDatabase
 from simulation.host import NodeClock, SimulatedHost
@@ -30,6 +30,7 @@ from zones.shard import Shard, open_shard
 if TYPE_CHECKING:
     from simulation.faults.handlers import HandlerFault
 
+ISOLATED = "isolated"  # the worker of each consumer that runs suspects
 COORDINATOR = "coordinator"  # its name, and its node's
 
 RECYCLE_DRAIN_MS = 2_000  # As the Ray host gives a worker that wants to be restarted.
@@ -104,6 +105,10 @@ class Cluster:
         """Return the id under which the consumer on a node shows that it lives."""
         return node_name.encode().ljust(16, b"-")
 
+    def is_isolated(self, host_name: str) -> bool:
+        """Whether a host is the life of a worker that runs suspects."""
+        return host_name.partition("#")[0].endswith(f".{ISOLATED}")
+
     def life_of(self, actor_name: str) -> str | None:
         """Return the name of an actor's present life, None while it is dead."""
         host = self.actors[actor_name].host
@@ -149,20 +154,28 @@ class Cluster:
         """Add one consumer: what `actors.consumer.Consumer` puts together in threads."""
         node, settings = self.add_node(name), self.plan.consumer
         identity = Identity(self.consumer_id(name), name, 1, START_US)
-        workers = [
-            self._add_actor(
+
+        def add_worker(role: str, isolation: Isolation) -> Actor:
+            return self._add_actor(
                 node,
-                f"{name}.worker{number}",
-                partial(self._birth_of_worker, identity=identity),
+                f"{name}.{role}",
+                partial(self._birth_of_worker, identity=identity, isolation=isolation),
                 leave=lambda worker: worker.drain(RECYCLE_DRAIN_MS),
+                give_back=lambda worker: worker.abandon(),
             )
-            for number in range(settings.workers)
-        ]
+
+        workers = [add_worker(f"worker{number}", Isolation.NONE) for number in range(settings.workers)]
+        isolated = add_worker(ISOLATED, Isolation.PROCESS)
         managers = [
             self._add_actor(
                 node,
                 f"{name}.manager{index}",
-                partial(self._birth_of_manager, workers=[workers[number] for number in numbers], index=index),
+                partial(
+                    self._birth_of_manager,
+                    workers=[workers[number] for number in numbers],
+                    isolated=isolated if index == 0 else None,
+                    index=index,
+                ),
             )
             for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
         ]
@@ -170,19 +183,23 @@ class Cluster:
         self._add_actor(node, f"{name}.scanner", birth)
         self.consumers.append(node)
 
-    def _birth_of_worker(self, host: SimulatedHost, identity: Identity) -> Worker:
+    def _birth_of_worker(self, host: SimulatedHost, identity: Identity, isolation: Isolation) -> Worker:
         handlers = self._handlers(watched(self.application.registry(host), host, self))
-        worker = Worker(host, self.open_shards(host), handlers, self.plan.consumer, SimulatedRunners(host), identity)
+        settings, runners = self.plan.consumer, SimulatedRunners(host)
+        worker = Worker(host, self.open_shards(host), handlers, settings, runners, identity, isolation)
         worker.start()
         return worker
 
-    def _birth_of_manager(self, host: SimulatedHost, workers: Sequence[Actor], index: int) -> Manager:
+    def _birth_of_manager(
+        self, host: SimulatedHost, workers: Sequence[Actor], isolated: Actor | None, index: int
+    ) -> Manager:
         return Manager(
             host,
             self.open_shards(host),
             self.application.registry(host),
             self.plan.consumer,
             [SimulatedRemote(self.network, host, worker) for worker in workers],
+            isolated=None if isolated is None else SimulatedRemote(self.network, host, isolated),
             consumer_id=self.consumer_id(host.name.partition(".")[0]),
             index=index,
             count=self.plan.consumer.managers,

@@ -6,21 +6,22 @@ of one instant together. Each wait is a switch: anything can happen between a re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
 from simulation.store import SimulatedStore
 from simulation.world import Task, World
+from zones.engines.bursts import Burst
 from zones.engines.clock import Clock
 from zones.engines.database import KeyValue, StreamingMode
 from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
 from zones.engines.futures import FailedValue, Value
 from zones.engines.range_read import RangeRead
 from zones.engines.transaction import Transaction
-
-LOST_WORDS = 0.1
+from zones.engines.watches import Watch
 
 
 class Trip(NamedTuple):
@@ -81,6 +82,10 @@ class LatentTransaction(Transaction):
         """See `Transaction`."""
         return LateSnapshotReads(self)
 
+    def watch(self, key: bytes) -> LateWatch:  # type: ignore[override]
+        """See `Transaction`. What becomes of it is told a while later, or never."""
+        return LateWatch(super().watch(key), self._latent_store)
+
     def late_range(self, rows: RangeRead) -> LateRange:
         """Return rows as they arrive."""
         return LateRange(rows, self.sent_now(), self._latent_store.world)
@@ -131,6 +136,48 @@ class LateValue:
     def block_until_ready(self) -> None:
         """Wait."""
         self._trip.wait(self._world)
+
+
+class LateWatch:
+    """A watch, of which its caller hears late: in a task of the caller's own host, as from a thread of the client's."""
+
+    __slots__ = ("_store", "_watch")
+
+    def __init__(self, watch: Watch, store: SimulatedStore) -> None:
+        self._watch = watch
+        self._store = store
+
+    def on_ready(self, callback: Callable[[Any], None]) -> None:
+        """See `Watch`. Some are lost."""
+        task = self._store.world.current
+        assert task is not None
+        host = task.host
+
+        def tell() -> None:
+            if not host.dead:
+                host.spawn("watch", partial(callback, self))
+
+        def ready(_: Any) -> None:
+            if not self._store.loses_word(self._store.lost_watches_frac):
+                self._store.world.after(self._store.word_us(), tell)
+
+        self._watch.on_ready(ready)
+
+    def wait(self) -> None:
+        """See `Watch`."""
+        self._watch.wait()
+
+    def block_until_ready(self) -> None:
+        """See `Watch`."""
+        self._watch.block_until_ready()
+
+    def is_ready(self) -> bool:
+        """See `Watch`."""
+        return self._watch.is_ready()
+
+    def cancel(self) -> None:
+        """See `Watch`."""
+        self._watch.cancel()
 
 
 class LateRange:
@@ -216,6 +263,10 @@ class SimulatedDatabase:
         """Return nothing to wait for."""
         return nullcontext()
 
+    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+        """Return the transaction as FoundationDB's engine does."""
+        return Burst(tr)
+
     def close(self) -> None:
         """Do nothing: the data goes with the world."""
 
@@ -225,7 +276,6 @@ class SimulatedListener:
 
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
-        self._random = store.world.random(f"words of {store.name}")
         self._waiting: Task | None = None
         self._heard = False
         store.on_applied.append(self._hear)
@@ -247,7 +297,7 @@ class SimulatedListener:
         self._store.on_applied.remove(self._hear)
 
     def _hear(self) -> None:
-        if self._random.random() < LOST_WORDS:
+        if self._store.loses_word():
             return
         self._heard = True
         if self._waiting is not None:

@@ -13,8 +13,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from actors.event_loop import Exited, contained
 from simulation.host import SimulatedHost
 from simulation.world import Killed, Task
+from zones.engines.progress import note_progress
 
 
 class EventLoop(asyncio.BaseEventLoop):
@@ -29,6 +31,7 @@ class EventLoop(asyncio.BaseEventLoop):
         self._tasks: dict[asyncio.Task[Any], None] = {}  # that have not ended, in the order in which they were made
         self.set_task_factory(self._make_task)
         self.set_exception_handler(lambda loop, context: None)  # asyncio complains of tasks when they are collected
+        host.close_at_end(self)
 
     def live(self) -> None:
         """Run what others give to it, until this life of the actor ends."""
@@ -42,6 +45,7 @@ class EventLoop(asyncio.BaseEventLoop):
         for task in list(self._tasks):
             _abandon(task.get_coro())
         super().close()
+        self._host.is_closed(self)
 
     def run_to_end(self, coroutine: Coroutine[Any, Any, Any], *, on_cancel: Any) -> Any:
         """Run a coroutine on this loop from another task, and return what it returns; raise what it raises.
@@ -56,9 +60,13 @@ class EventLoop(asyncio.BaseEventLoop):
             future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self)
             on_cancel(future.cancel)
             future.add_done_callback(lambda _: world.wake(task))
+            note_progress(None)
             while not future.done():
                 world.park()
+            note_progress()
             return future.result()
+        except Exited as error:
+            raise error.error from None
         finally:
             _abandon(coroutine)
 
@@ -72,12 +80,15 @@ class EventLoop(asyncio.BaseEventLoop):
         self._world.count_step()
         if timeout is None or timeout > 0:
             self._waiting = self._world.current
-            self._world.park(None if timeout is None else math.ceil(timeout * 1e6))
+            timeout_us = None if timeout is None else math.ceil(timeout * 1e6)
+            note_progress(timeout_us)
+            self._world.park(timeout_us)
+            note_progress()
             self._waiting = None
         return ()
 
     def _make_task(self, loop: Any, coroutine: Any, **how: Any) -> asyncio.Task[Any]:
-        task = asyncio.Task(coroutine, loop=loop, **how)
+        task = asyncio.Task(contained(coroutine), loop=loop, **how)
         self._tasks[task] = None
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
         return task

@@ -8,15 +8,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from random import Random
 from traceback import format_exception
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
+from actors.supervisor import Supervisor, keep_looking
 from actors.telemetry.telemetry import Telemetry
 from simulation.world import Killed, Task, World
+from zones.engines.progress import note_progress
 
+# The loops of the product, by the names under which they are spawned. Slots are not among them: what befalls a slot is
+# its handler's to see, and is drawn apart.
+LOOPS = frozenset(
+    ("scanner", "listening", "housekeeping", "keeping", "settling", "renewing", "freeing", "hearing", "quotas")
+)
 YIELD_US_MAX = 300  # How long a thread that lets others go first may wait for its next turn.
+
+
+class Closable(Protocol):
+    """What holds something that its life must not leave behind in the process."""
+
+    def close(self) -> None:
+        """Let go of it. May be called again."""
+        ...
 
 
 class NodeClock:
@@ -46,7 +63,14 @@ class SimulatedHost:
     """One life of an actor. `name` says whose and which, such as `c0.worker1#2`."""
 
     def __init__(
-        self, world: World, name: str, clock: NodeClock, random: Random, *, on_recycle: Callable[[str], None]
+        self,
+        world: World,
+        name: str,
+        clock: NodeClock,
+        random: Random,
+        *,
+        on_recycle: Callable[[str], None],
+        on_failure: Callable[[str], None],
     ) -> None:
         self.world = world
         self.name = name
@@ -60,7 +84,13 @@ class SimulatedHost:
         self._switches_left = 0
         self._at_switch: Callable[[], None] | None = None
         self._tasks: dict[Task, None] = {}
+        self._open: dict[Closable, None] = {}
         self._on_recycle = on_recycle
+        self._on_failure = on_failure
+        self._at_lock: Callable[[], object] | None = None  # what befalls the next loop that takes a lock
+        self.supervisor = Supervisor(self._failed, lambda thread_id: "a simulated task")
+        self.drawn_failure = False  # a fault has let a loop die, or stand still
+        self._watched = False
 
     # --- What the product uses ---
 
@@ -72,10 +102,13 @@ class SimulatedHost:
         """See `Host`."""
         return SimulatedCondition(self, lock)
 
-    def spawn(self, name: str, body: Callable[[], None]) -> SimulatedTask:
+    def spawn(self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None) -> SimulatedTask:
         """See `Host`."""
         self.check_alive()
-        task = Task(self.world, self, name, body)
+        if not self._watched:
+            self._watched = True
+            self.spawn("supervisor", lambda: keep_looking(self.supervisor, self._pause))
+        task = Task(self.world, self, name, self.supervisor.supervised(name, partial(_until_killed, body), stalled))
         self._tasks[task] = None
         self.world.begin(task)
         return SimulatedTask(self.world, task)
@@ -93,6 +126,14 @@ class SimulatedHost:
         """See `Host`."""
         self._on_recycle(reason)
 
+    def close_at_end(self, resource: Closable) -> None:
+        """Close `resource` when this life ends, if nobody has before: a task that never had a turn closes nothing."""
+        self._open[resource] = None
+
+    def is_closed(self, resource: Closable) -> None:
+        """Note that nothing of `resource` is left to close."""
+        self._open.pop(resource, None)
+
     # --- What the world does to it ---
 
     def kill(self) -> None:
@@ -101,6 +142,8 @@ class SimulatedHost:
         self.world.ended_lives.add(self.name)
         for task in list(self._tasks):
             self.world.throw(task)
+        for resource in list(self._open):
+            resource.close()
 
     def go_on(self) -> None:
         """End a pause: every turn that was put off comes now. Called between turns."""
@@ -113,6 +156,19 @@ class SimulatedHost:
         """Let something happen, between turns, once tasks of this life have begun to wait `switches` times from now."""
         self._switches_left = switches
         self._at_switch = happen
+
+    def at_lock(self, happen: Callable[[], object]) -> None:
+        """Let something befall the next loop of this life that takes a lock, in its own turn."""
+        self._at_lock = happen
+
+    def pass_lock(self) -> None:
+        """Called whenever a task of this life is about to take a lock."""
+        self.check_alive()
+        current = self.world.current
+        if self._at_lock is not None and current is not None and current.name in LOOPS:
+            happen, self._at_lock = self._at_lock, None
+            self.drawn_failure = True
+            happen()
 
     def pass_switch(self) -> None:
         """Called whenever a task of this life is about to wait."""
@@ -130,16 +186,32 @@ class SimulatedHost:
             raise Killed
 
     def crashed(self, task_name: str, error: Exception) -> None:
-        """A task ended by an error that nobody caught: in a process, a loop that is silently gone."""
+        """A task of the simulation's own ended by an error."""
         if not self.dead:
             trace = "".join(format_exception(error))
             self.world.fail("no loop dies of an error", f"{self.name} {task_name}: {error!r}\n{trace}")
+
+    def _failed(self, reason: str) -> None:
+        """The actor's supervisor has found that a loop died, or stood still: no error of the product's may do that."""
+        if self.dead:
+            return
+        if not self.drawn_failure:
+            self.world.fail("no loop dies of an error", f"{self.name}: {reason}")
+        self._on_failure(reason)
+
+    def _pause(self, seconds: float) -> None:
+        self.world.sleep_us(round(seconds * 1e6))
 
     def ended(self, task: Task) -> None:
         """A task has ended."""
         del self._tasks[task]
         for waiting in task.waiting_to_end:
             self.world.wake(waiting)
+
+
+def _until_killed(body: Callable[[], None]) -> None:
+    with suppress(Killed):
+        body()
 
 
 class SimulatedTask:
@@ -174,7 +246,7 @@ class SimulatedLock:
 
     def __enter__(self) -> bool:
         host = self._host
-        host.check_alive()
+        host.pass_lock()
         host.world.count_step()
         if host.yield_frac and host.random.random() < host.yield_frac:
             host.world.park(host.random.randrange(YIELD_US_MAX))
@@ -220,7 +292,10 @@ class SimulatedCondition:
         assert task is not None
         self._waiting.append(task)
         self._lock.release()
-        notified = world.park(None if timeout is None else max(0, round(timeout * 1e6)))
+        timeout_us = None if timeout is None else max(0, round(timeout * 1e6))
+        note_progress(timeout_us)
+        notified = world.park(timeout_us)
+        note_progress()
         if not notified:
             self._waiting.remove(task)
         self._lock.take()

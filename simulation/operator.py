@@ -20,7 +20,12 @@ class Operator:
     def __init__(self, world: World, network: Network) -> None:
         self._network = network
         self.host = SimulatedHost(
-            world, "operator#1", NodeClock(world, 0), world.random("operator"), on_recycle=lambda reason: None
+            world,
+            "operator#1",
+            NodeClock(world, 0),
+            world.random("operator"),
+            on_recycle=lambda reason: None,
+            on_failure=lambda reason: None,
         )
 
     def do(self, name: str, body: Callable[[], None]) -> SimulatedTask:

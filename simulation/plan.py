@@ -9,11 +9,15 @@ from random import Random
 from typing import Any
 
 from actors.settings import SELECTIONS, ConsumerSettings
+from simulation.faults.clocks import OFF_US as WRONG_US
 from simulation.faults.table import FAULTS, HARMLESS_TO_LEASES
 from simulation.store import Latencies
 from zones.settings import ZoneSettings
 
-DRAWN_LAST = "weights by rule"  # A fault that a seed draws after all else, so that the rest stays what it was.
+# Faults that a seed draws after all else, in this order, and how often: so the rest stays what it was.
+DRAWN_LAST = {"weights by rule": 1 / 2, "exiting handlers": 1 / 2, "dying loops": 1 / 8, "standing loops": 1 / 8}
+# And those that it draws even after whether there are payments.
+DRAWN_AT_THE_END = {"wrong clocks": 1 / 4, "killing handlers": 1 / 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Plan:
     producers: int = 2
     tenants: int = 20
     items: int = 200
+    pays: bool = False  # whether there is a process whose requests only write
     trouble_us: int = 4_000_000  # for how long faults happen, and items are enqueued
     drain_us_max: int = 120_000_000  # how long the work may take from then on
 
@@ -43,6 +48,11 @@ class Plan:
         """Whether no clock of this run can be too far off to take leases by."""
         beat_us_max = 2_000_000  # How old a shard's time is, while nothing goes wrong.
         return 2 * self.skew_us_max + beat_us_max <= self.zones.max_skew_ms * 1000
+
+    @property
+    def ahead_us_max(self) -> int:
+        """How far the clock of any machine may be ahead of the true time."""
+        return self.skew_us_max + ("wrong clocks" in self.faults) * WRONG_US
 
     @property
     def is_calm(self) -> bool:
@@ -75,8 +85,12 @@ def draw_plan(random: Random, **chosen: Any) -> Plan:
     # Drawn last: the other draws of a seed stay what they were before there was a choice.
     selecting = replace(drawn.consumer, selection=random.choice(SELECTIONS))
     rings = tells_changes and random.random() < 0.5
-    faults = (*drawn.faults, DRAWN_LAST) if random.random() < 1 / 2 else drawn.faults
-    return replace(drawn, **{"consumer": selecting, "rings": rings, "faults": faults, **chosen})
+    faults = (*drawn.faults, *(name for name, frac in DRAWN_LAST.items() if random.random() < frac))
+    pays = random.random() < 1 / 4
+    faults = (*faults, *(name for name, frac in DRAWN_AT_THE_END.items() if random.random() < frac))
+    if set(drawn.faults) <= HARMLESS_TO_LEASES:  # These runs are to show what holds where nobody fails.
+        faults = tuple(name for name in faults if name in HARMLESS_TO_LEASES)
+    return replace(drawn, **{"consumer": selecting, "rings": rings, "faults": faults, "pays": pays, **chosen})
 
 
 def _draw_faults(random: Random) -> tuple[str, ...]:
@@ -85,7 +99,8 @@ def _draw_faults(random: Random) -> tuple[str, ...]:
     In half of these there are fleet-wide limits, and nobody is away: only then are they never exceeded.
     """
     frac = random.choice([0.15, 0.5, 0.8])
-    drawn = [name for name in FAULTS if name != DRAWN_LAST and random.random() < frac]
+    late = {*DRAWN_LAST, *DRAWN_AT_THE_END}
+    drawn = [name for name in FAULTS if name not in late and random.random() < frac]
     if random.random() < 1 / 4:
         drawn = [name for name in drawn if name in HARMLESS_TO_LEASES]
         if random.random() < 1 / 2:

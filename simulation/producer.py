@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KINDS = {
     "plain": 17, "long": 3, "flaky": 15, "effect": 20, "fenced": 20, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
-    "dropped": 4, "new": 2,
+    "dropped": 4, "new": 2, "noted": 0,
 }  # fmt: skip
 LURKS_FRAC = 0.2  # How often a producer waits for a queue of its latest that has run empty to be looked at again.
 LATEST = 8
@@ -202,6 +202,6 @@ def _one_by_one(tr: ApplicationTransaction, attempt: Attempt, items: list[NewIte
 
 
 def _all_at_once(tr: ApplicationTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
-    attempt.enqueued = True
+    attempt.needs_receipt = True
     named = [(attempt.new_id() if item.given_id is None else item_id_of(item.given_id), item) for item in items]
     return alone(tr.zone(zone).enqueue_steps(tr.raw, named, now_us=tr.now_us))

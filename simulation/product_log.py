@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simulation.world import World
+from actors.telemetry.errors import USERS_ERROR
+from simulation.world import DrawnError, World
 from zones.engines.errors import StoreError
 
 _PRODUCT = "fairlead"
@@ -32,7 +33,7 @@ class VirtualRecord(logging.LogRecord):
 
 
 class IntoEventLog(logging.Handler):
-    """Notes each record. An error of the product's own that it only logged is a finding."""
+    """Notes each record. An error of the product's own that it only logged is a finding; one of user code is not."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class IntoEventLog(logging.Handler):
         """See `logging.Handler`."""
         self._world.note(f"logs {record.levelname} {record.getMessage()}")
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, StoreError):
+        if error is not None and not isinstance(error, StoreError | DrawnError) and not hasattr(record, USERS_ERROR):
             self._world.fail("no call fails by a bug", f"{record.getMessage()}: {error!r}")
 
 

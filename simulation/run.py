@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from actors.keeping import TRANSACTION_LEASE_US
+from actors.scanner import WATCHED_RESCAN_US
 from simulation.cluster import COORDINATOR, Application, Cluster
 from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
-from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
+from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted, SuspectsGoOneByOne
 from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from simulation.oracles.leftovers import NothingIsLeftBehind
 from simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits, VisitsTakeTheirShare
@@ -27,6 +28,7 @@ from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.order import OneGoesInOrder
 from simulation.oracles.pauses import WhatIsPausedStays
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
+from simulation.oracles.waits import NothingWaitsBesideFreeSlots
 from simulation.plan import Plan, draw_plan
 from simulation.trial import STEP_US, Report, Trial
 from simulation.workload import Shop
@@ -56,6 +58,11 @@ class Workload(Application, Protocol):
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds that it has handlers for."""
+        ...
+
+    @property
+    def free_kinds(self) -> frozenset[str]:
+        """Those of which any consumer may run any number at any time."""
         ...
 
     @property
@@ -109,13 +116,18 @@ class Simulation(Trial):
                 break
             world.run_until(world.now_us() + STEP_US)
         self._drained_us = world.now_us() - begun_us
-        empty_us = world.now_us()
-        while self._has_pointers() and world.now_us() - empty_us <= self._forget_us():
-            world.run_until(world.now_us() + STEP_US)
+        self._await_forgotten()
         self._check_faults()
+        self._await_forgotten()  # What went on after a pause only now: its pointers were parked.
         self.bench.at_end()
         if world.violation is not None:
             raise world.violation
+
+    def _await_forgotten(self) -> None:
+        """Pass time until the pointers of empty zones are gone, or have stayed too long."""
+        empty_us = self.world.now_us()
+        while self._has_pointers() and self.world.now_us() - empty_us <= self._forget_us():
+            self.world.run_until(self.world.now_us() + STEP_US)
 
     def _check_faults(self) -> None:
         """Let each fault see that the world has got over it, or say within `RECOVERY_US` what has not."""
@@ -157,12 +169,14 @@ class Simulation(Trial):
     def _forget_us(self) -> int:
         """How long an empty zone's pointer may stay.
 
-        It may sleep until the last lease would have ended, and then for `min_inactive`; each visit comes a little late.
+        It may sleep until the last lease would have ended, and then for `min_inactive`; each visit comes a little late,
+        or, where scanners are told of work by watches, with the next look.
         """
         zones, consumer = self.plan.zones, self.plan.consumer
         lease_ms = min(zones.max_sleep_ms, max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000))
         waits_ms = lease_ms + zones.min_inactive_ms + 2 * consumer.poll_interval_ms + 2_000
-        return 1000 * waits_ms + 4 * self.plan.skew_us_max
+        look_us = 0 if self.plan.tells_changes else WATCHED_RESCAN_US  # If a watch is lost.
+        return 1000 * waits_ms + look_us + 4 * self.plan.skew_us_max
 
     def _oracles(self) -> list[Oracle]:
         world, plan = self.world, self.plan
@@ -171,7 +185,7 @@ class Simulation(Trial):
         }
         bounds = PointerBounds(
             wake_slack_us=plan.zones.wake_slack_ms * 1000,
-            ahead_us_max=plan.skew_us_max,
+            ahead_us_max=plan.ahead_us_max,
             pointer_lease_us=plan.consumer.pointer_lease_ms * 1000,
             throttle_delay_us=plan.consumer.throttle_delay_ms * 1000,
             pause_recheck_us=plan.consumer.pause_recheck_ms * 1000,
@@ -182,11 +196,17 @@ class Simulation(Trial):
             CountsEqualItems(world, layouts),
             ItemsKeepTheirContent(world),
             PointersLeadToWork(world, bounds),
-            LeasesAreRespected(world, self.cluster.clock_of, self.cluster.is_consumer),
+            LeasesAreRespected(
+                world,
+                self.cluster.clock_of,
+                self.cluster.is_consumer,
+                longest_us=1000 * (plan.zones.max_item_lease_ms + plan.zones.max_skew_ms),
+            ),
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),
-            OnlyTheTriedAreBuried(world),
+            OnlyTheTriedAreBuried(world, self.cluster.is_isolated),
             LapsesAreCounted(world, plan.zones.lapses_before_alone),
+            SuspectsGoOneByOne(world),
             FailuresAreCounted(world),
             LeasesRunOnce(world),
             NamesStayTaken(world, plan.skew_us_max),
@@ -203,6 +223,15 @@ class Simulation(Trial):
         ]
         if plan.is_calm:
             oracles.append(KindsKeepToFleetLimits(world))
+        if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
+            oracles.append(
+                NothingWaitsBesideFreeSlots(
+                    world,
+                    plan,
+                    kinds=self.workload.free_kinds,
+                    lost_words=lambda shard: self.cluster.stores[shard].lost_words,
+                )
+            )
         if self.workload.punctual and not plan.leases_may_run_out:
             oracles.append(NothingLapsesWithoutCause(world, self.cluster.life_of))
         return oracles

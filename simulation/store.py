@@ -55,6 +55,8 @@ _ANSWERS = {
 }  # What the sender is told, whatever became of its commit.
 _APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
 _NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
+LOST_WORDS = 0.1  # Told to a listener, whose datagrams a full buffer drops.
+LOST_WATCHES_FRAC = 0.01  # A client's watch is lost with its connection, and for nothing else.
 # How late a commit may be applied, and its sender be told; at most far below the five seconds after which a shard
 # refuses what read so long ago.
 LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
@@ -108,6 +110,9 @@ class SimulatedStore(MemoryStore):
         self.commits_sent = 0
         self.commits = 0
         self.landing = 0
+        self.lost_watches_frac = LOST_WATCHES_FRAC
+        self.lost_words = 0  # how often somebody who waited for a commit heard nothing of it
+        self._words = world.random(f"words of {name}")
         self._latencies = latencies
         self._random = world.random(f"store {name}")
 
@@ -121,7 +126,12 @@ class SimulatedStore(MemoryStore):
         self._newest = (self._newest[0], contents)
 
     def snapshot(self, clock: Clock) -> MemorySnapshot:
-        """Return the newest version, newest at some time between call and return."""
+        """Return the newest version, newest at some time between call and return.
+
+        Nobody waits where no task asks: there the store itself looks at its watches, as a commit arrives.
+        """
+        if self.world.current is None:
+            return super().snapshot(clock)
         wait_us = self._wait_us(self._latencies.read_version_us)
         away_us = self.away_until_us - self.world.now_us()
         if away_us > 0 or self._random.random() < 0.5:
@@ -175,6 +185,16 @@ class SimulatedStore(MemoryStore):
         if told is not None:
             self.world.note(f"{self.name} refuses {by}: {told.code}{applied}")
         pending.answer(told, back_us)
+
+    def loses_word(self, lost_frac: float = LOST_WORDS) -> bool:
+        """Draw whether somebody who waits for a commit hears nothing of it."""
+        lost = self._words.random() < lost_frac
+        self.lost_words += lost
+        return lost
+
+    def word_us(self) -> int:
+        """Draw how long it takes until somebody who waits hears of a commit."""
+        return 1 + int(self._words.expovariate(1 / self._latencies.read_us))
 
     def _late_us(self) -> int:
         """Draw how late something is, from hardly to very: any order of magnitude is as likely."""

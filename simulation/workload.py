@@ -1,7 +1,9 @@
 """The standard workload: a shop whose producers enqueue, name, batch and cancel work, and whose handlers misbehave.
 
 Most tenants are light, one is heavy. Each enqueue counts an order in the tenant's data in the same transaction; each
-exactly-once handler writes an effect in the transaction of its completion. Both are checked commit by commit.
+exactly-once handler writes an effect in the transaction of its completion. In some worlds there are payments, too:
+requests that only write, and handlers that write in transactions that do not complete their item. All are checked
+commit by commit.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from simulation.oracles.answers import Answer, AnswersAreTrue
 from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.limits import KindsKeepToTheirLimits
 from simulation.oracles.oracle import Oracle
-from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, TicksComeOnce
+from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, Payment, PaymentsHappenOnce, TicksComeOnce
+from simulation.payer import Payer
 from simulation.plan import Plan
 from simulation.producer import KINDS, Producer, is_whole
 from simulation.shadow import ItemName
@@ -37,12 +40,14 @@ class Shop:
     """The application. `finished` once every producer has had its say."""
 
     kinds = KNOWN_TO_ALL
+    free_kinds = KNOWN_TO_ALL - set(LIMITS)
     punctual = True
 
     def __init__(self, cluster_world: World) -> None:
         self._world = cluster_world
-        self._producers: list[Producer] = []
+        self._producers: list[Producer | Payer] = []
         self.acknowledged: list[ItemName] = []  # items whose enqueue was answered
+        self.payments: list[Payment] = []  # plain writes that were acknowledged
         self.answers: list[Answer] = []  # what producers were told that they have done
 
     @property
@@ -56,13 +61,14 @@ class Shop:
         oracles: list[Oracle] = [
             EffectsHappenOnce(world),
             OrdersAreKept(world, self.acknowledged),
+            PaymentsHappenOnce(world, self.payments),
             TicksComeOnce(world),
             AnswersAreTrue(world, self.answers),
         ]
         if plan.is_calm:
             oracles.append(KindsKeepToTheirLimits(world, LIMITS))
         if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
-            oracles.append(NoTenantWaitsTooLong(world, plan, kinds=KNOWN_TO_ALL - set(LIMITS)))
+            oracles.append(NoTenantWaitsTooLong(world, plan, kinds=self.free_kinds))
         return oracles
 
     def periods(self) -> Sequence[Period]:
@@ -78,12 +84,16 @@ class Shop:
             producer = Producer(self, cluster, number, share)
             self._producers.append(producer)
             Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", producer.run).start()
+        if plan.pays:
+            payer = Payer(self, cluster)
+            self._producers.append(payer)
+            Actor(self._world, cluster.add_node("payer"), "payer", payer.run).start()
 
     # --- Handlers ---
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
-        draws = _Draws(host)
+        draws = _Draws(host, self.payments)
         registry = Registry()
 
         def add(kind: str, function: Callable[..., Any], **how: Any) -> None:
@@ -99,6 +109,7 @@ class Shop:
         add("slow", draws.slow, timeout=0.4, retry=_SOON)
         add("broken", draws.broken)
         add("dropped", draws.broken, drop=True)
+        add("noted", draws.noted, retry=_SOON)
         add("tick", draws.plain)
         if host.name.startswith("c0."):
             add("new", draws.plain)
@@ -108,8 +119,9 @@ class Shop:
 class _Draws:
     """The handlers, as one process runs them: how long they take and when they fail is drawn there."""
 
-    def __init__(self, host: SimulatedHost) -> None:
+    def __init__(self, host: SimulatedHost, payments: list[Payment]) -> None:
         self._host = host
+        self._payments = payments
 
     def plain(self, job: Job) -> None:
         if not is_whole(job.payload):
@@ -147,6 +159,13 @@ class _Draws:
             job.complete_in(tr)
 
         job.transact(apply)
+
+    def noted(self, job: Job) -> None:
+        """Write in a transaction that does not complete the item: each attempt once, under a name of its own."""
+        name = self._host.random.randbytes(8).hex()
+        job.transact(lambda tr: tr.add(("payment", name), 1))
+        self._payments.append(Payment(job.shard_name, job.tenant, name))
+        self._work()
 
     def slow(self, job: Job) -> None:
         self._host.clock.sleep_us(self._host.random.choice([10_000, 10_000, 600_000, 600_000, 600_000, 6_000_000]))

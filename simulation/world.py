@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import greenlet
 
 from simulation.event_log import EventLog
+from zones.engines.progress import note_progress
 
 if TYPE_CHECKING:
     from simulation.host import SimulatedHost
@@ -38,6 +39,10 @@ class Violation(AssertionError):
         super().__init__(f"{oracle}: {what}")
         self.oracle = oracle
         self.what = what
+
+
+class DrawnError(Exception):
+    """What a fault lets a loop of the product die of: no class that the product knows."""
 
 
 class Killed(greenlet.GreenletExit):  # type: ignore[misc]
@@ -114,7 +119,9 @@ class World:
 
     def sleep_us(self, duration_us: int) -> None:
         """Let others have their turns until the time has passed."""
+        note_progress(max(0, duration_us))
         self.park(max(0, duration_us))
+        note_progress()
 
     # --- Turns ---
 
@@ -153,6 +160,14 @@ class World:
         else:
             self._switch_out_of(loop)
         return task.woken
+
+    def stand_still(self) -> None:
+        """End this turn, and have no other: only a kill ends the task."""
+        task = self.current
+        assert task is not None
+        task.turn += 1
+        task.parked = False
+        self.hub.switch()
 
     def hurry(self, task: Task, turn: int) -> None:
         """Give a task a turn now that was put off; nothing happens if it has had it."""

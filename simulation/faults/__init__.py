@@ -2,9 +2,10 @@
 
     fault         the phases, and how something happens now and then
     commits       a shard's commits are refused, of unknown result, late or too old; a shard is away
-    actors        actors and machines are killed, paused, restarted; the coordinator is gone; clocks jump
+    actors        actors and machines are killed, paused, restarted; the coordinator is gone
+    clocks        clocks jump, or are an hour off for a second
     calls         calls between actors are lost, late, or carried out twice
-    handlers      handlers fail, and hang
+    handlers      handlers fail, hang, and end their process
     entries       index entries that lead nowhere
     rules         an operator pauses tenants, kinds and shards, and lets them go on
 

@@ -1,4 +1,4 @@
-"""What befalls actors and machines: they are killed, paused, restarted; the coordinator is gone; clocks jump."""
+"""What befalls actors and machines: they are killed, paused, restarted; the coordinator is gone."""
 
 from __future__ import annotations
 
@@ -134,21 +134,6 @@ def pause_us_of(cluster: Cluster, random: Random) -> int:
     return int(2_000 * cluster.plan.consumer.lease_ms * random.random() ** 2)
 
 
-class ClockJumps(ActorFault):
-    """The clock of a machine steps, forward or back, within what clocks may be off in this run."""
-
-    def set_up(self) -> None:
-        """See `Fault`."""
-        self.now_and_then(self.random.choice([0.5e6, 2e6]), self._jump)
-
-    def _jump(self) -> None:
-        self.happened += 1
-        node = self.random.choice(self.cluster.nodes)
-        off_us_max = self.cluster.plan.skew_us_max
-        node.clock.jump(self.random.randint(-off_us_max, off_us_max))
-        self.cluster.world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us from now on")
-
-
 class Restarts(ActorFault):
     """A consumer is told to stop in good order, and started again, as in a rolling upgrade."""
 
@@ -170,7 +155,7 @@ class Restarts(ActorFault):
     def _stop_and_start(self, node: Node) -> None:
         world, operator = self.cluster.world, self.cluster.operator
         world.note(f"{node.name} is told to stop")
-        managers, workers = _of_role(node, "manager"), _of_role(node, "worker")
+        managers, workers = _of_role(node, "manager"), [*_of_role(node, "worker"), *_of_role(node, "isolated")]
         operator.ask_all(workers, "begin_drain")
         operator.ask_all(_of_role(node, "scanner"), "stop")
         told = operator.do("stop managers", partial(self._stop, managers))

@@ -1,18 +1,23 @@
-"""What befalls handlers, whatever they do themselves: they fail, before or after their work, and they hang.
+"""What befalls handlers, whatever they do themselves: they fail, before or after their work, hang, or exit.
 
-Only an item's first attempt is struck, and only where another one follows a failure: the application sees the trouble
-that its retries are there for, and no more.
+Those that fail or hang do so in an item's first attempt, and only where another one follows a failure: the application
+sees the trouble that its retries are there for, and no more.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Final
 
 from actors.handlers import Handler
 from actors.job import Job
 from simulation.faults.aftermath import held_for_nothing
 from simulation.faults.fault import Fault
 from simulation.host import SimulatedHost
+
+KILLERS_MAX: Final = 8
+ISOLATED_US: Final = 500_000  # How long a killer runs where it may: so that others come meanwhile.
+RESTART_US: Final = 100_000
 
 
 class DrawnFailure(Exception):
@@ -65,6 +70,24 @@ class FailingHandlers(HandlerFault):
             raise DrawnFailure(when)
 
 
+class ExitingHandlers(HandlerFault):
+    """Handlers raise SystemExit or KeyboardInterrupt: not subclasses of Exception, and failed attempts all the same."""
+
+    costs_leases = False
+
+    def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
+        """See `HandlerFault`."""
+        self._exit(handler, job)
+
+    def after(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
+        """See `HandlerFault`."""
+        self._exit(handler, job)
+
+    def _exit(self, handler: Handler, job: Job) -> None:
+        if may_fail(handler, job) and self.strikes(self._frac):
+            raise self.random.choice([SystemExit, KeyboardInterrupt])("drawn")
+
+
 class HangingHandlers(HandlerFault):
     """Handlers stand still for a while: longer than their lease, their timeout, or a transaction may take."""
 
@@ -79,3 +102,31 @@ class HangingHandlers(HandlerFault):
     def _hang(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         if may_fail(handler, job) and self.strikes(self._frac):
             host.clock.sleep_us(self.random.choice([100_000, 1_500_000, 6_000_000]))
+
+
+class KillingHandlers(HandlerFault):
+    """A few items end the process that runs them, each time, unless it is an isolated worker's.
+
+    What ran beside them lapses with them, so that several items come to be suspects at once.
+    """
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._killers: set[bytes] = set()
+        super().set_up()
+
+    def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
+        """See `HandlerFault`."""
+        if not self.going_on or not self._kills(job):
+            return
+        actor = self.cluster.actors[host.name.partition("#")[0]]
+        if self.cluster.is_isolated(host.name):
+            host.clock.sleep_us(ISOLATED_US)
+        else:
+            self.cluster.world.after(0, partial(actor.restart, "an item ends its process", RESTART_US))
+            host.clock.sleep_us(RESTART_US)
+
+    def _kills(self, job: Job) -> bool:
+        if len(self._killers) < KILLERS_MAX and self.strikes(self._frac):
+            self._killers.add(job.id)
+        return job.id in self._killers

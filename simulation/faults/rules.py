@@ -95,10 +95,12 @@ class _RulesForAWhile(Fault):
         if not zones:
             return
         zone = self.random.choice(zones)
-        saying = self.random.choice(self.sayings(min(zone.counts), zone.name.tenant, shadow.name))
-        self.happened += 1
-        self._in_force += 1
-        self.cluster.operator.do("rule", partial(self._hold, saying))
+        sayings = self.sayings(min(zone.counts), zone.name.tenant, shadow.name)
+        # Now and then two people say something of the same at once, and the shards hear them in different orders.
+        for saying in self.random.choices(sayings, k=self.random.choice([1, 1, 2])):
+            self.happened += 1
+            self._in_force += 1
+            self.cluster.operator.do("rule", partial(self._hold, saying))
 
     def _hold(self, saying: Saying) -> None:
         saying(holds=True)

@@ -2,12 +2,14 @@
 
 from typing import Final
 
-from simulation.faults.actors import ClockJumps, CoordinatorLoss, Kills, NodeKills, NodePauses, Pauses, Restarts
+from simulation.faults.actors import CoordinatorLoss, Kills, NodeKills, NodePauses, Pauses, Restarts
 from simulation.faults.calls import DoubledCalls, LateCalls, LostCalls
+from simulation.faults.clocks import ClockJumps, WrongClocks
 from simulation.faults.commits import Conflicts, LateCommits, OldTransactions, Recoveries, UnknownResults
 from simulation.faults.entries import StrayEntries
 from simulation.faults.fault import Fault
-from simulation.faults.handlers import FailingHandlers, HangingHandlers
+from simulation.faults.handlers import ExitingHandlers, FailingHandlers, HangingHandlers, KillingHandlers
+from simulation.faults.loops import DyingLoops, StandingLoops
 from simulation.faults.rules import LimitsByRule, PausesByRule, WeightsByRule
 
 FAULTS: Final[dict[str, type[Fault]]] = {
@@ -32,6 +34,11 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "pauses by rule": PausesByRule,
     "limits by rule": LimitsByRule,
     "weights by rule": WeightsByRule,
+    "exiting handlers": ExitingHandlers,
+    "dying loops": DyingLoops,
+    "standing loops": StandingLoops,
+    "wrong clocks": WrongClocks,
+    "killing handlers": KillingHandlers,
 }
 
 HARMLESS_TO_LEASES: Final = frozenset(name for name, fault in FAULTS.items() if not fault.costs_leases)

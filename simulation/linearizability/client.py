@@ -120,15 +120,19 @@ class Client:
         items_max = self._draw.choice([1, 2, 4])
         kinds = {kind: self._draw.choice([1, 4]) for kind in self._draw.choice([KINDS, KINDS, KINDS[:1]])}
         lease_us = self._lease_us()
-        lapses = self._shard.layout.settings.lapses_before_alone
+        lapses, suspects = self._shard.layout.settings.lapses_before_alone, self._draw.choice([0, 1, 1])
 
         def once(attempt: Attempt) -> list[Told]:
             number, lease_id = self._recorder.moment(), attempt.new_id()
             items = self._zone.dequeue(
-                attempt.tr, room=Room(items_max, kinds), lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us
+                attempt.tr,
+                room=Room(items_max, kinds, suspects=suspects),
+                lease_id=lease_id,
+                lease_us=lease_us,
+                now_us=attempt.now_us,
             )
             now_us = _since_start(attempt.now_us)
-            look = model.Look(number, items_max, tuple(kinds.items()), lapses, lease_id, lease_us, now_us)
+            look = model.Look(number, items_max, tuple(kinds.items()), suspects, lapses, lease_id, lease_us, now_us)
             leased = tuple(_item(each.id, each.record) for each in items)
             return [Told(look, leased, over=self._recorder.moment()), Told(model.Take(number), Outcome.DONE)]
 
@@ -171,15 +175,15 @@ class Client:
         not hold for items with a name, which may be enqueued and deleted again in between, nor if a commit can be late.
         """
 
-        def is_gone(tr: Any) -> bool:
+        def was_applied(tr: Any) -> bool:
             asking = self._recorder.begin(self._name)
-            gone = self._zone.is_gone(tr, item_id)
+            gone = is_gone(tr, self._zone.place.keys.item(item_id))
             asking.told = [Told(model.IsGone(item_id), gone)]
             self._recorder.end(asking)
             return gone
 
         (told,), unknown = self._transact(
-            lambda attempt: [self._complete_in(attempt, item_id, lease_id)], applied=is_gone
+            lambda attempt: [self._complete_in(attempt, item_id, lease_id)], applied=was_applied
         )
         if told.answer is Outcome.GONE and item_id not in NAMED and not self._commits_can_be_late:
             for attempted in unknown:
@@ -195,11 +199,17 @@ class Client:
         """Extend a lease."""
         item_id, lease_id = self._a_lease()
         lease_us, ran_alone = self._lease_us(), self._draw.random() < 0.5
+        started = ran_alone or self._draw.random() < 0.5
 
         def once(attempt: Attempt) -> list[Told]:
-            call = model.ExtendLease(item_id, lease_id, lease_us, ran_alone, _since_start(attempt.now_us))
+            call = model.ExtendLease(item_id, lease_id, lease_us, started, ran_alone, _since_start(attempt.now_us))
             operation = self._zone.extend_steps(
-                attempt.tr, [(item_id, lease_id)], lease_us=lease_us, now_us=attempt.now_us, ran_alone=ran_alone
+                attempt.tr,
+                [(item_id, lease_id)],
+                lease_us=lease_us,
+                now_us=attempt.now_us,
+                started=started,
+                ran_alone=ran_alone,
             )
             return [Told(call, alone(operation)[0])]
 
@@ -356,6 +366,11 @@ class Client:
             self._recorder.lose(attempted)
 
 
+def is_gone(tr: Any, item_key: bytes) -> bool:
+    """Say whether no item is present under a key. Reads it with conflict."""
+    return not tr.get(item_key).present()
+
+
 def _since_start(time_us: int) -> int:
     return time_us - START_US
 
@@ -372,4 +387,5 @@ def _item(item_id: bytes, record: ItemRecord) -> Item:
         lapse_count=record.lapse_count,
         error_count=record.error_count,
         ran_alone=record.ran_alone,
+        started=record.started,
     )

@@ -11,11 +11,13 @@ why an enqueue never conflicts with a dequeue. It misses nothing that was there 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 from simulation.linearizability.history import Call, Model, Operation
 from zones.items import EnqueueStatus, Outcome
+from zones.suspicion import SHARED_LAPSES
 
 
 class Item(NamedTuple):
@@ -31,6 +33,7 @@ class Item(NamedTuple):
     lapse_count: int = 0
     error_count: int = 0
     ran_alone: bool = False
+    started: bool = False
 
 
 class Chosen(NamedTuple):
@@ -146,13 +149,15 @@ class ObtainLease(NamedTuple):
 class Look(NamedTuple):
     """Choose vested items for a dequeue, in order, as far as there is room; answer them as it leases them.
 
-    `room`: how many items of a kind at most. An item that lapsed `lapses_before_alone` times is taken alone; one that
-    lapsed again while it ran alone is buried, in the place of one that is taken.
+    `room`: how many items of a kind at most. Of items that lapsed `lapses_before_alone` times `suspects` are taken, and
+    others looked for in the place of those passed over; one that lapsed again while it ran alone, or much oftener, is
+    buried, in the place of one that is taken.
     """
 
     dequeue: int
     items_max: int
     room: tuple[tuple[str, int], ...]
+    suspects: int
     lapses_before_alone: int
     lease_id: bytes
     lease_us: int
@@ -162,25 +167,24 @@ class Look(NamedTuple):
         """See `Call`."""
         chosen: list[tuple[Item, Item | None]] = []
         leased: list[Item] = []
-        suspected = False
-        for item in self._that_fit(zone):
-            suspect = item.lapse_count + bool(item.lease_id) >= self.lapses_before_alone
-            if item.lease_id and item.ran_alone:
-                chosen.append((item, None))
-            elif not leased or not (suspected or suspect):
-                suspected = suspect
-                leased.append(_leased(item, self.lease_id, self.now_us + self.lease_us))
-                chosen.append((item, leased[-1]))
+        room, suspects, passed = dict(self.room), self.suspects, True
+        left = deque(item for item in zone.items if item.vesting_us <= self.now_us)
+        while passed:
+            passed = False
+            for item in _that_fit(left, room, self.items_max - len(leased)):
+                deaths = item.lapse_count + item.started
+                suspect = deaths >= self.lapses_before_alone
+                if (item.lease_id and item.ran_alone) or deaths >= self.lapses_before_alone + SHARED_LAPSES:
+                    chosen.append((item, None))
+                    room[item.kind] += 1
+                elif suspect and not suspects:
+                    passed = True
+                    room[item.kind] += 1
+                else:
+                    suspects -= suspect
+                    leased.append(_leased(item, self.lease_id, self.now_us + self.lease_us))
+                    chosen.append((item, leased[-1]))
         return tuple(leased), zone._replace(chosen=(*zone.chosen, Chosen(self.dequeue, tuple(chosen))))
-
-    def _that_fit(self, zone: Zone) -> list[Item]:
-        room = dict(self.room)
-        fitting: list[Item] = []
-        for item in zone.items:
-            if item.vesting_us <= self.now_us and room.get(item.kind, 0) and len(fitting) < self.items_max:
-                room[item.kind] -= 1
-                fitting.append(item)
-        return fitting
 
 
 class Take(NamedTuple):
@@ -200,7 +204,7 @@ class Take(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """Delete an item: under its lease, or whoever holds it."""
+    """Delete an item: under its lease because it is done, or whoever holds it because it is cancelled."""
 
     item_id: bytes
     lease_id: bytes | None
@@ -212,18 +216,19 @@ class Complete(NamedTuple):
         if isinstance(item, Outcome):
             return item, zone
         zone = zone.remove(item.id)
-        if item.unique_us:
+        if item.unique_us and self.lease_id is not None:
             taken = {**dict(zone.taken), item.id: self.now_us + item.unique_us}
             zone = zone._replace(taken=tuple(sorted(taken.items())))
         return Outcome.DONE, zone
 
 
 class ExtendLease(NamedTuple):
-    """Move the vesting time of an item that nobody else has taken over; perhaps note that it runs alone."""
+    """Move the vesting time of an item that nobody else has taken over; perhaps note that it starts, or runs alone."""
 
     item_id: bytes
     lease_id: bytes
     lease_us: int
+    started: bool
     ran_alone: bool
     now_us: int
 
@@ -232,12 +237,12 @@ class ExtendLease(NamedTuple):
         item = _held(zone, self.item_id, self.lease_id)
         if isinstance(item, Outcome):
             return item, zone
-        ran_alone = item.ran_alone or self.ran_alone
-        return Outcome.DONE, zone.put(item._replace(vesting_us=self.now_us + self.lease_us, ran_alone=ran_alone))
+        noted = item._replace(started=item.started or self.started, ran_alone=item.ran_alone or self.ran_alone)
+        return Outcome.DONE, zone.put(noted._replace(vesting_us=self.now_us + self.lease_us))
 
 
 class Requeue(NamedTuple):
-    """Let go of a held item, which forgets its lapses; with `error_count` because it failed."""
+    """Let go of a held item, which forgets its lapses if it has started; with `error_count` because it failed."""
 
     item_id: bytes
     lease_id: bytes | None
@@ -251,7 +256,8 @@ class Requeue(NamedTuple):
         if isinstance(item, Outcome):
             return item, zone
         errors = item.error_count if self.error_count is None else self.error_count
-        free = item._replace(lease_id=b"", lapse_count=0, ran_alone=False, error_count=errors)
+        lapses = item.lapse_count if self.error_count is None and not item.started else 0
+        free = item._replace(lease_id=b"", lapse_count=lapses, started=False, ran_alone=False, error_count=errors)
         return Outcome.DONE, zone.put(free._replace(vesting_us=self.now_us + self.delay_us))
 
 
@@ -279,7 +285,7 @@ class Revive(NamedTuple):
         if item is None:
             return Refusal.NOT_BURIED, zone
         zone = zone._replace(buried=tuple(other for other in zone.buried if other is not item))
-        revived = item._replace(vesting_us=self.now_us, lapse_count=0, error_count=0, ran_alone=False)
+        revived = item._replace(vesting_us=self.now_us, lapse_count=0, error_count=0, started=False, ran_alone=False)
         return Outcome.DONE, zone.put(revived)
 
 
@@ -344,10 +350,21 @@ def _held(zone: Zone, item_id: bytes, lease_id: bytes | None) -> Item | Outcome:
     return item
 
 
+def _that_fit(left: deque[Item], room: dict[str, int], count: int) -> list[Item]:
+    """Return the next items that there is room for, and take them and the others before them from what is left."""
+    fitting: list[Item] = []
+    while left and len(fitting) < count:
+        item = left.popleft()
+        if room.get(item.kind, 0):
+            room[item.kind] -= 1
+            fitting.append(item)
+    return fitting
+
+
 def _leased(item: Item, lease_id: bytes, vesting_us: int) -> Item:
-    """Return an item under a lease. It lapsed if its last lease was never given back."""
-    lapse_count = item.lapse_count + bool(item.lease_id)
-    return item._replace(lease_id=lease_id, vesting_us=vesting_us, lapse_count=lapse_count)
+    """Return an item under a lease. It lapsed if its last lease was never given back once it had started."""
+    lapse_count = item.lapse_count + item.started
+    return item._replace(lease_id=lease_id, vesting_us=vesting_us, lapse_count=lapse_count, started=False)
 
 
 def _bury(zone: Zone, item: Item) -> Zone:

@@ -8,6 +8,7 @@
     limits        how much a visit takes
     names         ids stay taken for their time
     fairness      no tenant waits for the others too long
+    waits         nothing waits for long beside free slots
     lives         every item is enqueued once, runs, and ends as it may
     calls         nobody asks again and again
     order         one scanner at a time goes in order

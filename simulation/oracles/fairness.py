@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from actors.scanner import RESCAN_US, SCAN_STRETCH_MAX
+from actors.polls import SCAN_STRETCH_MAX
+from actors.scanner import RESCAN_US, WATCHED_RESCAN_US
 from actors.selection.own_parts import overdue_us
 from simulation.faults.rules import WEIGHTS
 from simulation.oracles.oracle import Oracle, Run
 from simulation.shadow import Meaning, ShardShadow, ZoneName
 from simulation.world import START_US, World
+from zones.records import ItemRecord
 
 if TYPE_CHECKING:
     from simulation.plan import Plan
@@ -49,14 +51,15 @@ def fairness_bound_us(plan: Plan) -> int:
     turns = ZONES_OF_TENANT * (plan.tenants + 1) * (UNEVEN if "weights by rule" in plan.faults else 1)
     items_before = int(min(turns * consumer.dequeue_max, plan.items))
     slots = plan.consumers * consumer.workers * consumer.slots
-    return 2 * plan.skew_us_max + 1000 * seen_late_ms + RESCAN_US + items_before * ITEM_US // slots + 2 * LONGEST_US
+    look_us = RESCAN_US if plan.tells_changes else WATCHED_RESCAN_US
+    return 2 * plan.skew_us_max + 1000 * seen_late_ms + look_us + items_before * ITEM_US // slots + 2 * LONGEST_US
 
 
 class NoTenantWaitsTooLong(Oracle):
     """A zone that holds vested work has some of it started within `bound_us`: of its vesting, or of the last start.
 
     It is watched where nothing but the others' work holds a tenant up: from the start in a calm run, else once all that
-    faults did has passed.
+    faults did has passed. Suspects are left out: they wait for one another.
 
     Args:
       kinds: those that any consumer may run at any time; an item of another may wait for what its kind waits for.
@@ -69,6 +72,7 @@ class NoTenantWaitsTooLong(Oracle):
         self._bound_us = fairness_bound_us(plan)
         self._calm_from_us = START_US if plan.is_calm else START_US + plan.trouble_us + RECOVERY_US
         self._kinds = kinds
+        self._before_alone = plan.zones.lapses_before_alone
         self._look_again_us: dict[str, int] = {}  # by shard
         self._started_us: dict[tuple[str, ZoneName], int] = {}
 
@@ -85,9 +89,12 @@ class NoTenantWaitsTooLong(Oracle):
 
     def _look(self, shard: ShardShadow, now_us: int) -> None:
         for zone in shard.zones.values():
-            free = [record.vesting_us for record in zone.items.values() if record.kind in self._kinds]
+            free = [record.vesting_us for record in zone.items.values() if self._may_run(record)]
             since_us = max(
                 min(free, default=now_us), self._calm_from_us, self._started_us.get((shard.name, zone.name), 0)
             )
             if now_us - since_us > self._bound_us:
                 self.broken(f"{zone} of {shard.name} holds vested work, and has waited for {now_us - since_us} us")
+
+    def _may_run(self, record: ItemRecord) -> bool:
+        return record.kind in self._kinds and record.lapse_count + record.started < self._before_alone

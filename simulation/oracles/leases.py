@@ -14,18 +14,23 @@ Holding = tuple[ItemName, bytes]  # under which lease
 class LeasesAreRespected(Oracle):
     """Who takes an item over finds its last lease ended by its own clock; who holds none changes nothing.
 
-    But for one thing: a lease may be cut short, and stays the last one, once the life of a worker that it was sent to
-    has ended. No other life runs the item under it.
+    But for two things: a lease may be cut short, and stays the last one, once the life of a worker that it was sent to
+    has ended, and no other life runs the item under it; and so may one that ends later than any may, by a clock that
+    was ahead; who holds that need not know so when it starts.
 
     Args:
       clock_of: answers the latest time that the clock of a host's node has shown: it may have stepped back since.
       is_consumer: whether a host belongs to a consumer; anybody else may cancel whatever it likes.
+      longest_us: for how long any lease may last, by a clock that is as far off as it may be.
     """
 
     promise = "no item is held by two live leases"
 
-    def __init__(self, world: World, clock_of: Callable[[str], int], is_consumer: Callable[[str], bool]) -> None:
+    def __init__(
+        self, world: World, clock_of: Callable[[str], int], is_consumer: Callable[[str], bool], *, longest_us: int
+    ) -> None:
         super().__init__(world)
+        self._longest_us = longest_us
         self._clock_of = clock_of
         self._is_consumer = is_consumer
         self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to; before that, who took it
@@ -47,7 +52,7 @@ class LeasesAreRespected(Oracle):
             before, after = change.before, change.after
             if before is not None and before.lease_id and self._is_consumer(meaning.commit.by):
                 self._check(change, meaning)
-            if after is not None and after.lease_id:
+            if after is not None and after.lease_id and not self._is_revoked(change):
                 self._ends_us[change.item, after.lease_id] = after.vesting_us
                 self._holders.setdefault((change.item, after.lease_id), meaning.by)
 
@@ -69,12 +74,23 @@ class LeasesAreRespected(Oracle):
         if self._holders.get((change.item, before.lease_id)) == meaning.by:
             return
         cut_short = after is not None and after.lease_id == before.lease_id
-        if cut_short and self._lives.get((change.item, before.lease_id)) in self.world.ended_lives:
+        has_ended = self._lives.get((change.item, before.lease_id)) in self.world.ended_lives
+        if (cut_short and has_ended) or self._is_revoked(change):
             return
         left_us = before.vesting_us - self._clock_of(meaning.commit.by)
         if left_us > 0:
             done = "removes" if after is None else "changes"
             self.broken(f"{meaning.by} {done} {change.item}, held by another for {left_us} us more")
+
+    def _is_revoked(self, change: ItemChange) -> bool:
+        """Say whether a lease that ends later than any may is cut short: to the time of the transaction that does so.
+
+        By then, the clock of who committed it may be another hour off, so it is not asked.
+        """
+        before, after = change.before, change.after
+        if before is None or after is None or after.lease_id != before.lease_id:
+            return False
+        return before.vesting_us - after.vesting_us > self._longest_us
 
 
 class LeasesRunOnce(Oracle):

@@ -18,6 +18,7 @@ _STAYS = {
     keyspace.SHEET,
     keyspace.SERIES,
     keyspace.DEED,
+    keyspace.CHANGED,
 }
 
 

@@ -48,13 +48,18 @@ class ItemsRunBeforeTheyGo(Oracle):
 class OnlyTheTriedAreBuried(Oracle):
     """An item is buried after a handler of it raised, or after it lapsed while it ran alone, and then it was alone.
 
-    One poisonous item must not bury those that shared its worker.
+    One poisonous item must not bury those that shared its worker. What must run alone does so on isolated workers, and
+    nothing else runs there.
+
+    Args:
+      is_isolated: says whether a host is an isolated worker's.
     """
 
     promise = "nothing is buried that never ran alone, or never failed"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, is_isolated: Callable[[str], bool]) -> None:
         super().__init__(world)
+        self._is_isolated = is_isolated
         self._alone: set[tuple[ItemName, bytes]] = set()  # leases under which an item must run alone
         self._marked: set[tuple[ItemName, bytes]] = set()  # those under which it was about to
         self._runs: dict[ItemName, list[Run]] = {}
@@ -70,6 +75,9 @@ class OnlyTheTriedAreBuried(Oracle):
         beside = [other for other in self._running.get(run.host, ()) if not other.job.cancelled]
         if any(self._must_be_alone(each) for each in [run, *beside]) and beside:
             self.broken(f"{run.host} runs {run.item} beside {beside[0].item}, and one of them had to be alone")
+        if self._must_be_alone(run) != self._is_isolated(run.host):
+            had_to = "alone" if self._must_be_alone(run) else "beside others"
+            self.broken(f"{run.host} runs {run.item}, which had to run {had_to}")
         self._running.setdefault(run.host, []).append(run)
         self._runs.setdefault(run.item, []).append(run)
 
@@ -135,7 +143,7 @@ class NothingLapsesWithoutCause(Oracle):
         """See `Oracle`."""
         for change in meaning.items:
             before, after = change.before, change.after
-            if before is not None and after is not None and after.lapse_count > before.lapse_count:
+            if before is not None and after is not None and after.lapsed > before.lapsed:
                 lease = (change.item, before.lease_id)
                 if lease in self._taken_in or not self._ended_since(self._sent.get(lease)):
                     sent = self._sent.get(lease)

@@ -1,16 +1,19 @@
-"""Names: the id of a completed item stays taken for as long as its enqueuer asked."""
+"""Names: the id of a completed item stays taken for as long as its enqueuer asked, and no other id does."""
 
 from simulation.oracles.oracle import Oracle
 from simulation.shadow import ItemName, Meaning, unpacked
 from simulation.world import World
-from zones import keyspace
+from zones import completions, keyspace
+from zones.completions import How
 from zones.keyspace import TenantKeys, ZoneKeys
+from zones.layout import Tenant
 
 
 class NamesStayTaken(Oracle):
     """Who completes such an item says until when; till then no item of that id is enqueued, by the enqueuer's clock.
 
-    What says so is not cleared before either, by any clock of the cluster.
+    What says so is not cleared before either, by any clock of the cluster. Whoever cancels or drops such an item leaves
+    its id free.
     """
 
     promise = "the id of a completed item stays taken for its time"
@@ -21,6 +24,7 @@ class NamesStayTaken(Oracle):
 
     def on_commit(self, meaning: Meaning) -> None:
         """See `Oracle`."""
+        given_up = _given_up(meaning)
         for change in meaning.items:
             before, after = change.before, change.after
             if before is None and after is not None and after.given_id is not None and not change.revived:
@@ -31,7 +35,10 @@ class NamesStayTaken(Oracle):
                     )
             elif before is not None and after is None and change.buried is None and before.unique_us:
                 until_us = _time(meaning.shard.others.get(_key(change.item)))
-                if until_us < before.enqueued_us + before.unique_us - 2 * self._ahead_us_max:
+                if change.item in given_up:
+                    if until_us > before.enqueued_us + before.unique_us:
+                        self.broken(f"{meaning.by} cancels or drops {change.item}, and leaves it taken")
+                elif until_us < before.enqueued_us + before.unique_us - 2 * self._ahead_us_max:
                     self.broken(f"{meaning.by} completes {change.item}, and leaves it taken until {until_us}")
         if not meaning.items:
             self._check_cleared(meaning)
@@ -46,6 +53,22 @@ class NamesStayTaken(Oracle):
 
 
 _DB = keyspace.ROOT + keyspace.pack_int(keyspace.DB)
+
+
+def _given_up(meaning: Meaning) -> set[ItemName]:
+    """Return the items that a commit has cancelled or dropped, as it says itself."""
+    ends = [
+        each
+        for key, _, after in meaning.commit.changes
+        if after is not None
+        for each in completions.ends_of(key, after)
+    ]
+    return {
+        ItemName(meaning.shard.name, Tenant(each.app, each.user), each.zone, item.item_id)
+        for each in ends
+        for item in each.items
+        if item.how != How.COMPLETED
+    }
 
 
 def _key(item: ItemName) -> bytes:

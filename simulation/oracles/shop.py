@@ -1,10 +1,12 @@
 """What the standard workload promises its customers: effects happen once, orders are kept, every tick is one item."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from simulation.oracles.oracle import Oracle
 from simulation.shadow import ItemName, Meaning, ShardShadow, unpacked
 from simulation.world import World
+from zones.layout import Tenant
 
 EXACTLY_ONCE = frozenset({"effect", "fenced", "chain"})  # Kinds whose handlers write an effect with their completion.
 
@@ -59,6 +61,42 @@ class OrdersAreKept(Oracle):
         for item in self._acknowledged:
             if item not in self._enqueued:
                 self.broken(f"{item} was acknowledged and never was there")
+
+
+class Payment(NamedTuple):
+    """A plain write that its writer was told is committed: `name` is its key's last element."""
+
+    shard: str
+    tenant: Tenant
+    name: str
+
+
+class PaymentsHappenOnce(Oracle):
+    """Whatever becomes of a commit's answer, what adds to a key is applied at most once, and if acknowledged, once."""
+
+    promise = "a plain write is applied once, and one that was acknowledged is there"
+
+    def __init__(self, world: World, acknowledged: list[Payment]) -> None:
+        super().__init__(world)
+        self._acknowledged = acknowledged
+        self._paid: set[Payment] = set()
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for key in meaning.data:
+            _, app, user, _, what, name, *_ = [*unpacked(key), None]
+            if what != "payment":
+                continue
+            payment = Payment(meaning.shard.name, Tenant(app, user), name)
+            if payment in self._paid:
+                self.broken(f"{meaning.by} makes {payment} twice")
+            self._paid.add(payment)
+
+    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+        """See `Oracle`."""
+        for payment in self._acknowledged:
+            if payment not in self._paid:
+                self.broken(f"{payment} was acknowledged and never was there")
 
 
 class TicksComeOnce(Oracle):

@@ -27,6 +27,8 @@ class Stage:
         seed: int = 1,
         settings: ZoneSettings | None = None,
         store_class: type[SimulatedStore] = SimulatedStore,
+        *,
+        part_count: int = 1,
     ) -> None:
         self.world = World(seed)
         self.bench = Bench(self.world, ["s0"])
@@ -35,6 +37,7 @@ class Stage:
         self.database = SimulatedDatabase(self.store, tells_changes=False)
         self.host = self.add_host("a#1")
         self._settings = settings or ZoneSettings()
+        self._part_count = part_count
         self.shard: Shard = self.play(lambda: self.open(self.host))
 
     @property
@@ -43,12 +46,17 @@ class Stage:
 
     def add_host(self, name: str, *, skew_us: int = 0) -> SimulatedHost:
         clock = NodeClock(self.world, skew_us)
-        return SimulatedHost(self.world, name, clock, self.world.random(name), on_recycle=lambda reason: None)
+        return SimulatedHost(self.world, name, clock, self.world.random(name), on_recycle=print, on_failure=print)
 
     def open(self, host: SimulatedHost) -> Shard:
         """Open the shard as a process does that lives in `host`."""
         return open_shard(
-            "s0", self.database, clock=host.clock, random=host.random, settings=self._settings, part_count=1
+            "s0",
+            self.database,
+            clock=host.clock,
+            random=host.random,
+            settings=self._settings,
+            part_count=self._part_count,
         )
 
     def play(self, scene: Callable[[], T], *, host: SimulatedHost | None = None, within_us: int = 10 * SECOND) -> T:

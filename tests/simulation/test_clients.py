@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from simulation.campaign import run_seed
-from simulation.database import SimulatedDatabase
+from simulation.linearizability import client
 from simulation.linearizability.clients import PROMISE, Clients, check_clients
 from simulation.linearizability.history import Operation
+from tests.simulation.races.missing_guards import leave_no_receipts
 from zones import dequeue, queue_zone, stored_item
 from zones.dequeue import choose_steps
 from zones.items import EnqueueStatus
 from zones.queue_zone import QueueZone
 from zones.vesting import Vested, read_first_of_each_priority, read_vested
 
-SEEDS = 60
+SEEDS = 200
 
 Patch = pytest.MonkeyPatch
 
@@ -92,7 +93,7 @@ def test_clients_are_told_everything_that_a_zone_can_say() -> None:
 
 
 def test_an_enqueue_that_does_not_look_whether_its_id_is_there_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(queue_zone, "_status", lambda *_: EnqueueStatus.ENQUEUED)
+    monkeypatch.setattr(queue_zone, "status_of_id", lambda *_: EnqueueStatus.ENQUEUED)
     assert_found()
 
 
@@ -159,12 +160,12 @@ def test_a_dequeue_that_passes_over_what_it_should_take_is_found(monkeypatch: Pa
 
 
 def test_a_cancellation_that_reports_gone_what_it_deleted_itself_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(QueueZone, "is_gone", lambda *_: False)
+    monkeypatch.setattr(client, "is_gone", lambda *_: False)
     assert_found()
 
 
 def test_an_enqueue_that_is_repeated_without_a_receipt_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(SimulatedDatabase, "results_can_be_unknown", False)
+    leave_no_receipts(monkeypatch)
     assert_found()
 
 

@@ -44,6 +44,13 @@ def test_a_coroutine_that_sleeps_an_hour_takes_an_hour_that_nobody_waits_for(sta
     stage.host.kill()
 
 
+def test_a_loop_whose_actor_is_killed_before_its_first_turn_is_closed(stage: Stage) -> None:
+    """Else it is collected at any time, and complains then: in the midst of another test."""
+    loop = loop_of(stage, stage.host)
+    stage.host.kill()
+    assert loop.is_closed()
+
+
 def test_coroutines_of_one_process_share_its_loop(stage: Stage) -> None:
     order = []
     loop = loop_of(stage, stage.host)

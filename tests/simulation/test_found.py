@@ -49,7 +49,7 @@ class FullWorker:
 
 
 def simulated_host(world: World) -> SimulatedHost:
-    return SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), on_recycle=lambda reason: None)
+    return SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), on_recycle=print, on_failure=print)
 
 
 def test_a_manager_whose_worker_is_overfull_asks_again_as_soon_as_one_item_has_left() -> None:

@@ -1,5 +1,7 @@
 """An oracle that the standard campaign seldom gives an occasion: in a chosen plan it finds the bug it is there for."""
 
+from typing import Any
+
 from actors import keeping
 from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
@@ -7,10 +9,21 @@ from actors.worker import Worker
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.lives import NothingLapsesWithoutCause
+from simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from simulation.run import run
 from simulation.store import Latencies
 from tests.simulation.mutations.mutation import mutation
+from zones import pointers
+from zones.settings import ZoneSettings
 
 SEEDS = range(25)
+# A fleet that is idle most of the time, and hears of work by watches alone.
+IDLE: dict[str, Any] = {
+    "faults": (), "items": 12, "producers": 1, "tenants": 4, "trouble_us": 40_000_000, "tells_changes": False,
+    "rings": False, "pays": False, "skew_us_max": 0, "call_us": 100, "latencies": Latencies(),
+    "zones": ZoneSettings(wake_slack_ms=20),
+    "consumer": ConsumerSettings(selection="random", poll_interval_ms=100, pause_recheck_ms=100, pointer_lease_ms=100),
+}  # fmt: skip
 
 
 def test_a_scanner_that_asks_a_dead_manager_again_at_once_is_found() -> None:
@@ -46,3 +59,13 @@ def test_items_that_a_draining_worker_took_in_and_dropped_are_found() -> None:
     consumer = ConsumerSettings(lease_ms=2_000, poll_interval_ms=100, slots=4, managers=2, linger_ms=50)
     slow = Latencies(read_version_us=5_000, read_us=1_750, commit_us=10_000)
     assert bug.first_catch(SEEDS, faults=("restarts",), skew_us_max=0, call_us=100, latencies=slow, consumer=consumer)
+
+
+def test_an_item_that_waits_because_its_scanners_are_not_told_of_it_is_found() -> None:
+    assert not run(0, **IDLE).violations
+    bug = mutation(
+        "who makes or wakes a pointer tells nobody",
+        (pointers.tell_scanners, "if not place.layout.is_watched:", "if True:"),
+        found_by=[NothingWaitsBesideFreeSlots.promise],
+    )
+    assert bug.first_catch(SEEDS, **IDLE)

@@ -111,5 +111,6 @@ WAYS: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("reach", WAYS)
 def test_a_planted_way_into_the_real_world_is_found(reach: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pointers, "wake", lambda *_, **__: reach())
-    with real_world_forbidden(), pytest.raises(RealWorld):
-        run(8)
+    with real_world_forbidden():
+        lines = run(8).lines
+    assert any("VIOLATION" in line and "RealWorld" in line for line in lines)

@@ -40,7 +40,7 @@ def test_time_passes_by_waiting_only() -> None:
 
 def order_of_turns(seed: int) -> list[int]:
     world = World(seed)
-    host = SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), on_recycle=lambda reason: None)
+    host = SimulatedHost(world, "a#1", NodeClock(world, 0), Random(1), on_recycle=print, on_failure=print)
     turns: list[int] = []
     for number in range(8):
         host.spawn("task", partial(turns.append, number))

@@ -4,7 +4,6 @@ from actors import crew, keeping
 from actors.coordinator import Coordinator
 from actors.crew import Member
 from actors.custody import Custody
-from actors.holdings import Holdings
 from actors.job import Job
 from actors.manager import Manager
 from actors.portions import Portioner
@@ -12,14 +11,18 @@ from actors.scanner import Scanner
 from actors.selection import reading, stretch
 from actors.selection.in_order import InOrder
 from actors.selection.own_parts import OwnParts
+from actors.supervisor import Supervisor
 from actors.worker import Worker
 from simulation.oracles.fairness import NoTenantWaitsTooLong
+from simulation.oracles.lapses import SuspectsGoOneByOne
 from simulation.oracles.leases import LeasesAreRespected
 from simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
 from simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
 from simulation.oracles.order import OneGoesInOrder
+from simulation.oracles.waits import NothingWaitsBesideFreeSlots
 from tests.simulation.mutations.mutation import mutation
 from zones import visit
+from zones.dequeue import Room
 
 HELD_BY_ONE = LeasesAreRespected.promise
 NO_LAPSE = NothingLapsesWithoutCause.promise
@@ -37,8 +40,8 @@ CONSUMERS = (
         "a scanner never lets go of pointers whose manager died",
         (
             Scanner._served,
-            "self._held.difference_update(ref.id for ref in refs)",
-            "self._held.difference_update(ref.id for ref in refs if error is None)",
+            "self._held[name].difference_update(ref.id for ref in refs)",
+            "self._held[name].difference_update(ref.id for ref in refs if error is None)",
         ),
         found_by=[DRAINS, NoTenantWaitsTooLong.promise, GETS_OVER_IT],
     ),
@@ -83,7 +86,7 @@ CONSUMERS = (
             "(number + 1) * whole // len(sessions)",
             "(number + 1) * whole // len(sessions) - PLACES // 4",
         ),
-        (OwnParts._of_others, "for part in self._others(self._own)", "for part in ()"),
+        (OwnParts._of_others, "for part in parts]", "for part in ()]"),
         found_by=[NoTenantWaitsTooLong.promise, DRAINS],
     ),
     mutation(
@@ -121,13 +124,32 @@ CONSUMERS = (
         found_by=[NO_LAPSE],
     ),
     mutation(
-        "a handler's own completion is taken for committed when nobody knows",
-        (Job.transact, "completes and zone.is_gone(tr, self.id)", "completes"),
+        "a handler's own transaction is taken for a completion",
+        (Job.transact, "self.completed or completes", "True"),
         found_by=[NO_LAPSE],
     ),
     mutation(
-        "an item that must run alone starts beside others",
-        (Holdings.next_to_run, "if self.waiting[0].ref.alone and len(self.waiting) < len(self._held):", "if False:"),
+        "items that must run alone are sent to the worker that has most room",
+        (
+            crew.Crew.deal,
+            "together = [ref for ref in refs if not ref.alone] if suspects else refs",
+            "together, suspects = refs, []",
+        ),
         found_by=[OnlyTheTriedAreBuried.promise],
+    ),
+    mutation(
+        "a loop that dies is not noticed",
+        (Supervisor.supervised, 'self.fail(f"loop {name!r} died: {type(error).__name__}: {error}", error)', "pass"),
+        found_by=[DRAINS, GETS_OVER_IT, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
+    ),
+    mutation(
+        "a loop that stands still is not noticed",
+        (Supervisor.look, "progress.overdue_us(passed_us) > STALL_US", "False"),
+        found_by=[DRAINS, GETS_OVER_IT, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
+    ),
+    mutation(
+        "a visit takes all items that must run alone at once",
+        (Room.admit_suspect, "self.suspects -= 1", "pass"),
+        found_by=[SuspectsGoOneByOne.promise],
     ),
 )

@@ -6,10 +6,11 @@ from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
 from simulation.oracles.leftovers import NothingIsLeftBehind
 from simulation.oracles.lives import ItemsAreEnqueuedOnce
 from simulation.oracles.names import NamesStayTaken
-from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, TicksComeOnce
+from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, PaymentsHappenOnce, TicksComeOnce
 from tests.simulation.mutations.mutation import mutation
-from zones import attempt, buried, periodic, queue_zone, stored_item
+from zones import attempt, buried, history, periodic, stored_item
 from zones.queue_zone import QueueZone
+from zones.tenant_transaction import TenantTransaction
 
 INDEX, COUNTS = IndexNamesEveryItem.promise, CountsEqualItems.promise
 ANSWERS = AnswersAreTrue.promise
@@ -30,7 +31,7 @@ ITEMS = (
         (
             stored_item.move,
             "tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
-            "if not record.lapse_count: tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
+            "if not record.lapsed: tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
         ),
         found_by=[INDEX],
     ),
@@ -46,15 +47,15 @@ ITEMS = (
     ),
     mutation(
         "an enqueue does not look whether its id is there",
-        (QueueZone.enqueue_steps, "status = _status(found.value, ", "status = _status(None, "),
+        (QueueZone.enqueue_steps, "status_of_id(present.get(item_id), ", "status_of_id(None, "),
         found_by=[COUNTS, INDEX],
     ),
     mutation(
         "an enqueue looks by snapshot whether its id is there",
         (
             QueueZone.enqueue_steps,
-            "present = [tr.get(keys.item(item_id))",
-            "present = [tr.snapshot.get(keys.item(item_id))",
+            "present = {item_id: tr.get(keys.item(item_id))",
+            "present = {item_id: tr.snapshot.get(keys.item(item_id))",
         ),
         found_by=[COUNTS, INDEX],
     ),
@@ -89,18 +90,28 @@ ITEMS = (
         found_by=[ANSWERS],
     ),
     mutation(
+        "an item that goes leaves the traceback of its last failure behind",
+        (stored_item.remove, "tr.clear(place.keys.traceback(item_id))", "pass"),
+        found_by=[NothingIsLeftBehind.promise],
+    ),
+    mutation(
         "a completed item leaves the pieces of its payload behind",
         (stored_item.remove, "if record.payload_bytes and not keep_payload:", "if False:"),
         found_by=[NothingIsLeftBehind.promise],
     ),
     mutation(
         "an id is free again at once, whatever its enqueuer asked",
-        (QueueZone.complete_steps, "if record.unique_us:", "if False:"),
+        (QueueZone.complete_steps, "if record.unique_us and ended_how is How.COMPLETED:", "if False:"),
+        found_by=[NamesStayTaken.promise],
+    ),
+    mutation(
+        "an item that was cancelled or dropped keeps its id taken",
+        (QueueZone.complete_steps, "if record.unique_us and ended_how is How.COMPLETED:", "if record.unique_us:"),
         found_by=[NamesStayTaken.promise],
     ),
     mutation(
         "an enqueue does not ask for how long its id stays taken",
-        (queue_zone._status, 'int.from_bytes(done.value, "big") > now_us', "False"),
+        (history.status_of_id, 'int.from_bytes(done.value, "big") > now_us', "False"),
         found_by=[NamesStayTaken.promise],
     ),
     mutation(
@@ -114,18 +125,28 @@ ITEMS = (
     ),
     mutation(
         "an enqueue leaves no receipt",
-        (attempt.run, 'tr.set(receipt, len(results).to_bytes(RECEIPT_BYTES, "big"))', "pass"),
+        (attempt._write_receipt, 'tr.set(receipt, number.to_bytes(RECEIPT_BYTES, "big"))', "pass"),
         found_by=ONCE,
+    ),
+    mutation(
+        "a commit that only writes is as of when it arrives",
+        (attempt._write_receipt, "if not has_read:", "if False:"),
+        found_by=[PaymentsHappenOnce.promise],
+    ),
+    mutation(
+        "a transaction that only writes leaves no receipt",
+        (TenantTransaction._writer, "self._attempt.needs_receipt = True", "pass"),
+        found_by=[PaymentsHappenOnce.promise],
     ),
     mutation(
         "a receipt is cleared while its enqueuer may still look for it",
-        (attempt.clear_receipts, "pack_int(now_us)", "pack_int(now_us + RECEIPT_LIFE_US)"),
+        (attempt.clear_receipts, "begin = _RECEIPT + pack_int(bucket)", "begin = _RECEIPT"),
         found_by=ONCE,
     ),
     mutation(
-        "an enqueue is tried again without a look whether it has landed meanwhile",
+        "a transaction is tried again without a look whether it has landed meanwhile",
         (attempt.run, "if results and has_landed(tr):", "if False:"),
-        found_by=ONCE,
+        found_by=[*ONCE, PaymentsHappenOnce.promise],
     ),
     mutation(
         "a commit of unknown result is taken for one that failed",

@@ -1,13 +1,14 @@
 """Bugs in leases and lapses: who may take, change, finish or bury an item."""
 
-from actors import settlement
+from actors import keeping, settlement
 from actors.holdings import Holdings
+from actors.worker import Worker
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
 from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
 from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from simulation.oracles.lives import ItemsRunBeforeTheyGo, NothingLapsesWithoutCause, OnlyTheTriedAreBuried
 from tests.simulation.mutations.mutation import mutation
-from zones import dequeue
+from zones import dequeue, suspicion
 from zones.queue_zone import QueueZone
 
 HELD_BY_ONE = LeasesAreRespected.promise
@@ -68,27 +69,47 @@ LEASES = (
         "a requeued item keeps its lease id",
         (
             QueueZone.requeue_steps,
-            'record.lease_id, record.lapse_count, record.ran_alone = b"", 0, False',
-            "record.lapse_count, record.ran_alone = 0, False",
+            'record.lease_id, record.started, record.ran_alone = b"", False, False',
+            "record.started, record.ran_alone = False, False",
         ),
         found_by=[NO_LAPSE],
     ),
     mutation(
         "a lapse is not counted, and so a poisonous item never runs alone",
-        (dequeue.lease, "record.lapse_count += 1", "pass"),
+        (dequeue.lease, "record.lapse_count += record.started", "pass"),
+        found_by=[LAPSES],
+    ),
+    mutation(
+        "a lapse counts although its item had not started",
+        (dequeue.lease, "record.lapse_count += record.started", "record.lapse_count += 1"),
+        found_by=[LAPSES],
+    ),
+    mutation(
+        "an item that lapsed before starts without a word",
+        (keeping.lease_at_start, "held.ref.alone or held.record.lapsed", "held.ref.alone"),
         found_by=[LAPSES],
     ),
     mutation(
         "an item runs alone one lapse too late",
-        (dequeue._is_suspect, ">= place.layout", "> place.layout"),
+        (suspicion.is_suspect, ">= place.layout", "> place.layout"),
         found_by=[LAPSES],
+    ),
+    mutation(
+        "an item that has started counts as started under its next lease, too",
+        (dequeue.lease, "record.started = False", "pass"),
+        found_by=[LAPSES],
+    ),
+    mutation(
+        "an item that starts beside others is marked as one that runs alone",
+        (Worker._lease_for_start, "self._isolation is Isolation.PROCESS", "True"),
+        found_by=[TRIED],
     ),
     mutation(
         "an item that is given back starts its errors anew",
         (
             QueueZone.requeue_steps,
-            "        if error_count is not None:\n            record.error_count, record.last_error = error_count, ",
-            "        if True:\n            record.error_count, record.last_error = error_count or 0, ",
+            "        if error_count is not None:\n            record.error_count = error_count\n",
+            "        if True:\n            record.error_count = error_count or 0\n",
         ),
         found_by=[FailuresAreCounted.promise],
     ),
@@ -100,9 +121,9 @@ LEASES = (
     mutation(
         "an item that lapsed often is buried without having run alone",
         (
-            dequeue.choose_steps,
-            "elif record.lease_id and record.ran_alone:",
-            "elif record.lease_id and _is_suspect(place, record):",
+            suspicion.proof_against,
+            "if record.lease_id and record.ran_alone:",
+            "if record.lease_id and is_suspect(place, record):",
         ),
         found_by=[TRIED],
     ),

@@ -8,6 +8,7 @@ import pytest
 
 from simulation.database import LatentTransaction, LateValue
 from tests.simulation.stage import ALICE
+from zones.attempt import Attempt
 from zones.keyspace import DB, GUARD, ROOT, TOP, TenantKeys, ZoneKeys, pack_int
 from zones.layout import DEFAULT_ZONE
 from zones.shard import Shard
@@ -49,6 +50,11 @@ def declare_nothing(patch: Patch, *methods: str) -> None:
     """Let a way to declare a conflict, such as `add_write_conflict_key`, do nothing."""
     for method in methods:
         patch.setattr(LatentTransaction, method, _nothing)
+
+
+def leave_no_receipts(patch: Patch) -> None:
+    """Let no transaction write a receipt, or look for one."""
+    patch.setattr(Attempt, "needs_receipt", property(lambda attempt: False, _nothing))
 
 
 def look_for_nothing(patch: Patch) -> None:

@@ -87,9 +87,10 @@ def an_id_is_taken_again_while_it_is_forgotten(scene: Scene) -> EnqueueStatus:
     enqueue_and_pay(scene, unique_ms=100)
     scene.pass_us(SECOND // 2)
     housekeeper = scene.housekeeper("housekeeper")
-    housekeeper.runs_until_commit()
+    housekeeper.runs_until_commit()  # the sign of life
+    housekeeper.runs_until_commit()  # what it forgets
     enqueue_and_pay(scene, unique_ms=MINUTE_MS)
-    housekeeper.runs_until(lambda: housekeeper.fit)
+    housekeeper.goes_on(SECOND)
     return scene.has(lambda alice: alice.enqueue("mail", item_id="order 7", unique_ms=MINUTE_MS)).status
 
 

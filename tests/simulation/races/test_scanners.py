@@ -109,8 +109,8 @@ def test_pointers_that_managers_hold_do_not_stand_in_front_of_the_others() -> No
 def test_without_passing_them_over_the_same_pointers_are_handed_over_again_and_again(monkeypatch: Patch) -> None:
     select = InOrder.select
 
-    def forgetting(self: InOrder, tr: Any, eligible: Eligible, *, now_us: int) -> list[PointerRef]:
-        return select(self, tr, lambda ref: True, now_us=now_us)
+    def forgetting(self: InOrder, tr: Any, eligible: Eligible, **how: Any) -> list[PointerRef]:
+        return select(self, tr, lambda ref: True, **how)
 
     monkeypatch.setattr(InOrder, "select", forgetting)
     assert handed_while_managers_are_busy(Scene()) < POINTERS // 2
@@ -138,8 +138,8 @@ def test_pointers_of_what_nobody_can_run_do_not_stand_in_front_of_what_can() -> 
 def test_left_where_they_are_they_stand_in_front_of_what_can(monkeypatch: Patch) -> None:
     move = pointers.move
 
-    def staying(tr: Any, place: Place, pointer: PointerRecord, _: int, mark: bytes = b"") -> None:
-        move(tr, place, pointer, pointer.vesting_us, mark)
+    def staying(tr: Any, place: Place, pointer: PointerRecord, _: int, **how: Any) -> None:
+        move(tr, place, pointer, pointer.vesting_us, **how)
 
     monkeypatch.setattr(pointers, "move", staying)
     assert handed_behind_paused_pointers(Scene()) == []
@@ -184,8 +184,8 @@ def test_who_left_a_pointer_to_another_consumer_looks_again_once_that_has_taken_
 def test_without_a_new_vesting_time_it_waits_for_its_recheck(monkeypatch: Patch) -> None:
     move = pointers.move
 
-    def staying(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int, mark: bytes = b"") -> None:
-        move(tr, place, pointer, min(vesting_us, pointer.vesting_us), mark)
+    def staying(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int, **how: Any) -> None:
+        move(tr, place, pointer, min(vesting_us, pointer.vesting_us), **how)
 
     monkeypatch.setattr(pointers, "move", staying)
     assert something_comes_for_who_has_left_the_pointer(Scene()) == []

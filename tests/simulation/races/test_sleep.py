@@ -256,7 +256,7 @@ def test_if_a_visit_under_a_lease_could_send_the_pointer_to_sleep_what_it_did_no
 ) -> None:
     def sleep(tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> None:
         pointer.lease_id = b""
-        pointers.move(tr, place, pointer, choice.first[0].vesting_us)
+        pointers.move(tr, place, pointer, choice.first[0].vesting_us, now_us=terms.now_us)
 
     monkeypatch.setattr(visit, "_requeue_awake", sleep)
     scene = Scene()

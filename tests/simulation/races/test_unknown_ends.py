@@ -16,7 +16,7 @@ from actors.job import Job
 from actors.settlement import Verdict
 from fairlead import tenant_database
 from tests.simulation.races.director import Role, SentCommit
-from tests.simulation.races.missing_guards import TENANTS, Patch, look_for_nothing, read_by_snapshot
+from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, read_by_snapshot
 from tests.simulation.races.scene import MAIL, Scene, WorkerRole, held, paid
 from tests.simulation.stage import ALICE, SECOND
 from zones.engines.errors import (
@@ -114,14 +114,43 @@ def paid_with_unknown_result(scene: Scene) -> tuple[int, int]:
     return attempts, paid(scene)
 
 
-def test_effects_whose_commit_is_unknown_are_found_done_with_their_item() -> None:
+def test_effects_whose_commit_is_unknown_are_found_done_by_their_receipt() -> None:
     assert paid_with_unknown_result(Scene()) == (1, 1)
 
 
-def test_without_a_look_for_its_item_a_handler_runs_again_for_nothing(monkeypatch: Patch) -> None:
+def test_without_a_receipt_a_handler_runs_again_for_nothing(monkeypatch: Patch) -> None:
     """Its effects still happen once: the second attempt finds no item to complete."""
-    look_for_nothing(monkeypatch)
+    leave_no_receipts(monkeypatch)
     assert paid_with_unknown_result(Scene()) == (2, 1)
+
+
+def cancelled_before_it_is_tried_again(scene: Scene) -> tuple[WorkerRole, list[str]]:
+    """A handler completes its item in a transaction that is lost with its answer; then somebody cancels the item."""
+    paid: list[str] = []
+
+    def pay(job: Job) -> None:
+        def apply(tr: TenantTransaction) -> None:
+            tr.add(("paid",), 1)
+            job.complete_in(tr)
+
+        job.transact(apply)
+        paid.append("acknowledged")
+
+    item_id = scene.has(lambda alice: alice.enqueue("pay")).item_id
+    worker = scene.worker([handler_of("pay", pay)], scene.leased(kinds=["pay"]))
+    commit = worker.runs_until_commit(of="slot")
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    scene.has(lambda alice: alice.cancel(item_id))
+    worker.runs_until_idle()
+    return worker, paid
+
+
+def test_a_payment_that_was_lost_is_not_acknowledged_because_its_item_was_cancelled_meanwhile() -> None:
+    """Before, an item that was gone stood for the commit that would have completed it."""
+    scene = Scene()
+    worker, acknowledged = cancelled_before_it_is_tried_again(scene)
+    assert (worker.counts, acknowledged) == ({"lost": 1}, [])
+    assert scene.has(lambda alice: alice.transact(lambda tr: tr.get(("paid",)))) is None
 
 
 def completed_again_before_it_lands(scene: Scene, after_us: int) -> SentCommit:

@@ -1,4 +1,4 @@
-"""Enqueues, dequeues and leases whose commit is answered by nothing that tells, and what others do before the retry.
+"""Enqueues, plain writes, dequeues and leases whose commits have unknown results, and what others do before the retry.
 
 After 1021 a commit was applied, or was not, or still may be; after 1031 its sender only knows that it took too long.
 Whoever tries again first looks for what the first attempt has left: an enqueue for its receipt, a dequeue for items
@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from actors import manager, settlement
+from actors.handlers import handler_of
+from actors.job import Job
 from fairlead.handle import EnqueuedHandle
-from simulation.database import SimulatedDatabase
 from tests.simulation.races.director import Role, SentCommit
-from tests.simulation.races.missing_guards import TENANTS, Patch, look_for_nothing, read_by_snapshot
-from tests.simulation.races.scene import ManagerRole, Scene, held
+from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, look_for_nothing, read_by_snapshot
+from tests.simulation.races.scene import ManagerRole, Scene, held, paid
 from tests.simulation.stage import SECOND
 from zones.engines.errors import (
     COMMIT_UNKNOWN_RESULT,
@@ -62,13 +63,13 @@ def enqueued_run_and_completed_before_the_retry(scene: Scene) -> None:
 def test_an_item_that_has_run_before_its_enqueue_is_tried_again_does_not_come_again(met: Counter[str]) -> None:
     scene = Scene()
     enqueued_run_and_completed_before_the_retry(scene)
-    assert met["an enqueue of unknown result looks for its receipt"] == 1
+    assert met["a transaction of unknown result looks for its receipt"] == 1
     assert scene.zone.items == {}
     scene.check_stored()
 
 
 def test_without_a_receipt_an_item_that_has_run_comes_again(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(SimulatedDatabase, "results_can_be_unknown", False)
+    leave_no_receipts(monkeypatch)
     scene = Scene()
     enqueued_run_and_completed_before_the_retry(scene)
     assert len(scene.zone.items) == 1
@@ -89,13 +90,13 @@ def enqueued_later_than_anybody_asked(scene: Scene) -> Role[EnqueuedHandle]:
 def test_an_enqueue_that_lands_later_than_anybody_asked_happens_once(met: Counter[str]) -> None:
     scene = Scene()
     assert enqueued_later_than_anybody_asked(scene).refused == [NOT_COMMITTED]
-    assert met["an enqueue of unknown result is found applied by its own retry"] == 1
+    assert met["a transaction of unknown result is found applied by its own retry"] == 1
     assert scene.zone.items == {}
     scene.check_stored()
 
 
 def test_without_a_receipt_an_enqueue_that_lands_late_happens_twice(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(SimulatedDatabase, "results_can_be_unknown", False)
+    leave_no_receipts(monkeypatch)
     scene = Scene()
     enqueued_later_than_anybody_asked(scene)
     assert len(scene.zone.items) == 1
@@ -143,6 +144,74 @@ def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_
     user.runs()
     assert len(scene.zone.items) == 1
     assert scene.has(lambda alice: alice.transact(lambda tr: tr.get(("given up",)))) is None
+
+
+def paid_with_unknown_result(scene: Scene, *, applied: bool) -> int:
+    """An application pays once, in a transaction that only writes, and is told so; return how often it has paid."""
+    user = scene.user("user", lambda alice: alice.transact(lambda tr: tr.add(("paid",), 1)))
+    commit = user.runs_until_commit()
+    if applied:
+        commit.arrives()
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    user.runs()
+    return paid(scene)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_transaction_that_only_writes_is_applied_once(applied: bool) -> None:
+    """Before, only one that enqueued was: the payment was made twice."""
+    assert paid_with_unknown_result(Scene(), applied=applied) == 1
+
+
+def test_without_a_receipt_a_transaction_that_only_writes_is_applied_twice(monkeypatch: Patch) -> None:
+    leave_no_receipts(monkeypatch)
+    assert paid_with_unknown_result(Scene(), applied=True) == 2
+
+
+def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_would_write_nothing() -> None:
+    scene = Scene()
+    tries = iter(range(10))
+
+    def pay_or_look(tr: TenantTransaction) -> str:
+        if next(tries) == 0:
+            tr.add(("paid",), 1)
+            return "paid"
+        return "looked"
+
+    user = scene.user("user", lambda alice: alice.transact(pay_or_look))
+    commit = user.runs_until_commit()
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    user.runs_until_commit()
+    commit.arrives()
+    assert user.runs() == "paid"
+    assert paid(scene) == 1
+
+
+def noted_with_unknown_result(scene: Scene) -> int:
+    """A handler writes in a transaction that does not complete its item; return how often it has written."""
+
+    def note(job: Job) -> None:
+        job.transact(lambda tr: tr.add(("paid",), 1))
+
+    scene.has(lambda alice: alice.enqueue("note"))
+    worker = scene.worker([handler_of("note", note)], scene.leased(kinds=["note"]))
+    commit = worker.runs_until_commit(of="slot")
+    commit.arrives()
+    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    worker.runs_until_idle()
+    assert worker.counts == {"completed": 1}
+    return paid(scene)
+
+
+def test_what_a_handler_writes_without_completing_its_item_is_applied_once() -> None:
+    assert noted_with_unknown_result(Scene()) == 1
+
+
+def test_without_a_receipt_what_a_handler_writes_without_completing_its_item_is_applied_twice(
+    monkeypatch: Patch,
+) -> None:
+    leave_no_receipts(monkeypatch)
+    assert noted_with_unknown_result(Scene()) == 2
 
 
 @pytest.mark.parametrize("enqueues_again", [True, False])

@@ -1,0 +1,89 @@
+"""What befalls clocks: they step within what clocks may be off, or are an hour off for a second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from simulation.faults.actors import ActorFault
+
+if TYPE_CHECKING:
+    from simulation.actor import Actor, Node
+
+OFF_US: Final = 3_600_000_000
+LASTS_US: Final = 1_000_000  # A consumer looks once a second whether its clock is off.
+HOLD_US: Final = 10_000  # How often a life that has begun meanwhile is held up like the others.
+
+
+class ClockJumps(ActorFault):
+    """The clock of a machine steps, forward or back, within what clocks may be off in this run."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([0.5e6, 2e6]), self._jump)
+
+    def _jump(self) -> None:
+        self.happened += 1
+        node = self.random.choice(self.cluster.nodes)
+        off_us_max = self.cluster.plan.skew_us_max
+        node.clock.jump(self.random.randint(-off_us_max, off_us_max))
+        self.cluster.world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us from now on")
+
+
+class WrongClocks(ActorFault):
+    """The clock of a consumer's machine is an hour ahead, or behind, for a second, while nobody enqueues.
+
+    What its scanner and its managers make of a backlog by such a clock must be put right soon after it: no enqueue
+    comes to help. The producers are held up meanwhile, and so are the machine's workers: an item that fails by a clock
+    that is an hour ahead is tried again an hour later, and nobody can tell that from a delay that somebody wanted.
+
+    It strikes only while other consumers live: a consumer that is alone goes by its own clock, whatever that shows.
+    """
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self._off: tuple[Node, int] | None = None  # whose clock is off, and by how much it was before
+        self._ends_us = 0
+        self.now_and_then(self.random.choice([0.7e6, 2e6]), self._begin)
+
+    def stop(self) -> None:
+        """See `Fault`: a clock that is off is set right."""
+        super().stop()
+        self._end()
+
+    def _begin(self) -> None:
+        nodes = self.cluster.consumers
+        living = [node for node in nodes if all(actor.is_born for actor in node.actors)]
+        if self._off is not None or len(living) < 2 or len(living) < len(nodes):
+            return
+        self.happened += 1
+        world, node = self.cluster.world, self.random.choice(living)
+        self._off = node, node.clock.skew_us
+        self._ends_us = world.now_us() + LASTS_US
+        node.clock.jump(node.clock.skew_us + self.random.choice([-OFF_US, OFF_US]))
+        world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us for a second")
+        self._hold_up()
+        world.after(LASTS_US, self._end)
+
+    def _end(self) -> None:
+        if self._off is not None and (not self.going_on or self.cluster.world.now_us() >= self._ends_us):
+            node, skew_us = self._off
+            self._off = None
+            node.clock.jump(skew_us)
+            self.cluster.world.note(f"the clock of {node.name} is set right")
+
+    def _hold_up(self) -> None:
+        if self._off is None:
+            return
+        for actor in self._held_up(self._off[0]):
+            if actor.host is not None:
+                actor.host.paused_until_us = max(actor.host.paused_until_us, self._ends_us + 1)
+        self.cluster.world.after(HOLD_US, self._hold_up)
+
+    def _held_up(self, node: Node) -> list[Actor]:
+        """Return the workers of a node, and all producers."""
+        workers = [actor for actor in node.actors if f"{node.name}.manager" not in actor.name
+                   and actor.name != f"{node.name}.scanner"]  # fmt: skip
+        others = [
+            each for each in self.cluster.nodes if not any(actor.name in self.cluster.actors for actor in each.actors)
+        ]
+        return [*workers, *(actor for each in others for actor in each.actors)]

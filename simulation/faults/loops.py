@@ -1,0 +1,47 @@
+"""What befalls the loops of actors: one dies of an error that nobody foresaw, or stands still.
+
+The actor's supervisor must find out within seconds, and the actor must come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.faults.actors import ActorFault
+from simulation.host import SimulatedHost
+from simulation.world import DrawnError
+
+if TYPE_CHECKING:
+    from simulation.actor import Actor
+
+
+class DyingLoops(ActorFault):
+    """A loop of an actor dies of an error, wherever it takes a lock."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([1e6, 3e6]), self.befall)
+
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """See `ActorFault`."""
+        host.at_lock(lambda: self._die(host))
+
+    def _die(self, host: SimulatedHost) -> None:
+        self.cluster.world.note(f"a loop of {host.name} dies")
+        raise DrawnError("a loop dies")
+
+
+class StandingLoops(ActorFault):
+    """A loop of an actor stands still in front of a lock, for good."""
+
+    def set_up(self) -> None:
+        """See `Fault`."""
+        self.now_and_then(self.random.choice([1e6, 3e6]), self.befall)
+
+    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+        """See `ActorFault`."""
+        host.at_lock(lambda: self._stand(host))
+
+    def _stand(self, host: SimulatedHost) -> None:
+        self.cluster.world.note(f"a loop of {host.name} stands still")
+        self.cluster.world.stand_still()

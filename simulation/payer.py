@@ -1,0 +1,84 @@
+"""A payer: a process of the shop whose requests only write, and enqueue nothing but a note now and then.
+
+Each payment adds 1 to a key of its own, so a payment that is applied twice shows, and so does one that was acknowledged
+and is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from simulation.cluster import Cluster
+from simulation.host import SimulatedHost
+from simulation.oracles.shop import Payment
+from zones import tuples
+from zones.attempt import Attempt
+from zones.engines.errors import StoreError
+from zones.layout import DEFAULT_ZONE, Tenant
+from zones.placement import home
+from zones.shard import Shard
+from zones.tenant_transaction import ApplicationTransaction
+
+if TYPE_CHECKING:
+    from simulation.workload import Shop
+
+PAYMENTS_FRAC = 0.25  # As many payments as that of the items of a run.
+NOTES_FRAC = 0.3  # How often a note is enqueued instead, whose handler writes in a transaction of its own.
+
+
+class Payer:
+    """One process that makes its payments within the time of trouble; see `Producer`."""
+
+    def __init__(self, shop: Shop, cluster: Cluster) -> None:
+        self._shop = shop
+        self._cluster = cluster
+        self._left = int(cluster.plan.items * PAYMENTS_FRAC)
+        self._pause_us = cluster.plan.trouble_us / max(1, self._left)
+        self._random: Random = cluster.world.random("payer")
+        self.done = False
+
+    def run(self, host: SimulatedHost) -> None:
+        """Make the payments that are left."""
+        shards = self._cluster.open_shards(host)
+        while self._left > 0:
+            host.clock.sleep_us(int(self._random.expovariate(1 / self._pause_us)))
+            self._left -= 1
+            tenant = Tenant("shop", f"t{self._random.randrange(self._cluster.plan.tenants)}")
+            try:
+                self._pay(shards[home(tenant, list(shards))], tenant)
+            except StoreError as error:
+                host.world.note(f"is told {error.code}, and does not know whether it has paid")
+        self.done = True
+
+    def _pay(self, shard: Shard, tenant: Tenant) -> None:
+        name = str(self._left)
+        if self._random.random() < NOTES_FRAC:
+            shard.transact(lambda attempt: ApplicationTransaction(shard, tenant, attempt).enqueue("noted"))
+            return
+        write = self._random.choice([_add, _add_raw, _add_if_not_there])
+
+        def body(attempt: Attempt) -> None:
+            write(ApplicationTransaction(shard, tenant, attempt), shard, name)
+
+        shard.transact(body)
+        self._shop.payments.append(Payment(shard.name, tenant, name))
+
+
+Write = Callable[[ApplicationTransaction, Shard, str], None]
+
+
+def _add(tr: ApplicationTransaction, shard: Shard, name: str) -> None:
+    tr.add(("payment", name), 1)
+
+
+def _add_raw(tr: ApplicationTransaction, shard: Shard, name: str) -> None:
+    data = shard.layout.place(tr.tenant, DEFAULT_ZONE).keys.tenant.data
+    tr.raw.add(data + tuples.pack(("payment", name)), (1).to_bytes(8, "little"))
+
+
+def _add_if_not_there(tr: ApplicationTransaction, shard: Shard, name: str) -> None:
+    """Write something in the first attempt, and in a later one perhaps nothing: what was applied says which."""
+    if tr.get(("payment", name), snapshot=True) is None:
+        tr.add(("payment", name), 1)

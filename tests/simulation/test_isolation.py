@@ -1,0 +1,151 @@
+"""A simulated fleet with items that must run isolated: they hold up nobody, and nobody holds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from actors.handlers import Registry, handler_of
+from actors.job import Job
+from actors.settings import ConsumerSettings
+from simulation.actor import Actor
+from simulation.cluster import Cluster
+from simulation.host import SimulatedHost
+from simulation.plan import draw_plan
+from simulation.unwatched import NoLog, Unwatched
+from simulation.world import World
+from tests.simulation.test_fleets import CALM
+from zones.attempt import Attempt
+from zones.items import new_item
+from zones.layout import Tenant
+from zones.periodic import Period
+from zones.records import ItemRecord, decode, encode
+from zones.shard import Shard
+
+CONSUMERS = 2
+SECOND = 1_000_000
+LONG_US = 30 * SECOND
+POISON_US = 3 * SECOND
+
+
+class Shop:
+    """Long reports, quick items, and items that end their worker's process unless that is an isolated one's."""
+
+    def __init__(self) -> None:
+        self.cluster: Cluster | None = None
+        self.running: list[tuple[str, str]] = []  # kind and host
+        self.quick = 0
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """See `Application`."""
+
+        def report(job: Job) -> None:
+            self.running.append(("report", host.name))
+            host.clock.sleep_us(LONG_US)
+
+        def poison(job: Job) -> None:
+            assert self.cluster is not None
+            self.running.append(("poison", host.name))
+            if not self.cluster.is_isolated(host.name):
+                actor = self.cluster.actors[host.name.partition("#")[0]]
+                self.cluster.world.after(0, lambda: actor.restart("an item exits", 100_000))
+            host.clock.sleep_us(POISON_US)
+
+        def quick(job: Job) -> None:
+            self.quick += 1
+
+        return Registry({each.__name__: handler_of(each.__name__, each) for each in (report, poison, quick)})
+
+    def periods(self) -> Sequence[Period]:
+        """See `Application`."""
+        return ()
+
+
+class Story:
+    """A fleet, and what is enqueued for it."""
+
+    def __init__(self, *, workers: int = 2) -> None:
+        self.world = World(1, NoLog())
+        settings = ConsumerSettings(workers=workers)
+        chosen = {**CALM, "tells_changes": True}  # A watch may be lost, and then nothing is found for seconds.
+        plan = draw_plan(
+            self.world.random("plan"), shards=1, consumers=CONSUMERS, part_count=4, consumer=settings, **chosen
+        )
+        self.shop = Shop()
+        self.cluster = self.shop.cluster = Cluster(self.world, plan, Unwatched(self.world, ["s0"]), self.shop)
+        self.cluster.add_consumers()
+        self.pass_us(3 * SECOND)
+        self._node = self.cluster.add_node("p")
+        self._producers = 0
+
+    def pass_us(self, duration_us: int) -> None:
+        """Let the world go on."""
+        self.world.run_until(self.world.now_us() + duration_us)
+
+    def enqueue(self, kind: str, count: int, *, lapses: int = 0) -> None:
+        """Enqueue an item for each of so many tenants, which have lapsed so often once they had started."""
+
+        def produce(host: SimulatedHost) -> None:
+            shard = self.cluster.open_shards(host)["s0"]
+            for number in range(count):
+                enqueue(shard, kind, Tenant("shop", f"{kind} {number}"), lapses)
+
+        self._producers += 1
+        Actor(self.world, self._node, f"p{self._producers}", produce).start()
+
+    def started(self, kind: str) -> list[str]:
+        """Return the hosts on which items of a kind have started."""
+        return [host for each, host in self.shop.running if each == kind]
+
+
+def enqueue(shard: Shard, kind: str, tenant: Tenant, lapses: int) -> None:
+    zone = shard.zone(tenant)
+
+    def body(attempt: Attempt) -> None:
+        item_id = attempt.new_id()
+        zone.enqueue(attempt.tr, new_item(kind, None), item_id=item_id, now_us=attempt.now_us)
+        key = zone.place.keys.item(item_id)
+        record = decode(ItemRecord, attempt.tr.get(key).value)
+        assert record is not None
+        record.lapse_count = record.lapsed = lapses
+        attempt.tr.set(key, encode(record))
+
+    shard.transact(body)
+
+
+@pytest.fixture
+def story() -> Iterator[Story]:
+    made = Story()
+    yield made
+    made.cluster.close()
+
+
+def test_quick_items_start_within_a_second_while_suspects_wait_and_long_ones_run_everywhere(story: Story) -> None:
+    """Before, they took as long as the reports, though nearly all slots were free."""
+    story.enqueue("report", 2 * CONSUMERS)
+    story.pass_us(2 * SECOND)
+    assert len(story.started("report")) == 2 * CONSUMERS
+    story.enqueue("poison", 3 * CONSUMERS, lapses=3)
+    story.pass_us(2 * SECOND)
+    story.enqueue("quick", 20)
+    story.pass_us(SECOND)
+    assert story.shop.quick == 20
+
+
+def test_each_consumer_runs_one_suspect_at_a_time_on_its_isolated_worker(story: Story) -> None:
+    story.enqueue("poison", 3 * CONSUMERS, lapses=3)
+    story.pass_us(2 * SECOND)
+    assert sorted(story.started("poison")) == [f"c{number}.isolated#1" for number in range(CONSUMERS)]
+    story.pass_us(2 * POISON_US + SECOND)
+    assert len(story.started("poison")) == 3 * CONSUMERS, "all have their turn"
+
+
+def test_an_item_that_ends_its_workers_is_isolated_after_one_death_that_may_be_another_items_and_three_of_its_own(
+    story: Story,
+) -> None:
+    story.enqueue("poison", 1)
+    story.pass_us(4 * SECOND)
+    *deaths, isolated = story.started("poison")
+    assert len(deaths) == 4
+    assert story.cluster.is_isolated(isolated)

@@ -1,0 +1,135 @@
+"""A scanner whose engine tells of commits by watches alone: it hears at once, and misses nothing that it was not told.
+
+Its next look without a word would come `WATCHED_RESCAN_US` later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.messages import Served
+from actors.polls import SLEEP_US_MIN
+from actors.scanner import HELD_RESCAN_US, WATCHED_RESCAN_US, Scanner
+from actors.settings import ConsumerSettings
+from simulation.database import LatentTransaction
+from tests.actors.stage import ALONE, Played
+from tests.simulation.stage import ALICE, SECOND, Stage
+from zones.attempt import Attempt
+from zones.items import new_item
+from zones.pointers import move
+from zones.records import PointerRecord, decode
+from zones.steps import alone
+
+MS = 1_000
+PARTS = 16
+
+
+class Watching:
+    """A scanner of one consumer to which everything belongs, and the manager that it hands pointers to."""
+
+    def __init__(self) -> None:
+        self.stage = stage = Stage(part_count=PARTS)
+        host = stage.add_host("b#1")
+        shard = stage.play(lambda: stage.open(host), host=host)
+        assert shard.layout.is_watched
+        self.manager = Played(host)
+        self.scanner = Scanner(
+            host, {"s0": shard}, ConsumerSettings(managers=1), [self.manager], Played(host), consumer="me"
+        )
+        host.spawn("session", lambda: self.scanner.set_session("s0", ALONE))
+        host.spawn("scanner", self.scanner.run)
+        stage.pass_us(50 * MS)
+
+    def enqueue(self, *, delay_ms: int = 0) -> None:
+        def body(attempt: Attempt) -> None:
+            named = [(attempt.new_id(), new_item("mail", None, delay_ms=delay_ms))]
+            alone(self.stage.shard.zone(ALICE).enqueue_steps(attempt.tr, named, now_us=attempt.now_us))
+
+        self.stage.play(lambda: self.stage.shard.transact(body))
+
+    def put_off(self, delay_us: int) -> None:
+        """Move the pointer as a visit does, of which only its scanner hears."""
+
+        def body(attempt: Attempt) -> None:
+            place = self.stage.shard.zone(ALICE).place
+            pointer = decode(PointerRecord, attempt.tr.get(place.keys.pointer).value)
+            assert pointer is not None
+            move(attempt.tr, place, pointer, attempt.now_us + delay_us, now_us=attempt.now_us)
+
+        self.stage.play(lambda: self.stage.shard.transact(body))
+
+    def found_after_us(self) -> int:
+        """Let the world go on until pointers are handed over, and return how long that took."""
+        begun_us = self.stage.now_us
+        while not self.manager.named("serve"):
+            assert self.stage.now_us - begun_us < 2 * WATCHED_RESCAN_US, "nothing was found"
+            self.stage.pass_us(MS)
+        return self.stage.now_us - begun_us
+
+    def answer(self) -> None:
+        for call in self.manager.taken():
+            call.answer(Served(1, 0, 0, 0, 100) if call.method == "serve" else 100)
+
+
+@pytest.fixture
+def watching() -> Watching:
+    watching = Watching()
+    watching.answer()
+    watching.stage.pass_us(SECOND)
+    return watching
+
+
+def test_the_first_item_of_a_queue_is_heard_of_at_once(watching: Watching) -> None:
+    watching.enqueue()
+    assert watching.found_after_us() < 50 * MS
+
+
+def test_an_item_that_wakes_a_pointer_is_heard_of_at_once(watching: Watching) -> None:
+    watching.enqueue(delay_ms=60_000)
+    watching.stage.pass_us(SECOND)
+    watching.enqueue()
+    assert watching.found_after_us() < 50 * MS
+
+
+def test_what_a_visit_has_put_off_for_a_moment_is_found_when_it_vests(watching: Watching) -> None:
+    """A visit tells nobody of that but the scanner that it answers."""
+    watching.enqueue()
+    watching.found_after_us()
+    watching.stage.pass_us(HELD_RESCAN_US // 10)
+    watching.put_off(HELD_RESCAN_US // 10)
+    watching.answer()
+    assert watching.found_after_us() < HELD_RESCAN_US // 2
+
+
+def test_what_vests_while_another_shard_is_read_is_looked_at_next(watching: Watching) -> None:
+    """All parts are watched then, and nobody would tell of it."""
+    scanner, watch = watching.scanner, watching.scanner._watches["s0"]
+    watch.put_off(watching.stage.now_us - 1)
+    watch.hold(watch.begin(), 0, {0: watching.stage.now_us - 1}, [])
+    assert scanner._poll_us() == SLEEP_US_MIN
+    watch.put_off(watching.stage.now_us + 60 * SECOND)
+    assert scanner._poll_us() == WATCHED_RESCAN_US
+
+
+def test_an_item_costs_the_reads_of_its_own_part(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a scan that was woken read all parts, and watched all of them anew: a hundred calls for each item."""
+    calls = 0
+
+    def counted(method: Any) -> Any:
+        def call(*args: Any, **how: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return method(*args, **how)
+
+        return call
+
+    watching.enqueue()
+    for name in ("late_range", "watch"):
+        monkeypatch.setattr(LatentTransaction, name, counted(getattr(LatentTransaction, name)))
+    watching.found_after_us()
+    watching.put_off(60 * SECOND)
+    watching.answer()
+    watching.stage.pass_us(SECOND)
+    assert calls <= 2 * PARTS
