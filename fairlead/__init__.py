@@ -12,6 +12,7 @@
 
 Read in this order:
     app              an application: handlers, periodic items, tenants
+    checked, typed   arguments of its methods, when they run and for type checkers
     tenant_database  one tenant's keys and queue
     handle           an item that was enqueued: its result, its end
     bulk             many items, few transactions
@@ -23,6 +24,7 @@ Read in this order:
     operator_log     what operators have done, on all shards
     shards           an application's stores, opened when used
     config, layers   settings, and where each came from
+    submitting       a handler for a running fleet, signed
     loading          `shop:app` becomes an application
     fleet            an application's consumer, started and drained
     status           what is stored and who serves it, at a glance
@@ -45,19 +47,22 @@ from actors.retry import Retry
 from actors.running import JobTimeout, TransactionalTooLong
 from actors.settings import BadSettings, ConsumerSettings
 from actors.submitted import HandlerNotPacked
-from fairlead.app import App, SubmissionsOff
+from fairlead.app import App
+from fairlead.checked import UnknownKind
 from fairlead.config import Config
 from fairlead.exhuming import Exhumed
 from fairlead.explaining import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, ItemFailed, NoResult, ResultPending
 from fairlead.layers import BadConfig
-from fairlead.loading import NotFound, load_app
+from fairlead.loading import NotFound, NotImportable, load_app
 from fairlead.operator import Operator
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.steering import Steering
+from fairlead.submitting import SubmissionsOff
 from fairlead.tenant_database import NotBuried, TenantDatabase
 from fairlead.views import BuriedView, ItemView, State
 from zones.engines import StoreError, StoreUnavailable
+from zones.engines.errors import ResultUnknown
 from zones.errors import (
     BackupRefused,
     BadArgument,
@@ -136,6 +141,7 @@ __all__ = [
     "NoStoreHere",
     "NotBuried",
     "NotFound",
+    "NotImportable",
     "NotTransactional",
     "NotVested",
     "PayloadDamaged",
@@ -149,7 +155,9 @@ __all__ = [
     "SubmissionsOff",
     "TenantMoved",
     "TransactionalTooLong",
+    "UnknownKind",
     "UnknownShard",
     "StoreError",
     "StoreUnavailable",
+    "ResultUnknown",
 ]

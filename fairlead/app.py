@@ -1,16 +1,16 @@
 """An application: its handlers, its shards, and the way to its tenants."""
 
-import math
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
-from actors.handlers import Registry, describe, handler_of
+from actors.handlers import Registry, handler_of
 from actors.retry import Retry
-from actors.submitted import pack_handler, submit
 from fairlead import bulk
+from fairlead.checked import check_known, check_seconds, checked_pair, refuse_bare
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
 from fairlead.exhuming import Exhumed, discard_all, revive_all
@@ -20,26 +20,18 @@ from fairlead.operator import Operator, operator_here
 from fairlead.shards import NoShards, Shards
 from fairlead.simulated.scenario import Scenario
 from fairlead.steering import Steering
+from fairlead.submitting import submit_signed
 from fairlead.tenant_database import TenantDatabase, checked_id
+from fairlead.typed import F, HandlerFunction, Hook
 from zones.engines import Clock
-from zones.errors import BadArgument, QueueError
+from zones.errors import BadArgument
 from zones.graves import Sought
 from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from zones.periodic import Period, period
-
-F = TypeVar("F", bound=Callable[..., Any])
+from zones.process_lock import ProcessLock
 
 DAY_S = 24 * 3600
-
-
-class SubmissionsOff(QueueError):
-    """Handlers cannot be submitted: the application's configuration turns that off.
-
-    Do: put the handler into the application's code and start the fleet anew, or set `submissions = true`.
-    """
-
-    message = "submitted handlers are turned off"
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -61,8 +53,11 @@ class App:
 
     Args:
       shards: the store's url (`embedded:./data`, `fdb:`, `fdb:CLUSTER_FILE`, `memory:`), or several by name; None:
-        what the configuration says.
+        what the configuration says. A relative path begins in the directory of the configuration file if there is one,
+        else in the current directory.
       config: a whole configuration; then neither the environment nor `fairlead.toml` is looked at.
+      known_kinds_only: refuse to enqueue a kind without a handler here. For programs that import all handlers; a web
+        server that shares none with the fleet leaves it False.
       clock, random: time and randomness; default: the machine's.
 
     Attributes:
@@ -75,6 +70,7 @@ class App:
         shards: str | Mapping[str, str] | None = None,
         *,
         config: Config | None = None,
+        known_kinds_only: bool = False,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
@@ -85,9 +81,11 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self.random = random or SystemRandom()  # The machine's entropy: processes that were forked share no state.
         self.arguments = {"shards": named_shards(shards)} if config is None else arguments_of(config)
+        self._directory = None if shards is None else Path.cwd()  # The program may change it before the first use.
+        self._known_kinds_only = known_kinds_only
         self._config = config
         self._shards: Shards | None = None
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     @property
     def config(self) -> Config:
@@ -97,8 +95,16 @@ class App:
           BadConfig: see `fairlead.config.load`.
         """
         if self._config is None:
-            self._config = load(self.arguments)
+            self._config = self.load_config()
         return self._config
+
+    def load_config(self, arguments: Mapping[str, Any] | None = None, *, path: Path | None = None) -> Config:
+        """Return the configuration that the application would have with `arguments` besides its own; see there.
+
+        Raises:
+          BadConfig: see `fairlead.config.load`.
+        """
+        return load({**self.arguments, **(arguments or {})}, path=path, directory=self._directory)
 
     @property
     def shards(self) -> Shards:
@@ -168,7 +174,7 @@ class App:
           HandlerTwice: the kind has a handler.
           NotTransactional: `transactional` with an async or a remote function.
         """
-        _refuse_bare("kind", kind, '@app.handler("kind")')
+        refuse_bare("kind", kind, '@app.handler("kind")')
 
         def register(function: F) -> F:
             self.registry.add(
@@ -206,9 +212,9 @@ class App:
         Raises:
           BadArgument, HandlerTwice, NotTransactional: as for `handler`.
         """
-        _refuse_bare("seconds", seconds, "@app.every(60)")
-        _check_seconds("seconds", seconds)
-        _check_seconds("phase", phase)
+        refuse_bare("seconds", seconds, "@app.every(60)")
+        check_seconds("seconds", seconds)
+        check_seconds("phase", phase)
 
         def register(function: F) -> F:
             named = kind or str(getattr(function, "__name__", ""))
@@ -221,29 +227,39 @@ class App:
 
     def daily(self, at: str, *, kind: str | None = None, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Run the decorated function every day `at` a time such as "03:30", in UTC; see `every`."""
-        _refuse_bare("at", at, '@app.daily("03:30")')
+        refuse_bare("at", at, '@app.daily("03:30")')
         hour, colon, minute = at.partition(":") if isinstance(at, str) else ("", "", "")
         if not (colon and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
             raise BadArgument(argument="at", value=at, allowed='"HH:MM", 00:00 to 23:59, in UTC')
         return self.every(DAY_S, kind=kind, phase=int(hour) * 3600 + int(minute) * 60, **options)
 
-    def submit(self, function: Callable[..., Any], *, kind: str, **options: Unpack[HandlerOptions]) -> int:
+    def on_failure(self, hook: Hook) -> Hook:
+        """Have `hook(job, error)` called in the worker after each failed attempt, for a service that collects errors.
+
+            @app.on_failure
+            def report(job, error):
+                sentry_sdk.capture_exception(error)
+
+        It is called on the handler's slot, in the order of registration, before the item is retried or buried. What it
+        raises is logged and changes nothing. A worker that dies calls no hook.
+        """
+        self.registry.on_failure.append(hook)
+        return hook
+
+    def submit(self, function: HandlerFunction, *, kind: str, **options: Unpack[HandlerOptions]) -> int:
         """Give the running fleet a handler for `kind`, and return its version, higher than any before.
 
         The function travels by value (cloudpickle), with what it refers to in its own module; what it imports must be
         installed on the workers. They load it within seconds. A kind that the application itself handles keeps its
-        handler. With a signing key, only who has the key can submit.
+        handler. The fleet must have the same signing key as this application.
 
         Raises:
-          SubmissionsOff: the configuration turns this off.
+          SubmissionsOff: no signing key is set, or `submissions` is false.
           BadArgument, NotTransactional: as for `handler`.
           HandlerTooLarge: it is longer than 90,000 bytes.
           HandlerNotPacked: it holds something that cannot travel.
         """
-        if not self.config.submissions:
-            raise SubmissionsOff
-        code = pack_handler(kind, function, **options)
-        return submit(self.shards, kind, code, key=self.config.signing_key.encode())
+        return submit_signed(self.config, self.shards, kind, function, options)
 
     def explain(self, item_id: str | bytes) -> Explanation:
         """Say why an item is not running, or what became of it, whosever it is.
@@ -266,8 +282,11 @@ class App:
         again meanwhile stays buried.
 
         Args:
-          sought: which; `Sought(kind="receipt", error="timed out")`. `Sought()` means all.
+          sought: which; `Sought(kind="receipt", error="timed out")`. `Sought()` means all, on all shards.
           dry_run: change nothing, and say what would be.
+
+        Raises:
+          UnknownShard: `sought` names a shard that there is not.
         """
         return revive_all(self.shards, sought, self.operator, dry_run=dry_run)
 
@@ -348,7 +367,7 @@ class App:
         Raises:
           BadArgument: one of `items` is no such pair; `zone` cannot be the name of a zone.
         """
-        pairs = map(_checked_pair, items)
+        pairs = map(checked_pair, items)
         return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in pairs), zone=zone)
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
@@ -371,21 +390,6 @@ class App:
                     settings=self.config.zones,
                     part_count=self.config.part_count,
                 )
+                if self._known_kinds_only:
+                    self._shards.check_kind = partial(check_known, self.registry)
             return self._shards
-
-
-def _refuse_bare(argument: str, value: Any, written: str) -> None:
-    """Refuse a decorator without its parentheses: it gets the function as `value`, and would register nothing."""
-    if callable(value):
-        raise BadArgument(argument=argument, value=describe(value), allowed=f"a decorator with parentheses: {written}")
-
-
-def _check_seconds(argument: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadArgument(argument=argument, value=value, allowed="a number of seconds")
-
-
-def _checked_pair(pair: Any) -> tuple[TenantDatabase, NewItem]:
-    if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], TenantDatabase):
-        return pair[0], pair[1]
-    raise BadArgument(argument="items", value=pair, allowed="pairs of app.tenant(...) and fairlead.new_item(...)")

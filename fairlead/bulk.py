@@ -8,6 +8,7 @@ from zones.attempt import Attempt
 from zones.errors import BadArgument
 from zones.items import Enqueued, NewItem
 from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from zones.part_writes import PartWrites
 from zones.shard import Shard
 from zones.steps import in_step
 
@@ -45,6 +46,7 @@ def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = 
     as if the second had come later.
 
     Raises:
+      UnknownKind: the application takes known kinds only, and an item's is none of them: earlier batches stay.
       BadArgument: `zone` cannot be the name of a zone; or an item is none that `new_item` made: earlier batches stay.
       StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
     """
@@ -59,6 +61,7 @@ def _enqueue_all(items: Iterable[tuple[Shard, Tenant, NewItem]], zone: str, enqu
     for number, (shard, tenant, item) in enumerate(items):
         if not isinstance(item, NewItem):
             raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
+        shard.check_kind(item.kind)
         batch = batches.setdefault(shard.name, _Batch(shard))
         if not batch.has_room(item) and batch.entries:
             results |= _enqueue(batch, zone, enqueueing)
@@ -73,21 +76,26 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
     """Enqueue a batch in one transaction. At most one operation per queue zone: they wait together."""
 
     def body(attempt: Attempt) -> dict[int, Enqueued]:
-        attempt.enqueued = True
+        attempt.needs_receipt = True
         enqueueing.begin_attempt(batch.shard)
         by_tenant: dict[Tenant, list[tuple[_Entry, bytes]]] = {}
         for entry in batch.entries:
             given_id = entry.item.given_id
             item_id = attempt.new_id() if given_id is None else item_id_of(given_id)
             by_tenant.setdefault(entry.tenant, []).append((entry, item_id))
-        answers = in_step(
-            batch.shard.zone(tenant, zone).enqueue_steps(
-                attempt.tr,
-                [(item_id, enqueueing.traced(entry.item)) for entry, item_id in some],
-                now_us=attempt.now_us,
+        parts = PartWrites()
+        with batch.shard.db.burst(attempt.tr) as tr:
+            answers = in_step(
+                batch.shard.zone(tenant, zone).enqueue_steps(
+                    tr,
+                    [(item_id, enqueueing.traced(entry.item)) for entry, item_id in some],
+                    now_us=attempt.now_us,
+                    parts=parts,
+                )
+                for tenant, some in by_tenant.items()
             )
-            for tenant, some in by_tenant.items()
-        )
+            parts.write(tr)
+        attempt.has_read = True
         results = {
             entry.number: answer
             for some, enqueued in zip(by_tenant.values(), answers, strict=True)

@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 from actors.keeping import TRANSACTION_LEASE_US
 from actors.settings import BadSettings, ConsumerSettings
 from fairlead.layers import (
-    FILE_VARIABLE,
     ONLY_SHARD,
     BadConfig,
     Layer,
-    absolute_url,
     argument_layer,
     environment_layer,
+    file_in_force,
     file_layer,
 )
 from zones.errors import BadArgument
@@ -58,11 +57,11 @@ class Config:
     """Parts of the top-level queue of a shard that is made now; one that exists keeps its own. 1 to 1,024."""
 
     submissions: bool = True
-    """Whether handlers that were submitted to the running fleet are loaded. Turn it off if the stores have writers
-    that you do not trust with the workers."""
+    """Whether a fleet with a signing key loads the handlers that were submitted to it. False: it loads none."""
 
     signing_key: str = field(default="", repr=False)
-    """If set, a submitted handler is loaded only if it was signed with the same key. 16 characters or more."""
+    """The key that submitted handlers are signed with; a fleet loads only those that were signed with its own key. 16
+    characters or more; empty: handlers cannot be submitted, and none is loaded."""
 
     log_level: str = "info"
     """What `fairlead run` logs: debug, info, warning, or error."""
@@ -121,19 +120,22 @@ def load(
     *,
     path: Path | None = None,
     environ: Mapping[str, str] = os.environ,
+    directory: Path | None = None,
 ) -> Config:
     """Return the configuration in force: arguments over environment over file over defaults.
 
     Args:
       arguments: settings by dotted key, or nested as in the file; None as a value is none.
       path: the file; default: what `FAIRLEAD_CONFIG` names, or `fairlead.toml` in the current directory if it exists.
+      directory: where relative paths of stores begin if there is no file; default: the current directory. If there is
+        a file, all of them begin in the file's directory.
 
     Raises:
       BadConfig: an unknown key, a wrong type, a value out of range, a contradiction, or no such file.
     """
-    if path is None and environ.get(FILE_VARIABLE):
-        path = Path(environ[FILE_VARIABLE])
-    layers = [argument_layer(arguments or {}), environment_layer(environ), file_layer(path)]
+    path = file_in_force(path, environ)
+    base = (directory or Path.cwd()) if path is None else path.absolute().parent
+    layers = [argument_layer(arguments or {}, base=base), environment_layer(environ, base=base), file_layer(path)]
     for layer in layers:
         _refuse_unknown(layer)
     values: dict[str, Any] = {}
@@ -184,7 +186,7 @@ def arguments_of(config: Config) -> dict[str, Any]:
 
 
 def named_shards(shards: str | Mapping[str, str] | None) -> dict[str, str] | None:
-    """Return shards by name with absolute paths, as they stand in a configuration; a text is the shard `main`.
+    """Return shards by name, as they stand in a configuration; a text is the shard `main`.
 
     Raises:
       BadArgument: they are neither a text nor texts by name, such as a path.
@@ -194,8 +196,7 @@ def named_shards(shards: str | Mapping[str, str] | None) -> dict[str, str] | Non
     if not isinstance(shards, str | Mapping):
         allowed = 'a url such as "embedded:PATH", or several by name, such as {"eu": "fdb:CLUSTER_FILE"}'
         raise BadArgument(argument="shards", value=shards, allowed=allowed)
-    urls = {ONLY_SHARD: shards} if isinstance(shards, str) else dict(shards)
-    return {name: absolute_url(url, Path.cwd()) for name, url in urls.items()}
+    return {ONLY_SHARD: shards} if isinstance(shards, str) else dict(shards)
 
 
 _TYPES: dict[str, type] = {

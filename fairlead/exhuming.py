@@ -55,6 +55,9 @@ def revive_all(
     Args:
       dry_run: change nothing, and say what would be.
       go_on: called after each transaction with what was done so far; says whether to go on.
+
+    Raises:
+      UnknownShard: `sought` names a shard that there is not.
     """
 
     def change(attempt: Attempt, shard: Shard, items: Sequence[BuriedItem]) -> list[BuriedItem]:
@@ -98,7 +101,7 @@ def _exhume(
     exhumed = Exhumed()
     deed_id: bytes | None = None
     written: list[tuple[Shard, DeedRecord]] = []
-    for name in shards:
+    for name in shards if sought.shard is None else [sought.shard]:
         shard = shards[name]
         deed_id = deed_id or shard.random.randbytes(deeds.ID_BYTES)
         deed = operator.deed(deed_id, what, in_words(sought), done_us=shard.clock.now_us(), count=0, ended=False)

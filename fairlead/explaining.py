@@ -33,6 +33,7 @@ class Cause(Enum):
     KIND_UNKNOWN = "kind unknown"  # none of those that are alive has a handler for it
     TENANT_FULL = "tenant at its limit"
     KIND_FULL = "kind at its limit"  # as many of its kind as may run are running
+    ISOLATED = "waits to run isolated"  # it is suspected of ending its worker's process
     POINTER_LEASED = "pointer leased"  # a consumer is about to look into its queue
     POINTER_ASLEEP = "pointer asleep"  # its queue is looked at later
     POINTER_MISSING = "pointer missing"  # nobody is led to its queue: a fault, which `fairlead check --repair` mends
@@ -54,7 +55,8 @@ class Attempts:
     """What became of an item's attempts so far.
 
     `raised`: its handler failed. `died`: its worker did, as was seen. `lease_lost`: its lease ended meanwhile.
-    `given_back`: by a worker that drained, or had no slot for it; such count for nothing.
+    `given_back`: by a worker that drained, or had no slot for it; such count for nothing. `last_traceback`: of
+    `last_error`, from the handler's own frame on; its middle is left out if it is long.
     """
 
     raised: int = 0
@@ -62,6 +64,7 @@ class Attempts:
     lease_lost: int = 0
     given_back: int = 0
     last_error: str = ""
+    last_traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ def _held_back(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, An
             attempt = f"attempt {item.attempt} comes in {_span(item.vesting_us - now_us)}"
             return Cause.RETRYING, f"it failed: {item.last_error or 'without a word'}; {attempt}", until
         return Cause.DELAYED, f"it vests in {_span(item.vesting_us - now_us)}", until
-    for decide in (_paused, _unserved, _pointer):
+    for decide in (_paused, _unserved, _isolated, _pointer):
         said = decide(facts, item)
         if said is not None:
             return said
@@ -189,7 +192,7 @@ def _running(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]
         details |= {"host": consumer.presence.host, "pid": consumer.presence.pid, "live": consumer.live}
         where += "" if consumer.live else ", which gives no sign of life,"
     since, left = _span(facts.now_us - item.leased_us), _span(item.vesting_us - facts.now_us)
-    return Cause.RUNNING, f"{where} has it since {since}; its lease ends in {left} if it is not extended", details
+    return Cause.RUNNING, f"{where} has had it for {since}; its lease ends in {left} if it is not extended", details
 
 
 def _paused(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
@@ -211,6 +214,14 @@ def _unserved(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, Any
         said = f"none of the {len(live)} live consumers has a handler for {item.kind}"
         return Cause.KIND_UNKNOWN, said, {"consumers": len(live), "known_kinds": known}
     return None
+
+
+def _isolated(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
+    if not facts.suspect:
+        return None
+    lapses = item.lapse_count + item.started
+    said = f"its worker died or stalled {lapses} times in a row while it ran"
+    return Cause.ISOLATED, f"{said}; each consumer runs one such item at a time, isolated", {"lapses": lapses}
 
 
 def _pointer(facts: Facts, item: ItemRecord) -> tuple[Cause, str, dict[str, Any]] | None:
@@ -269,7 +280,9 @@ def _explained(shard_name: str, place: Place, item_id: bytes, facts: Facts) -> E
     attempts = Attempts()
     if record is not None:
         lease_lost = max(0, record.lapsed - record.died)  # A death is known before the lapse is counted.
-        attempts = Attempts(record.error_count, record.died, lease_lost, record.given_back, record.last_error)
+        attempts = Attempts(
+            record.error_count, record.died, lease_lost, record.given_back, record.last_error, facts.traceback
+        )
     kind = record.kind if record is not None else facts.ended[0].item.kind if facts.ended else None
     return Explanation(
         item_id,

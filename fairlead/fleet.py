@@ -53,6 +53,15 @@ class FleetLost(QueueError):
     message = "the fleet is gone: this node of the Ray cluster is dead"
 
 
+class RayMissing(QueueError):
+    """The fleet is to run on Ray, and Ray is not installed here.
+
+    Do: install it, `pip install ray`, or run the fleet in threads of one process: `fairlead run APP --host threads`.
+    """
+
+    message = "Ray is not installed"
+
+
 class Fleet(Protocol):
     """A running consumer."""
 
@@ -69,6 +78,7 @@ class Fleet(Protocol):
 
         Raises:
           FleetLost: it is gone without having been stopped.
+          ActorFailed: one of its loops in this process died, or stood still.
         """
         ...
 
@@ -122,6 +132,7 @@ class RayFleet:
 
     def check(self) -> None:
         """See `Fleet`."""
+        self._consumer.check()
         if not self._consumer.lives():
             raise FleetLost
 
@@ -149,6 +160,7 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
       MemoryNeedsThreads: a shard is `memory:` and the host is Ray.
       NeedsRay: a handler is a Ray remote function and the host is threads.
       StoreUnavailable, ShardRefused: a store cannot be opened.
+      RayMissing: the host is Ray, which is not installed.
       NoSuchExporter: the environment asks for an exporter that is not installed.
     """
     assert host in HOSTS
@@ -162,7 +174,12 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
     if any(url.startswith("memory:") for url in app.config.shards.values()):
         raise MemoryNeedsThreads(shards=dict(app.config.shards))
     # Imported when chosen: Ray takes a second to import, and most commands do without.
-    from actors import ray_host
+    try:
+        from actors import ray_host
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise RayMissing from None
 
     ray_host.connect(address or HERE, show_output=show_output)
     with ExitStack() as undo:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fairlead.tenant_database import TenantDatabase
 
 LOOK_US_MIN, LOOK_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
+UNWATCHED_US = 500_000  # How often the store is asked where it gives no watch, such as the 10,001st of a client.
 
 
 class ResultPending(QueueError, TimeoutError):
@@ -81,7 +82,11 @@ class Handle:
             found = shard.transact(body)
             if not isinstance(found, Pending):
                 return self._answer(found)
-            if not _await_change(found.watch, clock, until_us):
+            changed = _await_change(found.watch.is_ready, clock, until_us)
+            if changed and _is_refused(found.watch, shard.db.errors):
+                changed = _sleep(UNWATCHED_US, clock, until_us)
+            if not changed:
+                found.watch.cancel()
                 raise ResultPending(item=self.item_id.hex(), waited_s=timeout)
 
     def cancel(self) -> None:
@@ -129,17 +134,29 @@ def _end_of_wait(timeout: float | None, now_us: int) -> int | None:
     return now_us + int(timeout * 1e6)
 
 
-def _await_change(watch: Any, clock: Any, until_us: int | None) -> bool:
+def _await_change(is_ready: Callable[[], bool], clock: Any, until_us: int | None) -> bool:
     """Wait until a watch is ready; False if the time to wait was over before."""
     look_us = LOOK_US_MIN
-    is_ready: Callable[[], bool] = watch.is_ready
     while not is_ready():
-        if until_us is not None:
-            left_us = until_us - clock.now_us()
-            if left_us <= 0:
-                watch.cancel()
-                return False
-            look_us = min(look_us, left_us)
-        clock.sleep_us(look_us)
+        if not _sleep(look_us, clock, until_us):
+            return False
         look_us = min(look_us * 2, LOOK_US_MAX)
+    return True
+
+
+def _is_refused(watch: Any, errors: tuple[type[Exception], ...]) -> bool:
+    """Say whether a watch that is ready has failed, and has seen no change: the next may fail as soon."""
+    try:
+        watch.wait()
+    except errors:
+        return True
+    return False
+
+
+def _sleep(duration_us: int, clock: Any, until_us: int | None) -> bool:
+    """Sleep, but not longer than until then; False if that was over before."""
+    left_us = duration_us if until_us is None else until_us - clock.now_us()
+    if left_us <= 0:
+        return False
+    clock.sleep_us(min(duration_us, left_us))
     return True

@@ -14,6 +14,7 @@ FILE_NAME = "fairlead.toml"
 PREFIX = "FAIRLEAD_"
 FILE_VARIABLE = "FAIRLEAD_CONFIG"  # names the file, so it is no setting itself
 TOKEN_VARIABLE = "FAIRLEAD_DASHBOARD_TOKEN"  # a secret of one command, which no other must carry along
+APP_VARIABLE = "FAIRLEAD_APP"  # names the application that the command line works on
 ONLY_SHARD = "main"
 
 
@@ -38,31 +39,41 @@ class Layer(NamedTuple):
     textual: bool
 
 
-def argument_layer(arguments: Mapping[str, Any]) -> Layer:
-    """Return what the caller passed: nested tables as in the file, or dotted keys. None is as good as not passed."""
+def argument_layer(arguments: Mapping[str, Any], *, base: Path) -> Layer:
+    """Return what the caller passed: nested tables as in the file, or dotted keys. None is as good as not passed.
+
+    Args:
+      base: the directory that relative paths of stores begin in; also in `environment_layer`.
+    """
     rows = ((key, value, "argument") for key, value in _flat(arguments) if value is not None)
-    return _layer(rows, base=Path.cwd(), textual=True)
+    return _layer(rows, base=base, textual=True)
 
 
-def environment_layer(environ: Mapping[str, str]) -> Layer:
+def environment_layer(environ: Mapping[str, str], *, base: Path) -> Layer:
     """Return what the variables `FAIRLEAD_...` say; two underscores stand between a table and its key."""
     rows = (
         (variable.removeprefix(PREFIX).lower().replace("__", ".", 1), value, variable)
         for variable, value in sorted(environ.items())
-        if variable.startswith(PREFIX) and variable not in (FILE_VARIABLE, TOKEN_VARIABLE)
+        if variable.startswith(PREFIX) and variable not in (FILE_VARIABLE, TOKEN_VARIABLE, APP_VARIABLE)
     )
-    return _layer(rows, base=Path.cwd(), textual=True)
+    return _layer(rows, base=base, textual=True)
+
+
+def file_in_force(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return `path`, else the file that `FAIRLEAD_CONFIG` names, else `fairlead.toml` here if there is one."""
+    if path is None and environ.get(FILE_VARIABLE):
+        return Path(environ[FILE_VARIABLE])
+    return Path(FILE_NAME) if path is None and Path(FILE_NAME).exists() else path
 
 
 def file_layer(path: Path | None) -> Layer:
-    """Return what the file says: the one at `path`, or `fairlead.toml` in the current directory if there is one.
+    """Return what the file at `path` says; None says nothing.
 
     Raises:
-      BadConfig: the file at `path` is missing, or a file cannot be read or is not TOML.
+      BadConfig: the file is missing, cannot be read, or is not TOML.
     """
-    if path is None and not Path(FILE_NAME).exists():
+    if path is None:
         return Layer({}, {}, textual=False)
-    path = path or Path(FILE_NAME)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: no text, no TOML, no path

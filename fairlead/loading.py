@@ -4,6 +4,8 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
+import traceback
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +13,7 @@ from typing import Any
 
 import actors.ray_environment  # noqa: F401 - a module that is loaded may import Ray
 from fairlead.app import App
+from zones.engines import StoreError
 from zones.errors import QueueError
 
 NAMES_SHOWN = 20  # In an error, of a module that has more.
@@ -26,12 +29,21 @@ class NotFound(QueueError):
     message = "not found; write MODULE:ATTRIBUTE, such as shop:app"
 
 
+class NotImportable(QueueError):
+    """The module of an application or a function raises an error when it is imported.
+
+    Do: correct the module; `traceback` is where it broke, without the frames of Python and of Fairlead.
+    """
+
+    message = "the module cannot be imported"
+
+
 def load_app(reference: str) -> App:
     """Return the application that `reference` names.
 
     Raises:
       NotFound: the module or the attribute does not exist, or it is not an `App`.
-      Whatever the module itself raises when it is imported.
+      NotImportable: the module raises an error when it is imported. Errors of Fairlead come as they are.
     """
     found = load_attribute(reference)
     if not isinstance(found, App):
@@ -53,7 +65,7 @@ def load_attribute(reference: str) -> Any:
 
     Raises:
       NotFound: the module or the attribute does not exist.
-      Whatever the module itself raises when it is imported.
+      NotImportable: the module raises an error when it is imported. Errors of Fairlead come as they are.
     """
     module_name, colon, attribute = reference.partition(":")
     if "/" in module_name or module_name.startswith(".") or module_name.endswith(".py"):
@@ -71,8 +83,12 @@ def load_attribute(reference: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise  # the module is there, and something that it imports is not
+            raise _not_importable(module_name, error) from error  # It is there, and something that it imports is not.
         raise NotFound(reference=reference, reason=f"no module {error.name}", searched=here) from None
+    except (QueueError, StoreError):
+        raise
+    except Exception as error:
+        raise _not_importable(module_name, error) from error
     for name in attribute.split("."):
         if not hasattr(found, name):
             near = get_close_matches(name, dir(found), 1)
@@ -85,6 +101,33 @@ def load_attribute(reference: str) -> Any:
             )
         found = getattr(found, name)
     return found
+
+
+def _not_importable(module_name: str, error: Exception) -> NotImportable:
+    """Return an error with the frames of the user's files, and with the last one whoever's it is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = [] if isinstance(error, SyntaxError) else frames[-1:]
+    shown = [frame for frame in frames if _is_users(frame.filename)] or [
+        frame for frame in last if not _is_importing(frame.filename)
+    ]
+    if shown and last and shown[-1] is not last[0] and not _is_importing(last[0].filename):
+        shown += last
+    lines = [*traceback.format_list(shown), *traceback.format_exception_only(error)]
+    reason = "".join(traceback.format_exception_only(error)).strip().rpartition("\n")[2]
+    return NotImportable(module=module_name, reason=reason, traceback="".join(lines).rstrip())
+
+
+def _is_importing(file_name: str) -> bool:
+    """Say whether a frame belongs to Python's import, or to this module."""
+    return file_name.startswith("<frozen ") or file_name in (__file__, importlib.__file__)
+
+
+def _is_users(file_name: str) -> bool:
+    """Say whether a file is neither Python's own, nor an installed package's, nor Fairlead's."""
+    if _is_importing(file_name) or file_name.startswith(str(Path(__file__).parent) + os.sep):
+        return False
+    installed = (sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return not file_name.startswith(tuple(installed))
 
 
 def _path_given(reference: str, path: str, attribute: str) -> NotFound:

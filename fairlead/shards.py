@@ -1,7 +1,7 @@
 """The shards of an application: every store by name, opened when it is first used."""
 
-import threading
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -11,8 +11,11 @@ from zones.errors import QueueError
 from zones.keyspace import META_KEY
 from zones.layout import Tenant
 from zones.placement import home
+from zones.process_lock import ProcessLock
 from zones.settings import ZoneSettings
 from zones.shard import Shard, open_shard
+
+log = logging.getLogger("fairlead.shards")
 
 
 class NoShards(QueueError):
@@ -37,7 +40,8 @@ class UnknownShard(QueueError):
 class StoreMissing(QueueError):
     """There is no Fairlead store at this url, and the operation only reads or changes what exists.
 
-    Do: check the url; a store is made by the first enqueue, or by `fairlead run`.
+    Do: check the url. A new store is made by `fairlead enqueue --create`, by `fairlead run`, and by the first call of
+    an application that uses it.
     """
 
     message = "there is no store here"
@@ -51,6 +55,9 @@ class Shards(Mapping[str, Shard]):
 
     Attributes:
       must_exist: refuse a store that does not exist instead of making it; False at first.
+      check_kind: called with the kind of each item that is enqueued; may refuse it. None: all are taken.
+      tell_made: takes the sentence that a store was made, with its path. At first a warning in the log: a program that
+        has not set up logging shows that on standard error.
     """
 
     def __init__(
@@ -68,8 +75,10 @@ class Shards(Mapping[str, Shard]):
         self._settings = settings
         self._part_count = part_count
         self.must_exist = False
+        self.check_kind: Callable[[str], None] | None = None
+        self.tell_made: Callable[[str], None] = log.warning
         self._open: dict[str, Shard] = {}
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def __getitem__(self, name: str) -> Shard:
         """Return a shard, opened.
@@ -128,18 +137,24 @@ class Shards(Mapping[str, Shard]):
             self._open.clear()
 
     def _opened(self, name: str, url: str) -> Shard:
-        if self.must_exist and _is_missing(url):
+        if self.must_exist and is_missing(url):
             raise StoreMissing(shard=name, url=url)
         db = engines.open(url, clock=self._clock, random=self._random)
         if self.must_exist and not _holds_a_shard(db):
             db.close()
             raise StoreMissing(shard=name, url=url)
-        return open_shard(
+        shard = open_shard(
             name, db, clock=self._clock, random=self._random, settings=self._settings, part_count=self._part_count
         )
+        if self.check_kind is not None:
+            shard.check_kind = self.check_kind
+        engine, _, place = url.partition(":")
+        if shard.made and engine != "memory":
+            self.tell_made(f"made a new store at {Path(place).absolute() if place else url}, for shard {name}")
+        return shard
 
 
-def _is_missing(url: str) -> bool:
+def is_missing(url: str) -> bool:
     """Say whether opening `url` would make an embedded store; a path that cannot be looked at, its engine refuses."""
     engine, _, place = url.partition(":")
     if engine != "embedded":

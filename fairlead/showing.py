@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from actors.spelled import spelled_out
+
 PAYLOAD_CHARACTERS = 60  # Of a payload in a table.
 DEPTH_MAX = 100  # Of lists and dicts in each other: a payload may be nested deeper than Python's stack.
 TOO_DEEP = "nested too deep to show"
@@ -17,9 +19,7 @@ TOO_DEEP = "nested too deep to show"
 
 def plain(text: str) -> str:
     """Return `text` with control characters, line ends apart, spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+    return spelled_out(text, but="\n")
 
 
 def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:

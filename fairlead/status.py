@@ -11,10 +11,11 @@ from typing import Any
 from zones import depth, presence, rules
 from zones.attempt import Attempt
 from zones.buried import grave_range
+from zones.depth import Waits
 from zones.engines import Stall, write_stall
 from zones.layout import Layout, Tenant
 from zones.pointers import UNREADABLE, scan
-from zones.presence import Present
+from zones.presence import Presence, Present
 from zones.quarantine import PARTS, quarantine_range
 from zones.records import KindRule, TenantRule
 from zones.shard import Shard
@@ -29,10 +30,11 @@ class ShardStatus:
     """What a look at one shard found. Times in microseconds since the epoch.
 
     Attributes:
-      depth: items in all queues by kind: waiting, delayed and leased ones, not buried ones.
+      depth: items in all queues by kind: waiting, delayed and leased ones, not buried ones. `depth_whole`: whether of
+        all kinds; of some thousand kinds it tells the first by name.
       pointers: active queue zones; `vested`: those of them with work to look at now. Both counted up to 10,000.
-      oldest_us: since when the oldest item waits, of those behind the 64 pointers that have waited longest; None if
-        nothing waits.
+      waits: since when the oldest item waits, held back or not, and how much is held back by a limit, a pause, or an
+        unknown kind.
       buried: buried items, counted up to 10,000.
       unreadable: queue zones, of those counted, whose last visit met records that are damaged or of a newer version.
       set_aside: damaged pairs in the quarantine, counted up to 3,333.
@@ -49,9 +51,10 @@ class ShardStatus:
     shard_id: str = ""
     part_count: int = 0
     depth: Mapping[str, int] = field(default_factory=dict)
+    depth_whole: bool = True
     pointers: int = 0
     vested: int = 0
-    oldest_us: int | None = None
+    waits: Waits = field(default_factory=Waits)
     buried: int = 0
     unreadable: int = 0
     set_aside: int = 0
@@ -63,6 +66,23 @@ class ShardStatus:
     stall: Stall | None = None
     now_us: int = 0
     error: str | None = None
+
+    @property
+    def oldest_us(self) -> int | None:
+        """Since when the oldest item waits; None: none does."""
+        return self.waits.oldest_us
+
+
+def slowest_loop(presence: Presence) -> tuple[str, int] | None:
+    """Return the loop of a consumer that has gone longest without progress, and its age in microseconds.
+
+    As of the consumer's last heartbeat, by the consumer's clock. None: the heartbeat names no loop.
+    """
+    ages_us = [(max(0, presence.beat_us - last_us), name) for name, last_us in presence.loops.items()]
+    if not ages_us:
+        return None
+    age_us, name = max(ages_us)
+    return name, age_us
 
 
 def look(shard: Shard, url: str) -> ShardStatus:
@@ -86,15 +106,16 @@ def look(shard: Shard, url: str) -> ShardStatus:
             url=url,
             shard_id=layout.shard_id.hex(),
             part_count=layout.part_count,
-            depth=waiting,
+            depth=waiting.kinds,
+            depth_whole=waiting.whole,
             pointers=len(marks),
             unreadable=sum(mark == UNREADABLE for mark in marks),
             set_aside=_count(tr, [quarantine_range()]) // PARTS,
             vested=_count_vested(tr, layout, now_us),
-            oldest_us=depth.oldest_us(tr, layout, now_us),
+            waits=depth.waits(tr, layout, now_us, paused=in_force.shard_paused),
             buried=_count(tr, [grave_range()]),
             consumers=tuple(consumers),
-            unserved=tuple(kind for kind in waiting if kind not in known),
+            unserved=tuple(kind for kind in waiting.kinds if kind not in known),
             paused=in_force.shard_paused,
             kind_rules={kind: rule for kind, rule in in_force.kinds.items() if rule.says_something},
             tenant_rules=dict(ruled),

@@ -167,9 +167,17 @@ class Steering:
         shard.transact(body)
 
     def _noting(self, what: str, to: dict[str, Any]) -> Callable[[Attempt], None]:
-        """Return what writes a deed down with what is done: one deed, on however many shards."""
+        """Return what writes a deed down with what is done: one deed, on however many shards.
+
+        It has a receipt: a repetition must not undo what somebody has said since.
+        """
         deed_id = self._random.randbytes(deeds.ID_BYTES)
-        return lambda attempt: deeds.note(attempt.tr, self._operator.deed(deed_id, what, to, done_us=attempt.now_us))
+
+        def note(attempt: Attempt) -> None:
+            attempt.needs_receipt = True
+            deeds.note(attempt.tr, self._operator.deed(deed_id, what, to, done_us=attempt.now_us))
+
+        return note
 
     def _change(self, what: str, tenant: Tenant, **changes: object) -> None:
         shard = self._shards().home(tenant)

@@ -59,7 +59,7 @@ class TenantDatabase:
         """Run `body(tr)` in one transaction on the tenant's keys and queue, and return its result once it is durable.
 
         `body` may run several times (after a conflict), so it does nothing that cannot be done twice: it reads and
-        writes through `tr`, and leaves mails and prints to handlers. What it enqueues through `tr` is there once.
+        writes through `tr`, and leaves mails and prints to handlers. What it does through `tr` is applied once.
 
         Raises:
           StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
@@ -136,7 +136,8 @@ class TenantDatabase:
 
     def count(self, *, zone: str = DEFAULT_ZONE) -> dict[str, int]:
         """Return how many items of each kind are in the queue: waiting, delayed and leased ones, not buried ones."""
-        return self.transact(lambda tr: tr.zone(zone).count(tr.raw))
+        queue = self.shard.zone(self.tenant, check_name("zone", zone))
+        return self.shard.transact(lambda attempt: queue.count(attempt.tr))
 
     def cancel(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
         """Delete an item from the queue, whoever holds it; the handler of one that runs is told; see `Handle.cancel`.

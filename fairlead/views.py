@@ -109,8 +109,12 @@ def buried_view(shard: Shard, tr: Any, buried: BuriedItem) -> BuriedView:
 
 def progress_in_words(progress: Progress) -> str:
     """Return progress as people say it: "40 of 100, resizing"."""
-    of = "" if progress.total is None else f" of {progress.total:g}"
-    return f"{progress.done:g}{of}" + (f", {progress.note}" if progress.note else "")
+    of = "" if progress.total is None else f" of {_number(progress.total)}"
+    return f"{_number(progress.done)}{of}" + (f", {progress.note}" if progress.note else "")
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
 
 
 def _payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> Any:

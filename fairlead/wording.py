@@ -6,10 +6,12 @@ from typing import Any
 
 from zones.engines import StoreUnavailable
 
+TRACEBACK = "traceback"  # A field of many lines, which is shown below the sentence.
+
 
 def sentence_of(error: Exception) -> str:
     """Return an error in a line: its message, then its fields."""
-    fields = (f"{name}: {_short(name, value)}" for name, value in fields_of(error).items())
+    fields = (f"{name}: {_short(name, value)}" for name, value in fields_of(error).items() if name != TRACEBACK)
     return ", ".join([message_of(error), *fields])
 
 

@@ -48,10 +48,12 @@ Exit codes:
   2  refused: a wrong argument or configuration; nothing was changed
   3  the store cannot be used: missing, unreachable, read-only, full, or of a newer format
   4  what the command names is not there
+  130  interrupted by Ctrl-C before it was done; a first Ctrl-C of `run` drains, and ends with 0
 
 \b
 Every command takes --json (one object on standard output; errors as one object on standard error) and finds its
-stores by --store URL, by --app MODULE:ATTRIBUTE, or by fairlead.toml and FAIRLEAD_... in the environment.
+stores by --store URL, by --app MODULE:ATTRIBUTE (or FAIRLEAD_APP), or by fairlead.toml and FAIRLEAD_... in the
+environment.
 """
 
 
@@ -61,31 +63,47 @@ def main() -> None:
     """A transactional queue per tenant, inside the database it serves, run by Ray actors."""
 
 
-for command in (
-    demo.demo,
-    fleet.run,
-    items.enqueue,
-    items.peek,
-    items.cancel,
-    items.result,
-    why.why,
-    overview.status,
-    dashboard.dashboard,
-    top.top,
-    graves.buried,
-    graves.revive,
-    graves.discard,
-    steering.pause,
-    steering.resume,
-    steering.limit,
-    steering.weigh,
-    log.log,
-    fleet.submit,
-    overview.config,
-    upkeep.check,
-    quarantine.quarantine,
-    upkeep.backup,
-    upkeep.restore,
-    simulate.simulate,
-):
-    main.add_command(command)
+SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
+    "Start": (
+        (demo.demo, "watch a fleet index the standard library, and check it"),
+        (fleet.run, "run the work of an application"),
+        (simulate.simulate, "run the fleet, or your handlers, in hostile worlds"),
+        (overview.config, "show every setting in force, and its source"),
+    ),
+    "Items": (
+        (items.enqueue, "enqueue one item"),
+        (items.peek, "show the first items of a queue"),
+        (items.cancel, "delete an item from its queue"),
+        (items.result, "show what an item's handler returned"),
+        (why.why, "say why an item is not running"),
+    ),
+    "Watch": (
+        (overview.status, "show depths, ages and consumers of each shard"),
+        (dashboard.dashboard, "serve web pages: what waits, runs, failed"),
+        (top.top, "show the same live in the terminal"),
+        (log.log, "show what operators have done"),
+    ),
+    "Failed items": (
+        (graves.buried, "show items that failed for good"),
+        (graves.revive, "put buried items back into their queues"),
+        (graves.discard, "delete buried items"),
+    ),
+    "Steer a fleet that runs": (
+        (steering.pause, "pause a tenant, a kind, a shard"),
+        (steering.resume, "let what was paused go on"),
+        (steering.limit, "limit how many of a tenant or a kind run and start"),
+        (steering.weigh, "give a tenant more turns, or fewer"),
+        (fleet.submit, "give a running fleet a handler"),
+    ),
+    "Stores": (
+        (upkeep.check, "verify a store, and repair it"),
+        (quarantine.quarantine, "show damaged pairs that were set aside"),
+        (upkeep.backup, "write a store to a file"),
+        (upkeep.restore, "restore a backup into an empty store"),
+    ),
+}
+for title, commands in SECTIONS.items():
+    main.sections[title] = [str(command.name) for command, _ in commands]
+    for command, short_help in commands:
+        command.short_help = short_help
+        main.add_command(command)

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -20,6 +20,7 @@ T = TypeVar("T")
 _UNITS_MS = {"ms": 1, "": 1_000, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]*)\s*")
 _ID = re.compile(r"[0-9a-fA-F]{32}")
+_APP_ENDS = re.compile(r"(?<!/)/(?!/)")  # The first slash that stands alone.
 
 
 class Duration(click.ParamType[int]):
@@ -109,6 +110,39 @@ def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
 def ids_typed(typed: str) -> list[str | bytes]:
     """Return what a typed id may mean: an id of 32 hexadecimal digits as printed, and the name it was given."""
     return [bytes.fromhex(typed), typed] if _ID.fullmatch(typed) else [typed]
+
+
+def tenants_spelled_out(typed: Sequence[str]) -> list[str]:
+    """Return what was typed with each `--tenant APP/USER`, as tenants are printed, as `--tenant APP USER`.
+
+    A slash in the name of an app is typed twice.
+
+    Raises:
+      click.UsageError: the USER that follows an APP is missing, or looks like an option.
+    """
+    done: list[str] = []
+    rest = list(typed)
+    while rest:
+        word = rest.pop(0)
+        option, equals, name = word.partition("=")
+        if word == "--" or option != "--tenant" or not (equals or rest):
+            done.append(word)
+            if word == "--":
+                break
+            continue
+        if not equals:
+            name = rest.pop(0)
+        app, *users = _APP_ENDS.split(name, maxsplit=1)
+        if not users and rest and not rest[0].startswith("--"):
+            users = [rest.pop(0)]
+        if not users:
+            found = f"not the option {rest[0]}" if rest else "nothing follows"
+            raise click.UsageError(
+                f"--tenant names an app and a user, --tenant APP USER or --tenant APP/USER: after {name!r} the user is"
+                f" missing; {found}."
+            )
+        done += ["--tenant", app.replace("//", "/"), *users]
+    return done + rest
 
 
 def _refuse_constant(text: str) -> NoReturn:

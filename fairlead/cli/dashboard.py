@@ -8,6 +8,7 @@ import click
 from fairlead.cli.output import example, json_option, show
 from fairlead.cli.target import Target, target_options
 from fairlead.layers import TOKEN_VARIABLE
+from fairlead.shards import is_missing
 
 PORT = 8321
 
@@ -37,6 +38,9 @@ def dashboard(
 
     app = target.app()
     app.operator = app.operator._replace(through="dashboard")
+    for name, url in app.shards.urls.items():
+        if is_missing(url):
+            click.echo(f"Warning: shard {name}: there is no store at {url}; the pages say so until there is", err=True)
     serve(
         app,
         host=host,

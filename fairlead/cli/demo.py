@@ -12,6 +12,7 @@ from fairlead.demo.corpus import read_library
 from fairlead.demo.verdict import TenantRow
 from fairlead.fleet import HOSTS
 
+DATA = Path("fairlead-demo")
 ROWS = 4  # Largest and smallest tenants shown.
 FOUND = 20
 
@@ -22,7 +23,7 @@ FOUND = 20
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("fairlead-demo"),
+    default=DATA,
     show_default=True,
     help="Where the demo keeps its store; an earlier demo's is replaced.",
 )
@@ -55,10 +56,18 @@ def demo(host: str, word: str | None, data: Path) -> None:
         "killed_pid": played.killed_pid,
     }
     lines = [_summary(answer), _fairness(verdict.rows), "PASSED" if verdict.passed else "FAILED"]
+    if verdict.passed:
+        lines.append(
+            f"\nNext: fairlead demo --search lambda{_where(data)}, which asks the index; then docs/tutorial.md"
+        )
     found = {} if word is None else _search(word)
     show({**answer, **found}, lambda: [*lines, *(_found_lines(found) if found else ())])
     if not verdict.passed:
         raise click.exceptions.Exit(1)
+
+
+def _where(data: Path) -> str:
+    return "" if data == DATA else f" --data {data}"
 
 
 def _summary(answer: dict[str, Any]) -> str:
@@ -90,5 +99,7 @@ def _search(word: str) -> dict[str, Any]:
 def _found_lines(found: dict[str, Any]) -> list[str | Table]:
     rows = found["found"]
     shown = [(row["path"], row["count"]) for row in rows[:FOUND]]
+    if not rows:
+        return [f"{found['word']!r} is in no file"]
     title = f"{found['word']!r} is in {len(rows):,} files" + (f"; the first {FOUND}:" if len(rows) > FOUND else ":")
     return [title, table(("file", "#times"), shown)]

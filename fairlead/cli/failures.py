@@ -10,15 +10,17 @@ from typing import Any
 
 import click
 
+from actors.supervisor import ActorFailed
 from fairlead import wording
 from fairlead.app import App
+from fairlead.cli.arguments import tenants_spelled_out
 from fairlead.cli.output import JSON
 from fairlead.fleet import FleetLost
 from fairlead.handle import ItemFailed, NoResult, ResultPending
 from fairlead.shards import StoreMissing
 from fairlead.showing import plain, ready
 from fairlead.tenant_database import NotBuried
-from fairlead.wording import fields_of
+from fairlead.wording import TRACEBACK, fields_of
 from zones.engines import StoreError
 from zones.errors import ItemGone, QueueError, ShardRefused
 
@@ -26,9 +28,11 @@ FOUND_FAULTS = 1
 REFUSED = 2
 STORE_UNUSABLE = 3
 NOT_THERE = 4
+INTERRUPTED = 130  # By Ctrl-C, before it was done.
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (FleetLost, FOUND_FAULTS),
+    (ActorFailed, FOUND_FAULTS),
     (ItemFailed, FOUND_FAULTS),
     (ResultPending, FOUND_FAULTS),
     (ItemGone, NOT_THERE),
@@ -43,6 +47,16 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
 class Commands(click.Group):
     """The group of all commands, which ends them all alike. The context's object lists the applications in use."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.sections: dict[str, list[str]] = {}  # Titles in the help, and the names of commands below each.
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, each with its short help, whole."""
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they were added: those that are needed first come first."""
         return list(self.commands)
@@ -53,6 +67,7 @@ class Commands(click.Group):
         ctx.obj = apps
         typed = list(ctx.args)
         try:
+            ctx.args = tenants_spelled_out(typed)
             return super().invoke(ctx)
         except click.UsageError as error:
             # What cannot be parsed has not come to the option --json: look for it in what was typed.
@@ -75,6 +90,8 @@ def report(error: Exception, *, as_json: bool) -> None:
         click.echo(json.dumps(ready(answer)), err=True)
         return
     click.echo(plain(f"Error: {sentence_of(error)}"), err=True)
+    if lines := fields_of(error).get(TRACEBACK):
+        click.echo("\n".join(plain(line) for line in str(lines).splitlines()), err=True)
     if remedy := remedy_of(error):
         click.echo(plain(f"  Do: {remedy}"), err=True)
 

@@ -1,9 +1,10 @@
 """run, submit: a fleet, and handlers for one that runs already."""
 
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from io import TextIOWrapper
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -18,11 +19,12 @@ from rich.text import Text
 from actors.waits import without_waits
 from fairlead import fleet
 from fairlead.app import App
+from fairlead.cli.failures import INTERRUPTED
 from fairlead.cli.output import example, json_option, show, wants_json
-from fairlead.cli.target import Target, config_option, settings_option, target_options
+from fairlead.cli.target import Target, application_in_force, config_option, settings_option, target_options
 from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
-from fairlead.telemetry.front import front
+from fairlead.telemetry.front import Front, front
 from fairlead.telemetry.logs import log_to_stderr
 
 LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of the fleet, looked for.
@@ -30,30 +32,53 @@ COUNTED = ("completed", "retried", "buried", "dropped", "lost", "held")  # Alway
 
 
 @click.command(epilog=example("fairlead run shop:app --host threads --set consumer.slots=32"))
-@click.argument("reference", metavar="APP")
+@click.argument("reference", metavar="[APP]", required=False)
 @click.option("--host", type=click.Choice(HOSTS), default="ray", show_default=True, help="Where the actors live.")
 @click.option("--address", metavar="ADDRESS", help="The Ray cluster to join; without it Ray is started here.")
 @settings_option
 @config_option
 @json_option
-def run(reference: str, host: str, address: str | None, settings: tuple[str, ...], config_path: Path | None) -> None:
+def run(
+    reference: str | None, host: str, address: str | None, settings: tuple[str, ...], config_path: Path | None
+) -> None:
     """Run the work of APP, written MODULE:ATTRIBUTE, until SIGTERM or Ctrl-C; then let what runs finish.
+
+    Without APP it is the one that FAIRLEAD_APP names.
 
     A second Ctrl-C ends it at once; leases then give the work back when they lapse.
     """
     if address is not None and host != "ray":
         raise click.UsageError("--address goes with --host ray.")
+    reference = application_in_force(reference)
+    if reference is None:
+        raise click.UsageError("Name the application, MODULE:ATTRIBUTE, or set FAIRLEAD_APP.")
     app = Target((), reference, config_path, settings).app(must_exist=False, may_be_in_memory=True)
     log_to_stderr(app.config.log_level)
+    if host == "ray":
+        click.echo(
+            "starting the fleet on Ray, which takes some seconds"
+            if address is None
+            else f"joining the Ray cluster at {address}",
+            err=True,
+        )
     with stop_signal() as stopped, redirect_stdout(_shown_to()), front(app) as telling:
         telling.fleet = running = fleet.start(app, reference, host=host, address=address)
-        click.echo(f"running {', '.join(_kinds(app)) or 'nothing: no handler is registered'}", err=True)
+        click.echo(f"running {_kinds_in_words(app, reference)}", err=True)
         if app.config.metrics_port:
             click.echo(f"metrics at http://{app.config.metrics_host}:{app.config.metrics_port}/metrics", err=True)
-        _watch(running, stopped)
+        _watch(running, telling, stopped)
         running.begin_drain()
-        click.echo("draining: no new work starts, what runs may finish (Ctrl-C again: at once)", err=True)
-        counts = {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}
+        held, drain_s = running.counts().get("held", 0), app.config.consumer.drain_ms / 1000
+        click.echo(
+            f"draining: no new work starts, what runs may finish within {drain_s:g} s; {held:,} held now"
+            " (Ctrl-C again: at once)",
+            err=True,
+        )
+        try:
+            counts = {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}
+        except KeyboardInterrupt:
+            click.echo("ended at once: what was held runs again when its leases lapse", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
     show(counts, lambda: [_line(counts)])
 
 
@@ -115,18 +140,63 @@ def _shown_to() -> TextIO:
     return sys.stdout
 
 
-def _watch(running: Fleet, stopped: Stopped) -> None:
+class _AboveLine(logging.StreamHandler[Any]):
+    """Writes log records above the live line: the console erases the line, and draws it again below them."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        try:
+            self._console.print(Text(self.format(record)), soft_wrap=True)
+        except (OSError, ValueError):
+            self.handleError(record)
+
+
+@contextmanager
+def _logs_above(console: Console) -> Iterator[None]:
+    """Have what is logged to standard error printed by the console meanwhile."""
+    root = logging.getLogger()
+    replaced = [each for each in root.handlers if isinstance(each, logging.StreamHandler) and each.stream is sys.stderr]
+    above: list[logging.Handler] = []
+    for each in replaced:
+        handler = _AboveLine(console)
+        handler.setLevel(each.level)
+        handler.setFormatter(each.formatter)
+        root.removeHandler(each)
+        root.addHandler(handler)
+        above.append(handler)
+    try:
+        yield
+    finally:
+        for new, old in zip(above, replaced, strict=True):
+            root.removeHandler(new)
+            root.addHandler(old)
+
+
+def _watch(running: Fleet, telling: Front, stopped: Stopped) -> None:
     """Show a live line on standard error, if a person looks, until it is to stop; raise if the fleet is gone."""
-    person = sys.stderr.isatty()
-    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) if person else nullcontext() as live:
+    if not sys.stderr.isatty():
         while not stopped():
             running.check()
-            if live is not None:
-                live.update(Text(_line(running.counts())), refresh=True)
+            telling.check()
+        return
+    console = Console(stderr=True)
+    with _logs_above(console), Live(console=console, transient=True, auto_refresh=False) as live:
+        while not stopped():
+            running.check()
+            telling.check()
+            live.update(Text(_line(running.counts())), refresh=True)
 
 
-def _kinds(app: App) -> list[str]:
-    return sorted(handler.kind for handler in app.registry)
+def _kinds_in_words(app: App, reference: str) -> str:
+    kinds = sorted(handler.kind for handler in app.registry)
+    if not kinds:
+        module = reference.partition(":")[0]
+        return f"nothing: no handler is registered; import the modules that register handlers in {module}"
+    return f"the {'kind' if len(kinds) == 1 else 'kinds'} {', '.join(kinds)}"
 
 
 def _line(counts: dict[str, int]) -> str:

@@ -79,13 +79,16 @@ def sought_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         tenant = None if database is None else database.tenant
+        is_local = tenant is not None and not tenant.app
+        shard = database.shard.name if database is not None and is_local else None
         named_zone = click.get_current_context().get_parameter_source("zone") is not ParameterSource.DEFAULT
         before_us = None if before is None else moment_us(before, app.clock.now_us())
-        sought = Sought(kind, tenant, zone if named_zone else None, error, before_us)
-        if item is not None and (everything or dry_run or sought._replace(tenant=None, zone=None) != Sought()):
+        sought = Sought(kind, tenant, zone if named_zone else None, error, before_us, shard)
+        by_more_than_owner = sought._replace(tenant=None, zone=None, shard=None) != Sought()
+        if item is not None and (everything or dry_run or by_more_than_owner):
             raise click.UsageError("Name an ITEM, or say which ones with --kind, --error, --before or --all.")
         if item is not None and database is None:
-            raise click.UsageError("Name the item's tenant, --tenant APP USER, or local items, --local KIND.")
+            raise click.UsageError("Name the item's tenant, --tenant APP/USER, or local items, --local KIND.")
         if item is None and everything == (sought != Sought()):
             raise click.UsageError(
                 "Name an ITEM and its tenant; or say which ones with --kind, --tenant, --local, --zone, --error,"

@@ -1,5 +1,6 @@
 """enqueue, peek, cancel: single items, by hand."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from zones.items import DEFAULT_PRIORITY, EnqueueStatus
 @click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop alice --store embedded:./data"))
 @click.argument("kind")
 @click.argument("payload", type=Payload(), default="null")
-@click.option("--tenant", nargs=2, metavar="APP USER", help="Whose item it is.")
+@click.option("--tenant", nargs=2, metavar="APP/USER", help="Whose item it is; also as two words, APP USER.")
 @click.option("--local", is_flag=True, help="It belongs to no tenant.")
 @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
 @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The tenant's queue zone.")
@@ -25,6 +26,7 @@ from zones.items import DEFAULT_PRIORITY, EnqueueStatus
 @click.option("--delay", type=Duration(), default=0, help="How long until it may run: 90s, 5min, 2h; up to 10 years.")
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
 @click.option("--unique-for", type=Duration(), default=0, help="How long --id stays taken after completion.")
+@click.option("--create", is_flag=True, help="Make the store if it is not there.")
 @target_options
 @json_option
 def enqueue(
@@ -39,13 +41,16 @@ def enqueue(
     delay: int,
     priority: int,
     unique_for: int,
+    create: bool,
 ) -> None:
     """Enqueue one item of KIND with a PAYLOAD of JSON (default null; @FILE or - for standard input)."""
     if (tenant is None) != local:
-        raise click.UsageError("Name either a tenant, --tenant APP USER, or say --local for an item without one.")
+        raise click.UsageError("Name either a tenant, --tenant APP/USER, or say --local for an item without one.")
     if shard is not None and not local:
         raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
-    app = target.app(must_exist=False)
+    app = target.app(must_exist=not create)
+    app.shards.tell_made = partial(click.echo, err=True)
+    target.warn_of_kind(app, kind)
     database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
     made = database.enqueue(
         kind, payload, item_id=item_id, priority=priority, delay_ms=delay, unique_ms=unique_for, zone=zone

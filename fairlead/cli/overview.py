@@ -15,10 +15,11 @@ from fairlead.config import settings_of
 from fairlead.explaining import limit_in_words
 from fairlead.shards import Shards, StoreMissing
 from fairlead.showing import ago, when
-from fairlead.status import COUNTED_MAX, ShardStatus
+from fairlead.status import COUNTED_MAX, ShardStatus, slowest_loop
 from fairlead.wording import fields_of, message_of, remedy_of, sentence_of
 from zones.engines import Stall, StoreError
 from zones.errors import ShardRefused
+from zones.presence import Presence
 
 
 @click.command(epilog=example("fairlead status --app shop:app"))
@@ -66,17 +67,26 @@ def _answer_error(each: ShardStatus, error: Exception) -> dict[str, Any]:
 
 
 def _answer(each: ShardStatus) -> dict[str, Any]:
+    held_us = each.waits.held_oldest_us
     return {
         "shard": each.name,
         "url": each.url,
         "id": each.shard_id,
         "parts": each.part_count,
         "depth": each.depth,
+        "depth_whole": each.depth_whole,
         "pointers": each.pointers,
         "pointers_vested": each.vested,
         "counted_max": COUNTED_MAX,
         "oldest": None if each.oldest_us is None else when(each.oldest_us),
         "oldest_waits_s": None if each.oldest_us is None else (each.now_us - each.oldest_us) / 1e6,
+        "oldest_at_least": not each.waits.whole,
+        "held_back": {
+            "items": each.waits.held_items,
+            "queues": each.waits.held_queues,
+            "oldest_waits_s": None if held_us is None else (each.now_us - held_us) / 1e6,
+            "at_least": not each.waits.held_whole,
+        },
         "buried": each.buried,
         "unreadable_queues": each.unreadable,
         "set_aside": each.set_aside,
@@ -89,6 +99,7 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
                 "kinds": present.presence.kinds,
                 "started": when(present.presence.started_us),
                 "last_beat": when(present.presence.beat_us),
+                "slowest_loop": _answer_loop(present.presence),
             }
             for present in each.consumers
         ],
@@ -98,6 +109,11 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
         "tenant_rules": [{"tenant": tenant, **asdict(rule)} for tenant, rule in each.tenant_rules.items()],
         "writers_wait_for": each.stall and _answer_stall(each.stall),
     }
+
+
+def _answer_loop(presence: Presence) -> dict[str, Any] | None:
+    slowest = slowest_loop(presence)
+    return None if slowest is None else {"name": slowest[0], "no_progress_s": slowest[1] / 1e6}
 
 
 def _answer_stall(stall: Stall) -> dict[str, Any]:
@@ -116,15 +132,20 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
             yield f"{each.name}: nobody can write; the write lock is held by {each.stall.who}"
             yield f"  Do: {each.stall.remedy}"
         yield from _damage(each)
+        yield from _held_back(each)
         yield from _rules(each)
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
+    for each in found:
+        if not each.depth_whole:
+            yield f"{each.name}: there are items of more kinds than are counted, and these are the first by name"
     if depths:
         yield table(("shard", "kind", "#items", "consumers"), depths)
     present = [(each, one) for each in found for one in each.consumers]
     if present:
-        yield table(("shard", "consumer", "host", "pid", "last sign of life", "kinds"), (
+        yield table(("shard", "consumer", "host", "pid", "last sign of life", "slowest loop", "kinds"), (
             (each.name, one.consumer_id.hex(), one.presence.host, str(one.presence.pid),
-             ago(one.presence.beat_us, each.now_us) + ("" if one.live else ": dead"), ", ".join(one.presence.kinds))
+             ago(one.presence.beat_us, each.now_us) + ("" if one.live else ": dead"), _loop(one.presence),
+             ", ".join(one.presence.kinds))
             for each, one in present
         ))  # fmt: skip
 
@@ -138,6 +159,18 @@ def _damage(each: ShardStatus) -> Iterator[str]:
         )
     if each.set_aside:
         yield f"{each.name}: {each.set_aside:,} damaged pairs were set aside; fairlead quarantine shows them"
+
+
+def _held_back(each: ShardStatus) -> Iterator[str]:
+    """Say how much a limit, a pause, or an unknown kind keeps from running."""
+    held = each.waits
+    if held.held_oldest_us is not None:
+        more = "" if held.held_whole else "at least "
+        oldest = ago(held.held_oldest_us, each.now_us).removesuffix(" ago")
+        yield (
+            f"{each.name}: {more}{held.held_items:,} items are held back by limits, pauses or unknown kinds; "
+            f"the oldest waits {oldest}"
+        )
 
 
 def _rules(each: ShardStatus) -> Iterator[str]:
@@ -161,10 +194,17 @@ def _rules(each: ShardStatus) -> Iterator[str]:
 def _row(each: ShardStatus) -> tuple[object, ...]:
     if each.error:
         return each.name, each.url, "?", "?", "?", "?", "?", "?"
-    oldest = "" if each.oldest_us is None else ago(each.oldest_us, each.now_us).removesuffix(" ago")
+    more = "" if each.waits.whole else "at least "
+    oldest = "" if each.oldest_us is None else more + ago(each.oldest_us, each.now_us).removesuffix(" ago")
     live = sum(one.live for one in each.consumers)
     counts = (_counted(each.pointers), _counted(each.vested))
     return each.name, each.url, sum(each.depth.values()), *counts, oldest, _counted(each.buried), live
+
+
+def _loop(presence: Presence) -> str:
+    """Return a consumer's slowest loop, and for how many seconds it had made no progress at the last heartbeat."""
+    slowest = slowest_loop(presence)
+    return "" if slowest is None else f"{slowest[0]}, {slowest[1] / 1e6:.1f} s"
 
 
 def _served(each: ShardStatus, kind: str) -> str:

@@ -9,6 +9,7 @@ from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.target import Target, target_options
 from fairlead.showing import ago, when
 from zones import quarantine as kept
+from zones.attempt import Attempt
 from zones.audit.places import Places
 from zones.errors import QueueError
 from zones.quarantine import SetAside
@@ -53,7 +54,12 @@ def _discard(shard: Shard, typed: str) -> int:
         pair_id = bytes.fromhex(typed)
     except ValueError:
         return 0
-    return shard.transact(lambda attempt: kept.throw_away(attempt.tr, pair_id))
+
+    def body(attempt: Attempt) -> int:
+        attempt.needs_receipt = True  # It says how many it has deleted, and a repetition finds none.
+        return kept.throw_away(attempt.tr, pair_id)
+
+    return shard.transact(body)
 
 
 def _whose(shard: Shard, key: bytes) -> dict[str, Any]:

@@ -118,6 +118,7 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 @click.option(
     "--processes", type=click.IntRange(1, 1_024), default=os.cpu_count() or 1, help="How many at once; one per core."
 )
+@click.option("--verbose", "-v", is_flag=True, help="Without APP: show how often each rare point was reached.")
 @json_option
 @_ended_by_ctrl_c()
 def simulate(
@@ -128,6 +129,7 @@ def simulate(
     faults: "tuple[str, ...] | None",
     sizes: "dict[str, int] | None",
     processes: int,
+    verbose: bool,
 ) -> None:
     """Run scanner, manager, worker, coordinator and zones through worlds in which everything goes wrong.
 
@@ -146,9 +148,9 @@ def simulate(
     is shown, with the events before it fails and the command that replays it. To see that of another seed, begin with
     it: --first SEED --seeds 1.
 
-    The table shows how often the code's rare points were reached. From 1,000 seeds of the fleet's own workload on, each
-    must be. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early with what was
-    found so far; if that is nothing, with 130.
+    From 1,000 seeds of the fleet's own workload on, each rare point of the code must be reached; --verbose shows how
+    often each was. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early with what
+    was found so far; if that is nothing, with 130.
     """
     from simulation.kept import Kept
 
@@ -163,7 +165,7 @@ def simulate(
             raise click.UsageError(
                 f"The last seed would be {first + seeds - 1}, and the greatest there is, {SEED_MAX}."
             )
-        _campaign(first, seeds, subject, processes)
+        _campaign(first, seeds, subject, processes, verbose=verbose)
     elif seeds is not None or first is not None:
         raise click.UsageError("--seed replays one world; --seeds and --first are for many.")
     else:
@@ -173,7 +175,7 @@ def simulate(
 # The simulator, and the greenlets it is made of, are loaded where they are needed: other commands do without.
 
 
-def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
+def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbose: bool) -> None:
     from simulation.campaign import STANDARD_SEEDS, Tally, campaign
     from simulation.kept import ALL
 
@@ -209,7 +211,7 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int) -> None:
         "stopped": _why_stopped(tally, seeds, subject),
         "smallest": None if smallest is None else _smallest_answer(smallest, subject),
     }
-    show(answer, lambda: _campaign_lines(answer, tally, smallest, subject))
+    show(answer, lambda: _campaign_lines(answer, tally, smallest, subject, verbose=verbose))
     if tally.broken or answer["missed"]:
         raise click.exceptions.Exit(FAILED)
     if interrupted:
@@ -281,9 +283,9 @@ def _replay(seed: int, subject: Subject) -> None:
 
 
 def _campaign_lines(
-    answer: dict[str, Any], tally: "Tally", smallest: "Report | None", subject: Subject
+    answer: dict[str, Any], tally: "Tally", smallest: "Report | None", subject: Subject, *, verbose: bool
 ) -> Iterator[str | Table]:
-    if subject.reference is None:
+    if subject.reference is None and verbose:
         yield _probes_table(tally)
     for each in answer["violations"]:
         yield f"seed {each['seed']}: {each['oracle']}: {each['what']}"

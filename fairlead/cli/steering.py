@@ -47,7 +47,9 @@ class Scope:
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--tenant`, `--kind` and `--shard`, one of which must be said, and pass it a `scope`."""
 
-    @click.option("--tenant", nargs=2, metavar="APP USER", help="A tenant, in all of its zones.")
+    @click.option(
+        "--tenant", nargs=2, metavar="APP/USER", help="A tenant, in all of its zones; also as two words, APP USER."
+    )
     @click.option("--kind", metavar="KIND", help="A kind, of all tenants, on every shard.")
     @click.option("--shard", metavar="NAME", help="A whole shard.")
     @target_options
@@ -58,9 +60,12 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
         scope = Scope(tenant, kind, shard)
         if len(scope.answer) != 1:
             raise click.UsageError(
-                "Name one of a tenant, --tenant APP USER; a kind, --kind KIND; a shard, --shard NAME."
+                "Name one of a tenant, --tenant APP/USER; a kind, --kind KIND; a shard, --shard NAME."
             )
-        return command(*args, steering=target.app().steering, scope=scope, **options)
+        app = target.app()
+        if kind is not None:
+            target.warn_of_kind(app, kind)
+        return command(*args, steering=app.steering, scope=scope, **options)
 
     return with_scope
 
@@ -86,7 +91,7 @@ def resume(steering: Steering, scope: Scope) -> None:
 
 
 @click.command(epilog=example("fairlead limit --kind receipt --max-running 3 --store embedded:./data"))
-@click.option("--tenant", nargs=2, metavar="APP USER", help="A tenant, all of its items.")
+@click.option("--tenant", nargs=2, metavar="APP/USER", help="A tenant, all of its items; also as two words, APP USER.")
 @click.option("--kind", metavar="KIND", help="A kind, of all tenants, in all of the fleet.")
 @click.option("--max-running", type=int, metavar="N", help="No more than N run at once.")
 @click.option("--per-second", type=float, metavar="R", help="No more than R start in a second.")
@@ -106,12 +111,15 @@ def limit(
     """Limit how many items of a tenant or a kind run at once, and start in a second. What is not said is unlimited."""
     scope = Scope(tenant, kind, None)
     if len(scope.answer) != 1:
-        raise click.UsageError("Name a tenant, --tenant APP USER, or a kind, --kind KIND.")
+        raise click.UsageError("Name a tenant, --tenant APP/USER, or a kind, --kind KIND.")
     if off == (max_running is not None or per_second is not None):
         raise click.UsageError("Say --max-running N or --per-second R or both; or --off to limit it no more.")
     if burst is not None and per_second is None:
         raise click.UsageError("--burst goes with --per-second.")
-    steering = target.app().steering
+    app = target.app()
+    steering = app.steering
+    if kind is not None:
+        target.warn_of_kind(app, kind)
     if tenant is not None:
         steering.limit_tenant(*tenant, max_running=max_running, per_s=per_second, burst=burst)
     elif kind is not None:
@@ -125,7 +133,7 @@ def limit(
 
 @click.command(epilog=example("fairlead weigh 3 --tenant shop alice --store embedded:./data"))
 @click.argument("weight", type=float)
-@click.option("--tenant", nargs=2, metavar="APP USER", required=True, help="The tenant.")
+@click.option("--tenant", nargs=2, metavar="APP/USER", required=True, help="The tenant; also as two words, APP USER.")
 @target_options
 @json_option
 def weigh(target: Target, weight: float, tenant: tuple[str, str]) -> None:

@@ -4,6 +4,7 @@ An application that is named (`--app shop:app`) brings its stores; `--store` nam
 environment and fairlead.toml do.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -12,11 +13,16 @@ from typing import Any
 
 import click
 
-from fairlead import config
 from fairlead.app import App
+from fairlead.checked import nearest_kind
+from fairlead.config import Config, named_shards
+from fairlead.layers import APP_VARIABLE, absolute_url
 from fairlead.loading import load_app
+from fairlead.looks.apart import look_apart
 from fairlead.operator import operator_here
+from fairlead.showing import plain
 from fairlead.tenant_database import TenantDatabase
+from zones import submitted
 from zones.errors import QueueError
 
 
@@ -54,7 +60,7 @@ class Target:
           BadConfig, NotFound, NoShards, StoreInMemory: see there.
         """
         app = self._named()
-        app.configure(config.load({**app.arguments, **_settings(self.settings)}, path=self.config_path))
+        app.configure(app.load_config(_settings(self.settings), path=self.config_path))
         apps: list[App] = click.get_current_context().obj
         apps.append(app)
         app.operator = operator_here("command line")
@@ -64,29 +70,52 @@ class Target:
             raise StoreInMemory(shards=in_memory)
         return app
 
-    def config(self) -> config.Config:
+    def warn_of_kind(self, app: App, kind: str) -> None:
+        """Say on standard error that the named application has no handler of a kind; of `--store` nobody can say.
+
+        One that was submitted to its stores is one.
+        """
+        if self.reference is None or not app.registry.handlers or kind in app.registry.handlers:
+            return
+        seen = look_apart(
+            app.shards, lambda shard: shard.transact(lambda attempt: submitted.is_there(attempt.tr, kind))
+        )
+        if any(each.found for each in seen):
+            return
+        near = nearest_kind(app.registry, kind)
+        hint = f"; nearest: {near}" if near else ""
+        click.echo(plain(f"Warning: {self.reference} has no handler of {kind}{hint}"), err=True)
+
+    def config(self) -> Config:
         """Return the configuration that `app` would run with, without asking that it names a store."""
-        return config.load({**self._named().arguments, **_settings(self.settings)}, path=self.config_path)
+        return self._named().load_config(_settings(self.settings), path=self.config_path)
 
     def _named(self) -> App:
         if self.reference is None:
-            return App(_shards(self.stores))
+            # A path that is typed begins where the shell is, whatever file is read.
+            typed = named_shards(_shards(self.stores)) or {}
+            return App({name: absolute_url(url, Path.cwd()) for name, url in typed.items()} or None)
         if self.stores:
             raise click.UsageError("--store and --app both name the stores: give one of them.")
         return load_app(self.reference)
+
+
+def application_in_force(typed: str | None, stores: tuple[str, ...] = ()) -> str | None:
+    """Return the application that was typed, else the one that `FAIRLEAD_APP` names, unless stores were typed."""
+    return typed or (None if stores else os.environ.get(APP_VARIABLE) or None)
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--store`, `--app` and `--config`, and pass it a `target`."""
 
     @click.option("--store", "stores", multiple=True, metavar="URL", help=_STORE_HELP)
-    @click.option("--app", "reference", metavar="MODULE:ATTRIBUTE", help="The application whose stores to use.")
+    @click.option("--app", "reference", metavar="MODULE:ATTRIBUTE", help=_APP_HELP)
     @config_option
     @wraps(command)
     def with_target(
         *args: Any, stores: tuple[str, ...], reference: str | None, config_path: Path | None, **options: Any
     ) -> Any:
-        return command(*args, target=Target(stores, reference, config_path), **options)
+        return command(*args, target=Target(stores, application_in_force(reference, stores), config_path), **options)
 
     return with_target
 
@@ -110,13 +139,13 @@ def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--tenant APP USER`, `--local KIND`, `--shard` and `--zone`, and pass it a `database`."""
+    """Give a command `--tenant APP/USER`, `--local KIND`, `--shard` and `--zone`, and pass it a `database`."""
 
     @maybe_tenant_options
     @wraps(command)
     def with_database(*args: Any, app: App, database: TenantDatabase | None, **options: Any) -> Any:
         if database is None:
-            raise click.UsageError("Name either a tenant, --tenant APP USER, or local items, --local KIND.")
+            raise click.UsageError("Name either a tenant, --tenant APP/USER, or local items, --local KIND.")
         return command(*args, database=database, **options)
 
     return with_database
@@ -125,7 +154,7 @@ def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def maybe_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what `tenant_options` gives; pass it the `app`, and a `database` or None if nobody was named."""
 
-    @click.option("--tenant", nargs=2, metavar="APP USER", help="The tenant.")
+    @click.option("--tenant", nargs=2, metavar="APP/USER", help="The tenant; also as two words, APP USER.")
     @click.option("--local", metavar="KIND", help="The local items of a kind, those without a tenant.")
     @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
     @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The queue zone.")
@@ -140,7 +169,7 @@ def maybe_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         if tenant is not None and local is not None:
-            raise click.UsageError("Name either a tenant, --tenant APP USER, or local items, --local KIND.")
+            raise click.UsageError("Name either a tenant, --tenant APP/USER, or local items, --local KIND.")
         if shard is not None and local is None:
             raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
         app = target.app()
@@ -154,6 +183,7 @@ def maybe_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_database
 
 
+_APP_HELP = f"The application whose stores to use; default: what {APP_VARIABLE} says."
 _STORE_HELP = "The store: embedded:PATH, or fdb:CLUSTER_FILE; several as NAME=URL, one --store for each."
 
 
@@ -180,4 +210,6 @@ def _settings(settings: tuple[str, ...]) -> dict[str, str]:
     for key, equals, _ in pairs:
         if not equals:
             raise click.UsageError(f"A setting is written KEY=VALUE, not {key!r}.")
-    return {key: value for key, _, value in pairs}
+    return {
+        key: absolute_url(value, Path.cwd()) if key.partition(".")[0] == "shards" else value for key, _, value in pairs
+    }

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.app import App
+from fairlead.cli.failures import STORE_UNUSABLE
 from fairlead.cli.output import example, json_option, show, table, wants_json
 from fairlead.cli.target import Target, target_options
 from fairlead.looks.glance import Glance, glance
@@ -26,6 +27,7 @@ from fairlead.looks.queues import TenantWaiting, waiting_tenants
 from fairlead.looks.work import LATELY_SLOTS, RunningOn, busiest, by_kind, longest_running
 from fairlead.showing import ago, plain, when
 from fairlead.status import COUNTED_MAX
+from fairlead.views import progress_in_words
 from zones.series import KEPT_SLOTS, SLOT_US
 
 ROWS = 10  # Of tenants, and of items that run.
@@ -43,14 +45,17 @@ def top(target: Target, interval: float) -> None:
     """Show what waits, runs, and needs attention, live, until q or Ctrl-C. In a pipe, and with --json: one look."""
     app = target.app()
     if wants_json():
-        show(_answer(app), lambda: ())
+        seen = glance(app)
+        show(_answer(app, seen), lambda: ())
+        _refuse_unreadable(seen)
         return
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
-        Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(_screen(app))
+        Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(_screen(app, seen := glance(app)))
+        _refuse_unreadable(seen)
         return
     with suppress(KeyboardInterrupt), _keys() as pressed, Live(screen=True, auto_refresh=False) as live:
         while True:
-            live.update(_screen(app), refresh=True)
+            live.update(_screen(app, glance(app)), refresh=True)
             if pressed(interval) in ("q", "Q", "\x03", "\x04"):
                 return
 
@@ -72,8 +77,13 @@ def _keys() -> Iterator[Callable[[float], str]]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def _screen(app: App) -> RenderableType:
-    seen = glance(app)
+def _refuse_unreadable(seen: Glance) -> None:
+    """End with the code of a store that cannot be used if there is one among those that were shown."""
+    if any(each.error is not None for each in seen.seen):
+        raise click.exceptions.Exit(STORE_UNUSABLE)
+
+
+def _screen(app: App, seen: Glance) -> RenderableType:
     lately = by_kind(seen.work, seen.now_us, slots=LATELY_SLOTS)
     parts: list[RenderableType] = [_head(seen)]
     parts += [Text(plain(each.said), style=_STYLES[each.weight]) for each in seen.concerns]
@@ -86,11 +96,15 @@ def _screen(app: App) -> RenderableType:
 
 
 def _head(seen: Glance) -> RenderableType:
-    oldest = "none" if seen.oldest_us is None else ago(seen.now_us - seen.oldest_us, seen.now_us).removesuffix(" ago")
+    oldest = _for_how_long(seen.oldest_us, seen.now_us, whole=seen.oldest_whole)
+    held = "none"
+    if seen.held_oldest_us is not None:
+        held = f"{seen.held:,}{'' if seen.held_whole else '+'}, for {_for_how_long(seen.held_oldest_us, seen.now_us)}"
     buried = f"{seen.buried:,}" + ("+" if seen.buried >= COUNTED_MAX else "")
     figures = (
         ("items", f"{seen.waiting:,}"),
         ("oldest waits", oldest),
+        ("held back", held),
         ("running", f"{seen.running:,}"),
         ("completed/s", f"{seen.completed_per_s:,.1f}"),
         ("buried", buried),
@@ -98,6 +112,12 @@ def _head(seen: Glance) -> RenderableType:
     )
     said = [Text.assemble((f"{name} ", "dim"), (figure, "bold")) for name, figure in figures]
     return Columns(said, padding=(0, 3))
+
+
+def _for_how_long(waited_us: int | None, now_us: int, *, whole: bool = True) -> str:
+    if waited_us is None:
+        return "none"
+    return ("" if whole else "at least ") + ago(now_us - waited_us, now_us).removesuffix(" ago")
 
 
 def _kinds(kinds: Iterable[KindSeen], per_min: dict[str, int]) -> Table:
@@ -132,7 +152,7 @@ def _running(running: list[RunningOn], now_us: int) -> Table:
             _owner(*each.item.tenant),
             _since(each.item.since_us, now_us),
             f"{each.sheet.host}:{each.sheet.pid}",
-            "" if each.item.progress is None else each.item.progress.note or f"{each.item.progress.done:g}",
+            "" if each.item.progress is None else progress_in_words(each.item.progress),
         )
         for each in running
     )
@@ -160,11 +180,16 @@ def _since(time_us: int | None, now_us: int) -> str:
     return "" if time_us is None else ago(min(time_us, now_us), now_us).removesuffix(" ago")
 
 
-def _answer(app: App) -> dict[str, Any]:
-    seen = glance(app)
+def _answer(app: App, seen: Glance) -> dict[str, Any]:
     return {
         "items": seen.waiting,
         "oldest_waits_s": None if seen.oldest_us is None else seen.oldest_us / 1e6,
+        "oldest_at_least": not seen.oldest_whole,
+        "held_back": {
+            "items": seen.held,
+            "oldest_waits_s": None if seen.held_oldest_us is None else seen.held_oldest_us / 1e6,
+            "at_least": not seen.held_whole,
+        },
         "running": seen.running,
         "completed_per_s": round(seen.completed_per_s, 2),
         "buried": seen.buried,

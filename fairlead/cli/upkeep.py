@@ -106,7 +106,9 @@ def restore(target: Target, path: Path, shard: str | None) -> None:
         read_header(file)  # and the checksum: both before a store is made for it
         check_digest(file)
         with closing(app.shards.store(name)) as db, progress(f"restoring {name}") as advance:
-            info = backups.restore(db, file, clock=app.clock, progress=lambda pairs: advance(pairs, None))
+            info = backups.restore(
+                db, file, clock=app.clock, random=app.random, progress=lambda pairs: advance(pairs, None)
+            )
     show(_backup_answer(name, path, info), lambda: _backup_lines("restored", name, path, info))
 
 

@@ -8,6 +8,7 @@ import click
 
 from fairlead.app import App
 from fairlead.cli.arguments import ids_typed
+from fairlead.cli.failures import NOT_THERE
 from fairlead.cli.output import example, json_option, progress_answer, show
 from fairlead.cli.target import maybe_tenant_options
 from fairlead.explaining import Attempts, Cause, Explanation
@@ -29,6 +30,8 @@ def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None
     """
     said = _explained(app, database, item, zone)
     show(_answer(said), lambda: _lines(said))
+    if said.cause in NOWHERE:
+        raise click.exceptions.Exit(NOT_THERE)
 
 
 def _explained(app: App, database: TenantDatabase | None, item: str, zone: str) -> Explanation:
@@ -51,7 +54,10 @@ def _answer(said: Explanation) -> dict[str, Any]:
         "kind": said.kind,
         "attempts": dataclasses.asdict(said.attempts),
         "progress": progress_answer(said.progress),
-        "details": {key: when(value) if key.endswith("_us") else value for key, value in said.details.items()},
+        "details": {
+            key.removesuffix("_us"): when(value) if key.endswith("_us") else value
+            for key, value in said.details.items()
+        },
     }
 
 
@@ -59,7 +65,8 @@ def _lines(said: Explanation) -> Iterator[str]:
     yield f"{said.cause.value}: {said.sentence}"
     if said.tenant is not None:
         owner = "/".join(said.tenant) if said.tenant.app else "local"
-        yield f"item {said.item_id.hex()}, kind {said.kind}, of {owner}, zone {said.zone}, on shard {said.shard}"
+        kind = f", kind {said.kind}" if said.kind else ""
+        yield f"item {said.item_id.hex()}{kind}, of {owner}, zone {said.zone}, on shard {said.shard}"
     if said.progress is not None:
         yield f"progress: {progress_in_words(said.progress)}, as told at {when(said.progress.at_us)}"
     if said.attempts != Attempts():
@@ -70,3 +77,4 @@ def _lines(said: Explanation) -> Iterator[str]:
         )
         if each.last_error:
             yield f"last error: {each.last_error}"
+        yield from each.last_traceback.splitlines()

@@ -16,7 +16,16 @@ from fairlead.looks.items import look_at_item
 from fairlead.looks.kinds import kinds_of
 from fairlead.looks.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, Waiting, delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
-from fairlead.looks.work import SHOWN_MAX, RunningOn, busiest, longest_running, look_at_work, over_time, slots_of
+from fairlead.looks.work import (
+    SHOWN_MAX,
+    RunningOn,
+    busiest,
+    longest_running,
+    look_at_work,
+    over_time,
+    records_of,
+    slots_of,
+)
 from fairlead.operator_log import NOT_ENDED, merged
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
@@ -27,6 +36,7 @@ from zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
 from zones.shard import Shard
 
 ROWS_MAX = 200
+TENANTS_OF_PAGE = 50
 BURIED_OF_PAGE = 50
 DEEDS_OF_PAGE = 200
 
@@ -84,16 +94,21 @@ def tenants(app: App, query: Query) -> Context:
     found = [each.found for each in seen if each.found is not None]
     rows = [row for each in found for row in each.tenants]
     rows.sort(key=lambda row: (-used_us.get((row.shard, row.tenant), 0) if by_time else 0, -row.total, row.tenant))
+    beyond = max(0, len(rows) - ROWS_MAX)
+    rows = rows[:ROWS_MAX]
+    page = min(_page(query), max(1, -(-len(rows) // TENANTS_OF_PAGE)))
     return {
         "seen": seen,
-        "rows": rows[:ROWS_MAX],
+        "rows": rows[(page - 1) * TENANTS_OF_PAGE : page * TENANTS_OF_PAGE],
+        "page": page,
+        "pages": -(-len(rows) // TENANTS_OF_PAGE),
         "used_us": used_us,
         "most": max((row.total for row in rows), default=0),
         "most_us": max(used_us.values(), default=0),
         "by_time": by_time,
         "queues": sum(each.queues for each in found),
         "whole": all(each.whole for each in found),
-        "left_out": sum(each.left_out for each in found) + max(0, len(rows) - ROWS_MAX),
+        "left_out": sum(each.left_out for each in found) + beyond,
         "of_tenant_max": QUEUES_OF_TENANT_MAX,
         "now_us": app.clock.now_us(),
     }
@@ -119,6 +134,7 @@ def running(app: App, query: Query) -> Context:
     return {
         "seen": seen,
         "rows": rows,
+        "records": records_of(app.shards, rows),
         "running": sum(work.running for work in found),
         "whole": sum(work.running for work in found) <= len(rows) < SHOWN_MAX,
         "slots": slots_of(found),
@@ -152,7 +168,11 @@ def buried(app: App, query: Query) -> Context:
     return {
         "seen": seen,
         "sought": sought,
-        "query": {key: value for key, value in query.items() if key in SOUGHT_KEYS and value},
+        "query": {
+            key: value
+            for key, value in query.items()
+            if value and (key in SOUGHT_KEYS or (key == "shard" and sought.shard is not None))
+        },
         "earlier": bool(from_key),
         "any": any(each.found is not None and (each.found.items or each.found.next_key) for each in seen),
         "now_us": app.clock.now_us(),
@@ -239,7 +259,8 @@ def sought_of(query: Query) -> Sought:
         tenant = Tenant("", query["local"])
     elif query.get("app") or query.get("user"):
         tenant = named_tenant(query.get("app", ""), query.get("user", ""))
-    return Sought(query.get("kind") or None, tenant, None, query.get("error") or None, None)
+    shard = query.get("shard") if query.get("local") else None  # Of tenants it says which page is shown.
+    return Sought(query.get("kind") or None, tenant, None, query.get("error") or None, None, shard or None)
 
 
 def ids_typed(text: str) -> list[bytes]:
@@ -261,6 +282,18 @@ def id_of(text: str) -> bytes:
     except ValueError:
         raise ItemGone(item=text) from None
     return checked_id(item_id)
+
+
+def _page(query: Query) -> int:
+    """Return which page of a list is wanted: 1 is the first.
+
+    Raises:
+      BadArgument: what the query says is no such number.
+    """
+    said = query.get("page") or "1"
+    if not (said.isdecimal() and said.isascii() and len(said) < 4 and int(said) > 0):
+        raise BadArgument(argument="page", value=said, allowed="1, 2, ...")
+    return int(said)
 
 
 def _cursors(query: Query) -> dict[str, bytes]:

@@ -5,13 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from fairlead.showing import ready, when
+from fairlead.showing import payload_text, plain, ready, when
 from fairlead.views import progress_in_words
+from zones.errors import PayloadDamaged
+from zones.items import unpack_payload
 from zones.layout import Tenant
+from zones.records import ItemRecord
 
 PAYLOAD_CHARACTERS = 4_000  # Of a payload on its item's page.
 TEXT_CHARACTERS = 160  # Of an error in a table.
-ID_CHARACTERS = 6  # Of either end of an id in a table; all of it where it is pointed at, and on the item's page.
+NAME_CHARACTERS = 40  # Of a given name in a table; all of it where it is pointed at, and on the item's page.
 LOCAL = "(local)"
 
 
@@ -54,8 +57,31 @@ def short(text: str) -> str:
 
 
 def short_id(item_id: bytes) -> str:
-    """Return both ends of an id: items that were enqueued together differ in the last digits alone."""
-    return f"{item_id.hex()[:ID_CHARACTERS]}…{item_id.hex()[-ID_CHARACTERS:]}"
+    """Return the middle and the end of an id: ids begin with the time, and most end with 1.
+
+    Items that were enqueued in one transaction differ in the last digits alone.
+    """
+    return f"{item_id.hex()[8:16]}…{item_id.hex()[-4:]}"
+
+
+def item_name(item_id: bytes, record: ItemRecord | None) -> str:
+    """Return what to call an item in a table: the name that it was given, cut, else a part of its id."""
+    given = None if record is None else record.given_id
+    if given is None:
+        return short_id(item_id)
+    text = plain(given if isinstance(given, str) else repr(given))
+    return text if len(text) <= NAME_CHARACTERS else f"{text[:NAME_CHARACTERS]}…"
+
+
+def preview(record: ItemRecord | None) -> str:
+    """Return the begin of an item's payload in a line; nothing of one that is empty, or was not read."""
+    if record is None or record.payload_bytes:
+        return "" if record is None else f"{record.payload_bytes:,} bytes"
+    try:
+        value = unpack_payload(record.payload)
+    except PayloadDamaged as error:
+        return str(error)
+    return "" if value is None else plain(payload_text(value))
 
 
 def sentence(text: str) -> str:
@@ -116,6 +142,8 @@ FILTERS: dict[str, Callable[..., str]] = {
     "payload": payload,
     "short": short,
     "short_id": short_id,
+    "item_name": item_name,
+    "preview": preview,
     "sentence": sentence,
     "progress": progress_in_words,
     "rate": rate,

@@ -14,7 +14,6 @@ from fairlead.demo.corpus import SourceFile, read_library
 from fairlead.demo.library import app, store_file
 from fairlead.demo.verdict import Verdict, judge
 from fairlead.status import look
-from zones.engines import StoreError
 from zones.errors import QueueError
 
 MARK = "fairlead-demo"  # A file in the demo's store: what has none is not the demo's to delete or to read.
@@ -85,7 +84,7 @@ class Storing:
             for file in self._files:
                 store_file(file)
                 self.stored += 1
-        except (StoreError, QueueError) as error:
+        except BaseException as error:  # noqa: BLE001 - it ends the demo, which raises it
             self.error = error
 
 

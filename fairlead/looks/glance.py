@@ -17,7 +17,10 @@ class Glance:
     Attributes:
       seen: the status of each shard; `work`: what the workers of those that can be read tell.
       concerns: what needs attention, what matters most first.
-      waiting: items in all queues. `oldest_us`: how long the oldest has waited; None: none does.
+      waiting: items in all queues. `oldest_us`: how long the oldest that has vested has waited, held back or
+        not; None: none does. `oldest_whole`: whether all were looked at that could have waited longer.
+      held: items that a limit, a pause, or an unknown kind holds back, at least so many if not `held_whole`.
+        `held_oldest_us`: how long the oldest of them has waited.
       buried: counted up to 10,000 on each shard. `consumers`: live ones. `running`: items.
       completed_per_s: over the last minute.
     """
@@ -28,6 +31,10 @@ class Glance:
     concerns: Sequence[Concern]
     waiting: int
     oldest_us: int | None
+    oldest_whole: bool
+    held: int
+    held_whole: bool
+    held_oldest_us: int | None
     buried: int
     consumers: int
     running: int
@@ -60,6 +67,13 @@ def glance(app: App) -> Glance:
         concerns=concerns(seen),
         waiting=sum(sum(each.depth.values()) for each in found),
         oldest_us=max((each.now_us - each.oldest_us for each in found if each.oldest_us is not None), default=None),
+        oldest_whole=all(each.waits.whole for each in found),
+        held=sum(each.waits.held_items for each in found),
+        held_whole=all(each.waits.held_whole for each in found),
+        held_oldest_us=max(
+            (each.now_us - each.waits.held_oldest_us for each in found if each.waits.held_oldest_us is not None),
+            default=None,
+        ),
         buried=sum(each.buried for each in found),
         consumers=len({one.consumer_id for each in found for one in each.consumers if one.live}),
         running=sum(each.running for each in work),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fairlead.looks.apart import Seen
 from fairlead.status import COUNTED_MAX, ShardStatus
 
+NAMED_MAX = 5  # Of what a sentence lists.
 LATE_US = 60_000_000  # An item that could have run for a minute, and did not, is worth a word.
 
 
@@ -47,13 +48,22 @@ def _of(seen: Seen[ShardStatus]) -> Iterable[Concern]:
         said = f"{waiting:,} items wait on shard {name}, and no live consumer serves it"
         yield Concern(Weight.ALARM, said, "/", "start one: fairlead run APP")
     elif status.unserved:
-        kinds = ", ".join(status.unserved)
+        kinds = _some(status.unserved)
         said = f"No live consumer of shard {name} knows {kinds}"
         yield Concern(Weight.ALARM, said, "/kinds", "run an application that handles them, or submit a handler")
+    if not status.depth_whole:
+        said = f"Shard {name} has items of more kinds than are counted here, the first of which is {min(status.depth)}"
+        yield Concern(Weight.CARE, said, "/kinds", "name the handler in a kind, and put what differs into the payload")
     late_us = 0 if status.oldest_us is None else status.now_us - status.oldest_us
     if live and late_us > LATE_US and not status.paused:
         said = f"The oldest item on shard {name} has waited for {late_us // 60_000_000} min"
-        yield Concern(Weight.CARE, said, "/tenants", "more consumers or slots, or fewer limits")
+        held = status.waits.held_oldest_us == status.oldest_us
+        why, do = (
+            (", and is held back", "look at limits, pauses and unknown kinds: fairlead status")
+            if held
+            else ("", "more consumers or slots")
+        )
+        yield Concern(Weight.CARE, said + why, "/tenants", do)
     dead = [each for each in status.consumers if not each.live]
     if dead:
         hosts = ", ".join(sorted({each.presence.host for each in dead}))
@@ -88,6 +98,10 @@ def _decided(name: str, status: ShardStatus) -> Iterable[Concern]:
         yield Concern(Weight.NOTE, f"Paused on shard {name}: {', '.join(paused)}", "/kinds")
     tenants = [tenant for tenant, rule in status.tenant_rules.items() if rule.paused]
     if tenants:
-        names = ", ".join("/".join(tenant) for tenant in tenants[:5])
-        more = f" and {len(tenants) - 5} more" if len(tenants) > 5 else ""
-        yield Concern(Weight.NOTE, f"Paused tenants of shard {name}: {names}{more}", "/tenants")
+        names = _some(["/".join(tenant) for tenant in tenants])
+        yield Concern(Weight.NOTE, f"Paused tenants of shard {name}: {names}", "/tenants")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(names[:NAMED_MAX])}{more}"

@@ -4,13 +4,15 @@ It is what `zones.timesheets` and `zones.series` hold: a second old at most, or 
 slots there are the consumers tell, with their signs of life: a worker that has nothing to do writes no sheet.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from zones import presence, series, timesheets
 from zones.attempt import Attempt
-from zones.layout import Tenant
+from zones.layout import Layout, Tenant
 from zones.presence import Present
+from zones.records import ItemRecord, decode
 from zones.series import KEPT_SLOTS, SLOT_US, KindTally, Slot, Tally, slot_of
 from zones.shard import Shard
 from zones.timesheets import RUNNING_MAX, RunningAt, Timesheet
@@ -79,6 +81,26 @@ def longest_running(found: Sequence[Work]) -> list[RunningOn]:
     ]
     running.sort(key=lambda each: (each[1].item.since_us, each[1].item.item_id))
     return [RunningOn(shard, each.sheet, each.item) for shard, each in running[:SHOWN_MAX]]
+
+
+def records_of(shards: Mapping[str, Shard], running: Sequence[RunningOn]) -> dict[bytes, ItemRecord]:
+    """Return the records of items that run, by id: their names and payloads. One that has ended by now is left out.
+
+    Raises:
+      One of `shard.db.errors`: a shard cannot be read.
+    """
+    found: dict[bytes, ItemRecord] = {}
+    for name in {each.shard for each in running}:
+        some = [each.item for each in running if each.shard == name]
+        found |= shards[name].transact(partial(_read_records, layout=shards[name].layout, items=some))
+    return found
+
+
+def _read_records(attempt: Attempt, layout: Layout, items: Sequence[timesheets.Running]) -> dict[bytes, ItemRecord]:
+    places = [layout.place(each.tenant, each.zone) for each in items]
+    reads = [attempt.tr.snapshot.get(place.keys.item(each.item_id)) for place, each in zip(places, items, strict=True)]
+    records = [None if read.value is None else decode(ItemRecord, read.value) for read in reads]
+    return {each.item_id: record for each, record in zip(items, records, strict=True) if record is not None}
 
 
 def slots_of(found: Sequence[Work]) -> int | None:

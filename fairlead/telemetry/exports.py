@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from actors.telemetry.spans import spans_of_process
 from actors.telemetry.tally import Reading
-from actors.telemetry.telemetry import Exports, Telemetry
+from actors.telemetry.telemetry import Exports, Fail, Telemetry
 from fairlead.telemetry.logs import log_to_stderr
 from fairlead.telemetry.variables import NoSuchExporter, asked, variables_of
 
@@ -64,19 +64,19 @@ class ProcessExports(Exports):
         self._actors: dict[str, Callable[[], Reading]] = {}
         self._loop: MetricsLoop | None = None
 
-    def telemetry(self, actor: str) -> Telemetry:
+    def telemetry(self, actor: str, fail: Fail) -> Telemetry:
         """See `Exports`."""
-        self._begin()
+        self._begin(fail)
         made = Telemetry(spans_of_process())
         self._actors = {**self._actors, actor: made.read}
         return made
 
-    def add(self, name: str, read: Callable[[], Reading]) -> None:
-        """Export what `read` returns, too, as if it were an actor called `name`."""
-        self._begin()
+    def add(self, name: str, read: Callable[[], Reading], fail: Fail) -> None:
+        """Export what `read` returns, too, as if it were an actor called `name`. `fail`: see `Exports.telemetry`."""
+        self._begin(fail)
         self._actors = {**self._actors, name: read}
 
-    def _begin(self) -> None:
+    def _begin(self, fail: Fail) -> None:
         """Set up this process, unless that has been done."""
         if self._actors:
             return
@@ -89,7 +89,7 @@ class ProcessExports(Exports):
 
             sdk.install(wanted)
             if wanted.metrics:
-                self._loop = sdk.MetricsLoop(wanted, self.readings)
+                self._loop = sdk.MetricsLoop(wanted, self.readings, fail)
 
     def elsewhere(self) -> "TaskExports":
         """See `Exports`."""

@@ -1,10 +1,12 @@
 """What `fairlead run` tells of its fleet as a whole: its actors' counts, and what the stores hold, in one place."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from actors.telemetry.metrics import DEPTH, OLDEST_AGE
+from actors.supervisor import ActorFailed
+from actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
 from actors.telemetry.sent import LEDGER
 from actors.telemetry.tally import Reading
 from fairlead.app import App
@@ -12,7 +14,11 @@ from fairlead.fleet import Fleet
 from fairlead.telemetry.exports import ProcessExports
 from zones import depth as depths
 from zones.attempt import Attempt
+from zones.depth import Waits
 from zones.layout import Layout
+from zones.rules import read_rules
+
+log = logging.getLogger("fairlead.telemetry")
 
 # Who tells what the stores hold, and what this process enqueues: with threads its handlers, where actors tell the rest.
 STORES, PROCESS = "stores", "process"
@@ -24,6 +30,21 @@ class Front:
     def __init__(self, app: App) -> None:
         self.fleet: Fleet | None = None
         self._app = app
+        self._failure: str | None = None
+
+    def fail(self, reason: str, error: BaseException) -> None:
+        """Note that a loop of the front died. Logs the error with its traceback."""
+        log.critical("%s", reason, exc_info=error)
+        self._failure = reason
+
+    def check(self) -> None:
+        """Say nothing if the metrics of the front are still exported.
+
+        Raises:
+          ActorFailed: the loop that exports them died of an error.
+        """
+        if self._failure is not None:
+            raise ActorFailed(reason=self._failure)
 
     def readings(self) -> dict[str, Reading]:
         """Return what the actors count, by their names, and what the stores hold. One that does not answer is out."""
@@ -35,12 +56,14 @@ class Front:
         reading = Reading()
         for name, shard in self._app.shards.items():
             try:
-                depth, age_us = shard.transact(partial(_depth_and_age_us, layout=shard.layout))
+                depth, waits, now_us = shard.transact(partial(_depth_and_waits, layout=shard.layout))
             except shard.db.errors:  # The fleet says so, and the others' are still worth to be told.
                 continue
             for kind, count in depth.items():
                 reading.numbers[DEPTH.name, (name, kind)] = count
-            reading.numbers[OLDEST_AGE.name, (name,)] = age_us / 1e6
+            reading.numbers[OLDEST_AGE.name, (name,)] = _age_s(waits.oldest_us, now_us)
+            reading.numbers[HELD_BACK.name, (name,)] = waits.held_items
+            reading.numbers[HELD_BACK_AGE.name, (name,)] = _age_s(waits.held_oldest_us, now_us)
         return reading
 
 
@@ -53,7 +76,7 @@ def front(app: App) -> Iterator[Front]:
     """
     telling = Front(app)
     exports = ProcessExports()
-    exports.add(STORES, telling.of_stores)
+    exports.add(STORES, telling.of_stores, telling.fail)
     try:
         if app.config.metrics_port:
             from fairlead.telemetry import prometheus
@@ -66,6 +89,11 @@ def front(app: App) -> Iterator[Front]:
         exports.close()
 
 
-def _depth_and_age_us(attempt: Attempt, layout: Layout) -> tuple[dict[str, int], int]:
-    since_us = depths.oldest_us(attempt.tr, layout, attempt.now_us)
-    return depths.depth(attempt.tr, layout), 0 if since_us is None else attempt.now_us - since_us
+def _depth_and_waits(attempt: Attempt, layout: Layout) -> tuple[dict[str, int], Waits, int]:
+    tr, now_us = attempt.tr, attempt.now_us
+    paused = read_rules(tr).shard_paused
+    return depths.depth(tr, layout).kinds, depths.waits(tr, layout, now_us, paused=paused), now_us
+
+
+def _age_s(since_us: int | None, now_us: int) -> float:
+    return 0 if since_us is None else (now_us - since_us) / 1e6

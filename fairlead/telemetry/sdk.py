@@ -4,6 +4,7 @@ A provider that the application has set stays: whoever has one exports through i
 asks for an exporter.
 """
 
+import logging
 import os
 import socket
 import threading
@@ -25,8 +26,11 @@ from opentelemetry.util.types import Attributes
 
 from actors.telemetry.metrics import SYSTEM
 from actors.telemetry.tally import Reading
+from actors.telemetry.telemetry import Fail
 from fairlead.telemetry.readings import metrics_data
 from fairlead.telemetry.variables import Asked, exporter_of, interval_s
+
+log = logging.getLogger("fairlead.telemetry")
 
 Readings = Callable[[], Mapping[str, Reading]]
 
@@ -104,9 +108,14 @@ def flush_metrics() -> None:
 
 
 class MetricsLoop:
-    """Exports the readings of this process now and then, as often as the environment says; see `readings`."""
+    """Exports the readings of this process now and then, as often as the environment says; see `readings`.
 
-    def __init__(self, asked: Asked, readings: Readings) -> None:
+    Not `supervised`: a collector that answers slowly is not a loop that stands still. `fail`: called once, from the
+    loop's thread, if the loop dies of an error before it is closed.
+    """
+
+    def __init__(self, asked: Asked, readings: Readings, fail: Fail) -> None:
+        self._fail = fail
         self._exporters: list[MetricExporter] = [exporter_of("metrics", name)() for name in asked.metrics]
         self._readings = readings
         self._began_ns = time.time_ns()
@@ -121,6 +130,15 @@ class MetricsLoop:
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._export_until_closed()
+        except BaseException as error:
+            if self._closing.is_set():
+                log.error("the last metrics may not have been exported", exc_info=error)
+            else:
+                self._fail(f"loop 'metrics' died: {type(error).__name__}: {error}", error)
+
+    def _export_until_closed(self) -> None:
         ends = False
         while not ends:
             ends = self._closing.wait(self._interval_s)

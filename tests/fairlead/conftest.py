@@ -12,12 +12,16 @@ import pytest
 from fairlead import App, Config, ConsumerSettings, TenantDatabase
 from fairlead.testing import ManualClock
 from tests.fairlead.live import Gate
+from tests.rooted import cluster_url
+
+FOUNDATIONDB = pytest.param("foundationdb", marks=pytest.mark.foundationdb)
 
 
-@pytest.fixture
-def app() -> Iterator[App]:
-    """An application in memory whose time stands still."""
-    made = App("memory:", clock=ManualClock(), random=Random(3))
+@pytest.fixture(params=["memory", FOUNDATIONDB])
+def app(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """An application whose time stands still, in memory, and on a cluster where one is named."""
+    url = "memory:" if request.param == "memory" else cluster_url(monkeypatch)
+    made = App(url, clock=ManualClock(), random=Random(3))
     yield made
     made.close()
 
@@ -37,11 +41,12 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         del sys.modules[name]
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[App]:
-    """An application on disk, by the machine's own time, for real consumers."""
+@pytest.fixture(params=["embedded", FOUNDATIONDB])
+def live(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """An application on disk or a cluster, by the machine's own time, for real consumers."""
     settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, drain_ms=100)
-    made = App(config=Config(shards={"main": f"embedded:{tmp_path / 'store'}"}, consumer=settings))
+    url = f"embedded:{tmp_path / 'store'}" if request.param == "embedded" else cluster_url(monkeypatch)
+    made = App(config=Config(shards={"main": url}, consumer=settings))
     yield made
     made.close()
 

@@ -32,6 +32,7 @@ from fairlead import (
     new_item,
 )
 from fairlead.bulk import BATCH_BYTES, BATCH_ITEMS
+from fairlead.checked import UnknownKind
 from fairlead.testing import ManualClock, drain
 
 YEAR_MS = 365 * 24 * 3600 * 1000
@@ -234,9 +235,30 @@ def test_a_local_item_can_be_put_on_one_shard_or_on_all() -> None:
 def test_a_kind_takes_one_handler(app: App) -> None:
     app.handler("mail")(print)
     with pytest.raises(HandlerTwice, match="mail"):
-        app.handler("mail")(len)
+        app.handler("mail")(repr)
     with pytest.raises(HandlerTwice):
-        app.every(60, kind="mail")(len)
+        app.every(60, kind="mail")(repr)
+
+
+def test_type_checkers_refuse_handlers_and_hooks_that_take_something_else(app: App) -> None:
+    """It is the comments that say so: a checker that refuses nothing here finds them unused."""
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with pytest.raises(BadArgument):
+        app.handler("two numbers")(add)  # type: ignore[type-var]
+
+    @app.every(60)  # type: ignore[type-var]
+    def tick(number: int) -> None: ...
+
+    @app.on_failure  # type: ignore[type-var]
+    def report(job: Job) -> None: ...
+
+    @app.handler("transactional", transactional=True)
+    def charge(job: Job, tr: TenantTransaction) -> None: ...
+
+    assert [each.kind for each in app.registry] == ["tick", "transactional"]
 
 
 async def _async(job: Job) -> None: ...
@@ -353,3 +375,23 @@ def test_a_tenant_from_before_the_application_was_configured_lives_where_the_app
     assert alice.shard is app.shards["other"]
     assert alice.count() == {}
     app.close()
+
+
+@pytest.mark.parametrize("way", ["enqueue", "many", "transact", "local"])
+def test_an_application_may_take_known_kinds_only(way: str) -> None:
+    app = App("memory:", known_kinds_only=True, clock=ManualClock(), random=Random(3))
+    app.handler("receipt")(lambda job: None)
+    alice = app.tenant("shop", "alice")
+    ways: dict[str, Callable[[], object]] = {
+        "enqueue": lambda: alice.enqueue("recipt"),
+        "many": lambda: app.enqueue_many([(alice, new_item("receipt")), (alice, new_item("recipt"))]),
+        "transact": lambda: alice.transact(lambda tr: tr.enqueue("recipt")),
+        "local": lambda: app.enqueue_local("recipt"),
+    }
+    with pytest.raises(UnknownKind) as refused:
+        ways[way]()
+    assert refused.value.fields == {"kind": "recipt", "nearest": "receipt"}
+    assert alice.count() == {}
+    app.handler("later")(lambda job: None)
+    alice.enqueue("later")
+    assert alice.count() == {"later": 1}

@@ -25,15 +25,21 @@ REFUSED, UNUSABLE, NOT_THERE = 2, 3, 4
 STORE = ("--store", "embedded:data")
 ALICE = ("--tenant", "shop", "alice")
 NO_FDB = ctypes.util.find_library("fdb_c") is None
+DEFAULT_CLUSTER_FILE = Path("/etc/foundationdb/fdb.cluster")
 
 
 @pytest.fixture(autouse=True)
 def store(empty_directory: Path) -> Iterator[Path]:
     """Each story starts with one item of alice's in the store, and must end with that and nothing else."""
-    assert run("enqueue", "receipt", "7", "--id", "order-7", *ALICE, *STORE).code == 0
+    assert run("enqueue", "receipt", "7", "--id", "order-7", "--create", *ALICE, *STORE).code == 0
     before = everything("embedded:data")
     yield empty_directory
     assert everything("embedded:data") == before
+
+
+@pytest.fixture
+def signing_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_SIGNING_KEY", "a key of the tests' own")
 
 
 def refuses(answer: Answer, code: int, *words: str) -> None:
@@ -103,9 +109,9 @@ def test_other_arguments_out_of_range(how: tuple[str, str], word: str) -> None:
 
 
 def test_an_item_must_be_somebodys_or_be_said_to_be_nobodys() -> None:
-    refuses(run("enqueue", "receipt", *STORE), REFUSED, "--tenant APP USER", "--local")
-    refuses(run("enqueue", "receipt", "--local", *ALICE, *STORE), REFUSED, "--tenant APP USER", "--local")
-    refuses(run("peek", *STORE), REFUSED, "--tenant APP USER", "--local KIND")
+    refuses(run("enqueue", "receipt", *STORE), REFUSED, "--tenant APP/USER", "--local")
+    refuses(run("enqueue", "receipt", "--local", *ALICE, *STORE), REFUSED, "--tenant APP/USER", "--local")
+    refuses(run("peek", *STORE), REFUSED, "--tenant APP/USER", "--local KIND")
     refuses(run("enqueue", "receipt", "--shard", "main", *ALICE, *STORE), REFUSED, "--shard goes with --local")
     refuses(run("enqueue", "sweep", "--local", "--shard", "eu", *STORE), REFUSED, "no shard of this name", "main")
 
@@ -127,7 +133,14 @@ def test_a_store_that_is_not_there_is_not_made_by_who_only_looks(store: Path, co
     assert not (store / "dta").exists()
 
 
-def test_a_handler_is_submitted_to_no_store_but_one_that_is_there(store: Path) -> None:
+def test_an_item_is_enqueued_into_no_store_but_one_that_is_there(store: Path) -> None:
+    """Before, a typo in the path made a store that nobody serves, and the command said `enqueued`."""
+    answer = run("enqueue", "receipt", *ALICE, "--store", "embedded:dta")
+    refuses(answer, UNUSABLE, "no store here", "dta", "fairlead enqueue --create")
+    assert not (store / "dta").exists()
+
+
+def test_a_handler_is_submitted_to_no_store_but_one_that_is_there(store: Path, signing_key: None) -> None:
     write("fl_shop", "def f(job): ...")
     refuses(run("submit", "fl_shop:f", "--kind", "k", "--store", "embedded:dta"), UNUSABLE, "no store here", "dta")
     assert not (store / "dta").exists()
@@ -179,7 +192,7 @@ def in_small_disk(script: str) -> Answer:
 
 def test_a_store_on_a_read_only_disk() -> None:
     answer = in_small_disk(
-        "fairlead enqueue receipt --tenant shop alice --store embedded:disk/data >&2;"
+        "fairlead enqueue receipt --tenant shop alice --create --store embedded:disk/data >&2;"
         "mount -o remount,ro disk; fairlead enqueue receipt --tenant shop alice --store embedded:disk/data"
     )
     refuses(answer, UNUSABLE, "the path is read-only", "Do: Make it writable")
@@ -187,7 +200,7 @@ def test_a_store_on_a_read_only_disk() -> None:
 
 def test_a_store_on_a_full_disk_keeps_what_it_had() -> None:
     answer = in_small_disk(
-        "fairlead enqueue receipt --tenant shop alice --store embedded:disk/data >&2;"
+        "fairlead enqueue receipt --tenant shop alice --create --store embedded:disk/data >&2;"
         "head -c 900000 /dev/zero | tr '\\0' x | sed 's/^/\"/; s/$/\"/' > large.json;"
         "for n in 1 2 3; do fairlead enqueue receipt @large.json --tenant shop bob --store embedded:disk/data >&2;"
         "code=$?; done; fairlead peek --tenant shop alice --store embedded:disk/data --json >&2; exit $code"
@@ -206,6 +219,20 @@ def test_a_cluster_that_does_not_answer(store: Path) -> None:
     (store / "fdb.cluster").write_text("nobody:here@127.0.0.1:1")
     answer = run_process("enqueue", "receipt", *ALICE, "--store", "fdb:fdb.cluster")
     refuses(answer, UNUSABLE, "the cluster does not answer", "Do: Check with `fdbcli")
+
+
+@pytest.mark.skipif(NO_FDB, reason="needs FoundationDB's client library, and no cluster")
+def test_a_file_that_is_no_cluster_file(store: Path) -> None:
+    (store / "fdb.cluster").write_text("[main]\nsomething else\n")
+    answer = run_process("enqueue", "receipt", *ALICE, "--store", "fdb:fdb.cluster")
+    refuses(answer, UNUSABLE, "the cluster file cannot be used", "Do: Check the path and the content")
+
+
+@pytest.mark.skipif(NO_FDB or DEFAULT_CLUSTER_FILE.exists(), reason="needs the client library, and no default cluster")
+def test_a_machine_without_a_default_cluster_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FDB_CLUSTER_FILE", raising=False)
+    answer = run_process("enqueue", "receipt", *ALICE, "--store", "fdb:")
+    refuses(answer, UNUSABLE, "no default cluster file", "Do: Name the cluster file")
 
 
 # --- Configuration ---
@@ -259,6 +286,41 @@ def test_a_module_without_an_app(reference: str, words: list[str]) -> None:
     refuses(run("status", "--app", reference), REFUSED, *words)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def f(:\n    pass", ["SyntaxError", "fl_broken.py", "line 3", "def f(:"]),
+        ("import fl_nowhere", ["No module named 'fl_nowhere'", "fl_broken.py", "line 3"]),
+        ("def ratio():\n    return 1 / 0\nratio()", ["ZeroDivisionError: division by zero", "line 5", "in ratio"]),
+        ("import json\njson.loads('{')", ["JSONDecodeError", "fl_broken.py", "line 4"]),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_shown_by_its_own_frames(text: str, words: list[str]) -> None:
+    """Before, it was a traceback of some twenty frames, of which one or none was the user's."""
+    write("fl_broken", text)
+    for command in (("run", "fl_broken:app", "--host", "threads"), ("status", "--app", "fl_broken:app")):
+        answer = run(*command)
+        refuses(answer, REFUSED, "the module cannot be imported", "module: fl_broken", *words)
+        assert not any(word in answer.err for word in ("importlib", "fairlead/cli", "click/core.py")), answer.err
+        assert answer.err.count("\n") < 14
+        sys.modules.pop("fl_broken", None)
+    answer = run("status", "--app", "fl_broken:app", "--json")
+    assert answer.error["fields"]["module"] == "fl_broken"
+    assert all(word in answer.error["fields"]["traceback"] for word in words)
+
+
+def test_an_error_of_fairlead_at_import_is_told_as_it_is() -> None:
+    write("fl_broken", "app.handler('receipt', timeout=-1)(print)")
+    refuses(run("status", "--app", "fl_broken:app"), REFUSED, "argument: timeout")
+
+
+def test_a_fleet_on_ray_where_ray_is_not_installed() -> None:
+    write("fl_shop", "")
+    Path("ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\", name='ray')")
+    answer = run_process("run", "fl_shop:app")
+    refuses(answer, REFUSED, "Ray is not installed", "pip install", "--host threads")
+
+
 def test_a_handler_registered_twice() -> None:
     write("fl_twice", "app.handler('receipt')(print)\napp.handler('receipt')(len)")
     answer = run("run", "fl_twice:app", "--host", "threads")
@@ -279,12 +341,19 @@ def test_a_transactional_handler_that_is_a_ray_function() -> None:
     refuses(answer, REFUSED, "only a plain function can be transactional", "fl_remote.f", "Ray remote function")
 
 
-def test_a_submitted_handler_that_cannot_be_one() -> None:
+def test_a_submitted_handler_that_cannot_be_one(signing_key: None) -> None:
     write("fl_shop", "number = 7\nlock = __import__('threading').Lock()\ndef f(job): return lock")
     refuses(run("submit", "fl_shop:number", "--kind", "k", *STORE), REFUSED, "argument: handler")
     refuses(run("submit", "fl_shop:g", "--kind", "k", *STORE), REFUSED, "no attribute g")
     refuses(run("submit", "fl_shop:f", "--kind", "k", *STORE), REFUSED, "cannot be packed", "lock", "Do: create it")
     refuses(run("submit", "fl_shop:f", "--kind", "", *STORE), REFUSED, "argument: kind")
+
+
+def test_a_handler_is_not_submitted_without_a_signing_key() -> None:
+    """One command makes the key, and the error says who needs it."""
+    write("fl_shop", "def f(job): ...")
+    answer = run("submit", "fl_shop:f", "--kind", "k", *STORE)
+    refuses(answer, REFUSED, "no signing_key", "export FAIRLEAD_SIGNING_KEY=$(openssl rand -hex 32)", "the fleet")
 
 
 def test_a_fleet_of_processes_around_a_store_in_memory() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from fairlead.cli import main
 from fairlead.testing import drain
 from tests.fairlead.shell import run, run_process
 from zones import presence
+from zones.attempt import Attempt
 from zones.presence import Presence
 
 STORE = ("--store", "embedded:data")
@@ -52,7 +56,7 @@ def bury(item_id: str | None = None) -> None:
 
 
 def enqueue(*how: object) -> Any:
-    answer = run("enqueue", "receipt", '{"order": 7}', *ALICE, *STORE, "--json", *how)
+    answer = run("enqueue", "receipt", '{"order": 7}', "--create", *ALICE, *STORE, "--json", *how)
     assert answer.code == 0
     return answer.json
 
@@ -88,14 +92,14 @@ def test_a_second_enqueue_of_an_id_says_that_nothing_was_changed() -> None:
 
 def test_a_payload_comes_from_a_file_or_from_standard_input(empty_directory: Path) -> None:
     (empty_directory / "order.json").write_text('{"order": "ä"}')
-    run("enqueue", "receipt", "@order.json", *ALICE, *STORE)
+    run("enqueue", "receipt", "@order.json", "--create", *ALICE, *STORE)
     run("enqueue", "receipt", "-", *ALICE, *STORE, stdin="[1, 2]")
     payloads = [item["payload"] for item in run("peek", *ALICE, *STORE, "--json").json["items"]]
     assert sorted(payloads, key=str) == [[1, 2], {"order": "ä"}]
 
 
 def test_local_items_are_enqueued_and_shown_by_kind() -> None:
-    assert run("enqueue", "sweep", "--local", *STORE).code == 0
+    assert run("enqueue", "sweep", "--local", "--create", *STORE).code == 0
     (item,) = run("peek", "--local", "sweep", *STORE, "--json").json["items"]
     assert (item["app"], item["user"], item["kind"]) == ("", "sweep", "sweep")
 
@@ -103,7 +107,7 @@ def test_local_items_are_enqueued_and_shown_by_kind() -> None:
 def test_several_stores_are_named_one_by_one() -> None:
     stores = ("--store", "eu=embedded:eu", "--store", "us=embedded:us")
     for name in ("eu", "us"):
-        assert run("enqueue", "sweep", "--local", "--shard", name, *stores, "--json").json["shard"] == name
+        assert run("enqueue", "sweep", "--local", "--create", "--shard", name, *stores, "--json").json["shard"] == name
     found = run("status", *stores, "--json").json["shards"]
     assert [(each["shard"], each["depth"]) for each in found] == [("eu", {"sweep": 1}), ("us", {"sweep": 1})]
 
@@ -125,6 +129,28 @@ def test_status_tells_a_kind_that_no_live_consumer_knows() -> None:
     (shard,) = run("status", *STORE, "--json").json["shards"]
     assert (shard["kinds_without_consumer"], shard["consumers"][0]["host"]) == ([], "here")
     assert "none that is alive" not in run("status", *STORE).out
+
+
+def test_status_names_the_loop_of_a_consumer_that_has_gone_longest_without_progress() -> None:
+    """Before, the heartbeat told of the loops, and no command showed them."""
+    enqueue()
+    app = App("embedded:data")
+    now_us = app.clock.now_us()
+    loops = {"housekeeping": now_us - 1_000_000, "scanner": now_us - 7_000_000, "slot": now_us}
+    signs = {b"anna": Presence("here", 7, ["receipt"], 1, now_us, loops=loops),
+             b"bert": Presence("here", 8, ["receipt"], 1, now_us)}  # fmt: skip
+    for consumer_id, presence_ in signs.items():
+        app.shards["main"].transact(partial(_beat, consumer_id=consumer_id, signs=presence_))
+    app.close()
+    (shard,) = run("status", *STORE, "--json").json["shards"]
+    anna, bert = shard["consumers"]
+    assert anna["slowest_loop"] == {"name": "scanner", "no_progress_s": 7.0}
+    assert bert["slowest_loop"] is None
+    assert "scanner, 7.0 s" in run("status", *STORE).out
+
+
+def _beat(attempt: Attempt, consumer_id: bytes, signs: Presence) -> None:
+    presence.beat(attempt.tr, consumer_id, signs)
 
 
 def test_status_shows_the_shards_that_can_be_read_when_one_cannot(empty_directory: Path) -> None:
@@ -157,7 +183,86 @@ def test_what_an_error_or_a_payload_holds_cannot_draw_on_the_terminal() -> None:
     assert "no such \\x1b[31maddress" in shown
 
 
-def test_a_submitted_handler_gets_a_version() -> None:
+def test_a_store_that_is_asked_for_is_made_and_named_on_standard_error_once() -> None:
+    typed = ("enqueue", "receipt", *ALICE, "--store", "embedded:new", "--create")
+    first, second = run_process(*typed), run_process(*typed)
+    assert (first.code, first.err) == (0, f"made a new store at {Path.cwd() / 'new'}, for shard main\n")
+    assert (second.code, second.err) == (0, "")
+
+
+def test_a_store_that_is_typed_is_where_the_shell_says_whatever_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "fairlead.toml").write_text('shards = "embedded:data"')
+    config = ("--config", "etc/fairlead.toml")
+    shown = run("config", *STORE, *config, "--json").json
+    assert shown["shards.main"]["value"] == f"embedded:{tmp_path}/data"
+    assert run("config", *config, "--json").json["shards.main"]["value"] == f"embedded:{tmp_path}/etc/data"
+    named = run("config", "--app", "fl_shop:app", *config, "--json").json
+    assert named["shards.main"]["value"] == f"embedded:{tmp_path}/etc/data"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("enqueue", "recipt", *ALICE), ("limit", "--kind", "recipt", "--max-running", "3"), ("pause", "--kind", "recipt")],
+)
+def test_a_kind_without_a_handler_is_warned_of_and_the_nearest_is_named(command: tuple[str, ...]) -> None:
+    """It may be a kind that the next version handles; so it is no error."""
+    enqueue()
+    answer = run(*command, "--app", "fl_shop:app", "--json")
+    assert (answer.code, answer.err) == (0, "Warning: fl_shop:app has no handler of recipt; nearest: receipt\n")
+    assert run(*command, *STORE, "--json").err == ""
+
+
+def test_a_kind_that_was_submitted_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_SIGNING_KEY", "a key of the tests' own")
+    enqueue()
+    assert run("submit", "fl_shop:parting", "--kind", "recipt", "--app", "fl_shop:app").code == 0
+    assert run("enqueue", "recipt", *ALICE, "--app", "fl_shop:app").err == ""
+    assert run("limit", "--kind", "recipt", "--max-running", "3", "--app", "fl_shop:app").err == ""
+
+
+def test_a_tenant_is_typed_as_it_is_printed() -> None:
+    enqueue()
+    for how in (ALICE, ("--tenant", "shop/alice"), ("--tenant=shop", "alice"), ("--tenant=shop/alice",)):
+        assert run("peek", *how, *STORE, "--json").json["count"] == {"receipt": 1}
+    assert run("enqueue", "receipt", "--tenant", "a/b/c", *STORE).code == 0
+    assert run("peek", "--tenant", "a", "b/c", *STORE, "--json").json["count"] == {"receipt": 1}
+
+
+@pytest.mark.parametrize("command", ["peek", "enqueue", "pause", "limit", "weigh", "revive"])
+def test_the_help_of_a_command_writes_tenants_as_they_are_printed(command: str) -> None:
+    assert "--tenant APP/USER" in run(command, "--help").out
+
+
+@pytest.mark.parametrize("how", [("--tenant", "a//b/c"), ("--tenant", "a//b", "c"), ("--tenant=a//b/c",)])
+def test_a_slash_in_the_name_of_an_app_is_typed_twice(how: tuple[str, ...]) -> None:
+    App("embedded:./data").tenant("a/b", "c").enqueue("receipt")
+    assert run("peek", *how, *STORE, "--json").json["count"] == {"receipt": 1}
+
+
+@pytest.mark.parametrize(
+    "typed", [("--tenant", "alice", *STORE), (*STORE, "--tenant", "alice"), ("--tenant=alice", *STORE)]
+)
+def test_a_tenant_without_a_user_is_refused_with_how_to_write_it(typed: tuple[str, ...]) -> None:
+    """Before, `--app` or `--store` was taken for the user, and the error was of an unexpected extra argument."""
+    enqueue()
+    answer = run("peek", *typed)
+    assert answer.code == 2
+    assert "after 'alice' the user is missing" in answer.err
+    assert "--tenant APP/USER" in answer.err
+    assert json.loads(run("peek", *typed, "--json").err)["error"].startswith("--tenant names an app and a user")
+
+
+def test_the_environment_may_name_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    enqueue()
+    monkeypatch.setenv("FAIRLEAD_APP", "fl_shop:app")
+    assert run("peek", *ALICE, "--json").json["count"] == {"receipt": 1}
+    assert run("status", "--store", "embedded:nowhere").code == 3, "what is typed comes first"
+    assert run("config", "--json").json["shards.main"]["value"].endswith("/data")
+
+
+def test_a_submitted_handler_gets_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_SIGNING_KEY", "a key of the tests' own")
     enqueue()
     submit = ("submit", "fl_shop:parting", "--kind", "parting", "--timeout", "3", *STORE, "--json")
     assert run(*submit).json == {"kind": "parting", "version": 1}
@@ -190,12 +295,40 @@ def test_every_command_has_help_with_an_example_and_json(name: str) -> None:
     assert "--json" in answer.out
 
 
+def test_the_help_names_every_command_once_in_a_section_and_cuts_no_sentence() -> None:
+    sections = run("--help").out.partition("\nStart:")[2].partition("Exit codes:")[0]
+    assert "..." not in sections
+    listed = re.findall(r"^  ([a-z]+) +\S", sections, re.M)
+    assert sorted(listed) == sorted(main.commands)
+
+
+def test_an_item_that_is_nowhere_has_an_exit_code_of_its_own() -> None:
+    enqueue()
+    answer = run("why", "order-8", *ALICE, *STORE)
+    assert answer.code == 4
+    assert "None" not in answer.out
+    assert run("why", "order-8", *ALICE, *STORE, "--json").code == 4
+
+
+def test_top_of_a_store_that_is_not_there_ends_as_status_does() -> None:
+    for command in ("top", "status"):
+        answer = run(command, "--store", "embedded:nowhere", "--json")
+        assert (answer.code, bool(answer.json)) == (3, True)
+
+
+def test_an_argument_out_of_its_range_is_told_what_it_takes() -> None:
+    enqueue()
+    answer = run("enqueue", "receipt", *ALICE, *STORE, "--priority", "256")
+    assert "Do: give priority what it takes: " in answer.err
+
+
 def test_help_documents_the_exit_codes() -> None:
     shown = run("--help").out
     assert all(f"\n    {code}  " in shown for code in range(5))
 
 
 def test_the_command_works_as_a_process_and_prints_results_alone_on_standard_output() -> None:
+    enqueue()
     answer = run_process("enqueue", "receipt", *ALICE, *STORE, "--json")
     assert (answer.code, answer.json["status"], answer.err) == (0, "enqueued", "")
 

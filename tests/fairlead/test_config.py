@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.settings import ConsumerSettings
-from fairlead import config
+from fairlead import App, config
 from fairlead.config import HIDDEN, Config, settings_of
 from fairlead.layers import BadConfig
 from zones.settings import ZoneSettings
@@ -87,6 +87,36 @@ def test_a_relative_path_is_taken_from_where_it_is_written(line: str, home: Path
     path = write(line, "etc/fairlead.toml")
     assert config.load(environ={}, path=path).shards == {"main": f"embedded:{home}/etc/data"}
     assert config.load(environ={"FAIRLEAD_SHARDS": "embedded:data"}).shards == {"main": f"embedded:{home}/data"}
+
+
+def test_relative_paths_of_a_program_and_of_the_environment_are_taken_from_the_files_directory(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A web server and a worker that were started in two directories have one store, if both read one file."""
+    for name in ("etc", "web", "worker"):
+        (home / name).mkdir()
+    path = write("part_count = 3", "etc/fairlead.toml")
+    expected = {"main": f"embedded:{home}/etc/data"}
+    for directory in ("web", "worker"):
+        monkeypatch.chdir(home / directory)
+        monkeypatch.setenv("FAIRLEAD_CONFIG", str(home / "etc/fairlead.toml"))
+        assert App("embedded:./data").config.shards == expected
+        monkeypatch.setenv("FAIRLEAD_SHARDS", "embedded:data")
+        assert App().config.shards == expected
+        monkeypatch.delenv("FAIRLEAD_SHARDS")
+        monkeypatch.delenv("FAIRLEAD_CONFIG")
+        assert App("embedded:./data").config.shards == {"main": f"embedded:{home}/{directory}/data"}
+    assert config.load({"shards": "embedded:data"}, path=home / path, environ={}).shards == expected
+
+
+def test_without_a_file_a_relative_path_is_taken_from_where_the_application_was_made(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may change its directory before it uses its application."""
+    app = App("embedded:./data")
+    (home / "elsewhere").mkdir()
+    monkeypatch.chdir(home / "elsewhere")
+    assert app.config.shards == {"main": f"embedded:{home}/data"}
 
 
 def test_the_file_can_be_named_in_the_environment() -> None:

@@ -121,7 +121,7 @@ COMMANDS: tuple[Callable[[str], list[str]], ...] = (
 @cases(450)
 def test_whatever_is_typed_a_command_ends_with_a_sentence_and_an_exit_code(empty_directory: Path, count: int) -> None:
     (empty_directory / "fairlead.toml").write_text('shards = "embedded:./data"\n')
-    run("enqueue", "mail", "--tenant", "shop", "alice")
+    run("enqueue", "mail", "--create", "--tenant", "shop", "alice")
 
     def case(random: Random) -> None:
         # As a program is given it: no NUL, and of what is no text only what `os.fsdecode` makes of bytes.

@@ -73,3 +73,15 @@ def test_a_directory_that_cannot_be_one_is_named(short_library: Path) -> None:
     (short_library / "proj").write_text("mine")
     answer = run("demo", "--host", "threads", "--data", "proj/demo")
     assert (answer.code, str(short_library / "proj") in answer.err, "Do: " in answer.err) == (3, True, True)
+
+
+def test_a_bug_in_the_demo_s_own_code_ends_the_demo_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the thread that stores the files ended unseen, and the demo waited for three minutes."""
+
+    def broken(file: SourceFile) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(play, "store_file", broken)
+    monkeypatch.setattr(play, "PATIENCE_US", 2_000_000)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        play.play(Path("proj"), host="threads", tell=lambda _: None, progress=lambda *_: None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fairlead import App, Job, Operator, Sought, TenantDatabase, exhuming
 from fairlead.operator_log import Entry, read_log
+from fairlead.shards import UnknownShard
 from fairlead.testing import drain
 from tests.fairlead.shell import everything, run
 from zones.graves import EXHUMED_MAX
@@ -121,6 +123,53 @@ def test_a_bulk_that_stopped_before_it_found_anything_on_the_second_shard_is_bro
 
 def refuse(job: Job) -> None:
     raise ValueError("no")
+
+
+@pytest.fixture
+def two_shards(tmp_path: Path) -> Iterator[App]:
+    """An application of two shards; on each a local item of `mail` is buried."""
+    app = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
+    app.handler("mail", permanent=(ValueError,))(refuse)
+    app.enqueue_everywhere("mail")
+    assert drain(app, raise_errors=False).buried == {"mail": 2}
+    yield app
+    app.close()
+
+
+def left_on(app: App) -> list[str]:
+    """Return the shards on which a local item of `mail` is buried."""
+    return [name for name in app.shards if app.local("mail", shard=name).buried()]
+
+
+def test_a_bulk_of_one_shard_leaves_the_others_alone(two_shards: App) -> None:
+    app = two_shards
+    assert app.revive(Sought(shard="eu"), dry_run=True).count == 1
+    assert app.discard(Sought(kind="mail", shard="eu")).count == 1
+    assert left_on(app) == ["us"]
+    (entry,) = told(app)
+    assert (entry.said, entry.shards) == ("kind mail, shard eu", ("eu",))
+
+
+def test_a_bulk_of_a_shard_that_there_is_not_is_refused(two_shards: App) -> None:
+    with pytest.raises(UnknownShard):
+        two_shards.discard(Sought(shard="asia"))
+    assert left_on(two_shards) == ["eu", "us"]
+
+
+@pytest.mark.parametrize("chosen", ["eu", "us", None])
+@pytest.mark.parametrize("command", ["revive", "discard"])
+def test_local_items_in_bulk_are_those_of_the_shard_that_is_named_or_the_kinds_own(
+    two_shards: App, command: str, chosen: str | None
+) -> None:
+    """`discard --local mail --shard eu` deleted those of all shards."""
+    app = two_shards
+    own = app.local("mail").shard.name
+    stores = [each for name, url in app.shards.urls.items() for each in ("--store", f"{name}={url}")]
+    named = [] if chosen is None else ["--shard", chosen]
+    typed = [command, "--local", "mail", *named, *stores]
+    assert run(*typed, "--dry-run", "--json").json["found"] == 1
+    assert run(*typed, "--json").json[f"{command.removesuffix('e')}ed"] == 1
+    assert left_on(app) == [name for name in ("eu", "us") if name != (chosen or own)]
 
 
 def test_a_deed_to_all_shards_is_told_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,30 @@ def test_a_failed_item_says_when_it_is_tried_again_and_what_went_wrong(app: App,
     assert said.cause is Cause.RETRYING
     assert "no postman" in said.sentence
     assert "attempt 2 comes in" in said.sentence
-    assert said.attempts == Attempts(raised=1, last_error="RuntimeError: no postman")
+    traceback = said.attempts.last_traceback
+    assert said.attempts == Attempts(raised=1, last_error="RuntimeError: no postman", last_traceback=traceback)
+    assert "in send\n" in traceback
+    assert traceback.endswith("RuntimeError: no postman\n")
+
+
+@pytest.mark.parametrize("form", ["plain", "async", "transactional"])
+def test_a_traceback_begins_with_the_handlers_own_frame(app: App, alice: TenantDatabase, form: str) -> None:
+    def plain(job: Job) -> None:
+        raise RuntimeError("no postman")
+
+    async def asynchronous(job: Job) -> None:
+        raise RuntimeError("no postman")
+
+    def transactional(job: Job, tr: Any) -> None:
+        raise RuntimeError("no postman")
+
+    handlers: dict[str, Callable[..., Any]] = {"plain": plain, "async": asynchronous, "transactional": transactional}
+    handler = handlers[form]
+    app.handler("mail", transactional=form == "transactional", retry=Retry(backoff_ms=60_000))(handler)
+    item_id = alice.enqueue("mail").item_id
+    drain(app, raise_errors=False)
+    first_frame = alice.explain(item_id).attempts.last_traceback.splitlines()[1]
+    assert first_frame.endswith(f", in {handler.__name__}")
 
 
 # --- Paused ---
@@ -187,6 +211,25 @@ def test_what_became_of_an_items_attempts_is_told_each_by_itself(app: App, alice
     assert said.attempts == Attempts(raised=0, died=1, lease_lost=1, given_back=1)
 
 
+def test_an_item_that_is_suspected_of_ending_its_workers_says_that_it_waits_to_run_isolated(
+    app: App, alice: TenantDatabase
+) -> None:
+    item_id = alice.enqueue("mail").item_id
+    zone = app.shards["main"].zone(alice.tenant)
+    for _ in range(3):
+        held = (item_id, leased(app, alice, item_id))
+        app.shards["main"].transact(
+            lambda attempt: alone(
+                zone.extend_steps(attempt.tr, [held], lease_us=1_000_000, now_us=attempt.now_us, started=True)  # noqa: B023
+            )
+        )
+        pass_s(app, 2)
+    present(app, "mail")
+    said = alice.explain(item_id)
+    assert (said.cause, said.details) == (Cause.ISOLATED, {"lapses": 3})
+    assert "its worker died or stalled 3 times in a row while it ran" in said.sentence
+
+
 @pytest.mark.parametrize("kind_max_running", [None, 100])
 def test_a_tenant_at_its_limit_is_named_and_not_its_kind_that_is_not(
     live: App, gate: Gate, kind_max_running: int | None
@@ -248,6 +291,7 @@ def test_a_buried_item_says_what_killed_it(app: App, alice: TenantDatabase) -> N
     assert (said.cause, said.details["reason"]) == (Cause.BURIED, "error")
     assert "no such street" in said.sentence
     assert (said.kind, said.attempts.raised) == ("mail", 1)
+    assert "in send\n" in said.attempts.last_traceback
 
 
 def test_a_dropped_item_and_a_cancelled_one_say_so(app: App, alice: TenantDatabase) -> None:
@@ -327,7 +371,7 @@ def test_an_item_beyond_what_is_looked_through_is_not_said_to_be_nowhere(
 
 def test_why_answers_in_a_sentence_and_as_data(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'store'}"
-    run("enqueue", "mail", "--tenant", "shop", "alice", "--id", "order-7", "--store", url)
+    run("enqueue", "mail", "--tenant", "shop", "alice", "--id", "order-7", "--create", "--store", url)
     said = run("why", "order-7", "--store", url)
     assert said.code == 0
     assert said.out.startswith("no consumer: no consumer of its shard is alive; start one with fairlead run\n")
@@ -335,3 +379,24 @@ def test_why_answers_in_a_sentence_and_as_data(tmp_path: Path) -> None:
     assert (answer["cause"], answer["tenant"], answer["kind"]) == ("no consumer", ["shop", "alice"], "mail")
     assert run("why", answer["item"], "--store", url).out == said.out
     assert run("why", "order-8", "--store", url).out.startswith("never seen: ")
+
+
+def test_why_shows_the_traceback_of_an_item_that_is_to_be_tried_again(tmp_path: Path) -> None:
+    """By the default that is for hours: nobody should have to wait until it is buried."""
+    url = f"embedded:{tmp_path / 'store'}"
+    app = App(url)
+
+    @app.handler("mail", retry=Retry(backoff_ms=60_000))
+    def send(job: Job) -> None:
+        raise RuntimeError("no postman")
+
+    app.tenant("shop", "alice").enqueue("mail", item_id="order-7")
+    drain(app, raise_errors=False)
+    app.close()
+    lines = run("why", "order-7", "--store", url).out.splitlines()
+    at = lines.index("Traceback (most recent call last):")
+    assert lines[at - 1] == "last error: RuntimeError: no postman"
+    assert lines[at + 1].endswith(", in send")
+    assert lines[-1] == "RuntimeError: no postman"
+    answer = run("why", "order-7", "--store", url, "--json").json
+    assert answer["attempts"]["last_traceback"].splitlines() == lines[at:]

@@ -18,10 +18,10 @@ DYING = """
 import os, signal, sys, threading
 from actors.manager import Manager
 from fairlead import App, Config, ConsumerSettings, fleet
-from zones.engines import StoreError
+from tests.rooted import enter_root
 
-def visit(manager, *args):
-    raise StoreError(1020)  # as if another consumer were at the same pointer each time
+def visit(manager, shard, *args):
+    raise shard.db.errors[0](1020)  # as if another consumer were at the same pointer each time
 
 def die(manager, shard, ref, *args):
     assert manager._lease(shard, ref)
@@ -29,6 +29,7 @@ def die(manager, shard, ref, *args):
 
 if {before_visit}:
     Manager._visit, Manager._visit_leased = visit, die
+enter_root()
 settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, pointer_lease_ms=10_000)
 app = App(config=Config(shards={{"main": sys.argv[1]}}, consumer=settings))
 app.handler("mail")(lambda job: threading.Event().wait())

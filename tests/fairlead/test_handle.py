@@ -31,8 +31,9 @@ from tests.fairlead.shell import run
 from zones.attempt import Attempt
 from zones.errors import QueueError
 from zones.history import forget
+from zones.layout import Place
 from zones.progress import progress_steps
-from zones.results import RESULT_BYTES_MAX
+from zones.results import RESULT_BYTES_MAX, Pending, ending
 from zones.steps import alone
 
 
@@ -111,7 +112,8 @@ def test_a_result_is_kept_as_long_as_its_kind_says(app: App, alice: TenantDataba
     shard = alice.shard
 
     def housekeeping(attempt: Attempt) -> int:
-        return forget(attempt.tr, now_us=attempt.now_us, keys_max=10)
+        part = shard.zone(alice.tenant).place.part.part
+        return forget(attempt.tr, part, now_us=attempt.now_us, keys_max=10)
 
     assert shard.transact(housekeeping) == 1
     with pytest.raises(NoResult, match="completed"):
@@ -313,3 +315,47 @@ def test_the_command_shows_a_result(tmp_path: Path) -> None:
     missing = run("result", "eight", "--tenant", "shop", "alice", "--store", store)
     assert missing.code == 4
     assert "no result" in missing.err
+
+
+class RefusedWatch:
+    """A watch of a client that has 10,000 already: ready at once, with an error (1032) of the engine's."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def is_ready(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        raise self._error
+
+    def cancel(self) -> None:
+        """There is nothing to cancel."""
+
+
+def test_a_wait_that_no_watch_is_left_for_looks_now_and_then_and_does_not_spin(
+    app: App, alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FoundationDB's client has 10,000 watches: the 10,001st wait asked the store as fast as that could answer."""
+    looks = 0
+    refusal = alice.shard.db.errors[0]
+
+    def refusing(tr: Any, place: Place, item_id: bytes) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks > 1_000:
+            raise AssertionError("it spins")
+        if looks == 5:
+            drain(app)
+        found = ending(tr, place, item_id)
+        return Pending(RefusedWatch(refusal(1032))) if isinstance(found, Pending) else found
+
+    monkeypatch.setattr("fairlead.handle.ending", refusing)
+    begun_us = clock_of(app).now_us()
+    with pytest.raises(ResultPending):
+        alice.enqueue("nobody's").result(timeout=1)
+    assert looks < 5
+    assert clock_of(app).now_us() - begun_us >= 1_000_000
+
+    app.handler("square", keep_result=60)(lambda job: job.payload**2)
+    assert alice.enqueue("square", 7).result(timeout=60) == 49

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.layers import BadConfig
-from fairlead.loading import NAMES_SHOWN, NotFound, load_app, load_attribute
+from fairlead.loading import NAMES_SHOWN, NotFound, NotImportable, load_app, load_attribute
 
 SHOP = "import fairlead\napp = fairlead.App('memory:')\nclass inner:\n    app = app\nnumber = 7\n"
 
@@ -52,7 +52,7 @@ def test_a_reference_without_two_sides_is_refused(reference: str) -> None:
 
 
 def test_what_a_module_fails_to_import_is_not_mistaken_for_the_module() -> None:
-    with pytest.raises(ModuleNotFoundError, match="fl_not_installed"):
+    with pytest.raises(NotImportable, match="fl_not_installed"):
         load_attribute("fl_broken:app")
 
 

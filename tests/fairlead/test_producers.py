@@ -105,16 +105,18 @@ def test_a_kind_names_a_registered_handler_or_nothing(shop: App, kind: str, ran:
     assert not ran()
 
 
-def test_a_handler_that_a_producer_wrote_into_the_store_runs_where_that_is_allowed_and_nowhere_else(
+def test_a_handler_that_a_producer_wrote_into_the_store_runs_where_its_key_is_and_nowhere_else(
     empty_directory: Path, ran: Callable[[], bool]
 ) -> None:
-    """Whoever can write handlers into a store can run code; so there is a key, and there is a switch."""
+    """Whoever can write handlers into a store can run code; so it takes a key that the fleet has too."""
     url = f"embedded:{empty_directory / 'data'}"
-    stranger = App(url)
+    key = "a key of the stranger's own"
+    stranger = App(config=Config(shards={"main": url}, signing_key=key))
     stranger.submit(_touch, kind="late")
     stranger.tenant("shop", "alice").enqueue("late")
     for config in (
-        Config(shards={"main": url}, submissions=False),
+        Config(shards={"main": url}),
+        Config(shards={"main": url}, signing_key=key, submissions=False),
         Config(shards={"main": url}, signing_key="a key that the stranger has not"),
     ):
         app = App(config=config)
@@ -126,11 +128,11 @@ def test_a_handler_that_a_producer_wrote_into_the_store_runs_where_that_is_allow
         running.stop(0)
         assert (stranger.tenant("shop", "alice").count(), ran()) == ({"late": 1}, False)
         app.close()
-    open_to_all = App(url)
-    running = fleet.start(open_to_all, "shop:app", host="threads")
+    confiding = App(config=Config(shards={"main": url}, signing_key=key))
+    running = fleet.start(confiding, "shop:app", host="threads")
     eventually(ran)
     running.stop(0)
-    for each in (open_to_all, stranger):
+    for each in (confiding, stranger):
         each.close()
 
 

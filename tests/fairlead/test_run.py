@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -51,10 +53,12 @@ PATIENCE_S = 30.0
 
 
 @pytest.fixture
-def shop(empty_directory: Path) -> Iterator[App]:
+def shop(empty_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     """A directory with an application, and the application's store as another process sees it."""
     (empty_directory / "fl_shop.py").write_text(SHOP)
+    monkeypatch.setenv("FAIRLEAD_SIGNING_KEY", "a key of the tests' own")
     app = App("embedded:data")
+    app.tenant("shop", "alice").count()  # So that the store is there, and the fleet says nothing of a new one.
     yield app
     app.close()
 
@@ -66,7 +70,7 @@ def running(shop: App) -> Iterator[subprocess.Popen[str]]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("running receipt, slow, sweep")
+        assert process.stderr.readline().startswith("running the kinds receipt, slow, sweep")
         yield process
         process.kill()
 
@@ -112,7 +116,9 @@ def test_what_a_handler_prints_is_shown_at_once_in_a_pipe_too(shop: App, host: s
             assert next(line for line in process.stderr if line.startswith("running"))
             shop.tenant("shop", "alice").enqueue("receipt", 7)
             assert select([process.stdout], [], [], PATIENCE_S)[0], "nothing was shown"
-            assert process.stdout.readline().endswith("sending 7\n")
+            shown = process.stdout.readline()
+            assert shown.endswith("sending 7\n")
+            assert "\x1b" not in shown, "colours are for terminals"
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PATIENCE_S)
@@ -155,6 +161,60 @@ def test_a_submitted_handler_reaches_the_running_fleet(shop: App, running: subpr
     assert run("submit", "fl_late:late", "--kind", "late", "--store", "embedded:data").code == 0
     eventually(lambda: not alice.count())
     stop(running)
+
+
+def test_on_a_terminal_log_records_have_rows_of_their_own_above_the_live_line(empty_directory: Path) -> None:
+    """Before, each was glued to the line: `held 02026-11-24 14:23:32,282 WARNING boom`."""
+    Path("fl_noisy.py").write_text(
+        "import logging, fairlead\n"
+        "app = fairlead.App('embedded:data')\n"
+        "@app.every(1)\n"
+        "def tick(job): logging.getLogger('shop').warning('from the handler')\n"
+    )
+    mine, its = pty.openpty()
+    command = [sys.executable, "-m", "fairlead", "run", "fl_noisy:app", "--host", "threads"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
+    drawn = ""
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=env) as process:
+        os.close(its)
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while drawn.count("from the handler") < 2:
+                assert time.monotonic() < until, drawn
+                drawn += os.read(mine, 65_536).decode()
+        finally:
+            process.kill()
+            os.close(mine)
+    rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).replace("\r", "\n").split("\n")
+    logged = [row for row in rows if "from the handler" in row]
+    assert all(re.match(r"\d{4}-\d\d-\d\d ", row) for row in logged), logged
+
+
+def test_an_application_without_handlers_is_told_how_to_have_them(empty_directory: Path) -> None:
+    Path("fl_core.py").write_text("import fairlead\napp = fairlead.App('embedded:data')\n")
+    command = [sys.executable, "-m", "fairlead", "run", "fl_core:app", "--host", "threads"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("running"))
+        process.kill()
+    assert said == "running nothing: no handler is registered; import the modules that register handlers in fl_core\n"
+
+
+def test_a_second_ctrl_c_ends_it_at_once_with_a_code_of_its_own(shop: App, running: subprocess.Popen[str]) -> None:
+    """Before, it was `Aborted!` and 1, which means that the fleet was lost."""
+    alice = shop.tenant("shop", "alice")
+    alice.enqueue("slow")
+    eventually(lambda: alice.transact(lambda tr: tr.get(("started",))) is not None)
+    running.send_signal(signal.SIGINT)
+    assert running.stderr is not None
+    drains = next(line for line in running.stderr if line.startswith("draining"))
+    assert "1 held now" in drains
+    assert "within 30 s" in drains
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130, err
+    assert "ended at once" in err
 
 
 @pytest.mark.parametrize("moment", range(30))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,6 +19,9 @@ from zones import engines
 from zones.keyspace import META_KEY
 from zones.layout import Tenant
 from zones.settings import ZoneSettings
+from zones.shard import Shard, open_shard
+
+PATIENCE_S = 10
 
 
 def shards_of(urls: dict[str, str], *, part_count: int = 2) -> Shards:
@@ -49,6 +57,23 @@ def test_a_name_that_is_none_of_the_shards_is_refused_with_those_there_are() -> 
 def test_without_shards_no_tenant_has_a_home() -> None:
     with pytest.raises(NoShards):
         shards_of({}).home(Tenant("shop", "alice"))
+
+
+def test_a_new_store_is_logged_once_with_its_absolute_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Before, a wrong path made a second store without a word, and nobody served what was enqueued there."""
+    urls = {"main": f"embedded:{tmp_path / 'data'}"}
+    for _ in range(2):
+        shards = shards_of(urls)
+        assert shards["main"].name == "main"
+        shards.close()
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", f"made a new store at {tmp_path / 'data'}, for shard main")
+    ]
+
+
+def test_a_store_in_memory_is_made_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    assert shards_of({"main": "memory:"})["main"].name == "main"
+    assert not caplog.records
 
 
 def test_a_store_that_does_not_exist_is_not_made_by_who_only_looks(tmp_path: Path) -> None:
@@ -112,3 +137,38 @@ def test_a_shard_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
         shards_of({"main": url})["main"]
     assert engines.transact(db, lambda tr: tr.get(META_KEY).value) == b"\x02new"
     db.close()
+
+
+def test_a_process_that_is_forked_while_a_thread_opens_a_store_opens_it_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the child waited for ever for a lock that a thread held which it does not have."""
+    opens, goes_on = threading.Event(), threading.Event()
+    parent = os.getpid()
+
+    def slowly(*args: Any, **options: Any) -> Shard:
+        if os.getpid() == parent:
+            opens.set()
+            assert goes_on.wait(2 * PATIENCE_S)
+        return open_shard(*args, **options)
+
+    monkeypatch.setattr("fairlead.shards.open_shard", slowly)
+    app = App(f"embedded:{tmp_path / 'data'}")
+    alice = app.tenant("shop", "alice")
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(alice.enqueue, "mail")
+        assert opens.wait(PATIENCE_S)
+        child = os.fork()
+        if not child:
+            signal.alarm(PATIENCE_S)  # Without a handler, this ends it.
+            try:
+                alice.enqueue("mail")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        status = os.waitpid(child, 0)[1]
+        goes_on.set()
+        opening.result(PATIENCE_S)
+    assert status == 0
+    assert alice.count() == {"mail": 2}
+    app.close()

@@ -91,10 +91,11 @@ def test_a_standard_campaign_that_never_reaches_a_rare_point_fails(
 ) -> None:
     missed, *others = probe_names()
     monkeypatch.setattr(campaign, "campaign", lambda *_, **__: outcomes(seeds, dict.fromkeys(others, 1)))
-    answer = run("simulate", "--seeds", seeds)
+    answer = run("simulate", "--seeds", seeds, "--verbose")
     assert answer.code == code
     assert (f"never reached in 1,000 seeds: {missed}" in answer.out) == bool(code)
     assert f"never   {missed}" in answer.out
+    assert f"never   {missed}" not in run("simulate", "--seeds", seeds).out, "only where it is asked for"
 
 
 def test_a_campaign_that_reaches_every_rare_point_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +146,7 @@ def interrupted_after(seeds: int) -> Any:
 
 def test_ctrl_c_shows_what_was_found_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "campaign", interrupted_after(1))
-    answer = run("simulate", "--first", 7)
+    answer = run("simulate", "--first", 7, "--verbose")
     assert answer.code == 130
     assert "interrupted: no violation" in answer.out
     assert answer.out.splitlines()[-1].startswith("1 seeds, ")

@@ -538,8 +538,10 @@ def test_what_is_no_application_is_refused(empty_directory: Path, reference: str
 
 def test_a_module_that_does_not_import_fails_with_its_own_error(empty_directory: Path) -> None:
     (empty_directory / "fl_broken.py").write_text("1 / 0", encoding="utf-8")
-    with pytest.raises(ZeroDivisionError):
-        simulate("fl_broken:app")
+    answer = simulate("fl_broken:app")
+    assert answer.code != 0
+    assert "ZeroDivisionError" in answer.err
+    assert "fl_broken.py" in answer.err
 
 
 def test_tenants_are_for_the_requests_to_choose(write: Write) -> None:

@@ -63,6 +63,24 @@ def test_the_oldest_waiting_item_is_found_behind_a_pointer_that_moved(app: App, 
     assert look(app).oldest_us == since_us
 
 
+def test_what_is_held_back_is_shown_apart_by_status_and_top(
+    empty_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App("embedded:data")
+    for number in range(3):
+        app.tenant("shop", f"user {number}").enqueue("unknown")
+    drain(app)
+    app.close()
+    (shard,) = run("status", "--store", "embedded:data", "--json").json["shards"]
+    looked = run("top", "--store", "embedded:data", "--json").json
+    for each in (shard, looked):
+        assert each["oldest_waits_s"] >= each["held_back"]["oldest_waits_s"] > 0
+        assert (each["held_back"]["items"], each["held_back"]["at_least"], each["oldest_at_least"]) == (3, False, False)
+    shown = run("status", "--store", "embedded:data").out
+    assert "main: 3 items are held back by limits, pauses or unknown kinds; the oldest waits " in shown
+    assert "held back 3, for " in run("top", "--store", "embedded:data").out
+
+
 def test_an_item_of_lower_priority_can_be_the_oldest(app: App, alice: TenantDatabase) -> None:
     since_us = app.clock.now_us()
     alice.enqueue("mail", priority=200)

@@ -189,7 +189,7 @@ def test_a_shard_that_was_told_something_in_the_far_future_hears_what_is_said_no
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     url = f"embedded:{tmp_path / 'store'}"
-    run("enqueue", "mail", "--tenant", "shop", "alice", "--store", url)
+    run("enqueue", "mail", "--tenant", "shop", "alice", "--create", "--store", url)
     return url
 
 
@@ -222,7 +222,7 @@ def test_programs_are_told_what_is_paused(store: str) -> None:
 def test_a_pause_of_nothing_or_of_two_things_is_refused_and_changes_nothing(store: str, scope: list[str]) -> None:
     refused = run("pause", *scope, "--store", store)
     assert refused.code == 2
-    assert "--tenant APP USER" in refused.err
+    assert "--tenant APP/USER" in refused.err
     assert "paused" not in run("status", "--store", store).out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 import actors.submitted
 from actors.handlers import Form, Handler, NotTransactional, Registry
 from actors.submitted import HandlerNotPacked, SubmittedHandlers, pack_handler, submit
+from actors.supervisor import STALL_US, Supervisor
 from fairlead import App, BadArgument, Config, Retry, SubmissionsOff
 from fairlead.loading import load_attribute
 from fairlead.testing import ManualClock
+from fairlead.wording import remedy_of
 from zones import submitted
 from zones.attempt import Attempt
 from zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_end
@@ -33,7 +36,7 @@ def shards() -> dict[str, Shard]:
     return dict(app.shards)
 
 
-def worker(key: bytes = b"", *, allow: bool = True) -> SubmittedHandlers:
+def worker(key: bytes = KEY, *, allow: bool = True) -> SubmittedHandlers:
     """Return what a worker of a fleet with this key loads."""
     return SubmittedHandlers(Registry(), key, allow)
 
@@ -44,7 +47,7 @@ def double(job: Any) -> int:
 
 def test_a_worker_loads_a_handler_with_its_options(shards: dict[str, Shard]) -> None:
     code = pack_handler("double", double, timeout=3, retry=Retry(attempts=2), max_running=4, drop=True)
-    assert submit(shards, "double", code, key=b"") == 1
+    assert submit(shards, "double", code, key=KEY) == 1
     loaded = worker()
     assert loaded.load(shards) == []
     handler = loaded.registry.handlers["double"]
@@ -52,14 +55,39 @@ def test_a_worker_loads_a_handler_with_its_options(shards: dict[str, Shard]) -> 
     assert (handler.timeout_ms, handler.retry.attempts, handler.max_running, handler.drop) == (3000, 2, 4, True)
 
 
+def test_a_loop_that_imports_code_which_takes_long_has_not_stood_still(
+    shards: dict[str, Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, an import of ten seconds failed the actor, and so again in each of its lives."""
+    failures: list[str] = []
+    supervisor = Supervisor(failures.append, lambda thread_id: "")
+    unpacked = actors.submitted._unpacked
+
+    def slowly(record: HandlerRecord) -> Any:
+        for _ in range(3):
+            supervisor.look(STALL_US)
+        return unpacked(record)
+
+    monkeypatch.setattr(actors.submitted, "_unpacked", slowly)
+    submit(shards, "double", pack_handler("double", double), key=KEY)
+    loaded = worker()
+
+    def load() -> None:
+        loaded.load(shards)
+
+    supervisor.supervised("loading", load)()
+    assert failures == []
+    assert list(loaded.registry.handlers) == ["double"]
+
+
 def test_a_newer_version_replaces_the_older_and_is_loaded_once(shards: dict[str, Shard]) -> None:
     loaded = worker()
-    submit(shards, "double", pack_handler("double", double), key=b"")
+    submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded.load(shards)
     first = loaded.registry.handlers["double"]
     loaded.load(shards)
     assert loaded.registry.handlers["double"] is first
-    assert submit(shards, "double", pack_handler("double", lambda job: 3), key=b"") == 2
+    assert submit(shards, "double", pack_handler("double", lambda job: 3), key=KEY) == 2
     loaded.load(shards)
     assert loaded.registry.handlers["double"].function(0) == 3
 
@@ -68,7 +96,7 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
     shards: dict[str, Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, the second found nothing new and no handler, and its worker dropped the items that it had been sent."""
-    submit(shards, "double", pack_handler("double", double), key=b"")
+    submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
     unpack = actors.submitted._unpacked
     importing, second_is_back = threading.Event(), threading.Event()
@@ -92,20 +120,32 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
 def test_of_several_shards_the_highest_version_counts(shards: dict[str, Shard]) -> None:
     """Somebody who knew one shard only submitted there."""
     for _ in range(3):
-        submit({"eu": shards["eu"]}, "double", pack_handler("double", double), key=b"")
-    assert submit({"us": shards["us"]}, "double", pack_handler("double", lambda job: 0), key=b"") == 1
+        submit({"eu": shards["eu"]}, "double", pack_handler("double", double), key=KEY)
+    assert submit({"us": shards["us"]}, "double", pack_handler("double", lambda job: 0), key=KEY) == 1
     loaded = worker()
     loaded.load(shards)
     assert loaded.registry.handlers["double"].function(21) == 42
-    assert submit(shards, "double", pack_handler("double", lambda job: 5), key=b"") == 4
+    assert submit(shards, "double", pack_handler("double", lambda job: 5), key=KEY) == 4
     loaded.load(shards)
     assert loaded.registry.handlers["double"].function(21) == 5
 
 
 def test_a_signed_handler_is_loaded_by_who_has_the_key(shards: dict[str, Shard]) -> None:
     submit(shards, "double", pack_handler("double", double), key=KEY)
-    assert worker(KEY).load(shards) == []
-    assert worker().load(shards) == []
+    loaded = worker(KEY)
+    assert loaded.load(shards) == []
+    assert list(loaded.registry.handlers) == ["double"]
+
+
+@pytest.mark.parametrize("signed_with", [b"", KEY])
+def test_a_fleet_without_a_key_loads_nothing_and_says_so_once(shards: dict[str, Shard], signed_with: bytes) -> None:
+    """Before, a fleet without a key ran whatever anybody had written into the store."""
+    submit(shards, "double", b"not even a pickle", key=signed_with)
+    loaded = worker(b"")
+    (refused,) = loaded.load(shards)
+    assert "no signing key" in refused.reason
+    submit(shards, "triple", b"not even a pickle", key=signed_with)
+    assert (loaded.load(shards), list(loaded.registry)) == ([], [])
 
 
 @pytest.mark.parametrize("key, reason", [(b"", "it is not signed"), (OTHER_KEY, "signing key")])
@@ -170,7 +210,7 @@ def test_a_worker_that_runs_does_not_go_back_to_an_older_version_that_is_put_bac
 
 
 def test_a_fleet_that_does_not_allow_them_loads_none(shards: dict[str, Shard]) -> None:
-    submit(shards, "double", pack_handler("double", double), key=b"")
+    submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker(allow=False)
     assert loaded.load(shards) == []
     assert list(loaded.registry) == []
@@ -179,8 +219,8 @@ def test_a_fleet_that_does_not_allow_them_loads_none(shards: dict[str, Shard]) -
 def test_the_applications_own_handler_stays(shards: dict[str, Shard]) -> None:
     app = App("memory:")
     app.handler("double")(print)
-    submit(shards, "double", pack_handler("double", double), key=b"")
-    loaded = SubmittedHandlers(app.registry, b"", True)
+    submit(shards, "double", pack_handler("double", double), key=KEY)
+    loaded = SubmittedHandlers(app.registry, KEY, True)
     (refused,) = loaded.load(shards)
     assert "of its own" in refused.reason
     assert app.registry.handlers["double"].function is print
@@ -188,12 +228,30 @@ def test_the_applications_own_handler_stays(shards: dict[str, Shard]) -> None:
 
 
 def test_code_that_cannot_be_loaded_here_is_refused_and_takes_nothing_with_it(shards: dict[str, Shard]) -> None:
-    submit(shards, "broken", b"nonsense", key=b"")
-    submit(shards, "double", pack_handler("double", double), key=b"")
+    submit(shards, "broken", b"nonsense", key=KEY)
+    submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
     (refused,) = loaded.load(shards)
     assert refused.kind == "broken"
     assert "cannot be loaded here" in refused.reason
+    assert set(loaded.registry.handlers) == {"double"}
+
+
+class Exits:
+    """A stranger's code: unpickling it ends in sys.exit, as a module does that misses a setting."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, ("API_KEY is not set",)
+
+
+def test_code_that_exits_when_it_is_loaded_is_refused_as_any(shards: dict[str, Shard]) -> None:
+    """Before, SystemExit ended the housekeeping of every consumer, and again after each restart."""
+    submit(shards, "exits", pickle.dumps(Exits()), key=KEY)
+    submit(shards, "double", pack_handler("double", double), key=KEY)
+    loaded = worker()
+    (refused,) = loaded.load(shards)
+    assert refused.kind == "exits"
+    assert "SystemExit: API_KEY is not set" in refused.reason
     assert set(loaded.registry.handlers) == {"double"}
 
 
@@ -206,7 +264,7 @@ def test_a_function_travels_with_what_it_refers_to_in_its_module(
     )
     monkeypatch.syspath_prepend(str(empty_directory))
     function = load_attribute("fl_reports:run")
-    submit(shards, "report", pack_handler("report", function), key=b"")
+    submit(shards, "report", pack_handler("report", function), key=KEY)
     monkeypatch.delitem(sys.modules, "fl_reports")
     (empty_directory / "fl_reports.py").unlink()
     loaded = worker()
@@ -215,7 +273,7 @@ def test_a_function_travels_with_what_it_refers_to_in_its_module(
 
 
 def test_what_cannot_travel_or_be_a_handler_is_refused_before_anything_is_stored() -> None:
-    app = App("memory:")
+    app = App(config=Config(shards={"main": "memory:"}, signing_key=KEY.decode()))
     lock = threading.Lock()
 
     async def remote(job: Any) -> None: ...
@@ -232,9 +290,17 @@ def test_what_cannot_travel_or_be_a_handler_is_refused_before_anything_is_stored
 
 
 def test_submitting_is_refused_where_it_is_turned_off() -> None:
-    app = App(config=Config(shards={"main": "memory:"}, submissions=False))
+    app = App(config=Config(shards={"main": "memory:"}, signing_key=KEY.decode(), submissions=False))
     with pytest.raises(SubmissionsOff):
         app.submit(double, kind="double")
+
+
+def test_submitting_without_a_key_is_refused_with_the_command_that_makes_one() -> None:
+    app = App(config=Config(shards={"main": "memory:"}))
+    with pytest.raises(SubmissionsOff) as refused:
+        app.submit(double, kind="double")
+    assert "FAIRLEAD_SIGNING_KEY=$(openssl rand -hex 32)" in remedy_of(refused.value)
+    assert app.shards["main"].transact(lambda attempt: submitted.listing(attempt.tr)) == []
 
 
 def test_an_application_signs_with_its_key() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-from fairlead import App, BadArgument, Job, PermanentError, Retry, TenantTransaction, new_item
+from fairlead import App, BadArgument, Config, Job, PermanentError, Retry, TenantTransaction, new_item
 from fairlead.testing import ManualClock, NotDrained, drain
 
 MINUTE_MS = 60_000
@@ -201,7 +201,9 @@ def test_work_on_all_shards_is_run() -> None:
     assert sorted(seen) == list(range(20))
 
 
-def test_a_submitted_handler_is_run_and_the_application_keeps_its_own(app: App) -> None:
+def test_a_submitted_handler_is_run_and_the_application_keeps_its_own() -> None:
+    config = Config(shards={"main": "memory:"}, signing_key="a key of the tests' own")
+    app = App(config=config, clock=ManualClock(), random=Random(3))
     seen = ran(app)
     app.submit(lambda job: 1 / 0, kind="mail")
 
@@ -235,3 +237,35 @@ def test_a_ray_function_runs_as_the_function_that_it_was_made_of(app: App) -> No
         app.tenant("shop", "alice").enqueue(kind)
     drain(app)
     assert sorted(seen) == ["plain", "with options"]
+
+
+@pytest.fixture
+def charging(app: App) -> App:
+    """Its handler of `charge` fails; it is tried for an hour, some 16 times."""
+    retry = Retry(attempts=100, backoff_ms=300_000, backoff_max_ms=300_000, give_up_ms=3_600_000)
+
+    @app.handler("charge", retry=retry)
+    def charge(job: Job) -> None:
+        raise ConnectionError("the bank is down")
+
+    return app
+
+
+def tried(app: App) -> int:
+    """Return how many retries there were until the item was buried."""
+    drained = drain(app, within_ms=6 * 3_600_000, raise_errors=False)
+    assert drained.buried["charge"] == 1
+    return drained.retried["charge"]
+
+
+def test_what_is_revived_has_all_its_time_again(charging: App) -> None:
+    alice = charging.tenant("shop", "alice")
+    alice.enqueue("charge", item_id="c1")
+    assert tried(charging) >= 10
+    alice.revive("c1")
+    assert tried(charging) >= 10
+
+
+def test_the_time_that_an_item_is_delayed_does_not_count_against_its_retries(charging: App) -> None:
+    charging.tenant("shop", "alice").enqueue("charge", delay_ms=2 * 3_600_000)
+    assert tried(charging) >= 10

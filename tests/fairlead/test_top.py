@@ -20,9 +20,11 @@ from fairlead.looks.apart import Seen
 from fairlead.looks.health import Weight, concerns
 from fairlead.shards import StoreMissing
 from fairlead.status import ShardStatus
+from fairlead.views import progress_in_words
 from tests.fairlead.shell import ROOT, run
+from zones.depth import Waits
 from zones.presence import Presence, Present
-from zones.records import KindRule
+from zones.records import KindRule, Progress
 
 PATIENCE_S = 30.0
 NOW_US = 1_700_000_000_000_000
@@ -121,6 +123,12 @@ def test_on_a_terminal_it_goes_on_until_it_is_told_to_end(store: str, end: str) 
         assert "Traceback" not in shown.drawn
 
 
+def test_progress_is_shown_with_its_numbers_and_its_note() -> None:
+    """Before, it was the note alone."""
+    assert progress_in_words(Progress(42_900, 100_000, "resizing", 0)) == "42,900 of 100,000, resizing"
+    assert progress_in_words(Progress(0.5, None, "", 0)) == "0.50"
+
+
 # --- What needs attention ---
 
 
@@ -133,7 +141,7 @@ def consumer(*kinds: str, live: bool = True) -> Present:
 
 
 def test_nothing_needs_attention_where_all_is_served() -> None:
-    assert concerns(seen(depth={"mail": 3}, consumers=(consumer("mail"),), oldest_us=NOW_US - 5)) == []
+    assert concerns(seen(depth={"mail": 3}, consumers=(consumer("mail"),), waits=Waits(NOW_US - 5))) == []
 
 
 @pytest.mark.parametrize(
@@ -146,9 +154,14 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
             "No live consumer of shard main knows fax",
         ),
         (
-            {"oldest_us": NOW_US - 600_000_000, "consumers": (consumer("mail"),)},
+            {"waits": Waits(NOW_US - 600_000_000), "consumers": (consumer("mail"),)},
             Weight.CARE,
             "has waited for 10 min",
+        ),
+        (
+            {"waits": Waits(NOW_US - 600_000_000, True, 3, 1, NOW_US - 600_000_000), "consumers": (consumer("mail"),)},
+            Weight.CARE,
+            "has waited for 10 min, and is held back",
         ),
         ({"consumers": (consumer(live=False),)}, Weight.CARE, "fell silent within the last minute, on db1"),
         ({"buried": 1}, Weight.CARE, "1 item is buried"),

@@ -77,7 +77,7 @@ def test_what_is_broken_is_mended_and_its_item_runs() -> None:
 
 def test_every_shard_is_checked() -> None:
     lose_an_index_entry()
-    run("enqueue", "receipt", *ALICE, "--store", "embedded:other")
+    run("enqueue", "receipt", "--create", *ALICE, "--store", "embedded:other")
     answer = run("check", "--store", "bad=embedded:data", "--store", "good=embedded:other", "--json")
     assert (answer.code, [each["healthy"] for each in answer.json["shards"]]) == (1, [False, True])
 

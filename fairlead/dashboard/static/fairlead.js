@@ -60,6 +60,13 @@ function key(node) {
   return node.nodeType === Node.ELEMENT_NODE ? node.dataset.key : undefined;
 }
 
+// On a phone the pages' names are a row that scrolls: the one of this page is brought into sight.
+const current = document.querySelector("nav a[aria-current]");
+if (current) {
+  const row = current.closest("ul");
+  row.scrollLeft += current.getBoundingClientRect().left - (row.clientWidth - current.offsetWidth) / 2;
+}
+
 const live = document.getElementById("live");
 const button = document.getElementById("live-switch");
 const AGAIN_MS = 5000; // A browser asks again by itself if the line broke, not if it was refused: too many look.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import unescape
+from pathlib import Path
 from random import Random
 from urllib.parse import parse_qs
 
@@ -100,3 +101,22 @@ def test_who_revives_one_of_those_that_match_comes_back_to_them(app: App) -> Non
     text = read(open_site(app), "/buried", {"kind": "mail"}).text
     (revives,) = re.findall(r'href="/do/revive\?([^"]*[;&]id=[^"]*)"', text)
     assert parse_qs(unescape(revives))["back"] == ["/buried?kind=mail"]
+
+
+def test_of_local_items_those_of_the_shard_that_is_shown_are_revived(tmp_path: Path) -> None:
+    """The page showed one shard's, and its button was for those of all."""
+    app = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
+    app.handler("mail", permanent=(ValueError,))(refuse)
+    app.enqueue_everywhere("mail")
+    drain(app, raise_errors=False)
+    site = open_site(app)
+    text = read(site, "/buried", {"local": "mail", "shard": "eu"}).text
+    assert rows(text) == 1
+    (revives,) = re.findall(r'href="/do/revive\?([^"]*[;&]many=1[^"]*)"', text)
+    asked = read(site, "/do/revive", {name: value for name, (value,) in parse_qs(unescape(revives)).items()}).text
+    assert "1 items go back into their queues" in asked
+    app.close()
+
+
+def refuse(job: Job) -> None:
+    raise ValueError("no")

@@ -14,15 +14,23 @@ from playwright.sync_api import Browser, Page, expect
 
 from actors.consumer import Consumer
 from actors.identity import Identity
-from fairlead import App
+from fairlead import App, Job, Retry, new_item
 from fairlead.fleet import open_for_actors
 from fairlead.operator_log import read_log
+from fairlead.testing import drain
 from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
 from tests.fairlead.dashboard.serving import Server, bury
 
 MARKUP = "<script>alert('markup')</script><img src=x onerror=alert('markup')>\"'&lt;</script>"
 PAGES = ["/", "/tenants", "/tenants?sort=time", "/tenant?app=shop&user=phone", "/kinds", "/running", "/delayed",
          "/buried", "/search?q=nothing", "/log", "/do/pause?kind=mail"]  # fmt: skip
+
+# Where each visible button ends, in pixels from the left. In one step: a live page may replace a button between two.
+BUTTON_ENDS = """
+    [...document.querySelectorAll("main .button")]
+        .filter(each => each.checkVisibility({visibilityProperty: true}))
+        .map(each => each.getBoundingClientRect().right)
+"""
 
 
 @pytest.fixture
@@ -94,6 +102,18 @@ def test_an_item_is_found_by_its_name_and_says_why_it_does_not_run(page: Page, a
     page.locator("article.card a.id").click()
     expect(page.locator(".verdict")).to_contain_text("It vests in")
     expect(page.locator("pre")).to_contain_text('"year": 2026')
+
+
+def test_an_item_that_is_to_be_tried_again_shows_the_traceback_of_its_last_failure(page: Page, app: App) -> None:
+    def send_fax(job: Job) -> None:
+        raise LookupError("the line is busy")
+
+    app.handler("fax", retry=Retry(backoff_ms=600_000))(send_fax)
+    app.tenant("shop", "faxer").enqueue("fax", item_id="fax-7")
+    drain(app, raise_errors=False)
+    page.goto("/search?q=fax-7")
+    page.locator("article.card a.id").click()
+    expect(page.locator("details[open] pre")).to_contain_text("in send_fax")
 
 
 def test_a_buried_item_is_revived_after_a_question_and_written_down(page: Page, app: App) -> None:
@@ -189,7 +209,7 @@ def test_a_payload_full_of_markup_is_shown_as_text(page: Page, app: App) -> None
         page.goto(path)
         expect(page.locator("#live")).to_be_visible()
     page.goto("/buried")
-    page.locator("article.card", has_text="<script>").locator("a.id").first.click()
+    page.locator("article.card", has_text="<script>").locator("a.name").first.click()
     expect(page.locator("pre").last).to_contain_text(MARKUP.replace('"', '\\"'))
     expect(page.locator("dd", has_text="<script>alert").first).to_be_visible()
     page.goto("/search")
@@ -264,6 +284,80 @@ def test_a_phone_scrolls_no_page_sideways(browser: Browser, server: Server, app:
         page.locator("article.card a.id").click()
         page.wait_for_load_state()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("width", [760, 820, 1024, 1150, 1200, 1280, 1440])
+def test_no_table_is_wider_than_its_window_and_every_button_is_within_it(
+    browser: Browser, server: Server, app: App, width: int
+) -> None:
+    """Between 760 and 1,200 pixels `Pause` and `Cancel` were outside: reachable by scrolling sideways only."""
+    app.steering.limit_kind("throttled_mail_of_the_shop", max_running=3, per_s=0.5)
+    started, go_on = threading.Event(), threading.Event()
+
+    def export(job: Job) -> None:
+        job.progress(42_900, 100_000, "exporting the second half of the year")
+        started.set()
+        go_on.wait(60)
+
+    kind = f"export_of_the_yearly_accounts_{width}"
+    app.handler(kind)(export)
+    app.tenant("shop", "acme-incorporated").enqueue(kind, {"year": 2026}, item_id=f"export-{width}")
+    running = Consumer(open_for_actors(app), Identity(os.urandom(8), "test", os.getpid(), app.clock.now_us()))
+    try:
+        assert started.wait(30)
+        with page_of(browser, server.url, viewport={"width": width, "height": 900}) as page:
+            measured = 0
+            page.goto("/running")
+            expect(page.get_by_role("link", name=f"export-{width}")).to_be_visible()
+            for path in PAGES:
+                page.goto(path)
+                # Both widths are rounded, each by itself.
+                over = page.evaluate("(live => live.scrollWidth - live.clientWidth)(document.querySelector('#live'))")
+                assert over <= 1, f"{path} is {over} pixels too wide"
+                ends = page.evaluate(BUTTON_ENDS)
+                measured += len(ends)
+                assert max(ends, default=0) <= width, path
+            assert measured, "no page has a button"
+    finally:
+        go_on.set()
+        running.stop(1_000)
+
+
+def test_on_a_phone_the_current_page_is_in_sight_among_the_pages(browser: Browser, server: Server) -> None:
+    with page_of(browser, server.url, viewport=PHONE, has_touch=True) as page:
+        for path, name in (("/buried", "Buried"), ("/log", "Log"), ("/", "Overview")):
+            page.goto(path)
+            box = page.get_by_role("link", name=name, exact=True).bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] <= PHONE["width"] - box["width"], path
+
+
+def test_tenants_come_fifty_at_a_time(page: Page, app: App) -> None:
+    """Two hundred cards were 50,000 pixels high on a phone."""
+    app.enqueue_many((app.tenant("paged", f"user {number}"), new_item("mail")) for number in range(60))
+    page.goto("/tenants")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("link", name="Next ones").click()
+    expect(page.get_by_text("Page 2 of 2")).to_be_visible()
+    assert page.locator("tbody tr").count() >= 10
+    page.get_by_role("link", name="Earlier ones").click()
+    expect(page.get_by_text("Page 1 of 2")).to_be_visible()
+
+
+def test_items_are_told_apart_by_their_names_the_middle_of_their_ids_and_their_payloads(page: Page, app: App) -> None:
+    """Ids begin with the time and end with 1: of one tenant's items 18 of 19 looked the same."""
+    alike = app.tenant("shop", "alike")
+    alike.enqueue("export", {"year": 2026}, item_id="export-7", delay_ms=60_000)
+    for number in range(10):
+        alike.enqueue("export", {"number": number}, delay_ms=60_000)
+    bury(app, "alike", "buried-7")
+    page.goto("/tenant?app=shop&user=alike")
+    names = page.locator("tbody th a").all_inner_texts()
+    assert {"export-7", "buried-7"} <= set(names)
+    assert len(set(names)) == len(names) == 12
+    expect(page.locator("tbody").first).to_contain_text('{"number": 3}')
+    page.goto("/buried?app=shop&user=alike")
+    expect(page.locator("article.card")).to_contain_text('{"order": "buried-7"}')
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

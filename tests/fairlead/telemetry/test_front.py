@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from actors.telemetry.metrics import DEPTH, OLDEST_AGE
+from actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
 from fairlead import App
 from fairlead.telemetry.front import PROCESS, STORES, Front
-from fairlead.testing import ManualClock
+from fairlead.testing import ManualClock, drain
 from zones.engines import StoreUnavailable
 
 
@@ -34,6 +34,16 @@ def test_depth_is_by_kind_and_age_by_shard(app: App) -> None:
     }
     assert numbers[OLDEST_AGE.name, ("eu",)] == 5.0
     assert numbers[OLDEST_AGE.name, ("us",)] == 0.0
+
+
+def test_an_item_that_is_held_back_has_an_age_and_is_counted_apart(app: App) -> None:
+    """An alarm on the age never fired while a limit, a pause, or an unknown kind held everything back."""
+    app.enqueue_local("unknown", shard="eu")
+    drain(app)
+    app.clock.sleep_us(5_000_000)
+    numbers = Front(app).of_stores().numbers
+    assert [numbers[each.name, ("eu",)] for each in (OLDEST_AGE, HELD_BACK, HELD_BACK_AGE)] == [5, 1, 5]
+    assert [numbers[each.name, ("us",)] for each in (OLDEST_AGE, HELD_BACK, HELD_BACK_AGE)] == [0, 0, 0]
 
 
 def test_a_shard_that_cannot_be_read_keeps_nothing_from_the_others(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def ran(program: str, directory: Path, **variables: str) -> str:
         cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert (answer.returncode, answer.stderr) == (0, f"made a new store at {directory / 'data'}, for shard main\n")
     return answer.stdout.strip()
 
 

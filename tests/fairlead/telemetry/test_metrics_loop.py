@@ -1,0 +1,82 @@
+"""The loop that exports metrics does not end unnoticed.
+
+Before, its thread ended by an error, and the collector was told nothing any more, while the fleet went on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import pytest
+
+from actors.consumer import Consumer
+from actors.identity import Identity
+from actors.supervisor import ActorFailed
+from fairlead import App
+from fairlead.fleet import open_for_actors
+from fairlead.telemetry import sdk
+from fairlead.telemetry.exports import ProcessExports
+from fairlead.telemetry.front import front
+from fairlead.telemetry.variables import Asked
+
+PATIENCE_S = 30.0
+DIED = "loop 'metrics' died: ZeroDivisionError: a bug"
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics are exported every millisecond, to nowhere, and what makes them has a bug. No provider is installed."""
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1")
+    monkeypatch.setattr(sdk, "install", lambda asked: None)
+    monkeypatch.setattr(sdk, "metrics_data", broken)
+
+
+def raised_by(check: Callable[[], None]) -> ActorFailed:
+    """Return what `check` raises in the end."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        try:
+            check()
+        except ActorFailed as error:
+            return error
+        time.sleep(0.01)
+    raise AssertionError("nothing failed")
+
+
+def test_an_error_is_given_to_the_owner_of_the_loop(dying: None) -> None:
+    failed: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
+    loop = sdk.MetricsLoop(Asked((), ()), dict, lambda reason, error: failed.put((reason, error)))
+    reason, error = failed.get(timeout=PATIENCE_S)
+    assert (reason, type(error)) == (DIED, ZeroDivisionError)
+    loop.close()
+
+
+def test_a_consumer_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptureFixture) -> None:
+    app = App("memory:")
+    identity = Identity(os.urandom(8), "test", os.getpid(), app.clock.now_us())
+    consumer = Consumer(open_for_actors(app, ProcessExports()), identity)
+    try:
+        assert raised_by(consumer.check).fields["reason"] == DIED
+        (record,) = [each for each in caplog.records if each.getMessage() == DIED]
+        assert record.exc_info
+        assert record.exc_info[0] is ZeroDivisionError
+    finally:
+        consumer.stop(0)
+        app.close()
+
+
+def test_the_front_of_a_fleet_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptureFixture) -> None:
+    app = App("memory:")
+    with front(app) as telling:
+        assert raised_by(telling.check).fields["reason"] == DIED
+    app.close()
+    (record,) = [each for each in caplog.records if each.getMessage() == DIED]
+    assert (record.levelname, bool(record.exc_info)) == ("CRITICAL", True)

@@ -1,0 +1,105 @@
+"""Operators' commands whose commits have unknown results: each happens once, and does not undo what came after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.freeing import free
+from actors.messages import ItemRef
+from actors.submitted import submit
+from fairlead import App, TenantDatabase
+from fairlead.cli import quarantine
+from tests.zones.faults import Fault, FaultyDatabase
+from zones import deeds, submitted
+from zones import quarantine as kept
+from zones.layout import Tenant
+from zones.records import ItemRecord, decode
+from zones.rules import read_rules, tenant_rule
+from zones.shard import Shard
+
+APPLIED = pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
+ALICE = Tenant("shop", "alice")
+
+
+@pytest.fixture
+def shard(app: App) -> Shard:
+    (shard,) = app.shards.values()
+    return shard
+
+
+@pytest.fixture
+def faulty(shard: Shard) -> FaultyDatabase:
+    shard.db = FaultyDatabase(shard.db)
+    return shard.db
+
+
+@APPLIED
+def test_a_pause_does_not_undo_the_resumption_that_came_after_it(
+    app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
+) -> None:
+    """Before, the repetition of a pause that had been applied paused the kind again."""
+    faulty.faults.append(Fault(applied=applied, then=lambda: app.steering.resume_kind("mail")))
+    app.steering.pause_kind("mail")
+    paused = shard.transact(lambda attempt: read_rules(attempt.tr)).paused_kinds
+    assert paused == (frozenset() if applied else {"mail"})
+
+
+@APPLIED
+def test_a_weight_does_not_undo_the_one_that_came_after_it(
+    app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
+) -> None:
+    faulty.faults.append(Fault(applied=applied, then=lambda: app.steering.set_weight("shop", "alice", 7)))
+    app.steering.set_weight("shop", "alice", 2)
+    rule = shard.transact(lambda attempt: tenant_rule(attempt.tr, shard.layout, ALICE))
+    assert rule.weight == (7 if applied else 2)
+    assert len(shard.transact(lambda attempt: deeds.latest(attempt.tr, deeds_max=10))) == 2
+
+
+@APPLIED
+def test_a_submitted_handler_does_not_replace_the_one_that_came_after_it(
+    app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
+) -> None:
+    """Before, the repetition made a version of the older code that was newer than the newest."""
+    shards = dict(app.shards)
+    faulty.faults.append(Fault(applied=applied, then=lambda: submit(shards, "mail", b"newer", key=b"")))
+    version = submit(shards, "mail", b"older", key=b"")
+    (record,) = shard.transact(lambda attempt: submitted.listing(attempt.tr))
+    assert (version, record.version, record.code) == ((1, 2, b"newer") if applied else (2, 2, b"older"))
+
+
+@APPLIED
+def test_a_worker_that_died_is_counted_once(
+    alice: TenantDatabase, shard: Shard, faulty: FaultyDatabase, applied: bool
+) -> None:
+    """Before, one death was counted as two of the three that make an item run alone."""
+    item_id, zone = alice.enqueue("mail").item_id, shard.zone(ALICE)
+
+    def lease(attempt: Any) -> Any:
+        return zone.obtain_lease(attempt.tr, item_id, lease_id=b"l" * 16, lease_us=10**6, now_us=attempt.now_us)
+
+    shard.transact(lease)
+    faulty.faults.append(Fault(applied=applied))
+    free({shard.name: shard}, [ItemRef(shard.name, ALICE, "queue", item_id, b"l" * 16, "mail", False)])
+    value = shard.transact(lambda attempt: attempt.tr.get(zone.place.keys.item(item_id)).value)
+    record = decode(ItemRecord, value)
+    assert record is not None
+    assert record.died == 1
+
+
+@APPLIED
+def test_what_is_thrown_out_of_the_quarantine_is_counted(
+    alice: TenantDatabase, shard: Shard, faulty: FaultyDatabase, applied: bool
+) -> None:
+    """Before, the command said that there is no such pair, and it had just deleted it."""
+    key = b"\x15a key of nobody's"
+
+    def set_aside(attempt: Any) -> None:
+        attempt.tr.set(key, b"damaged")
+        kept.set_aside(attempt.tr, key, key + b"\x00", why="for a test", now_us=attempt.now_us)
+
+    shard.transact(set_aside)
+    (pair,) = shard.transact(lambda attempt: kept.listing(attempt.tr, pairs_max=10))
+    faulty.faults.append(Fault(applied=applied))
+    assert quarantine._discard(shard, pair.id.hex()) == 1
