@@ -2,8 +2,10 @@
 
 Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
     core           enqueue, drain, latency, light tenants and memory on one page
+    drain          filling and draining alone, with each host
     fairness       one tenant's flood and fifty light tenants, on both hosts
     idle_tenants   what a million tenants cost that have nothing to do
+    idle_reads     what idle consumers ask of a FoundationDB cluster
     idle_fleet     what a fleet costs that has nothing to do, and how soon it wakes
     memory         what each actor holds in memory, and whether it grows
     shards         what more embedded shards bring on one machine
@@ -19,7 +21,8 @@ Read in this order:
     report         a figure: medians and spreads, as a table or as JSON
     machine        the disk that the stores are on, its fsync, the load
     loads          items, tenants, pacing; one application in many processes
-    floor          a plain loop over LMDB: what everything is compared with
+    stores         where a command's stores are: embedded ones, or a FoundationDB cluster
+    floor          a plain loop over LMDB: what everything is compared with; floor_foundationdb: over FoundationDB
     handlers       the application that the fleets run; it notes when an item starts
     fleets         a fleet in a process of its own
     clusters       the Ray cluster beneath, and empty actors on it

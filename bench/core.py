@@ -3,71 +3,58 @@
     python -m bench.core            a table, after some minutes
     python -m bench.core --json     one JSON object
     python -m bench.core --quick    smaller sizes, within 45 seconds
+    python -m bench.core --store fdb:CLUSTER_FILE    on FoundationDB
 
-Everything runs on the embedded engine, durable, in a temporary directory on the disk of the current one. Rates are
-medians of repetitions and each is also given as a ratio to the floor (`bench.floor`) of the same repetition:
-`enqueue_one` and `enqueue_four` to its writing one by one, `enqueue_bulk` to its writing by 100, drains to its leasing
-and completing. `drain_ray_cpu_us` is the processor time of each process of the fleet, in microseconds per item.
+Everything runs on the embedded engine, durable, in a temporary directory on the disk of the current one, or on a
+FoundationDB cluster, which is emptied again and again and may hold no store. Rates are medians of repetitions and each
+is also given as a ratio to the floor of the same repetition (`bench.floor`, on FoundationDB
+`bench.floor_foundationdb`): `enqueue_one` and `enqueue_four` to its writing one by one, `enqueue_bulk` to its writing
+by 100, drains to its leasing and completing. `drain_ray_cpu_us` is the processor time of each process of the fleet, in
+microseconds per item.
 """
 
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench import clusters, light_tenants, loads
 from bench.actor_cost import memory
-from bench.drain import Drained, drain
-from bench.enqueueing import Filled, Turns, four_at_once, in_bulk, one_by_one
+from bench.drain import fill_and_drain
+from bench.enqueueing import Turns, four_at_once, one_by_one
 from bench.fleets import running
 from bench.latency import paced
-from bench.loads import tenants_of
-from bench.machine import describe, scratch
-from bench.report import latency, options, plain, rate, say, show
+from bench.report import latency, plain, rate, say, show
 from bench.sizes import FULL, QUICK, Sizes
+from bench.stores import Stores, made, options_with_store
 
 
-def measure(directory: Path, sizes: Sizes) -> dict[str, Any]:
+def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
     """Return the object that is printed: figures by name, and under `floor` and `machine` what to judge them by."""
-    before = describe(directory)
-    enqueued = _enqueue(directory, sizes)
+    before = stores.describe()
+    enqueued = _enqueue(stores, sizes)
     with clusters.cluster() as address:
-        drained = _drain(directory, sizes, address)
-        late = _latency(directory, sizes, address)
-    return {**enqueued, **drained, **late, "machine": {"before": before, "after": describe(directory)}}
+        drained = _drain(stores, sizes, address)
+        late = _latency(stores, sizes, address)
+    return {**enqueued, **drained, **late, "machine": {"before": before, "after": stores.describe()}}
 
 
-def _enqueue(directory: Path, sizes: Sizes) -> dict[str, Any]:
+def _enqueue(stores: Stores, sizes: Sizes) -> dict[str, Any]:
     ones: list[Turns] = []
     fours: list[tuple[float, float]] = []
     for number in range(sizes.repetitions):
         say(f"enqueue one by one, {number + 1} of {sizes.repetitions}")
-        ones.append(loads.alone(one_by_one, directory / f"one-{number}", sizes.one_s))
-        fours.append((four_at_once(directory / f"four-{number}", sizes.four_s), ones[-1].floor_per_s))
+        ones.append(loads.alone(one_by_one, stores.new(f"one-{number}"), sizes.one_s))
+        fours.append((four_at_once(stores.new(f"four-{number}"), sizes.four_s), ones[-1].floor_per_s))
     return {"enqueue_one": plain(rate(ones)), "enqueue_four": plain(rate(fours))}
 
 
-def _drain(directory: Path, sizes: Sizes, address: str) -> dict[str, Any]:
-    """Fill and drain a store per host and repetition; a floor beside each filling, drained right after it."""
-    items = sizes.bulk_items
-    filled: list[Filled] = []
-    drains: dict[str, list[Drained]] = {"threads": [], "ray": []}
+def _drain(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
     with clusters.empty_actors(1) as (empty,):
-        for number in range(sizes.repetitions):
-            for host, done in drains.items():
-                say(f"enqueue by 100 and drain, {host}, {number + 1} of {sizes.repetitions}")
-                store = directory / f"drain-{host}-{number}"
-                filled.append(loads.alone(in_bulk, store, items, tenants_of(items)))
-                done.append(drain(store, items, host=host, address=address if host == "ray" else None))
+        rates, drains = fill_and_drain(stores, sizes, address)
         anon_mb = {"empty": memory(empty).anon_mb}
     for role in drains["ray"][0].anon_mb:
         anon_mb[role] = median(one.anon_mb[role] for one in drains["ray"])
-    floors = [(a.floor_drain_per_s + b.floor_drain_per_s) / 2 for a, b in zip(filled[::2], filled[1::2], strict=True)]
     return {
-        "enqueue_bulk": plain(rate([each.turns for each in filled])),
-        **{
-            f"drain_{host}": plain(rate([(one.per_s, floor) for one, floor in zip(done, floors, strict=True)]))
-            for host, done in drains.items()
-        },
+        **rates,
         "rss_anon_mb": {role: round(megabytes, 1) for role, megabytes in anon_mb.items()},
         "drain_ray_cpu_us": {
             role: round(median(one.cpu_us[role] for one in drains["ray"]), 1) for role in drains["ray"][0].cpu_us
@@ -75,11 +62,11 @@ def _drain(directory: Path, sizes: Sizes, address: str) -> dict[str, Any]:
     }
 
 
-def _latency(directory: Path, sizes: Sizes, address: str) -> dict[str, Any]:
+def _latency(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for host in ("threads", "ray"):
         say(f"latency, {host}")
-        store = directory / f"latency-{host}"
+        store = stores.new(f"latency-{host}")
         config = loads.config_of(store, **light_tenants.SETTINGS)
         with running(config, host=host, address=address if host == "ray" else None):
             figures[f"latency_{host}"] = plain(
@@ -99,10 +86,10 @@ def _latency(directory: Path, sizes: Sizes, address: str) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    opts = options(__doc__)
-    with scratch() as directory:
-        result = measure(directory, QUICK if opts.quick else FULL)
-    show(result, opts, "Fairlead on the embedded engine, durable")
+    opts, cluster_file = options_with_store(__doc__)
+    with made(cluster_file) as stores:
+        result = measure(stores, QUICK if opts.quick else FULL)
+    show(result, opts, f"Fairlead on {'FoundationDB' if cluster_file else 'the embedded engine'}, durable")
 
 
 if __name__ == "__main__":

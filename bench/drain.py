@@ -1,5 +1,9 @@
 """Draining a store that was filled before: items per second from the first completion seen to the last.
 
+    python -m bench.drain [--json] [--quick] [--store fdb:CLUSTER_FILE]
+
+The command fills and drains a store with each host, beside the floor, some times: a part of `bench.core`.
+
 A fleet counts from when it does what it does all day: its start, which takes a Ray cluster seconds, is left out. The
 depth is read from the store's own counters by a process beside the fleet, so an item counts when its completion is
 durable.
@@ -9,11 +13,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bench import loads
+from bench import clusters, loads
 from bench.actor_cost import cpu_s, memory
+from bench.enqueueing import Filled, in_bulk
 from bench.fleets import RunningFleet, running
 from bench.handlers import APP
+from bench.report import plain, rate, say, show
+from bench.sizes import FULL, QUICK, Sizes
+from bench.stores import Stores, made, options_with_store
 from zones.attempt import Attempt
 from zones.keyspace import range_begin, range_end
 from zones.shard import Shard
@@ -39,6 +48,31 @@ class Drained:
     per_s: float
     anon_mb: dict[str, float]
     cpu_us: dict[str, float]
+
+
+def fill_and_drain(stores: Stores, sizes: Sizes, address: str) -> tuple[dict[str, Any], dict[str, list[Drained]]]:
+    """Fill and drain a store per host and repetition; a floor beside each filling, drained right after it.
+
+    Returns the rates of bulk enqueues and of drains by host, as they are printed; and by host how each drain went.
+    """
+    items = sizes.bulk_items
+    filled: list[Filled] = []
+    drains: dict[str, list[Drained]] = {"threads": [], "ray": []}
+    for number in range(sizes.repetitions):
+        for host, done in drains.items():
+            say(f"enqueue by 100 and drain, {host}, {number + 1} of {sizes.repetitions}")
+            store = stores.new(f"drain-{host}-{number}")
+            filled.append(loads.alone(in_bulk, store, items, loads.tenants_of(items)))
+            done.append(drain(store, items, host=host, address=address if host == "ray" else None))
+    floors = [(a.floor_drain_per_s + b.floor_drain_per_s) / 2 for a, b in zip(filled[::2], filled[1::2], strict=True)]
+    rates = {
+        "enqueue_bulk": plain(rate([each.turns for each in filled])),
+        **{
+            f"drain_{host}": plain(rate([(one.per_s, floor) for one, floor in zip(done, floors, strict=True)]))
+            for host, done in drains.items()
+        },
+    }
+    return rates, drains
 
 
 def drain(
@@ -113,3 +147,23 @@ def _watch(shards: Sequence[Shard], items: int, fleet: RunningFleet) -> Drained:
             return Drained(left_at_first / (now_s - first_s), anon_mb, cpu_us)
         time.sleep(POLL_S)
     raise NotDrained(f"{sum(map(depth, shards))} of {items} items are left after {DRAIN_S_MAX:g} s")
+
+
+def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
+    """Return the object that is printed."""
+    before = stores.describe()
+    with clusters.cluster() as address:
+        rates, _ = fill_and_drain(stores, sizes, address)
+    return {**rates, "machine": {"before": before, "after": stores.describe()}}
+
+
+def main() -> None:
+    """Measure and print."""
+    opts, cluster_file = options_with_store(__doc__)
+    with made(cluster_file) as stores:
+        result = measure(stores, QUICK if opts.quick else FULL)
+    show(result, opts, "Filling and draining, items per second")
+
+
+if __name__ == "__main__":
+    main()

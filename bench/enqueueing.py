@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import loads
-from bench.floor import Floor
 from bench.loads import PAYLOAD, TENANT_APP, tenant_name
+from bench.stores import floor_beside
 from fairlead import App, new_item
 
 BULK = 100
@@ -53,7 +53,7 @@ class Filled:
 def one_by_one(store: Path, seconds: float) -> Turns:
     """Enqueue one item per transaction into a new store for so many seconds, in turns with the floor."""
     app = loads.opened(store)
-    floor = Floor(store.with_name(store.name + ".floor"))
+    floor = floor_beside(store)
     turns = _take_turns(
         _chunks(ONE_CHUNK, until_s=time.monotonic() + seconds),
         ours=lambda first, end: enqueue_each(app, range(first, end)),
@@ -66,7 +66,7 @@ def one_by_one(store: Path, seconds: float) -> Turns:
 def in_bulk(store: Path, items: int, tenants: int) -> Filled:
     """Enqueue a hundred items per transaction into a new store, in turns with the floor; then drain the floor."""
     app = loads.opened(store)
-    floor = Floor(store.with_name(store.name + ".floor"))
+    floor = floor_beside(store)
     turns = _take_turns(
         _chunks(BULK_CHUNK, items=items),
         ours=lambda first, end: fill(app, first, end, tenants),

@@ -1,8 +1,8 @@
 """One tenant floods the queue, fifty others add an item each per second: who waits, and who uses the slots.
 
-    python -m bench.fairness [--json] [--quick]
+    python -m bench.fairness [--json] [--quick] [--store fdb:CLUSTER_FILE]
 
-See `bench.light_tenants` for the load. On the embedded engine, with the threads host and the Ray host.
+See `bench.light_tenants` for the load. On the embedded engine or FoundationDB, with the threads host and the Ray host.
 """
 
 from pathlib import Path
@@ -10,19 +10,19 @@ from typing import Any
 
 from bench import clusters, light_tenants, loads
 from bench.fleets import running
-from bench.machine import describe, scratch
-from bench.report import options, plain, say, show
+from bench.report import plain, say, show
+from bench.stores import Stores, made, options_with_store
 
 FULL_S = 30.0
 QUICK_S = 8.0
 WARM_S = 2.0
 
 
-def measure(directory: Path, seconds: float) -> dict[str, Any]:
+def measure(stores: Stores, seconds: float) -> dict[str, Any]:
     """Return who got what, by host."""
-    machine = describe(directory)
+    machine = stores.describe()
     with clusters.cluster() as address:
-        shares = {host: _shares(directory / host, seconds, host, address) for host in ("threads", "ray")}
+        shares = {host: _shares(stores.new(host), seconds, host, address) for host in ("threads", "ray")}
     return {**shares, "machine": machine}
 
 
@@ -38,9 +38,9 @@ def _shares(store: Path, seconds: float, host: str, address: str) -> dict[str, A
 
 def main() -> None:
     """Measure and print."""
-    opts = options(__doc__)
-    with scratch() as directory:
-        result = measure(directory, QUICK_S if opts.quick else FULL_S)
+    opts, cluster_file = options_with_store(__doc__)
+    with made(cluster_file) as stores:
+        result = measure(stores, QUICK_S if opts.quick else FULL_S)
     show(result, opts, f"One heavy tenant, {light_tenants.LIGHT_TENANTS} light ones, {light_tenants.SLOTS} slots")
 
 

@@ -20,11 +20,17 @@ same measure as before, and no longer the least that can be done.
 64 zones, two transactions each: the first moves the pointers, and rewrites each item's record and moves its index key
 to the lease's end; the second deletes records and index keys and changes the counts. It reads nothing but the counts,
 since the loop remembers what it wrote: a queue has to find it.
+
+`bench.floor_foundationdb` runs the same loop over FoundationDB.
 """
 
 import random
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, Protocol
 
 import lmdb
 
@@ -39,12 +45,26 @@ Stamp = bytes  # a vesting time, 8 bytes
 Written = tuple[Stamp, list[tuple[bytes, Stamp]]]  # when a zone's pointer vests; its items: id, and when each vests
 
 
-class Floor:
+class Writing(Protocol):
+    """A transaction, with LMDB's names."""
+
+    def put(self, key: bytes, value: bytes) -> Any:
+        """Set a key."""
+        ...
+
+    def get(self, key: bytes, default: bytes) -> bytes:
+        """Return the value of a key."""
+        ...
+
+    def delete(self, key: bytes) -> Any:
+        """Clear a key."""
+        ...
+
+
+class PlainLoop(ABC):
     """A store without a queue. Not thread-safe; the process that wrote the items leases and completes them."""
 
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True)
-        self._env = lmdb.open(str(path), map_size=MAP_BYTES)
+    def __init__(self) -> None:
         self._random = random.Random(0)
         self._zones: dict[int, Written] = {}
         self._pointer_ids: dict[int, bytes] = {}
@@ -52,8 +72,9 @@ class Floor:
     def write(self, first: int, end: int, *, zones: int, batch: int) -> None:
         """Write the items numbered `first` to below `end`, each into zone `number % zones`, `batch` a transaction."""
         for begin in range(first, end, batch):
-            with self._env.begin(write=True) as txn:
-                for number in range(begin, min(begin + batch, end)):
+            numbers = range(begin, min(begin + batch, end))
+            with self._transaction(number % zones for number in numbers) as txn:
+                for number in numbers:
                     self._write_item(txn, number % zones)
 
     def lease_and_complete(self) -> int:
@@ -63,24 +84,28 @@ class Floor:
         for begin in range(0, len(zones), ZONES_PER_BATCH):
             batch = zones[begin : begin + ZONES_PER_BATCH]
             leased = _stamp()
-            with self._env.begin(write=True) as txn:
+            with self._transaction(()) as txn:
                 for zone, (vests, items) in batch:
                     self._lease_zone(txn, zone, vests, items, leased)
-            with self._env.begin(write=True) as txn:
+            with self._transaction(zone for zone, _ in batch) as txn:
                 for zone, (_, items) in batch:
                     _complete_zone(txn, zone, items, leased)
         return sum(len(items) for _, (_, items) in zones)
 
+    @abstractmethod
     def entries(self) -> int:
         """Return how many keys there are."""
-        return int(self._env.stat()["entries"])
 
+    @abstractmethod
     def close(self) -> None:
         """Close the store."""
-        self._env.close()
 
-    def _write_item(self, txn: lmdb.Transaction, zone: int) -> None:
-        prefix, item_id, vests = _prefix(zone), self._random.randbytes(16), _stamp()
+    @abstractmethod
+    def _transaction(self, zones: Iterable[int]) -> AbstractContextManager[Any]:
+        """Return a `Writing`, which commits at its end. `zones`: whose counts it reads, one for each item or zone."""
+
+    def _write_item(self, txn: Writing, zone: int) -> None:
+        prefix, item_id, vests = prefix_of(zone), self._random.randbytes(16), _stamp()
         txn.put(record_key(prefix, item_id), ITEM)
         txn.put(index_key(prefix, vests, item_id), KIND)
         key = count_key(prefix)
@@ -94,21 +119,42 @@ class Floor:
         self._zones[zone][1].append((item_id, vests))
 
     def _lease_zone(
-        self, txn: lmdb.Transaction, zone: int, vests: Stamp, items: list[tuple[bytes, Stamp]], leased: Stamp
+        self, txn: Writing, zone: int, vests: Stamp, items: list[tuple[bytes, Stamp]], leased: Stamp
     ) -> None:
         pointer_id = self._pointer_ids[zone]
         txn.put(pointer_key(pointer_id), POINTER)
         txn.delete(pointer_index_key(vests, pointer_id))
         txn.put(pointer_index_key(leased, pointer_id), b"")
-        prefix = _prefix(zone)
+        prefix = prefix_of(zone)
         for item_id, item_vests in items:
             txn.put(record_key(prefix, item_id), ITEM)
             txn.delete(index_key(prefix, item_vests, item_id))
             txn.put(index_key(prefix, leased, item_id), KIND)
 
 
-def _complete_zone(txn: lmdb.Transaction, zone: int, items: list[tuple[bytes, Stamp]], leased: Stamp) -> None:
-    prefix = _prefix(zone)
+class Floor(PlainLoop):
+    """The loop over LMDB."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        path.mkdir(parents=True)
+        self._env = lmdb.open(str(path), map_size=MAP_BYTES)
+
+    def entries(self) -> int:
+        """Return how many keys there are."""
+        return int(self._env.stat()["entries"])
+
+    def close(self) -> None:
+        """Close the store."""
+        self._env.close()
+
+    def _transaction(self, zones: Iterable[int]) -> AbstractContextManager[Any]:
+        transaction: AbstractContextManager[Any] = self._env.begin(write=True)
+        return transaction
+
+
+def _complete_zone(txn: Writing, zone: int, items: list[tuple[bytes, Stamp]], leased: Stamp) -> None:
+    prefix = prefix_of(zone)
     for item_id, _ in items:
         txn.delete(record_key(prefix, item_id))
         txn.delete(index_key(prefix, leased, item_id))
@@ -123,7 +169,8 @@ def _complete_zone(txn: lmdb.Transaction, zone: int, items: list[tuple[bytes, St
 # --- Keys: as long as the queue's own, for a tenant and a zone with names like those of `loads` ---
 
 
-def _prefix(zone: int) -> bytes:
+def prefix_of(zone: int) -> bytes:
+    """Return what the keys of a zone's items and count begin with."""
     return b"fl/db/bench/tenant-%05d/zone/queue/" % zone
 
 

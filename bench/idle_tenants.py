@@ -103,11 +103,13 @@ def _scan_us(store: Path) -> float:
     selection = OwnParts(shard.layout, ConsumerSettings(), random.Random(0))
     everything = divide({b"": ()}, shard.layout.part_count)[b""]
 
+    parts = shard.layout.parts
+
     def body(attempt: Attempt) -> int:
         selection.hear(Session(everything, attempt.now_us + LIVE_US))
         selection.begin(attempt.now_us)
-        refs = selection.select(attempt.tr, lambda ref: True, now_us=attempt.now_us)
-        selection.next_due_us(attempt.tr, after_us=0)
+        refs = selection.select(attempt.tr, lambda ref: True, now_us=attempt.now_us, parts=parts)
+        selection.due_us(attempt.tr, parts, after_us=0)
         return len(refs)
 
     took_s = []

@@ -30,15 +30,15 @@ def tenant_name(number: int) -> str:
     return f"tenant-{number:05d}"
 
 
-def store_url(directory: Path) -> str:
-    """Return the url of the embedded store in `directory`."""
-    return f"embedded:{directory}"
+def store_url(store: Path) -> str:
+    """Return the url of the store of that path; see `bench.stores`."""
+    return f"{'fdb' if store.is_file() else 'embedded'}:{store}"
 
 
 def config_of(store: Path, *, shards: int = 1, **consumer: Any) -> Config:
-    """Return the configuration of a fleet on one embedded store; `consumer`: settings that are not the default.
+    """Return the configuration of a fleet on one store; `consumer`: settings that are not the default.
 
-    Of several `shards` the others lie beside `store`.
+    Of several `shards`, all of them embedded, the others lie beside `store`.
     """
     beside = {f"shard-{number}": store.with_name(f"{store.name}.{number}") for number in range(2, shards + 1)}
     urls = {name: store_url(each) for name, each in {"main": store, **beside}.items()}

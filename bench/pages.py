@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -218,9 +219,9 @@ def _work(shard: Shard) -> None:
     commits = completions.PACKED_BYTES_MAX // (ENDED_PER_COMMIT * 30)
     for number in range(commits):
         ended = [EndedOfZone(TENANT_APP, _user(number), "queue", of_one)]
-        shard.transact(lambda attempt, ended=ended: completions.note(attempt.tr, ended, now_us=now_us - 9_000_000))  # type: ignore[misc]
+        shard.transact(partial(_note, shard, ended, now_us - 9_000_000))
     for _ in range(commits // 10):
-        shard.transact(lambda attempt: completions.tidy(attempt.tr, now_us=attempt.now_us))
+        shard.transact(partial(_tidy, shard))
 
 
 def _write_slots(attempt: Attempt, shard: Shard, begin: int) -> None:
@@ -243,6 +244,14 @@ def _write_sheets(attempt: Attempt, now_us: int) -> None:
         ]
         sheet = Timesheet(bytes([worker]), "host", worker, RUNNING_MAX, RUNNING_MAX, now_us + far_us, running)
         timesheets.write(attempt.tr, bytes([worker]), sheet)
+
+
+def _note(shard: Shard, ended: list[EndedOfZone], ended_us: int, attempt: Attempt) -> None:
+    completions.note(attempt.tr, shard.layout, ended, now_us=ended_us)
+
+
+def _tidy(shard: Shard, attempt: Attempt) -> None:
+    completions.tidy(attempt.tr, range(shard.layout.part_count), now_us=attempt.now_us)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from actors.messages import ItemRef, Report
 from actors.selection.reading import batches, oldest
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
-from actors.thread_host import Done, ThreadHost, ThreadRunners
+from actors.thread_host import Done, ThreadHost, ThreadRunners, thread_supervisor
 from actors.worker import Worker
 from bench import loads
 from bench.enqueueing import BULK, fill
@@ -134,14 +134,15 @@ class Line:
         self.shard = self.shards.main
         self.spent: dict[str, Spent] = {}
         self._settings = ConsumerSettings()
-        host = ThreadHost(clock=self.shard.clock, random=Random(0))
+        self._supervisor = thread_supervisor(print)
+        host = ThreadHost(clock=self.shard.clock, random=Random(0), supervisor=self._supervisor)
         submitted = SubmittedHandlers(Registry(dict(app.registry.handlers)), b"", allow=False)
         self._host = host
         self._hands = Hands(host)
         self._manager = Manager(
             host, self.shards, submitted.registry, self._settings, [self._hands], consumer_id=b"stages"
         )
-        self._worker = Worker(host, self.shards, submitted, self._settings, ThreadRunners(), IDENTITY)
+        self._worker = Worker(host, self.shards, submitted, self._settings, ThreadRunners(host), IDENTITY)
         self._worker.start()
 
     def run(self, items: int) -> None:
@@ -164,6 +165,7 @@ class Line:
         """End the manager's and the worker's threads."""
         self._manager.stop()
         self._worker.drain(0)
+        self._supervisor.stop()
 
     def _scan(self) -> Sequence[Any]:
         now_us = self.shard.clock.now_us()

@@ -16,11 +16,13 @@ from dataclasses import fields
 from typing import Any
 
 from bench import clusters
+from bench.handlers import app
 from bench.load.offered import SKEWS, Load
 from bench.load.trial import fleets, put_under
 from bench.loads import store_url
 from bench.machine import describe, scratch
 from bench.report import Options, parser, plain, say, show
+from bench.stores import commit_ms
 from fairlead import Config, ConsumerSettings
 from zones.errors import QueueError
 
@@ -61,12 +63,20 @@ def measure(chosen: Namespace, load: Load) -> dict[str, Any]:
         settings = ConsumerSettings(slots=chosen.slots, workers=2)
         config = Config(shards={"main": chosen.store or store_url(directory / "store")}, consumer=settings)
         machine = describe(directory)
+        bare_commits_ms = [_bare_commit_ms(config)]
         address = stack.enter_context(clusters.cluster(chosen.address))
         say(f"starting {chosen.consumers} consumers")
         consumers = stack.enter_context(fleets(config, chosen.consumers, address))
         say(f"{load.items_per_s:g} items/s for {load.warm_s:g} s unmeasured and {load.seconds:g} s measured")
         loaded = put_under(load, config, consumers, generators=chosen.generators)
-    return {"load": plain(load), **plain(loaded), "machine": machine}
+        bare_commits_ms.append(_bare_commit_ms(config))
+    return {"load": plain(load), **plain(loaded), "machine": {**machine, "bare_commits_ms": bare_commits_ms}}
+
+
+def _bare_commit_ms(config: Config) -> float:
+    """Return how long a bare commit takes on the store; before the consumers start, and after the load."""
+    app.configure(config)
+    return round(commit_ms(app.shards["main"].db), 3)
 
 
 def main() -> None:

@@ -184,7 +184,7 @@ class _Scene:
         item = work_item(due_us, load.work_ms, measured=not sending.warm)
 
         def body(attempt: Attempt) -> list[Enqueued]:
-            attempt.enqueued = True
+            attempt.needs_receipt = True
             items = [(attempt.new_id(), item) for _ in range(load.items)]
             return in_step([zone.enqueue_steps(attempt.tr, items, now_us=attempt.now_us)])[0]
 

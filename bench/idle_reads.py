@@ -1,0 +1,92 @@
+"""What idle consumers ask of a FoundationDB: reads and transactions of their client, a second and consumer.
+
+    python -m bench.idle_reads --store fdb:FILE [--json] [--quick]
+
+One, four and sixteen consumers over a thousand delayed items. Reads are those of the client's binding, keys and ranges,
+of all loops together.
+"""
+
+import importlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import fairlead
+from bench.report import Options, parser, say, show
+from fairlead import fleet
+
+DELAYED = 1_000
+DELAY_MS = 24 * 3_600_000
+SETTLE_S = 15.0  # By then all know each other, and have scanned.
+TENANT_APP = "idle"
+
+
+def measure(url: str, *, consumers: list[int], idle_s: float) -> dict[str, Any]:
+    """Return what each of so many consumers reads a second, by their number."""
+    app = fairlead.App(url)
+
+    @app.handler("mail")
+    def mail(job: fairlead.Job) -> None:
+        """Never runs: its items are delayed."""
+
+    for number in range(DELAYED):
+        app.tenant(TENANT_APP, str(number)).enqueue("mail", delay_ms=DELAY_MS, item_id=str(number))
+    found = {}
+    for count in consumers:
+        say(f"{count} idle consumers")
+        with ExitStack() as stack, counted() as calls:
+            for _ in range(count):
+                stack.enter_context(closing(_Running(fleet.start(app, "none:app", host="threads"))))
+            time.sleep(SETTLE_S)
+            calls.clear()
+            time.sleep(idle_s)
+            found[str(count)] = {name: round(each / idle_s / count, 2) for name, each in sorted(calls.items())}
+    return found
+
+
+class _Running:
+    """A fleet that `close` stops."""
+
+    def __init__(self, running: Any) -> None:
+        self._running = running
+
+    def close(self) -> None:
+        self._running.stop(0)
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count what this process asks of a cluster, through the binding."""
+    impl: Any = importlib.import_module("zones.engines.foundationdb").fdb.impl  # Needs the client library.
+    calls: Counter[str] = Counter()
+    get, get_range = impl.TransactionRead.get, impl.TransactionRead._get_range
+
+    def counted_get(self: Any, key: Any) -> Any:
+        calls["reads"] += 1
+        return get(self, key)
+
+    def counted_range(self: Any, *args: Any) -> Any:
+        calls["reads"] += 1
+        return get_range(self, *args)
+
+    impl.TransactionRead.get, impl.TransactionRead._get_range = counted_get, counted_range
+    try:
+        yield calls
+    finally:
+        impl.TransactionRead.get, impl.TransactionRead._get_range = get, get_range
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--store", required=True, help="a cluster of your own: fdb:FILE")
+    parsed = arguments.parse_args()
+    opts = Options(as_json=parsed.json, quick=parsed.quick)
+    consumers, idle_s = ([1], 10.0) if opts.quick else ([1, 4, 16], 60.0)
+    show(measure(parsed.store, consumers=consumers, idle_s=idle_s), opts, "Idle consumers on FoundationDB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Where the stores of a command are: embedded ones, or one FoundationDB cluster that is emptied for each of them.
+
+A store is a path. That of an embedded one is its directory. On FoundationDB it is a copy of the cluster file, so each
+store has a name and a place of its own beside which the handlers note what they did.
+"""
+
+import shutil
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from bench.floor import Floor, PlainLoop
+from bench.floor_foundationdb import FoundationFloor
+from bench.loads import store_url
+from bench.machine import describe, scratch
+from bench.report import Options, parser
+from fairlead.clock import SystemClock
+from zones import engines
+from zones.engines import Database
+from zones.keyspace import ROOT_RANGE
+
+COMMITS = 100
+BARE = b"fl bare commit"
+
+
+class StoreInUse(Exception):
+    """The cluster holds a store, which a benchmark would clear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores of one command. `cluster_file`: None if they are embedded."""
+
+    directory: Path
+    cluster_file: Path | None = None
+
+    def new(self, name: str) -> Path:
+        """Return the path of a new, empty store. On FoundationDB the one before is gone."""
+        store = self.directory / name
+        if self.cluster_file is not None:
+            shutil.copyfile(self.cluster_file, store)
+            _clear(store)
+        return store
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a reader must know of the machine, and how long a bare commit takes."""
+        found = describe(self.directory)
+        if self.cluster_file is not None:
+            found["commit_ms"] = round(commit_ms(_opened(self.cluster_file)), 3)
+        return found
+
+
+def options_with_store(description: str | None) -> tuple[Options, Path | None]:
+    """Parse the command line of a command that takes `--store` too; return the cluster file that it names, if any."""
+    commands = parser(description)
+    commands.add_argument("--store", type=_cluster_file, metavar="URL",
+        help="fdb:CLUSTER_FILE, of a cluster without a store; it is emptied (default: new embedded ones)")  # fmt: skip
+    parsed = commands.parse_args()
+    return Options(as_json=parsed.json, quick=parsed.quick), parsed.store
+
+
+@contextmanager
+def made(cluster_file: Path | None) -> Iterator[Stores]:
+    """Yield where a command makes its stores, and delete them afterwards.
+
+    Raises:
+      StoreInUse: there is a store on the cluster that the command has not made.
+    """
+    with scratch() as directory:
+        if cluster_file is None:
+            yield Stores(directory)
+            return
+        if not _is_empty(cluster_file):
+            raise StoreInUse(
+                f"the cluster of {cluster_file} holds a store of Fairlead, and a benchmark clears it: name another "
+                "cluster, or clear it with fdbcli: writemode on; clearrange \\x02fl\\x00 \\x02fl\\x01"
+            )
+        try:
+            yield Stores(directory, cluster_file)
+        finally:
+            _clear(cluster_file)
+
+
+def floor_beside(store: Path) -> PlainLoop:
+    """Return an empty floor on what the store is on."""
+    if store.is_file():
+        return FoundationFloor(_opened(store))
+    return Floor(store.with_name(store.name + ".floor"))
+
+
+def commit_ms(db: Database) -> float:
+    """Return the median time of a commit that writes one key and reads nothing, in milliseconds."""
+
+    def commit() -> float:
+        tr = db.create_transaction()
+        tr.set(BARE, bytes(8))
+        began_s = perf_counter()
+        tr.commit().wait()
+        return perf_counter() - began_s
+
+    took_s = [commit() for _ in range(COMMITS)]
+    _in_one(db, lambda tr: tr.clear(BARE))
+    return median(took_s) * 1000
+
+
+def _cluster_file(url: str) -> Path:
+    engine, _, place = url.partition(":")
+    if engine != "fdb" or not place:
+        raise ArgumentTypeError(f"{url!r}: write fdb:CLUSTER_FILE")
+    if not Path(place).is_file():
+        raise ArgumentTypeError(f"{place}: no such file")
+    return Path(place).resolve()
+
+
+def _opened(store: Path) -> Database:
+    return engines.open(store_url(store), clock=SystemClock(), random=Random(0))
+
+
+def _in_one(db: Database, body: Callable[[Any], None]) -> None:
+    engines.transact(db, body)
+
+
+def _clear(store: Path) -> None:
+    _in_one(_opened(store), lambda tr: tr.clear_range(*ROOT_RANGE))
+
+
+def _is_empty(store: Path) -> bool:
+    return engines.transact(_opened(store), lambda tr: not list(tr.get_range(*ROOT_RANGE, limit=1)))
