@@ -139,6 +139,16 @@ def killer(job: fairlead.Job) -> None:
     os.kill(os.getpid(), 9)
 
 
+@app.handler("killer_when_told", timeout=600)
+def killer_when_told(job: fairlead.Job) -> None:
+    """Take the worker down; in a later attempt, once a file appears."""
+    path = Path(job.payload["path"])
+    note(f"{path}.begun", job.payload["number"], os.getpid())
+    while job.attempt >= job.payload["waits_from"] and not path.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @app.handler("printing")
 def printing(job: fairlead.Job) -> None:
     print("printed by a handler:", job.payload["number"], flush=True)  # noqa: T201 - what is tested is where it goes

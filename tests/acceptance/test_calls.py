@@ -12,6 +12,7 @@ import pytest
 from actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
 from actors.host import ActorDied
 from actors.ray_host.calls import NAMESPACE, RayRemote, called_with
+from actors.supervisor import Supervisor
 from tests.acceptance.fleets import eventually
 from zones.pointers import PointerRef
 
@@ -23,8 +24,16 @@ CALLS = 2_000
 NO_ARGUMENTS = b"\x90"  # an empty array of msgpack's
 
 
+def watching() -> Supervisor:
+    """Return a supervisor that finds nothing to say."""
+    return Supervisor(pytest.fail, lambda thread_id: "")
+
+
 class Answering:
     """An actor that tells its process id, picks from what it is sent, or fails."""
+
+    def __init__(self) -> None:
+        self.supervisor = watching()
 
     @called_with()
     def pid(self) -> int:
@@ -73,7 +82,7 @@ def actor(cluster: None, request: pytest.FixtureRequest) -> Any:
 
 def test_a_result_and_an_error_come_back_as_they_are(actor: Any) -> None:
     answers = Answers()
-    remote = RayRemote(actor[0])
+    remote = RayRemote(actor[0], watching())
     remote.call("pid", done=answers.note)
     remote.call("fail", done=answers.note)
     eventually(lambda: answers.came() == 2)
@@ -84,7 +93,7 @@ def test_a_result_and_an_error_come_back_as_they_are(actor: Any) -> None:
 def test_what_is_sent_arrives_as_what_it_was(actor: Any) -> None:
     answers = Answers()
     ref = PointerRef(part=3, id=bytes(16), vesting_us=2**50, priority=255)
-    RayRemote(actor[0]).call("last", [ref._replace(part=1), ref], done=answers.note)
+    RayRemote(actor[0], watching()).call("last", [ref._replace(part=1), ref], done=answers.note)
     eventually(lambda: answers.came() == 1)
     assert answers.results == [ref]
     assert type(answers.results[0]) is PointerRef
@@ -98,7 +107,7 @@ def test_calls_to_a_dead_actor_are_answered_and_never_on_the_callers_thread(acto
     """
     name, pid, _ = actor
     answers = Answers()
-    remote = RayRemote(name)
+    remote = RayRemote(name, watching())
     remote.call("pid", done=answers.note)
     eventually(lambda: answers.came() == 1)
     os.kill(pid, signal.SIGKILL)
@@ -114,7 +123,7 @@ def test_calls_to_a_dead_actor_are_answered_and_never_on_the_callers_thread(acto
 @pytest.mark.usefixtures("cluster")
 def test_a_call_to_nobody_is_answered_too() -> None:
     answers = Answers()
-    RayRemote("nobody").call("pid", done=answers.note)
+    RayRemote("nobody", watching()).call("pid", done=answers.note)
     eventually(lambda: answers.came() == 1)
     assert [type(error) for error in answers.errors] == [ActorDied]
     assert answers.on_the_callers_thread == 0
@@ -131,7 +140,7 @@ def test_a_call_is_answered_when_its_actor_cannot_be_looked_up(
 
     monkeypatch.setattr(ray, "get_actor", get_actor)
     answers = Answers()
-    RayRemote("anybody").call("pid", done=answers.note)
+    RayRemote("anybody", watching()).call("pid", done=answers.note)
     eventually(lambda: answers.came() == 1, within_s=5)
     (answer,) = answers.errors
     assert isinstance(answer, ActorDied)
@@ -151,7 +160,7 @@ class Unsendable:
 
 def test_a_call_is_answered_when_ray_does_not_send_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call finds its actor first; later ones are sent on the caller's thread, and answered on another."""
-    remote, answers = RayRemote("anybody"), Answers()
+    remote, answers = RayRemote("anybody", watching()), Answers()
     monkeypatch.setattr(ray, "get_actor", lambda name, namespace: Unsendable())
     remote.call("pid", done=answers.note)
     eventually(lambda: answers.came() == 1, within_s=5)

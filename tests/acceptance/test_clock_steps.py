@@ -93,6 +93,24 @@ def test_work_goes_on_and_happens_once_when_the_clock_steps(chosen: Config, capl
         assert_nothing_left(app)
 
 
+def test_a_backlog_that_a_clock_met_which_was_ahead_for_a_second_is_done_without_new_enqueues(chosen: Config) -> None:
+    """Before, its queues were asleep until the time that the clock had shown."""
+    machine = Machine(chosen)
+    app = machine.app
+    slow = {"takes_ms": 20}
+    machine.app.handler("slow")(lambda job: (time.sleep(0.02), machine.ran.update([job.payload["number"]]))[-1])
+    numbers = range(800)
+    for number in numbers:
+        app.tenant("shop", f"user {number % 20}").enqueue("slow", {**payload(number), **slow})
+    with running(machine):
+        eventually(lambda: len(machine.ran) >= 20)
+        machine.clock.ahead_us = HOUR_US
+        time.sleep(1.0)  # What is tested is a clock that is wrong for so long.
+        machine.clock.ahead_us = 0
+        eventually(lambda: set(machine.ran) == set(numbers), within_s=2 * GOES_ON_S + 20)
+        assert_nothing_left(app)
+
+
 @pytest.mark.parametrize("ahead_us", [HOUR_US, pytest.param(-HOUR_US, marks=pytest.mark.long)])
 def test_a_machine_whose_clock_is_wrong_says_so_and_takes_no_lease_that_another_holds(
     chosen: Config, caplog: pytest.LogCaptureFixture, ahead_us: int

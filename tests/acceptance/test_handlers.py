@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from actors.job import Job
 from actors.ray_host.tasks import Tasks
 from actors.ray_host.tree import RayRunners, TellSent
 from actors.telemetry.telemetry import Exports
+from actors.thread_host import ThreadHost, thread_supervisor
+from fairlead.clock import SystemClock
 from tests.acceptance import remote_shop
 from tests.acceptance.fleets import config, consumer, eventually, opened
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth
@@ -134,14 +138,20 @@ def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
     mailer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever cancels is the loop that keeps the leases of all of a worker's items: before, it died of the error."""
+    failures: list[str] = []
     for function in (ray.remote(num_returns=2, num_cpus=0)(several), mailer.send):
         held = held_item(7)
         held.job.cancel()
         with caplog.at_level("WARNING", logger="fairlead.ray"):
-            RayRunners(None, Tasks(Exports().elsewhere(), TellSent(None))).run_remote(function, held)
+            host = ThreadHost(clock=SystemClock(), random=Random(1), supervisor=thread_supervisor(failures.append))
+            RayRunners(host, None, Tasks(Exports().elsewhere(), TellSent(None))).run_remote(function, held)
+            until_s = time.monotonic() + 10
+            while not caplog.records and time.monotonic() < until_s:
+                threading.Event().wait(0.01)
         (record,) = caplog.records
         assert (record.levelname, "kind=mail" in record.getMessage()) == ("WARNING", True)
         caplog.clear()
+    assert failures == []
 
 
 @pytest.mark.usefixtures("cluster")

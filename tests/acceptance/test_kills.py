@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,13 +31,18 @@ from tests.acceptance.fleets import (
 )
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, most_at_once, runs_of
 from tests.acceptance.shop import payload
+from tests.foundationdb_server import FoundationServer, needs_server
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-@pytest.fixture
-def chosen(tmp_path: Path) -> Config:
-    return config(tmp_path)
+@pytest.fixture(params=["embedded", pytest.param("foundationdb", marks=needs_server)])
+def chosen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Config]:
+    if request.param == "embedded":
+        yield config(tmp_path)
+        return
+    with FoundationServer(tmp_path / "cluster") as server:
+        yield config(tmp_path, url=server.url)
 
 
 def kill_under_load(

@@ -15,6 +15,7 @@ from actors.messages import Served
 from actors.ray_host import calls, tree
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
+from actors.supervisor import Supervisor
 from actors.thread_host import ThreadRemote, Unanswered
 from fairlead.clock import SystemClock
 
@@ -60,14 +61,14 @@ def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeyp
     """Its process is killed next: before, items on their way were lost with it, and waited out their lease."""
     worker = Taking()
 
-    def remote(name: str, unanswered: Unanswered | None = None) -> ThreadRemote:
-        return ThreadRemote(worker, name, unanswered)
+    def remote(name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> ThreadRemote:
+        return ThreadRemote(worker, name, supervisor, unanswered)
 
     monkeypatch.setattr(tree, "Manager", Leasing)
     monkeypatch.setattr(tree, "RayRemote", remote)
     monkeypatch.setattr(tree, "_open", lambda opening: opening())
     monkeypatch.setattr(tree, "_drain_on_sigterm", lambda drain: None)
-    actor: Any = tree.ManagerActor(nothing_opened, "manager-0", ["worker"], b"consumer", 0, 1)
+    actor: Any = tree.ManagerActor(nothing_opened, "manager-0", ["worker"], None, b"consumer", 0, 1)
     serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [], None)),))
     serving.start()
     assert Leasing.serving.wait(PATIENCE_S)

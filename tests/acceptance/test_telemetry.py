@@ -199,4 +199,4 @@ assert not loaded, loaded
         [sys.executable, "-c", program],
         cwd=tmp_path, env={**environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert (answer.returncode, answer.stderr) == (0, f"made a new store at {tmp_path / 'data'}, for shard main\n")

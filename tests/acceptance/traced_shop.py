@@ -82,7 +82,7 @@ def in_a_task(job: fairlead.Job) -> None:
         fairlead.App(job.payload["store"]).tenant(*job.tenant).enqueue("asked", job.payload)
 
 
-app.handler("remote")(in_a_task)  # type: ignore[type-var]
+app.handler("remote")(in_a_task)
 
 
 def place_order(store: str, notes: str) -> None:
