@@ -145,6 +145,10 @@ def leave_the_token_out(config: Config) -> None:
     _rewrite(config, "worker_start_ray_commands", "RAY_AUTH_MODE=token ", "")
 
 
+def leave_the_signing_key_out(config: Config) -> None:
+    _rewrite(config, "worker_start_ray_commands", '--property=EnvironmentFile="$HOME/fairlead.env"', "")
+
+
 def leave_the_niceness_out(config: Config) -> None:
     _rewrite(config, "head_start_ray_commands", "RAY_worker_niceness=0 ", "")
 
@@ -186,6 +190,7 @@ def leave_a_quote_open(config: Config) -> None:
         (start_no_consumer_on_workers, "worker: one ray start and then one consumer, not 1 and 0"),
         (start_the_consumer_before_ray, "head: one ray start and then one consumer"),
         (leave_the_token_out, "worker: ray start without the token"),
+        (leave_the_signing_key_out, "worker: the consumer without the signing key"),
         (leave_the_niceness_out, "head: ray start leaves its workers to the leavings"),
         (misspell_an_option_of_the_consumer, "--adress"),
         (let_the_consumer_start_its_own_ray, "worker: the consumer joins another Ray"),
@@ -216,6 +221,8 @@ def _faults(name: str, joining: list[str], running: list[str], *, is_head: bool)
     for words, what in ((joining, "ray start"), (running, "the consumer")):
         if not any(word.endswith("RAY_AUTH_MODE=token") for word in words):
             yield f"{name}: {what} without the token"
+    if "--property=EnvironmentFile=$HOME/fairlead.env" not in running:
+        yield f"{name}: the consumer without the signing key"
     if "RAY_worker_niceness=0" not in joining:
         yield f"{name}: ray start leaves its workers to the leavings of the processor"
     try:

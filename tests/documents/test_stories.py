@@ -64,7 +64,7 @@ $ fairlead cancel order-8 --tenant shop alice --app shop:app  # exits with 4
 Error: the item is gone...
   Do: ...
 $ fairlead run shop:app --host threads
-running receipt
+running the kind receipt
 sent 7
 ```
 ```python
@@ -121,7 +121,7 @@ def test_a_block_that_does_not_do_what_it_says_is_found(story: Story, page: str)
 
 def test_a_fleet_that_shows_something_else_is_found(story: Story) -> None:
     with pytest.raises(NotShown, match="No such option"):
-        tell(story, SHOP + "```console\n$ fairlead run shop:app --fast\nrunning receipt\n```\n")
+        tell(story, SHOP + "```console\n$ fairlead run shop:app --fast\nrunning the kind receipt\n```\n")
 
 
 @pytest.mark.parametrize(
