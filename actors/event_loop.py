@@ -115,6 +115,13 @@ class EventLoop:
         job.on_cancel(partial(self._cancel, answer))
         return answer.result()
 
+    def close(self) -> None:
+        """Take no more coroutines, and end the thread; what still runs goes back as from a lost loop."""
+        with self._lock:
+            self.is_lost = True
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._end)
+
     # --- On the loop's thread ---
 
     def _run(self) -> None:
@@ -123,8 +130,9 @@ class EventLoop:
         self._lose(self._ended_by, EventLoopEnded())
         self._loop.call_soon(self._abandon)
         self._run_until_it_ends()
-        self._loop.close()
-        self.has_ended = True
+        with self._lock:
+            self._loop.close()
+            self.has_ended = True
 
     def _run_until_it_ends(self) -> None:
         try:

@@ -69,6 +69,10 @@ class Runners(Protocol):
         """Run a Ray remote function to its end; return what it returns, raise what it raises."""
         ...
 
+    def close(self) -> None:
+        """Run nothing more, and leave no thread behind. Waits for nothing."""
+        ...
+
 
 def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None) -> None:
     """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last.

@@ -235,6 +235,12 @@ class ThreadRunners:
         """See `Runners`."""
         raise NeedsRay(kind=held.ref.kind, handler=describe(function))
 
+    def close(self) -> None:
+        """See `Runners`."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.close()
+
     def _running_loop(self) -> EventLoop:
         with self._lock:
             if self._loop is not None and not self._loop.is_lost:

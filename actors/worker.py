@@ -167,6 +167,7 @@ class Worker:
                 custody.stop()
             # Who stops a worker closes the store next.
             self._wait_for(lambda: not self._still_writes(), FAREWELL_US)
+        self._runners.close()
         return self.counts()
 
     def abandon(self) -> None:

@@ -46,6 +46,9 @@ class SimulatedRunners:
         carried.tell_by(held.job.hear_progress)
         return function(carried)
 
+    def close(self) -> None:
+        """Do nothing: the event loop ends with its actor's life."""
+
 
 def watched(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
     """Return the same handlers, whose starts and ends the oracles see, and which faults may strike."""

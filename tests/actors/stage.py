@@ -199,6 +199,9 @@ class NoRunners:
         held.job.on_cancel(job.cancel)
         return function(job)
 
+    def close(self) -> None:
+        """Leave no thread behind: there is none."""
+
 
 class Stage:
     """One shard, one host, and what the test does with them."""

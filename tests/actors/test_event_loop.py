@@ -49,6 +49,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
+    bench.runners.close()
     bench.pool.shutdown(wait=False)
 
 
@@ -224,3 +225,17 @@ def test_a_cancelled_coroutine_is_told_and_its_slot_is_free_at_once(bench: Bench
     held.cancel(now_us=1)
     assert running.exception(PATIENCE_S) is not None
     assert told.wait(PATIENCE_S)
+
+
+def test_closed_runners_leave_no_thread_behind(bench: Bench) -> None:
+    """Before, a fleet that had stopped inside a program left a loop that woke up once a second for ever."""
+    loops: list[threading.Thread] = []
+
+    async def names_its_thread(job: Job) -> None:
+        loops.append(threading.current_thread())
+
+    bench.run(names_its_thread)
+    bench.runners.close()
+    loops[0].join(PATIENCE_S)
+    assert not loops[0].is_alive()
+    assert bench.failures == []
