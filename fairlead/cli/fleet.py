@@ -61,24 +61,14 @@ def run(
             else f"joining the Ray cluster at {address}",
             err=True,
         )
-    with stop_signal() as stopped, redirect_stdout(_shown_to()), front(app) as telling:
-        telling.fleet = running = fleet.start(app, reference, host=host, address=address)
-        click.echo(f"running {_kinds_in_words(app, reference)}", err=True)
-        if app.config.metrics_port:
-            click.echo(f"metrics at http://{app.config.metrics_host}:{app.config.metrics_port}/metrics", err=True)
-        _watch(running, telling, stopped)
-        running.begin_drain()
-        held, drain_s = running.counts().get("held", 0), app.config.consumer.drain_ms / 1000
-        click.echo(
-            f"draining: no new work starts, what runs may finish within {drain_s:g} s; {held:,} held now"
-            " (Ctrl-C again: at once)",
-            err=True,
-        )
-        try:
-            counts = {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}
-        except KeyboardInterrupt:
-            click.echo("ended at once: what was held runs again when its leases lapse", err=True)
-            raise click.exceptions.Exit(INTERRUPTED) from None
+    try:
+        with stop_signal() as stopped, redirect_stdout(_shown_to()), front(app) as telling:
+            counts = _run_until(
+                stopped, app, telling, fleet.start(app, reference, host=host, address=address), reference
+            )
+    except KeyboardInterrupt:  # The second signal, at whatever instant: the first one only begins the drain.
+        click.echo("ended at once: what was held runs again when its leases lapse", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
     show(counts, lambda: [_line(counts)])
 
 
@@ -126,6 +116,23 @@ def stop_signal() -> Iterator[Stopped]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _run_until(stopped: Stopped, app: App, telling: Front, running: Fleet, reference: str) -> dict[str, int]:
+    """Watch a fleet until it is to stop, drain it, and return what it has counted."""
+    telling.fleet = running
+    click.echo(f"running {_kinds_in_words(app, reference)}", err=True)
+    if app.config.metrics_port:
+        click.echo(f"metrics at http://{app.config.metrics_host}:{app.config.metrics_port}/metrics", err=True)
+    _watch(running, telling, stopped)
+    running.begin_drain()
+    held, drain_s = running.counts().get("held", 0), app.config.consumer.drain_ms / 1000
+    click.echo(
+        f"draining: no new work starts, what runs may finish within {drain_s:g} s; {held:,} held now"
+        " (Ctrl-C again: at once)",
+        err=True,
+    )
+    return {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}
 
 
 def _shown_to() -> TextIO:
