@@ -206,6 +206,9 @@ class _SameThread:
         """See `Runners`."""
         return plain_function(function)(held.job)
 
+    def close(self) -> None:
+        """See `Runners`. Nothing outlives a handler here."""
+
 
 def _error_of(held: Held, shard: Shard, spans: Spans | None) -> Exception | None:
     """Run the item's handler and return what it raised."""
