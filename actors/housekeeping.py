@@ -203,7 +203,7 @@ class Housekeeping:
                 ", or this process stood still or waited for a store" if stepped_us > 0 else "",
             )
 
-    def _wake_overslept(self, name: str, shard: Shard, session: Session) -> None:
+    def _wake_overslept(self, name: str, shard: Shard, session: Session, checked_us: int) -> None:
         """Look at some of the parts that are this consumer's own, at all of them within `LATE_ROUNDS` beats."""
         late = self._late[name]
         did = False
@@ -215,7 +215,7 @@ class Housekeeping:
                     attempt.tr,
                     shard.layout,
                     shard.layout.parts[part],
-                    now_us=attempt.now_us,
+                    now_us=min(attempt.now_us, checked_us),
                     entries_max=LATE_MAX,
                     end=begun,
                 )
@@ -289,9 +289,9 @@ class Housekeeping:
         session = self._session(name, shard, now_us, full=full) if fit else None
         self._finder.set_session(name, session)
         if session is not None:
-            self._tidy(name, shard, session.stretch.parts)
+            self._tidy(name, shard, session.stretch.parts, checked_us=now_us)
             if self._late[name].hurries or self._rests[name].is_due(OVERSLEEPERS, self._beats):
-                self._do(name, OVERSLEEPERS, partial(self._wake_overslept, name, shard, session))
+                self._do(name, OVERSLEEPERS, partial(self._wake_overslept, name, shard, session, now_us))
             self._said_off.discard(name)
         elif standing is Standing.OFF and name not in self._said_off:
             self._said_off.add(name)
@@ -302,28 +302,35 @@ class Housekeeping:
                 name,
             )
 
-    def _tidy(self, name: str, shard: Shard, own: range) -> None:
+    def _tidy(self, name: str, shard: Shard, own: range, *, checked_us: int) -> None:
         """Enqueue what is due, wake what goes on where whoever ended a pause has not, forget, pack, and sum up.
 
-        Each apart, and after the session is known: what cannot be done keeps no other work waiting. `own`: the parts
-        that are this consumer's.
+        Each apart, and after the session is known: what cannot be done keeps no other work waiting.
+
+        Args:
+          own: the parts that are this consumer's.
+          checked_us: when the beat before this has found the clock good. What is done here cannot be undone, so it is
+            done as of then: the clock may have stepped since.
         """
         rests = self._rests[name]
 
+        def as_of(attempt: Attempt) -> int:
+            return min(attempt.now_us, checked_us)
+
         def wake(attempt: Attempt) -> bool:
-            return wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us) > 0
+            return wake_parked(attempt.tr, shard.layout, now_us=as_of(attempt)) > 0
 
         def forget_kept(attempt: Attempt) -> bool:
             part = own[rests.turn("forgetting") % len(own)] if own else None
-            return part is not None and forget(attempt.tr, part, now_us=attempt.now_us, keys_max=CLEAR_MAX) > 0
+            return part is not None and forget(attempt.tr, part, now_us=as_of(attempt), keys_max=CLEAR_MAX) > 0
 
         def pack(attempt: Attempt) -> bool:
-            return completions.tidy(attempt.tr, own, now_us=attempt.now_us)
+            return completions.tidy(attempt.tr, own, now_us=as_of(attempt))
 
         def sum_up(attempt: Attempt) -> bool:
-            is_first = series.sum_up(attempt.tr, shard.layout, now_us=attempt.now_us)
+            is_first = series.sum_up(attempt.tr, shard.layout, now_us=as_of(attempt))
             if is_first:
-                timesheets.clear_old(attempt.tr, now_us=attempt.now_us, keys_max=CLEAR_MAX)
+                timesheets.clear_old(attempt.tr, now_us=as_of(attempt), keys_max=CLEAR_MAX)
             return False  # There is nothing more to do before the next slot is over.
 
         chores: dict[str, Callable[[Attempt], bool]] = {
@@ -332,7 +339,7 @@ class Housekeeping:
             "packing": pack,
             "summing up": sum_up,
         }
-        self._tick(name, shard)
+        self._tick(name, shard, checked_us)
         for chore, body in chores.items():
             if self._patience.leaves_alone(name):
                 break
@@ -347,16 +354,18 @@ class Housekeeping:
         did = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
         self._rests[name].note(chore, self._beats, did=did)
 
-    def _tick(self, name: str, shard: Shard) -> None:
+    def _tick(self, name: str, shard: Shard, checked_us: int) -> None:
         """Enqueue the periodic items that are due. Where reads cost, a record is read when its next tick is due."""
         for period in periods_of(self._periods, name, list(self._shards)):
             if self._patience.leaves_alone(name):
                 break
-            now_us = self._host.clock.now_us()
+            now_us = min(self._host.clock.now_us(), checked_us)
             known = self._ticks.get((name, period.kind))
             if known is not None and shard.layout.is_watched and not is_tick_due(*known, now_us):
                 continue
-            tick = partial(self._patience.transact, shard, partial(_tick, shard, period), retries_max=RETRIES_MAX)
+            tick = partial(
+                self._patience.transact, shard, partial(_tick, shard, period, checked_us), retries_max=RETRIES_MAX
+            )
             if self._do(name, f"tick of {period.kind}", tick):
                 self._ticks[name, period.kind] = last_tick_us(period, now_us) + period.every_us, now_us
 
@@ -390,5 +399,5 @@ def _standing_of(live: Sequence[Present]) -> list[tuple[bytes, bool, list[str]]]
     return [(each.consumer_id, each.presence.full, each.presence.kinds) for each in live]
 
 
-def _tick(shard: Shard, period: Period, attempt: Attempt) -> None:
-    alone(tick_steps(attempt.tr, shard.layout, period, now_us=attempt.now_us))
+def _tick(shard: Shard, period: Period, checked_us: int, attempt: Attempt) -> None:
+    alone(tick_steps(attempt.tr, shard.layout, period, now_us=min(attempt.now_us, checked_us)))

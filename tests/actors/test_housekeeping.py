@@ -484,6 +484,26 @@ def test_ids_that_were_kept_taken_are_forgotten_when_their_time_has_passed(stage
     assert not stage.shard.transact(lambda attempt: attempt.tr.get(key).present())
 
 
+def test_nothing_is_forgotten_by_a_clock_that_has_stepped_since_the_beat_that_checked_it(stage: Stage) -> None:
+    """Seed 4000102: an hour's step between the two freed the ids of completed items that were to stay taken."""
+    place = stage.shard.zone(ALICE).place
+    until_us = stage.now_us + 60 * SECOND
+    stage.shard.transact(lambda attempt: keep_taken(attempt.tr, place, bytes(16), until_us))
+    keeping = Keeping(stage)
+
+    def step_ahead(shard_name: str, session: Session | None) -> None:
+        stage.clock.jump(3_600 * SECOND)
+
+    def step_back() -> bool:
+        stage.clock.jump(0)
+        return False
+
+    keeping.set_session = step_ahead  # type: ignore[method-assign]
+    keeping.was_full = step_back  # type: ignore[method-assign]
+    stage.pass_ms(within_ms(stage, 3_000, rounds=stage.shard.layout.part_count))
+    assert stage.shard.transact(lambda attempt: attempt.tr.get(place.keys.done(bytes(16))).present())
+
+
 def test_a_chore_that_a_store_refuses_for_long_is_said_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
