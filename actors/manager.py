@@ -98,13 +98,15 @@ class Manager:
         self._spans = host.telemetry.spans
         host.telemetry.read_by(self._reading)
 
-    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Trace | None = None) -> Served:
+    def serve(
+        self, shard_name: str, refs: Sequence[PointerRef], alone: bool = False, scan: Trace | None = None
+    ) -> Served:
         """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
 
-        Waits up to a second for room. Pointers of more zones than the room is portioned out among are left as they are;
+        Waits up to a second for room. Pointers of more zones than get a part of the room are left as they are;
         the scanner will find them again.
         While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
-        `scan`: the trace context of the scan that found them.
+        `alone`: all are one tenant's, and no other competes. `scan`: the trace context of the scan that found them.
         """
         with self._lock:
             self._await_room()
@@ -115,7 +117,7 @@ class Manager:
         served = Serving()
         try:
             if room.items and not self._stopping:
-                self._serve(self._shards[shard_name], refs, room, capacity, served)
+                self._serve(self._shards[shard_name], refs, room, capacity, served, alone=alone)
         finally:
             with self._lock:
                 self._granted.subtract(limited)
@@ -159,12 +161,18 @@ class Manager:
             for rounds in self._rounds:
                 rounds.stop()
 
-    def _serve(self, shard: Shard, refs: Sequence[PointerRef], room: Room, capacity: int, served: Serving) -> None:
-        portions = self._portioner.portion_out(shard.name, len(refs), room=room.items, capacity=capacity)
+    def _serve(
+        self, shard: Shard, refs: Sequence[PointerRef], room: Room, capacity: int, served: Serving, *, alone: bool
+    ) -> None:
+        chosen, tenants, portions = self._portioner.choose(
+            shard.name, refs, alone=alone, room=room.items, capacity=capacity
+        )
         served.began_us = self._host.clock.now_us()
         try:
-            self._serve_batch(shard, list(refs[: portions.zones]), room, portions.items_max, served)
-            self._portioner.learn(shard.name, portions, visited=len(served.waited_us), items=served.counts["items"])
+            self._serve_batch(shard, chosen, room, portions.items_max, served)
+            served.tenants = tenants
+            visited = len(served.waited_us if alone else served.visited)
+            self._portioner.learn(shard.name, portions, visited=visited, items=served.counts["items"])
         except shard.db.errors as error:
             served.ended_us, served.failed_by = self._host.clock.now_us(), error_type(error)
             self._wait_for_store(shard, error)

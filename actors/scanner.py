@@ -19,8 +19,8 @@ from actors.part_watch import PartWatch, Watch
 from actors.patience import Patience
 from actors.polls import is_past, rescan_us, sleep_us
 from actors.refusals import Refusals
-from actors.selection.reading import batches
 from actors.selection.stretch import Session, is_news
+from actors.selection.turns import NOTHING_TO_DO, Plan, TenantTurns
 from actors.selection.ways import selection_for
 from actors.settings import ConsumerSettings
 from actors.waits import counts_of, within_us
@@ -79,6 +79,9 @@ class Scanner:
         # By shard: zones of the same name on two shards have pointers of the same id, local queues above all.
         self._held: dict[str, set[bytes]] = {name: set() for name in shards}
         self._left_alone: dict[str, LeftAloneUntil] = {name: {} for name in shards}
+        self._turns = {name: TenantTurns() for name in shards}
+        self._waiting: dict[str, frozenset[int]] = dict.fromkeys(shards, frozenset())  # see `Plan.waiting_parts`
+        self._ended = dict.fromkeys(shards, False)  # whether a call to serve has ended since the last scan began
         self._sessions: dict[str, Session | None] = dict.fromkeys(shards)  # until `set_session` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
@@ -161,28 +164,29 @@ class Scanner:
                 self._put_off(name)
                 break
             try:
-                refs = self._scan(name)
+                plan = self._scan(name)
             except self._shards[name].db.errors as error:
                 self._refusals.note(name, error)
                 self._put_off(name)
                 break
-            for batch in batches(refs, self._settings.batch_pointers):
-                if not self._hand_over(name, batch):
+            for refs in plan.calls:
+                if not self._hand_over(name, refs, alone=plan.alone):
                     break
-            processed += len(refs)
-            if not refs:
+            processed += sum(map(len, plan.calls))
+            if not plan.calls:
                 break
         return processed
 
-    def _scan(self, name: str) -> list[PointerRef]:
+    def _scan(self, name: str) -> Plan:
+        """Return what is handed over now."""
         shard = self._shards[name]
         now_us = self._host.clock.now_us()
         token = shard.db.change_token()
         if self._is_idle(name, token, now_us):
-            return []
+            return NOTHING_TO_DO
         selection = self._selections[name]
         selection.begin(now_us)
-        held, left_alone = self._passed_over(name, now_us)
+        held, left_alone, out = self._passed_over(name, now_us)
         # What is left to others has vested, and is no reason to look again before its time.
         after_us = 0 if held else now_us
         watch = self._watches.get(name)
@@ -215,20 +219,25 @@ class Scanner:
 
         refs = self._patience.transact(shard, body)
         self._counts["scans"] += 1
-        if refs:
+        with self._lock:
+            plan = self._turns[name].plan(refs, self._settings.batch_pointers, out=out, now_us=now_us)
+            self._waiting[name] = plan.waiting_parts
+        if plan.calls:
             self._seen_token[name] = None
             selection.selected()
             if self._spans is not None:
                 ended_us = self._host.clock.now_us()
                 self._scan_trace = self._spans.scan(name, pointers=len(refs), began_us=now_us, ended_us=ended_us)
-            return refs
+            return plan
+        if refs:  # The calls under way end soon, which wakes the scanner.
+            due = {part.part: now_us for part in parts}
         times_us = self._rescan_times_us(name, due, left_alone, now_us)
         if watch is None:
             self._seen_token[name] = token
             self._next_due_us[name] = min(times_us.values())
         else:
             watch.hold(number, now_us, times_us, watches)
-        return refs
+        return plan
 
     def _rescan_times_us(
         self, name: str, due: Mapping[int, int | None], left_alone: LeftAloneUntil, now_us: int
@@ -241,12 +250,28 @@ class Scanner:
         held_us = HELD_RESCAN_US if is_watched else poll_us
         return {part: rescan_us(each, again_us, now_us, held_us=held_us) for part, each in due.items()}
 
-    def _passed_over(self, name: str, now_us: int) -> tuple[frozenset[bytes], LeftAloneUntil]:
-        """Return which pointers of a shard may not be chosen: what managers hold, and what was left to others."""
+    def _passed_over(self, name: str, now_us: int) -> tuple[frozenset[bytes], LeftAloneUntil, frozenset[bytes]]:
+        """Return which pointers of a shard may not be chosen: what managers hold, and what was left to others.
+
+        And which tenants are having their turn. A call that ends during the scan changes nothing for that scan.
+        """
         with self._lock:
             left_alone = {each: until_us for each, until_us in self._left_alone[name].items() if until_us > now_us}
             self._left_alone[name] = left_alone
-            return frozenset(self._held[name]), left_alone.copy()
+            self._ended[name] = False
+            return frozenset(self._held[name]), left_alone.copy(), self._turns[name].out()
+
+    def _comes_next(self, name: str) -> bool:
+        """Say whether a call has ended for which more pointers of its tenants may have waited. The lock is held."""
+        return self._ended[name] and bool(self._waiting[name])
+
+    def _let_come_next(self, name: str) -> None:
+        """Have the parts scanned in which pointers wait for their tenant's turn, though nothing has changed there."""
+        with self._lock:
+            parts, self._waiting[name] = self._waiting[name], frozenset()
+            self._seen_token[name] = None
+        if name in self._watches:
+            self._watches[name].doubt(parts)
 
     def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
         """Whether a scan of a shard could find no more than the last one did, which found nothing."""
@@ -307,7 +332,7 @@ class Scanner:
         """Whether a manager was dead so shortly ago that it is not asked again yet."""
         return 0 <= self._host.clock.now_us() - self._died_us[number] < DEAD_WAIT_US
 
-    def _hand_over(self, name: str, refs: Sequence[PointerRef]) -> bool:
+    def _hand_over(self, name: str, refs: Sequence[PointerRef], *, alone: bool) -> bool:
         """Send pointers to a manager once one takes a call; False if the scanner is to stop."""
         while self._await_manager():
             with self._lock:
@@ -318,17 +343,21 @@ class Scanner:
                 number = min(ready, key=self._calls.__getitem__)
                 self._calls[number] += 1
                 self._held[name].update(ref.id for ref in refs)
+                self._turns[name].begin(refs)
                 self._counts["pointers"] += len(refs)
             done = partial(self._served, number, name, refs)
-            self._managers[number].call("serve", name, refs, self._scan_trace, done=done)
+            self._managers[number].call("serve", name, refs, alone, self._scan_trace, done=done)
             return True
         return False
 
     def _served(
         self, number: int, name: str, refs: Sequence[PointerRef], served: Served | None, error: Exception | None
     ) -> None:
+        now_us = self._host.clock.now_us()
         with self._lock:
             self._held[name].difference_update(ref.id for ref in refs)
+            self._turns[name].end(refs, served.tenants if served is not None else 0, now_us=now_us)
+            self._ended[name] = True
             if served is not None:
                 self._counts.update({name: getattr(served, name) for name in _COUNTED})
                 self._waits.update(map(within_us, served.waited_us))
@@ -353,8 +382,13 @@ class Scanner:
         while True:
             wait_us = self._poll_us()
             with self._lock:
-                if self._stopping or self._changed.wait(wait_us / 1e6):
+                come_next = list(filter(self._comes_next, self._shards))
+                if self._stopping or (not come_next and self._changed.wait(wait_us / 1e6)):
                     return
+            if come_next:
+                for name in come_next:
+                    self._let_come_next(name)
+                return
             self._idle_polls += 1
             now_us = self._host.clock.now_us()
             for name, shard in self._shards.items():

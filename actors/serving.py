@@ -14,6 +14,7 @@ from actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, 
 from actors.telemetry.tally import Tally
 from actors.telemetry.traces import is_sampled
 from zones.dequeue import Room
+from zones.layout import Tenant
 from zones.records import ItemRecord, Trace
 from zones.visit import Found, LeftAlone, Visit
 
@@ -28,6 +29,8 @@ class Serving:
 
     Attributes:
       waited_us: of each pointer that was leased: for how long it had been vested.
+      visited: the tenants of these pointers.
+      tenants: how many tenants, in the order of the pointers, had their turn.
       lapsed, buried: items by kind, of those that had lapsed.
       traces: of the items that were enqueued in a trace that is recorded.
       began_us, ended_us: when the store was asked, and when that had come to an end; 0: it was not asked.
@@ -37,6 +40,8 @@ class Serving:
     counts: Counter[str] = field(default_factory=Counter)
     left_alone: list[LeftAlone] = field(default_factory=list)
     waited_us: list[int] = field(default_factory=list)
+    visited: set[Tenant] = field(default_factory=set)
+    tenants: int = 0
     lapsed: Counter[str] = field(default_factory=Counter)
     buried: Counter[str] = field(default_factory=Counter)
     traces: list[Trace] = field(default_factory=list)
@@ -60,6 +65,7 @@ class Serving:
         self.counts["items"] += len(refs)
         self.buried.update(buried)
         self.waited_us += [now_us - visit.ref.vesting_us for visit in visits if visit.found in LEASED_HERE]
+        self.visited.update(visit.place.tenant for visit in visits if visit.place and visit.found in LEASED_HERE)
         self.left_alone += [visit.left_alone for visit in visits if visit.left_alone is not None]
         return refs
 
@@ -118,6 +124,7 @@ class Serving:
             left_alone=tuple(self.left_alone),
             conflicts=counts["conflicts"],
             waited_us=tuple(self.waited_us),
+            tenants=self.tenants,
         )
 
 

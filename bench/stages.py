@@ -32,7 +32,8 @@ from actors.handlers import Registry
 from actors.identity import Identity
 from actors.manager import Manager
 from actors.messages import ItemRef, Report
-from actors.selection.reading import batches, oldest
+from actors.selection.reading import oldest
+from actors.selection.turns import batches
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
 from actors.thread_host import Done, ThreadHost, ThreadRunners, thread_supervisor

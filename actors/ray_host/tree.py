@@ -256,11 +256,11 @@ class ManagerActor:
         )
         _drain_on_sigterm(self.stop)
 
-    @called_with(str, list[PointerRef], Trace | None)
-    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Trace | None) -> Served:
+    @called_with(str, list[PointerRef], bool, Trace | None)
+    def serve(self, shard_name: str, refs: Sequence[PointerRef], alone: bool, scan: Trace | None) -> Served:
         self._unanswered.begin("serve")
         try:
-            return self._manager.serve(shard_name, refs, scan)
+            return self._manager.serve(shard_name, refs, alone, scan)
         finally:
             self._unanswered.end("serve")
 

@@ -14,6 +14,7 @@ a way that is mistaken about the others costs collisions, or time, and nothing e
 
 Read in this order:
     selection  what a scanner asks of a way
+    turns      in which calls the chosen pointers go: one turn for each tenant
     reading    reading the parts of a top-level queue, past what must not be chosen
     at_random, in_order
     stretch    what is whose, decided from the list of live sessions

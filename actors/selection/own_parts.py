@@ -31,9 +31,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from actors.selection.reading import Eligible, in_turns, oldest, order, read_on, some
+from actors.selection.reading import Eligible, oldest, read_on, some
 from actors.selection.selection import Selection
 from actors.selection.stretch import NOTHING, Session, Stretch
+from actors.selection.turns import in_turns, order
 from actors.settings import ConsumerSettings
 from zones.keyspace import PartKeys
 from zones.layout import Layout

@@ -10,6 +10,7 @@ from math import ceil
 from random import Random
 from typing import Any
 
+from actors.selection.turns import in_turns, order, tenant_of
 from actors.settings import ConsumerSettings
 from zones.keyspace import PartKeys
 from zones.pointers import PointerRef, scan
@@ -52,26 +53,6 @@ def oldest(
     return in_turns(found)[:ids_max]
 
 
-def in_turns(refs: Iterable[PointerRef]) -> list[PointerRef]:
-    """Return pointers in the order in which they are served: of each tenant the first, then the second of each, so on.
-
-    So a tenant with a thousand queue zones comes before another by one visit, not by a thousand.
-    """
-    seen: Counter[bytes] = Counter()
-    turns = []
-    for ref in sorted(refs, key=order):
-        tenant = tenant_of(ref)
-        turns.append((seen[tenant], ref))
-        seen[tenant] += 1
-    return [ref for _, ref in sorted(turns, key=lambda turn: (turn[0], order(turn[1])))]
-
-
-def tenant_of(ref: PointerRef) -> bytes:
-    """Return what the ids of all pointers of a tenant begin with; an id that is damaged is a tenant of its own."""
-    app_end = ref.id.find(b"\x00")
-    return ref.id[: ref.id.find(b"\x00", app_end + 1) + 1] or ref.id
-
-
 def _merged(peeked: Sequence[tuple[list[PointerRef], bool]]) -> tuple[list[PointerRef], bool]:
     """Return the pointers of several parts in order, as far as no part was cut off; and whether none was."""
     ends = [order(refs[-1]) for refs, whole in peeked if not whole and refs]
@@ -84,14 +65,6 @@ def _is_flooded(refs: Sequence[PointerRef]) -> bool:
     """Say whether one tenant has most of these pointers."""
     most = Counter(map(tenant_of, refs)).most_common(1)
     return bool(most) and most[0][1] > max(FLOOD_ZONES, len(refs) // 2)
-
-
-def order(ref: PointerRef) -> tuple[int, int, bytes]:
-    """Return what pointers are in line by. Those of one instant, as a bulk enqueue leaves them, by name.
-
-    Zones whose names follow each other lie beside each other, so what takes them together writes fewer pages.
-    """
-    return ref.priority, ref.vesting_us, ref.id
 
 
 def some(refs: Sequence[PointerRef], settings: ConsumerSettings, random: Random) -> list[PointerRef]:
@@ -138,8 +111,3 @@ def read_on(
         if begin is not None and len(found) < ids_max:
             probe("a scan reads on behind pointers that it passes over")
     return list(found.values()), begin is None
-
-
-def batches(refs: Sequence[PointerRef], size: int) -> list[Sequence[PointerRef]]:
-    """Cut a selection into what one call to a manager carries."""
-    return [refs[begin : begin + size] for begin in range(0, len(refs), size)]

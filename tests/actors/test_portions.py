@@ -17,8 +17,8 @@ def portioner() -> Portioner:
 def found(portioner: Portioner, items: int, *, pointers: int = 128, room: int = 512, capacity: int = MANY) -> Portions:
     """Let a call visit all that it may, and find so many items in each zone; return the portions of the next."""
     portions = portioner.portion_out("main", pointers, room=room, capacity=capacity)
-    taken = portions.zones * min(items, portions.items_max)
-    portioner.learn("main", portions, visited=portions.zones, items=taken)
+    taken = portions.takers * min(items, portions.items_max)
+    portioner.learn("main", portions, visited=portions.takers, items=taken)
     return portioner.portion_out("main", pointers, room=room, capacity=capacity)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from actors.selection.in_order import InOrder
-from actors.selection.reading import IN_ORDER_MAX, batches, tenant_of
+from actors.selection.reading import IN_ORDER_MAX
+from actors.selection.turns import batches, tenant_of
 from actors.settings import ConsumerSettings
 from simulation.host import SimulatedHost
 from tests.actors.stage import SECOND, Played, Stage
