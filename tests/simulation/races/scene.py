@@ -267,7 +267,7 @@ class ScannerRole(Role[None]):
             if method == "await_room":
                 return 100
             host.clock.sleep_us(CALL_US)
-            _, refs, _ = args
+            refs = args[1]
             self.handed.append(refs)
             return answer(refs)
 

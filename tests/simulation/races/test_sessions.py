@@ -119,7 +119,7 @@ def until_all_is_taken_us(scene: Scene) -> int:
 
 
 def test_what_belongs_to_one_that_stands_still_is_anothers_within_the_life_of_its_session(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(OwnParts, "_of_others", lambda self, tr, eligible, *, before_us: [])
+    monkeypatch.setattr(OwnParts, "_of_others", lambda *_, **__: [])
     assert LIVE_US - SECOND <= until_all_is_taken_us(Scene()) <= LIVE_US + 2 * SECOND
 
 
