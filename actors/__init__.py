@@ -14,20 +14,22 @@ Read in this order:
     host          the seam: time, randomness, locks, threads, calls
     supervisor    no loop of an actor ends, or stands still, unnoticed
     patience      with shards that do not answer, of whoever asks several in turn
-    selection/    which pointers to take, in three ways; fullness; scanner: Algorithm 1
+    selection/    which pointers to take, in three ways, and whose turn it is
+    handed_over   what a scan passes over; fullness; scanner: Algorithm 1
     waits         how long pointers waited until they were leased, as counts
     telemetry/    what is counted, and which spans there are
     rounds        what an actor does now and then, beside its calls
     crew          a manager's workers: their room, the calls to them; freeing: what dead ones held
     quotas        what it may take of kinds with limits; hearing: of rules, while it visits nothing
-    portions      how many zones share the room of a call, and how much each may give
+    portions      how many tenants share the room of a call, and how much each may give
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
     spelled       text from strangers, for logs
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     timekeeping   what a worker writes about itself, for people who look
     zone_by_zone  one operation on held items of many queue zones
     coordinator   who may scan in order, where not all have parts of their own
-    housekeeping  signs of life, clocks, periodic items, once a second; unknown_kinds: those that nobody handles
+    housekeeping  signs of life, clocks, periodic items, once a second; unknown_kinds: those that nobody handles;
+                  late_look: where it looks for pointers that sleep too long
     submitted     handlers that came while the fleet ran
     consumer      the actors put together in threads; thread_host: threads as a host; process_life: whether one ended
     event_loop    where a worker's coroutines run; no coroutine ends it

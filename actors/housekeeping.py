@@ -9,12 +9,12 @@ unless there is more to do. On FoundationDB, where reads cost, chores that find 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from actors.host import Host
 from actors.identity import Identity
+from actors.late_look import LateLook
 from actors.patience import Patience
 from actors.rests import LISTING, LOADING, OVERSLEEPERS, WAKING, Rests, is_tick_due
 from actors.selection.stretch import Session, divide, joined
@@ -42,28 +42,8 @@ RETRIES_MAX = 5  # Half a second of delays: the other shards wait meanwhile, and
 WATCH_US = 3_000_000  # Three beats of anybody else.
 STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
 NEWCOMER_BEATS = 5  # For so long one that has started reads it at each beat: a session's life.
-LATE_ROUNDS = 16  # Beats in which a consumer looks at all of its parts for pointers that oversleep.
 LATE_MAX = 64  # Index entries that it looks at in a part at a time, the latest of all.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
-
-
-@dataclass(slots=True)
-class LateLook:
-    """How far the look for pointers that oversleep has come on one shard.
-
-    `ends`: of each part where it goes on. `hurries`: this clock has been set back, so all parts are looked at at once.
-    """
-
-    ends: dict[int, bytes] = field(default_factory=dict)
-    hurries: bool = False
-    _next: int = 0
-
-    def next_parts(self, own: range) -> list[int]:
-        """Return which of the own parts to look at now."""
-        count = len(own) if self.hurries else -(-len(own) // LATE_ROUNDS)
-        self.hurries = False
-        first, self._next = self._next, self._next + count
-        return [own[(first + number) % len(own)] for number in range(count)]
 
 
 class Finder(Protocol):
@@ -204,7 +184,7 @@ class Housekeeping:
             )
 
     def _wake_overslept(self, name: str, shard: Shard, session: Session, checked_us: int) -> None:
-        """Look at some of the parts that are this consumer's own, at all of them within `LATE_ROUNDS` beats."""
+        """Look at some of the parts that are this consumer's own, at all within `late_look.LATE_ROUNDS` beats."""
         late = self._late[name]
         did = False
         for part in late.next_parts(session.stretch.parts):

@@ -13,6 +13,7 @@ from contextlib import closing
 from functools import partial
 
 from actors.fullness import Fullness
+from actors.handed_over import HandedOver, LeftAloneUntil
 from actors.host import Host, Remote, note_failed_call
 from actors.messages import Served
 from actors.part_watch import PartWatch, Watch
@@ -20,7 +21,7 @@ from actors.patience import Patience
 from actors.polls import is_past, rescan_us, sleep_us
 from actors.refusals import Refusals
 from actors.selection.stretch import Session, is_news
-from actors.selection.turns import NOTHING_TO_DO, Plan, TenantTurns
+from actors.selection.turns import NOTHING_TO_DO, Plan
 from actors.selection.ways import selection_for
 from actors.settings import ConsumerSettings
 from actors.waits import counts_of, within_us
@@ -41,7 +42,6 @@ RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing see
 # One whose parts are watched. A look reads the first entry of each part, sixteen by default: two reads a second.
 WATCHED_RESCAN_US = 8_000_000
 HELD_RESCAN_US = 100_000  # While managers hold what has vested; their answers come as calls, and wake the scanner.
-LeftAloneUntil = dict[tuple[bytes, int], int]  # id and vesting time of a pointer, and until when: see `LeftAlone`
 _COUNTED = ("items", "missed_at_read", "missed_at_commit", "conflicts", "unreadable")
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # Where the engine also tells when another process commits, the scanner is woken; then it is left alone for a while, so
@@ -77,11 +77,7 @@ class Scanner:
         self._died_us = [0] * len(managers)  # when a call failed last
         self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
         # By shard: zones of the same name on two shards have pointers of the same id, local queues above all.
-        self._held: dict[str, set[bytes]] = {name: set() for name in shards}
-        self._left_alone: dict[str, LeftAloneUntil] = {name: {} for name in shards}
-        self._turns = {name: TenantTurns() for name in shards}
-        self._waiting: dict[str, frozenset[int]] = dict.fromkeys(shards, frozenset())  # see `Plan.waiting_parts`
-        self._ended = dict.fromkeys(shards, False)  # whether a call to serve has ended since the last scan began
+        self._handed_over = {name: HandedOver() for name in shards}
         self._sessions: dict[str, Session | None] = dict.fromkeys(shards)  # until `set_session` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
@@ -154,7 +150,11 @@ class Scanner:
         How long pointers had waited when they were leased is among it; see `actors.waits`.
         """
         with self._lock:
-            return {**self._counts, **counts_of(self._waits), "pointers_held": sum(map(len, self._held.values()))}
+            return {
+                **self._counts,
+                **counts_of(self._waits),
+                "pointers_held": sum(map(len, self._handed_over.values())),
+            }
 
     def _visit_shard(self, name: str) -> int:
         """Algorithm 1, lines 3 to 11: scan and hand over until nothing is found or `processing_bound` is reached."""
@@ -186,17 +186,15 @@ class Scanner:
             return NOTHING_TO_DO
         selection = self._selections[name]
         selection.begin(now_us)
-        held, left_alone, out = self._passed_over(name, now_us)
+        with self._lock:
+            passed = self._handed_over[name].begin_scan(now_us)
         # What is left to others has vested, and is no reason to look again before its time.
-        after_us = 0 if held else now_us
+        after_us = 0 if passed.held else now_us
         watch = self._watches.get(name)
         number = 0 if watch is None else watch.begin()
         parts = shard.layout.parts if watch is None or selection.helps() else watch.due(now_us)
         due: dict[int, int | None] = {}
         watches: list[Watch] = []
-
-        def eligible(ref: PointerRef) -> bool:
-            return ref.id not in held and (ref.id, ref.vesting_us) not in left_alone
 
         def body(attempt: Attempt) -> list[PointerRef]:
             nonlocal due, watches
@@ -207,7 +205,7 @@ class Scanner:
             looked = [] if watch is None else [part for part in parts if watch.is_watched(part)]
             due, watches = selection.due_us(tr, looked, after_us=0), []
             scanned = [part for part in parts if part.part not in due or is_past(due[part.part], now_us)]
-            refs = selection.select(tr, eligible, now_us=now_us, parts=scanned) if scanned else []
+            refs = selection.select(tr, passed.eligible, now_us=now_us, parts=scanned) if scanned else []
             if paused.present():
                 probe("a scan finds its shard paused")
                 due = {part.part: now_us + RESCAN_US for part in parts}
@@ -220,8 +218,7 @@ class Scanner:
         refs = self._patience.transact(shard, body)
         self._counts["scans"] += 1
         with self._lock:
-            plan = self._turns[name].plan(refs, self._settings.batch_pointers, out=out, now_us=now_us)
-            self._waiting[name] = plan.waiting_parts
+            plan = self._handed_over[name].plan(refs, self._settings.batch_pointers, passed, now_us=now_us)
         if plan.calls:
             self._seen_token[name] = None
             selection.selected()
@@ -231,7 +228,7 @@ class Scanner:
             return plan
         if refs:  # The calls under way end soon, which wakes the scanner.
             due = {part.part: now_us for part in parts}
-        times_us = self._rescan_times_us(name, due, left_alone, now_us)
+        times_us = self._rescan_times_us(name, due, passed.left_alone, now_us)
         if watch is None:
             self._seen_token[name] = token
             self._next_due_us[name] = min(times_us.values())
@@ -250,28 +247,13 @@ class Scanner:
         held_us = HELD_RESCAN_US if is_watched else poll_us
         return {part: rescan_us(each, again_us, now_us, held_us=held_us) for part, each in due.items()}
 
-    def _passed_over(self, name: str, now_us: int) -> tuple[frozenset[bytes], LeftAloneUntil, frozenset[bytes]]:
-        """Return which pointers of a shard may not be chosen: what managers hold, and what was left to others.
-
-        And which tenants are having their turn. A call that ends during the scan changes nothing for that scan.
-        """
-        with self._lock:
-            left_alone = {each: until_us for each, until_us in self._left_alone[name].items() if until_us > now_us}
-            self._left_alone[name] = left_alone
-            self._ended[name] = False
-            return frozenset(self._held[name]), left_alone.copy(), self._turns[name].out()
-
-    def _comes_next(self, name: str) -> bool:
-        """Say whether a call has ended for which more pointers of its tenants may have waited. The lock is held."""
-        return self._ended[name] and bool(self._waiting[name])
-
-    def _let_come_next(self, name: str) -> None:
+    def _let_come_next(self) -> None:
         """Have the parts scanned in which pointers wait for their tenant's turn, though nothing has changed there."""
-        with self._lock:
-            parts, self._waiting[name] = self._waiting[name], frozenset()
-            self._seen_token[name] = None
-        if name in self._watches:
-            self._watches[name].doubt(parts)
+        for name, handed_over in self._handed_over.items():
+            with self._lock:
+                parts, self._seen_token[name] = handed_over.let_come_next(), None
+            if name in self._watches:
+                self._watches[name].doubt(parts)
 
     def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
         """Whether a scan of a shard could find no more than the last one did, which found nothing."""
@@ -342,8 +324,7 @@ class Scanner:
                     continue  # An answer came in between, that there is no room any more.
                 number = min(ready, key=self._calls.__getitem__)
                 self._calls[number] += 1
-                self._held[name].update(ref.id for ref in refs)
-                self._turns[name].begin(refs)
+                self._handed_over[name].begin(refs)
                 self._counts["pointers"] += len(refs)
             done = partial(self._served, number, name, refs)
             self._managers[number].call("serve", name, refs, alone, self._scan_trace, done=done)
@@ -355,13 +336,10 @@ class Scanner:
     ) -> None:
         now_us = self._host.clock.now_us()
         with self._lock:
-            self._held[name].difference_update(ref.id for ref in refs)
-            self._turns[name].end(refs, served.tenants if served is not None else 0, now_us=now_us)
-            self._ended[name] = True
+            self._handed_over[name].end(refs, served, now_us=now_us)
             if served is not None:
                 self._counts.update({name: getattr(served, name) for name in _COUNTED})
                 self._waits.update(map(within_us, served.waited_us))
-                self._left_alone[name].update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
         if name in self._watches:
             # A visit moves its pointer, and tells nobody but whom it answers.
             self._watches[name].doubt({ref.part for ref in refs})
@@ -382,12 +360,11 @@ class Scanner:
         while True:
             wait_us = self._poll_us()
             with self._lock:
-                come_next = list(filter(self._comes_next, self._shards))
-                if self._stopping or (not come_next and self._changed.wait(wait_us / 1e6)):
+                comes_next = any(handed_over.comes_next for handed_over in self._handed_over.values())
+                if self._stopping or (not comes_next and self._changed.wait(wait_us / 1e6)):
                     return
-            if come_next:
-                for name in come_next:
-                    self._let_come_next(name)
+            if comes_next:
+                self._let_come_next()
                 return
             self._idle_polls += 1
             now_us = self._host.clock.now_us()

@@ -9,8 +9,9 @@ import pytest
 from actors import housekeeping
 from actors import submitted as submitted_handlers
 from actors.handlers import Registry, handler_of
-from actors.housekeeping import Housekeeping, LateLook
+from actors.housekeeping import Housekeeping
 from actors.identity import Identity
+from actors.late_look import LateLook
 from actors.rests import WATCHED_REST_BEATS
 from actors.selection.stretch import PLACES, Session, Stretch
 from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
