@@ -94,7 +94,7 @@ def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_wh
     running.check()
     enqueue(shard, 3)
     assert running_now.wait(PATIENCE_S)
-    places = {"scanner": "Scanner._visit_shard", "housekeeping": "Housekeeping._beat", "keeping": "chores"}
+    places = {"scanner": "Scanner._open", "housekeeping": "Housekeeping._beat", "keeping": "chores"}
     module = "worker" if loop == "keeping" else loop
     monkeypatch.setattr(f"actors.{module}.{places[loop]}", dies)
     eventually(lambda: failure_of(running) is not None)
