@@ -15,7 +15,7 @@ from actors.freeing import LOOK_S, Freeing, give_back
 from actors.handlers import Registry
 from actors.hearing import LISTEN_S, Hearing
 from actors.host import Host, Remote
-from actors.messages import Served
+from actors.messages import UNTOLD, Scan, Served
 from actors.portions import Portioner
 from actors.quotas import Quotas, Use
 from actors.refusals import Refusals
@@ -31,7 +31,7 @@ from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTI
 from zones.errors import OwnerUnreadable, TenantMoved
 from zones.pointers import PointerRef
 from zones.probes import probe
-from zones.records import ItemRecord, Trace, decode
+from zones.records import ItemRecord, decode
 from zones.rules import NO_RULES, Rules, rules_steps
 from zones.shard import Shard
 from zones.steps import alone
@@ -98,15 +98,13 @@ class Manager:
         self._spans = host.telemetry.spans
         host.telemetry.read_by(self._reading)
 
-    def serve(
-        self, shard_name: str, refs: Sequence[PointerRef], alone: bool = False, scan: Trace | None = None
-    ) -> Served:
+    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Scan = UNTOLD) -> Served:
         """Serve pointers of a shard: lease what their zones hold, as far as workers have room, and hand it over.
 
         Waits up to a second for room. Pointers of more zones than get a part of the room are left as they are;
         the scanner will find them again.
         While the store refuses, that is said once, and each call waits a moment, so that the scanner slows down too.
-        `alone`: all are one tenant's, and no other competes. `scan`: the trace context of the scan that found them.
+        `scan`: the one that found them.
         """
         with self._lock:
             self._await_room()
@@ -117,7 +115,7 @@ class Manager:
         served = Serving()
         try:
             if room.items and not self._stopping:
-                self._serve(self._shards[shard_name], refs, room, capacity, served, alone=alone)
+                self._serve(self._shards[shard_name], refs, room, capacity, served, scan)
         finally:
             with self._lock:
                 self._granted.subtract(limited)
@@ -131,7 +129,7 @@ class Manager:
                 items=served.counts["items"],
                 began_us=served.began_us,
                 ended_us=served.ended_us,
-                scan=scan,
+                scan=scan.trace,
                 failed_by=served.failed_by,
             )
         with self._lock:
@@ -162,16 +160,16 @@ class Manager:
                 rounds.stop()
 
     def _serve(
-        self, shard: Shard, refs: Sequence[PointerRef], room: Room, capacity: int, served: Serving, *, alone: bool
+        self, shard: Shard, refs: Sequence[PointerRef], room: Room, capacity: int, served: Serving, scan: Scan
     ) -> None:
         chosen, tenants, portions = self._portioner.choose(
-            shard.name, refs, alone=alone, room=room.items, capacity=capacity
+            shard.name, refs, alone=scan.alone, room=room.items, capacity=capacity
         )
         served.began_us = self._host.clock.now_us()
         try:
-            self._serve_batch(shard, chosen, room, portions.items_max, served)
+            self._serve_batch(shard, chosen, room, portions.items_max, served, scan.version_at(served.began_us))
             served.tenants = tenants
-            visited = len(served.waited_us if alone else served.visited)
+            visited = len(served.waited_us if scan.alone else served.visited)
             self._portioner.learn(shard.name, portions, visited=visited, items=served.counts["items"])
         except shard.db.errors as error:
             served.ended_us, served.failed_by = self._host.clock.now_us(), error_type(error)
@@ -185,12 +183,14 @@ class Manager:
             if not self._stopping:
                 self._changed.wait(STORE_RETRY_S)
 
-    def _serve_batch(self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: Serving) -> None:
-        """Visit pointers together, and take up to `items_max` from each zone; in halves where that cannot be."""
+    def _serve_batch(
+        self, shard: Shard, refs: list[PointerRef], room: Room, items_max: int, served: Serving, version: int = 0
+    ) -> None:
+        """Visit pointers together, and take up to `items_max` from each tenant; in halves where that cannot be."""
         lease_id = self._host.random.randbytes(16)
         moved = False
         try:
-            visits = self._visit(shard, refs, room, items_max, lease_id)
+            visits = self._visit(shard, refs, room, items_max, lease_id, version)
         except TenantMoved as error:
             moved = True
             if isinstance(error, OwnerUnreadable) and len(refs) == 1:
@@ -198,6 +198,10 @@ class Manager:
         except shard.db.errors as error:
             code = error.code  # type: ignore[attr-defined]
             served.counts["conflicts"] += code == NOT_COMMITTED
+            if version and code in (NOT_COMMITTED, TRANSACTION_TOO_OLD):
+                probe("a visit at the read version of its scan conflicts, and is made at a new one")
+                self._serve_batch(shard, refs, room, items_max, served)
+                return
             full = isinstance(error, StoreFull)
             if (full or code == TRANSACTION_TOO_LARGE) and len(refs) == 1 and items_max > 1:
                 self._serve_batch(shard, refs, room, items_max // 2, served)
@@ -233,7 +237,7 @@ class Manager:
         self._lease(shard, ref)
 
     def _visit(
-        self, shard: Shard, refs: Sequence[PointerRef], room: Room, items_max: int, lease_id: bytes
+        self, shard: Shard, refs: Sequence[PointerRef], room: Room, items_max: int, lease_id: bytes, version: int = 0
     ) -> list[Visit]:
         """Visit pointers in one transaction. After an unknown result, items that carry `lease_id` are ours."""
         settings = self._settings
@@ -243,6 +247,8 @@ class Manager:
         def body(attempt: Attempt) -> list[Visit]:
             nonlocal visits, found
             shard.relax(attempt.tr)
+            if version:
+                attempt.tr.set_read_version(version)
             terms = VisitTerms(
                 now_us=attempt.now_us,
                 lease_id=lease_id,

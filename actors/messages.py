@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 from zones.layout import Tenant
+from zones.records import Trace
 from zones.visit import LeftAlone
 
+VERSION_AGE_US_MAX = 50_000
 CARRIED_BYTES_MAX = 1_024  # Records up to this travel with the call; a hundred stay below what Ray sends inline.
 
 
@@ -37,6 +39,33 @@ class Report(NamedTuple):
     held: int  # items accepted and not yet finished
     progress: int  # counts every change; `await_progress` returns when it has passed the caller's
     kinds: dict[str, int]  # items held, by kind
+
+
+class Scan(NamedTuple):
+    """What a manager is told of the scan that found the pointers of a call.
+
+    Attributes:
+      alone: all pointers are one tenant's, and no other competes.
+      version: the read version at which it was made, where that spares a visit a round trip; 0: none.
+      us: when it was made.
+      trace: its trace context, if that is recorded.
+    """
+
+    alone: bool = False
+    version: int = 0
+    us: int = 0
+    trace: Trace | None = None
+
+    def version_at(self, now_us: int) -> int:
+        """Return the read version that a visit may take over from it now; 0: none.
+
+        The older a version is, the more visits at it conflict. It spares a visit a round trip (QuiCK section 6: cached
+        read versions for leases).
+        """
+        return self.version if 0 <= now_us - self.us < VERSION_AGE_US_MAX else 0
+
+
+UNTOLD = Scan()  # Nothing is known of the scan.
 
 
 class Served(NamedTuple):

@@ -1,6 +1,12 @@
 """How long an idle scanner sleeps, until something is due, and when it scans again. Plain decisions."""
 
+from collections.abc import Iterable, Mapping
+
 SLEEP_US_MIN = 500
+RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
+# One whose parts are watched. A look reads the first entry of each part, sixteen by default: two reads a second.
+WATCHED_RESCAN_US = 8_000_000
+HELD_RESCAN_US = 100_000  # While managers hold what has vested; their answers come as calls, and wake the scanner.
 # Where the engine tells whether anything changed, a scanner asks five times as often for a while after it has found
 # something: what comes next often comes soon, and the question costs next to nothing.
 EAGER_POLLS = 25
@@ -49,3 +55,21 @@ def rescan_us(due_us: int | None, again_us: int, now_us: int, *, held_us: int) -
     if is_past(due_us, now_us):
         return now_us + held_us
     return again_us if due_us is None else min(due_us, again_us)
+
+
+def rescan_times_us(
+    due: Mapping[int, int | None], left_alone_us: Iterable[int], now_us: int, *, poll_us: int, is_watched: bool,
+    helps: bool,
+) -> dict[int, int]:  # fmt: skip
+    """Return, by part, when to scan again after a scan that found nothing; `due`: see `Selection.due_us`.
+
+    Args:
+      left_alone_us: until when pointers are left to others.
+      is_watched: whether the engine tells of changes by watches.
+      helps: whether others' pointers are looked for, of which no watch tells.
+    """
+    again_us = min([*left_alone_us, now_us + (WATCHED_RESCAN_US if is_watched else RESCAN_US)])
+    if is_watched and helps:
+        again_us = min(again_us, now_us + poll_us)
+    held_us = HELD_RESCAN_US if is_watched else poll_us
+    return {part: rescan_us(each, again_us, now_us, held_us=held_us) for part, each in due.items()}

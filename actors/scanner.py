@@ -13,12 +13,12 @@ from contextlib import closing
 from functools import partial
 
 from actors.fullness import Fullness
-from actors.handed_over import HandedOver, LeftAloneUntil
+from actors.handed_over import HandedOver
 from actors.host import Host, Remote, note_failed_call
-from actors.messages import Served
+from actors.messages import UNTOLD, Scan, Served
 from actors.part_watch import PartWatch, Watch
 from actors.patience import Patience
-from actors.polls import is_past, rescan_us, sleep_us
+from actors.polls import RESCAN_US, WATCHED_RESCAN_US, is_past, rescan_times_us, sleep_us
 from actors.refusals import Refusals
 from actors.selection.stretch import Session, is_news
 from actors.selection.turns import NOTHING_TO_DO, Plan
@@ -38,10 +38,6 @@ from zones.shard import Shard
 log = logging.getLogger("fairlead.scanner")
 
 CALLS_MAX = 2  # Per manager: one at work, one waiting, so that no manager waits for a scan.
-RESCAN_US = 1_000_000  # An idle shard is scanned this often even if nothing seems to have changed.
-# One whose parts are watched. A look reads the first entry of each part, sixteen by default: two reads a second.
-WATCHED_RESCAN_US = 8_000_000
-HELD_RESCAN_US = 100_000  # While managers hold what has vested; their answers come as calls, and wake the scanner.
 _COUNTED = ("items", "missed_at_read", "missed_at_commit", "conflicts", "unreadable")
 DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # Where the engine also tells when another process commits, the scanner is woken; then it is left alone for a while, so
@@ -99,7 +95,7 @@ class Scanner:
         self._counts: Counter[str] = Counter()
         self._waits: Counter[int] = Counter()  # see `actors.waits`
         self._spans = host.telemetry.spans
-        self._scan_trace: Trace | None = None  # of the last scan that found something, if that is recorded
+        self._scan = UNTOLD  # the last one that found something
         self._stopping = False
 
     def run(self) -> None:
@@ -164,40 +160,38 @@ class Scanner:
                 self._put_off(name)
                 break
             try:
-                plan = self._scan(name)
+                plan = self._look(name)
             except self._shards[name].db.errors as error:
                 self._refusals.note(name, error)
                 self._put_off(name)
                 break
             for refs in plan.calls:
-                if not self._hand_over(name, refs, alone=plan.alone):
+                if not self._hand_over(name, refs):
                     break
             processed += sum(map(len, plan.calls))
             if not plan.calls:
                 break
         return processed
 
-    def _scan(self, name: str) -> Plan:
+    def _look(self, name: str) -> Plan:
         """Return what is handed over now."""
         shard = self._shards[name]
         now_us = self._host.clock.now_us()
-        token = shard.db.change_token()
-        if self._is_idle(name, token, now_us):
+        if self._is_idle(name, token := shard.db.change_token(), now_us):
             return NOTHING_TO_DO
         selection = self._selections[name]
         selection.begin(now_us)
         with self._lock:
             passed = self._handed_over[name].begin_scan(now_us)
-        # What is left to others has vested, and is no reason to look again before its time.
-        after_us = 0 if passed.held else now_us
         watch = self._watches.get(name)
         number = 0 if watch is None else watch.begin()
         parts = shard.layout.parts if watch is None or selection.helps() else watch.due(now_us)
         due: dict[int, int | None] = {}
         watches: list[Watch] = []
+        version = 0
 
         def body(attempt: Attempt) -> list[PointerRef]:
-            nonlocal due, watches
+            nonlocal due, watches, version
             tr = attempt.tr
             shard.relax(tr)
             paused = is_shard_paused(tr)
@@ -211,8 +205,11 @@ class Scanner:
                 due = {part.part: now_us + RESCAN_US for part in parts}
                 return []
             if not refs:
-                due |= selection.due_us(tr, scanned, after_us=after_us)
+                # What is left to others has vested, and is no reason to look again before its time.
+                due |= selection.due_us(tr, scanned, after_us=0 if passed.held else now_us)
                 watches = [] if watch is None else watch.watch(tr, scanned)
+            elif watch is not None:
+                version = tr.get_read_version().wait()
             return refs
 
         refs = self._patience.transact(shard, body)
@@ -222,13 +219,14 @@ class Scanner:
         if plan.calls:
             self._seen_token[name] = None
             selection.selected()
-            if self._spans is not None:
-                ended_us = self._host.clock.now_us()
-                self._scan_trace = self._spans.scan(name, pointers=len(refs), began_us=now_us, ended_us=ended_us)
+            self._scan = Scan(plan.alone, version, now_us, self._trace(name, len(refs), now_us))
             return plan
         if refs:  # The calls under way end soon, which wakes the scanner.
             due = {part.part: now_us for part in parts}
-        times_us = self._rescan_times_us(name, due, passed.left_alone, now_us)
+        times_us = rescan_times_us(
+            due, passed.left_alone.values(), now_us,
+            poll_us=self._settings.poll_interval_ms * 1000, is_watched=watch is not None, helps=selection.helps(),
+        )  # fmt: skip
         if watch is None:
             self._seen_token[name] = token
             self._next_due_us[name] = min(times_us.values())
@@ -236,16 +234,11 @@ class Scanner:
             watch.hold(number, now_us, times_us, watches)
         return plan
 
-    def _rescan_times_us(
-        self, name: str, due: Mapping[int, int | None], left_alone: LeftAloneUntil, now_us: int
-    ) -> dict[int, int]:
-        """Return, by part, when to scan again after a scan that found nothing; `due`: see `Selection.due_us`."""
-        is_watched, poll_us = name in self._watches, self._settings.poll_interval_ms * 1000
-        again_us = min([*left_alone.values(), now_us + (WATCHED_RESCAN_US if is_watched else RESCAN_US)])
-        if is_watched and self._selections[name].helps():  # What it looks for then, no watch tells of.
-            again_us = min(again_us, now_us + poll_us)
-        held_us = HELD_RESCAN_US if is_watched else poll_us
-        return {part: rescan_us(each, again_us, now_us, held_us=held_us) for part, each in due.items()}
+    def _trace(self, name: str, pointers: int, began_us: int) -> Trace | None:
+        """Note a scan that has found so many pointers, and return its trace context if that is recorded."""
+        if self._spans is None:
+            return None
+        return self._spans.scan(name, pointers=pointers, began_us=began_us, ended_us=self._host.clock.now_us())
 
     def _let_come_next(self) -> None:
         """Have the parts scanned in which pointers wait for their tenant's turn, though nothing has changed there."""
@@ -314,7 +307,7 @@ class Scanner:
         """Whether a manager was dead so shortly ago that it is not asked again yet."""
         return 0 <= self._host.clock.now_us() - self._died_us[number] < DEAD_WAIT_US
 
-    def _hand_over(self, name: str, refs: Sequence[PointerRef], *, alone: bool) -> bool:
+    def _hand_over(self, name: str, refs: Sequence[PointerRef]) -> bool:
         """Send pointers to a manager once one takes a call; False if the scanner is to stop."""
         while self._await_manager():
             with self._lock:
@@ -327,7 +320,7 @@ class Scanner:
                 self._handed_over[name].begin(refs)
                 self._counts["pointers"] += len(refs)
             done = partial(self._served, number, name, refs)
-            self._managers[number].call("serve", name, refs, alone, self._scan_trace, done=done)
+            self._managers[number].call("serve", name, refs, self._scan, done=done)
             return True
         return False
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from actors.keeping import TRANSACTION_LEASE_US
-from actors.scanner import WATCHED_RESCAN_US
+from actors.polls import WATCHED_RESCAN_US
 from simulation.cluster import COORDINATOR, Application, Cluster
 from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain

@@ -93,14 +93,15 @@ NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
 
 
 def rules_steps(tr: Any, known: Rules) -> Steps[Rules]:
-    """Read the rules of the shard and its kinds; `known` if they are still the ones. Snapshot reads.
+    """Read the rules of the shard and its kinds; `known` if they are still the ones, or newer. Snapshot reads.
 
-    One that a newer version wrote is passed over.
+    A transaction at a relaxed read version may find older ones than are known. One rule that a newer version of the
+    program wrote is passed over.
     """
     version = tr.snapshot.get(_VERSION)
     yield
     found = version.value or b""
-    if found == known.version:
+    if int.from_bytes(found, "little") <= int.from_bytes(known.version, "little"):
         return known
     return _read(tr, found)
 

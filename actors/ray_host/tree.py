@@ -21,7 +21,7 @@ from actors.housekeeping import Housekeeping
 from actors.identity import Identity
 from actors.job import Job
 from actors.manager import Manager
-from actors.messages import ItemRef, Report, Served
+from actors.messages import ItemRef, Report, Scan, Served
 from actors.ray_host.calls import RayRemote, called_with
 from actors.ray_host.restarts import restarting_supervisor
 from actors.ray_host.tasks import Tasks
@@ -34,7 +34,6 @@ from actors.worker import Isolation, Worker
 from zones.engines import Clock
 from zones.engines.progress import unsupervised
 from zones.pointers import PointerRef
-from zones.records import Trace
 
 log = logging.getLogger("fairlead.ray")
 
@@ -256,11 +255,11 @@ class ManagerActor:
         )
         _drain_on_sigterm(self.stop)
 
-    @called_with(str, list[PointerRef], bool, Trace | None)
-    def serve(self, shard_name: str, refs: Sequence[PointerRef], alone: bool, scan: Trace | None) -> Served:
+    @called_with(str, list[PointerRef], Scan)
+    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Scan) -> Served:
         self._unanswered.begin("serve")
         try:
-            return self._manager.serve(shard_name, refs, alone, scan)
+            return self._manager.serve(shard_name, refs, scan)
         finally:
             self._unanswered.end("serve")
 

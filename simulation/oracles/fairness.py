@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from actors.polls import SCAN_STRETCH_MAX
-from actors.scanner import RESCAN_US, WATCHED_RESCAN_US
+from actors.polls import RESCAN_US, SCAN_STRETCH_MAX, WATCHED_RESCAN_US
 from actors.selection.own_parts import overdue_us
 from simulation.faults.rules import WEIGHTS
 from simulation.oracles.oracle import Oracle, Run

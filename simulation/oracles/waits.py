@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from actors.polls import SCAN_STRETCH_MAX
+from actors.polls import SCAN_STRETCH_MAX, WATCHED_RESCAN_US
 from actors.rests import OVERSLEEPERS, REST_BEATS, WAKING
-from actors.scanner import WATCHED_RESCAN_US
 from actors.selection.own_parts import overdue_us
 from simulation.oracles.fairness import LOOK_US, RECOVERY_US, ZONES_OF_TENANT
 from simulation.oracles.oracle import Oracle, Run

@@ -10,7 +10,7 @@ import pytest
 from actors.handlers import Registry, handler_of
 from actors.host import ActorDied
 from actors.manager import Manager
-from actors.messages import ItemRef, Report, Served
+from actors.messages import VERSION_AGE_US_MAX, ItemRef, Report, Scan, Served
 from actors.settings import ConsumerSettings
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
 from tests.zones.faults import Fault
@@ -97,6 +97,31 @@ def tenants(count: int) -> list[Tenant]:
 
 
 # --- Serving ---
+
+
+def test_a_visit_is_made_at_the_read_version_of_its_scan_and_at_a_new_one_if_that_conflicts(stage: Stage) -> None:
+    """The scan has asked the cluster for a version, and the visit need not ask again (QuiCK section 6)."""
+    stage.enqueue("mail", 1)
+    manager, crew = managed(stage, [10])
+    version = stage.shard.transact(lambda attempt: attempt.tr.get_read_version().wait())
+    refs = stage.pointers()
+    scan = Scan(version=version, us=stage.now_us)
+    assert stage.do(lambda: manager.serve("main", refs, scan)).conflicts == 0
+    assert len(crew.all_sent) == 1
+    stage.enqueue("mail", 2)
+    stage.pass_ms(1)
+    served = stage.do(lambda: manager.serve("main", stage.pointers(), scan._replace(us=stage.now_us)))
+    assert (served.items, served.conflicts, len(crew.all_sent)) == (1, 1, 2)
+
+
+def test_a_read_version_that_is_too_old_is_not_taken_over(stage: Stage) -> None:
+    version = stage.shard.transact(lambda attempt: attempt.tr.get_read_version().wait())
+    stage.enqueue("mail", 1)
+    manager, _ = managed(stage, [10])
+    scan = Scan(version=version, us=stage.now_us)
+    stage.pass_ms(VERSION_AGE_US_MAX // 1_000)
+    served = stage.do(lambda: manager.serve("main", stage.pointers(), scan))
+    assert (served.items, served.conflicts) == (1, 0)
 
 
 def test_items_are_leased_and_sent_and_their_pointers_requeued(stage: Stage) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from actors.messages import Served
-from actors.polls import SLEEP_US_MIN
-from actors.scanner import HELD_RESCAN_US, WATCHED_RESCAN_US, Scanner
+from actors.polls import HELD_RESCAN_US, SLEEP_US_MIN, WATCHED_RESCAN_US
+from actors.scanner import Scanner
 from actors.settings import ConsumerSettings
 from simulation.database import LatentTransaction
 from tests.actors.stage import ALONE, Played
