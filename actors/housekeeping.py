@@ -195,7 +195,7 @@ class Housekeeping:
                     attempt.tr,
                     shard.layout,
                     shard.layout.parts[part],
-                    now_us=min(attempt.now_us, checked_us),
+                    now_us=checked_us,
                     entries_max=LATE_MAX,
                     end=begun,
                 )
@@ -290,27 +290,24 @@ class Housekeeping:
         Args:
           own: the parts that are this consumer's.
           checked_us: when the beat before this has found the clock good. What is done here cannot be undone, so it is
-            done as of then: the clock may have stepped since.
+            done as of then: the clock may have stepped since, ahead or back.
         """
         rests = self._rests[name]
 
-        def as_of(attempt: Attempt) -> int:
-            return min(attempt.now_us, checked_us)
-
         def wake(attempt: Attempt) -> bool:
-            return wake_parked(attempt.tr, shard.layout, now_us=as_of(attempt)) > 0
+            return wake_parked(attempt.tr, shard.layout, now_us=checked_us) > 0
 
         def forget_kept(attempt: Attempt) -> bool:
             part = own[rests.turn("forgetting") % len(own)] if own else None
-            return part is not None and forget(attempt.tr, part, now_us=as_of(attempt), keys_max=CLEAR_MAX) > 0
+            return part is not None and forget(attempt.tr, part, now_us=checked_us, keys_max=CLEAR_MAX) > 0
 
         def pack(attempt: Attempt) -> bool:
-            return completions.tidy(attempt.tr, own, now_us=as_of(attempt))
+            return completions.tidy(attempt.tr, own, now_us=checked_us)
 
         def sum_up(attempt: Attempt) -> bool:
-            is_first = series.sum_up(attempt.tr, shard.layout, now_us=as_of(attempt))
+            is_first = series.sum_up(attempt.tr, shard.layout, now_us=checked_us)
             if is_first:
-                timesheets.clear_old(attempt.tr, now_us=as_of(attempt), keys_max=CLEAR_MAX)
+                timesheets.clear_old(attempt.tr, now_us=checked_us, keys_max=CLEAR_MAX)
             return False  # There is nothing more to do before the next slot is over.
 
         chores: dict[str, Callable[[Attempt], bool]] = {
@@ -339,15 +336,14 @@ class Housekeeping:
         for period in periods_of(self._periods, name, list(self._shards)):
             if self._patience.leaves_alone(name):
                 break
-            now_us = min(self._host.clock.now_us(), checked_us)
             known = self._ticks.get((name, period.kind))
-            if known is not None and shard.layout.is_watched and not is_tick_due(*known, now_us):
+            if known is not None and shard.layout.is_watched and not is_tick_due(*known, checked_us):
                 continue
             tick = partial(
                 self._patience.transact, shard, partial(_tick, shard, period, checked_us), retries_max=RETRIES_MAX
             )
             if self._do(name, f"tick of {period.kind}", tick):
-                self._ticks[name, period.kind] = last_tick_us(period, now_us) + period.every_us, now_us
+                self._ticks[name, period.kind] = last_tick_us(period, checked_us) + period.every_us, checked_us
 
     def _tell_unknown(self, name: str, shard: Shard) -> None:
         """Log the kinds that wait for a handler that nobody has."""
@@ -380,4 +376,4 @@ def _standing_of(live: Sequence[Present]) -> list[tuple[bytes, bool, list[str]]]
 
 
 def _tick(shard: Shard, period: Period, checked_us: int, attempt: Attempt) -> None:
-    alone(tick_steps(attempt.tr, shard.layout, period, now_us=min(attempt.now_us, checked_us)))
+    alone(tick_steps(attempt.tr, shard.layout, period, now_us=checked_us))

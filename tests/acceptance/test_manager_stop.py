@@ -11,7 +11,7 @@ import pytest
 
 from actors.consumer import Opened
 from actors.handlers import Registry
-from actors.messages import Served
+from actors.messages import UNTOLD, Scan, Served
 from actors.ray_host import calls, tree
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers
@@ -31,7 +31,7 @@ class Leasing:
     def __init__(self, *args: Any, **options: Any) -> None:
         (self._worker,) = args[4]
 
-    def serve(self, shard_name: str, refs: Sequence[Any], scan: None) -> Served:
+    def serve(self, shard_name: str, refs: Sequence[Any], scan: Scan) -> Served:
         self.serving.set()
         threading.Event().wait(A_WHILE_S)
         self._worker.call("place", [], done=lambda result, error: None)
@@ -69,7 +69,7 @@ def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeyp
     monkeypatch.setattr(tree, "_open", lambda opening: opening())
     monkeypatch.setattr(tree, "_drain_on_sigterm", lambda drain: None)
     actor: Any = tree.ManagerActor(nothing_opened, "manager-0", ["worker"], None, b"consumer", 0, 1)
-    serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [], None)),))
+    serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [], UNTOLD)),))
     serving.start()
     assert Leasing.serving.wait(PATIENCE_S)
     actor.stop()

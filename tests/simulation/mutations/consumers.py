@@ -4,10 +4,10 @@ from actors import crew, keeping
 from actors.coordinator import Coordinator
 from actors.crew import Member
 from actors.custody import Custody
+from actors.handed_over import HandedOver
 from actors.job import Job
 from actors.manager import Manager
 from actors.portions import Portioner
-from actors.scanner import Scanner
 from actors.selection import reading, stretch
 from actors.selection.in_order import InOrder
 from actors.selection.own_parts import OwnParts
@@ -39,9 +39,9 @@ CONSUMERS = (
     mutation(
         "a scanner never lets go of pointers whose manager died",
         (
-            Scanner._served,
-            "self._held[name].difference_update(ref.id for ref in refs)",
-            "self._held[name].difference_update(ref.id for ref in refs if error is None)",
+            HandedOver.end,
+            "self._held.difference_update(ref.id for ref in refs)",
+            "self._held.difference_update(ref.id for ref in refs if served is not None)",
         ),
         found_by=[DRAINS, NoTenantWaitsTooLong.promise, GETS_OVER_IT],
     ),
@@ -100,7 +100,7 @@ CONSUMERS = (
     ),
     mutation(
         "a visit takes as much of a zone as the workers have room for",
-        (Portioner.portion_out, "min(self._dequeue_max, room // max(1, zones))", "room"),
+        (Portioner.portion_out, "min(self._dequeue_max, room // max(1, count))", "room"),
         found_by=[VisitsTakeTheirShare.promise],
     ),
     mutation(

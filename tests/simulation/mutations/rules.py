@@ -19,7 +19,11 @@ RULES = (
     ),
     mutation(
         "a manager reads the rules once",
-        (rules.rules_steps, "if found == known.version:", "if known.version:"),
+        (
+            rules.rules_steps,
+            'if int.from_bytes(found, "little") <= int.from_bytes(known.version, "little"):',
+            "if known.version:",
+        ),
         found_by=[WhatIsPausedStays.promise, DRAINS, GETS_OVER],
     ),
     mutation(
