@@ -38,7 +38,7 @@ RULES = (
     ),
     mutation(
         "consumers leave it to whoever ends a pause to wake what is parked",
-        (Housekeeping._tidy, "wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us) > 0", "False"),
+        (Housekeeping._tidy, "wake_parked(attempt.tr, shard.layout, now_us=checked_us) > 0", "False"),
         found_by=[GETS_OVER, DRAINS, NothingIsLeftBehind.promise],
     ),
     mutation(
