@@ -5,7 +5,7 @@ dropped does not. A second key, in a list of the zone's part that is ordered by 
 may go. So it is with results: their values begin with the time, too.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from zones.items import EnqueueStatus
 from zones.keyspace import FORGET, ROOT, is_kept_key, pack_bytes, pack_int, range_end, unpack_bytes, unpack_int
@@ -20,6 +20,14 @@ _AT_ONCE = 32  # Values read side by side: results of 64 kB are two megabytes.
 _FORGET = ROOT + pack_int(FORGET)
 
 
+class AskedOfId(NamedTuple):
+    """The futures of what an enqueue reads of an id: its record, its buried record, its done key; None: not read."""
+
+    present: Any
+    buried: Any = None
+    done: Any = None
+
+
 def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
     """Keep the id of a completed item taken until `until_us`. Writes two keys, conflicts with an enqueue of the id."""
     key = place.keys.done(item_id)
@@ -27,22 +35,18 @@ def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
     tr.set(forget_key(place, key, until_us), b"")
 
 
-def status_of_id(present: Any, kept: tuple[Any, Any] | None, now_us: int) -> EnqueueStatus:
-    """Return what becomes of an item that is to be enqueued, by what was asked of its id.
-
-    `present`: the future of its record, `kept`: those of its buried record and of its done key; None: not asked for.
-    """
-    if present is not None and present.value is not None:
+def status_of_id(asked: AskedOfId, now_us: int) -> EnqueueStatus:
+    """Return what becomes of an item that is to be enqueued, by what was asked of its id."""
+    present, buried, done = asked
+    if present.value is not None:
         probe("an enqueue finds its id present")
         return EnqueueStatus.PRESENT
-    if kept is not None:
-        buried, done = kept
-        if buried.value is not None:
-            probe("an enqueue finds its id buried")
-            return EnqueueStatus.BURIED
-        if done.value is not None and int.from_bytes(done.value, "big") > now_us:
-            probe("an enqueue finds its id completed, and still taken")
-            return EnqueueStatus.COMPLETED
+    if buried is not None and buried.value is not None:
+        probe("an enqueue finds its id buried")
+        return EnqueueStatus.BURIED
+    if done is not None and done.value is not None and int.from_bytes(done.value, "big") > now_us:
+        probe("an enqueue finds its id completed, and still taken")
+        return EnqueueStatus.COMPLETED
     return EnqueueStatus.ENQUEUED
 
 

@@ -17,7 +17,7 @@ from zones.completions import EndedItem, EndedOfZone, How
 from zones.dequeue import Room, Search, choose_steps, lease, take
 from zones.errors import BadArgument, NotVested
 from zones.held import Holding, error_of, held_steps, raise_unless_done
-from zones.history import keep_taken, status_of_id
+from zones.history import AskedOfId, keep_taken, status_of_id
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
 from zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
 from zones.layout import ID_BYTES, Layout, Tenant
@@ -72,14 +72,16 @@ class QueueZone:
         `parts` gathers what is written to the keys of the zone's part, for the caller to write.
         """
         keys, place = self.place.keys, self.place
-        for item_id, _ in items:
-            _check_id(item_id)
         owner = tr.get(keys.tenant.owner)
         stored = pointers.look(tr, place)
-        present = {item_id: tr.get(keys.item(item_id))
-                   for item_id, item in items if item.given_id is not None or not ids_are_new}  # fmt: skip
-        kept = {item_id: (tr.get(keys.buried(item_id)), tr.get(keys.done(item_id)))
-                for item_id, item in items if item.given_id is not None}  # fmt: skip
+        asked: dict[bytes, AskedOfId] = {}
+        for item_id, item in items:
+            _check_id(item_id)
+            if item.given_id is not None:
+                reads = tr.get(keys.item(item_id)), tr.get(keys.buried(item_id)), tr.get(keys.done(item_id))
+                asked[item_id] = AskedOfId(*reads)
+            elif not ids_are_new:
+                asked[item_id] = AskedOfId(tr.get(keys.item(item_id)))
         yield
         rule = stored_item.check_owner(self.layout, owner.value)
         results: list[Enqueued] = []
@@ -87,7 +89,7 @@ class QueueZone:
         new_ids: set[bytes] = set()
         earliest_us = None
         for item_id, item in items:
-            status = status_of_id(present.get(item_id), kept.get(item_id), now_us)
+            status = status_of_id(asked[item_id], now_us) if item_id in asked else EnqueueStatus.ENQUEUED
             if item_id in new_ids:
                 probe("an id comes twice in one enqueue")
                 status = EnqueueStatus.PRESENT

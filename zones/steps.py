@@ -13,8 +13,8 @@ Between two yields an operation sees the transaction as the others of its batch 
 operation per queue zone.
 """
 
-from collections.abc import Generator, Iterable
-from typing import TypeVar
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -43,16 +43,17 @@ def in_step(operations: Iterable[Steps[T]]) -> list[T]:
 
     An error of one operation ends the batch: the transaction has not been committed, and the caller decides.
     """
-    pending = list(enumerate(operations))
-    results: dict[int, T] = {}
+    running = list(operations)
+    results: list[Any] = [None] * len(running)
+    pending: Sequence[int] = range(len(running))
     while pending:
         going_on = []
-        for numbered in pending:
+        for number in pending:
             try:
-                next(numbered[1])
+                next(running[number])
             except StopIteration as stop:
-                results[numbered[0]] = stop.value
+                results[number] = stop.value
             else:
-                going_on.append(numbered)
+                going_on.append(number)
         pending = going_on
-    return [results[number] for number in range(len(results))]
+    return results

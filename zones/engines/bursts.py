@@ -1,10 +1,10 @@
-"""Writes of a FoundationDB transaction, kept and done in one burst.
+"""Writes of a FoundationDB transaction, kept and done in bursts.
 
 The client does everything in a thread of its own, and each write is handed to that thread. If the writes come one by
 one, with some microseconds of Python between them, that thread falls asleep after each, and each wakes it: that takes
 three times as much processor time, of both threads, as writes that come together. So a body of the product's own keeps
-its writes, and does them before its next read, or at its end. What the transaction reads, writes and conflicts with
-stays the same.
+its writes, and does `TOGETHER` of them at once; and what is left, before its next read or at its end. What the
+transaction reads, writes and conflicts with stays the same.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+TOGETHER = 100  # Calls: the client's thread wakes for each burst, and then works beside the body that goes on.
+
 Call = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class Burst:
-    """A transaction that keeps what it writes. Used as a context: at its end, unless that is an error, it writes.
+    """A transaction that keeps what it writes. Used as a context: what is left at its end is written then.
 
     The order of writes and declared conflicts is kept, since a conflict with what the transaction has already written
     itself is none. A read comes after all writes before it, and need not wait for conflicts. Everything else that a
@@ -68,28 +70,23 @@ class Burst:
 
     def set(self, key: bytes, value: bytes) -> None:
         """See `Transaction`."""
-        self._wrote = True
-        self._kept.append((self._tr.set, (key, value)))
+        self._keep(self._tr.set, (key, value))
 
     def clear(self, key: bytes) -> None:
         """See `Transaction`."""
-        self._wrote = True
-        self._kept.append((self._tr.clear, (key,)))
+        self._keep(self._tr.clear, (key,))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
         """See `Transaction`."""
-        self._wrote = True
-        self._kept.append((self._tr.clear_range, (begin, end)))
+        self._keep(self._tr.clear_range, (begin, end))
 
     def add(self, key: bytes, param: bytes) -> None:
         """See `Transaction`."""
-        self._wrote = True
-        self._kept.append((self._tr.add, (key, param)))
+        self._keep(self._tr.add, (key, param))
 
     def compare_and_clear(self, key: bytes, param: bytes) -> None:
         """See `Transaction`."""
-        self._wrote = True
-        self._kept.append((self._tr.compare_and_clear, (key, param)))
+        self._keep(self._tr.compare_and_clear, (key, param))
 
     def add_read_conflict_key(self, key: bytes) -> None:
         """See `Transaction`."""
@@ -106,6 +103,12 @@ class Burst:
     def add_write_conflict_range(self, begin: bytes, end: bytes) -> None:
         """See `Transaction`."""
         self._kept.append((self._tr.add_write_conflict_range, (begin, end)))
+
+    def _keep(self, write: Callable[..., None], args: tuple[bytes, ...]) -> None:
+        self._wrote = True
+        self._kept.append((write, args))
+        if len(self._kept) >= TOGETHER:
+            self._write()
 
     def _write(self) -> None:
         kept, self._kept, self._wrote = self._kept, [], False

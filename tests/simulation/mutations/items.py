@@ -47,15 +47,15 @@ ITEMS = (
     ),
     mutation(
         "an enqueue does not look whether its id is there",
-        (QueueZone.enqueue_steps, "status_of_id(present.get(item_id), ", "status_of_id(None, "),
+        (history.status_of_id, "present.value is not None", "False"),
         found_by=[COUNTS, INDEX],
     ),
     mutation(
         "an enqueue looks by snapshot whether its id is there",
         (
             QueueZone.enqueue_steps,
-            "present = {item_id: tr.get(keys.item(item_id))",
-            "present = {item_id: tr.snapshot.get(keys.item(item_id))",
+            "tr.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
+            "tr.snapshot.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
         ),
         found_by=[COUNTS, INDEX],
     ),

@@ -10,7 +10,7 @@ import pytest
 from tests.clocks import ManualClock
 from zones import engines
 from zones.engines import Database
-from zones.engines.bursts import Burst
+from zones.engines.bursts import TOGETHER, Burst
 from zones.engines.errors import NOT_COMMITTED, StoreError
 
 ONE = (1).to_bytes(8, "little")
@@ -59,6 +59,21 @@ def test_writes_are_done_at_the_end_in_the_order_in_which_they_came() -> None:
         ("add_read_conflict_range", b"g", b"h"),
         ("add_write_conflict_range", b"i", b"j"),
     ]
+
+
+def test_a_long_body_writes_while_it_goes_on() -> None:
+    tr = Told()
+    with Burst(tr) as burst:
+        burst.add_read_conflict_key(b"a")
+        for number in range(TOGETHER - 2):
+            burst.set(b"%d" % number, b"1")
+        assert tr.calls == []
+        burst.add_write_conflict_key(b"b")
+        burst.clear(b"c")
+        assert len(tr.calls) == TOGETHER + 1
+        burst.set(b"d", b"1")
+    assert tr.calls[0] == ("add_read_conflict_key", b"a")
+    assert tr.calls[-2:] == [("clear", b"c"), ("set", b"d", b"1")]
 
 
 def test_what_fails_writes_nothing() -> None:
