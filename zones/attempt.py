@@ -84,7 +84,7 @@ def run(
     """
     began_us = clock.now_us()
     seed = new_seed(began_us, random)
-    receipt = receipt_key(seed, began_us + RECEIPT_LIFE_US)
+    expires_us = began_us + RECEIPT_LIFE_US
     results: list[T] = []  # of the attempts that write a receipt; it holds the number of its attempt here
     last_has_receipt = last_needs_receipt = False
     landed: int | None = None
@@ -92,7 +92,7 @@ def run(
     def has_landed(tr: Any) -> bool:
         """Look whether an attempt with a receipt was applied after all, perhaps later than anybody asked; and which."""
         nonlocal landed
-        value = tr.get(receipt).value
+        value = tr.get(receipt_key(seed, expires_us)).value
         landed = None if value is None else int.from_bytes(value, "big")
         return landed is not None
 
@@ -106,7 +106,7 @@ def run(
         last_needs_receipt = attempt.needs_receipt
         last_has_receipt = bool(results) or (last_needs_receipt and db.results_can_be_unknown)
         if last_has_receipt:
-            _write_receipt(tr, receipt, len(results), has_read=attempt.has_read)
+            _write_receipt(tr, receipt_key(seed, expires_us), len(results), has_read=attempt.has_read)
             results.append(result)
         return result
 

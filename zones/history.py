@@ -8,7 +8,17 @@ may go. So it is with results: their values begin with the time, too.
 from typing import Any, NamedTuple
 
 from zones.items import EnqueueStatus
-from zones.keyspace import FORGET, ROOT, is_kept_key, pack_bytes, pack_int, range_end, unpack_bytes, unpack_int
+from zones.keyspace import (
+    FORGET,
+    ROOT,
+    ZoneKeys,
+    is_kept_key,
+    pack_bytes,
+    pack_int,
+    range_end,
+    unpack_bytes,
+    unpack_int,
+)
 from zones.layout import Place
 from zones.probes import probe
 from zones.vesting import WANT_ALL
@@ -33,6 +43,13 @@ def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
     key = place.keys.done(item_id)
     tr.set(key, until_us.to_bytes(TIME_BYTES, "big"))
     tr.set(forget_key(place, key, until_us), b"")
+
+
+def ask_of_id(tr: Any, keys: ZoneKeys, item_id: bytes, *, is_given: bool) -> AskedOfId:
+    """Read with conflict whether an id is there; of one that a user gave, also whether it is buried or kept taken."""
+    if not is_given:
+        return AskedOfId(tr.get(keys.item(item_id)))
+    return AskedOfId(tr.get(keys.item(item_id)), tr.get(keys.buried(item_id)), tr.get(keys.done(item_id)))
 
 
 def status_of_id(asked: AskedOfId, now_us: int) -> EnqueueStatus:

@@ -17,7 +17,7 @@ from zones.completions import EndedItem, EndedOfZone, How
 from zones.dequeue import Room, Search, choose_steps, lease, take
 from zones.errors import BadArgument, NotVested
 from zones.held import Holding, error_of, held_steps, raise_unless_done
-from zones.history import AskedOfId, keep_taken, status_of_id
+from zones.history import AskedOfId, ask_of_id, keep_taken, status_of_id
 from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
 from zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
 from zones.layout import ID_BYTES, Layout, Tenant
@@ -77,11 +77,8 @@ class QueueZone:
         asked: dict[bytes, AskedOfId] = {}
         for item_id, item in items:
             _check_id(item_id)
-            if item.given_id is not None:
-                reads = tr.get(keys.item(item_id)), tr.get(keys.buried(item_id)), tr.get(keys.done(item_id))
-                asked[item_id] = AskedOfId(*reads)
-            elif not ids_are_new:
-                asked[item_id] = AskedOfId(tr.get(keys.item(item_id)))
+            if item.given_id is not None or not ids_are_new:
+                asked[item_id] = ask_of_id(tr, keys, item_id, is_given=item.given_id is not None)
         yield
         rule = stored_item.check_owner(self.layout, owner.value)
         results: list[Enqueued] = []

@@ -351,7 +351,7 @@ GUARDS = {
     "the lead among processes is given up": Guard(
         JointCommit._lead, "self._leads = True  # Before", "pass  # Before", "try_lead", True
     ),
-    "a turn is given back": Guard(EmbeddedStore._commit_all, "self._give_turn_back()", "pass", "_give_turn_back", True),
+    "a turn is given back": Guard(EmbeddedStore._commit_all, "_give_back(self._turn)", "pass", "_give_back", True),
 }
 
 

@@ -12,8 +12,7 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -140,18 +139,9 @@ class EmbeddedStore:
         """Queue a commit."""
         return self.group.submit(request)
 
-    @contextmanager
-    def turn(self, wait_s: float) -> Iterator[None]:
-        """Take a turn, or go on without it after `wait_s`. So nobody can wait for it for ever, whoever has it."""
-        try:
-            self._turn.acquire(timeout=wait_s)  # Interrupted, it may have been taken or not.
-            yield
-        finally:
-            self._give_turn_back()
-
-    def _give_turn_back(self) -> None:
-        with suppress(RuntimeError):  # This thread has it not.
-            self._turn.release()
+    def turn(self, wait_s: float) -> _Turn:
+        """Return a turn to take, or to go on without after `wait_s`. So nobody can wait for it for ever."""
+        return _Turn(self._turn, wait_s)
 
     def change_token(self) -> int:
         """Return the number of LMDB's last commit."""
@@ -186,11 +176,13 @@ class EmbeddedStore:
         if not group:
             return
         self.end_forgotten(group[0].clock.now_us())
-        made = False
+        made = answered = False
         try:
             self._commits.make(group)
+            answered = True
         finally:
-            self._give_turn_back()  # An interruption may have left it taken.
+            if not answered:  # An interruption may have left the turn taken.
+                _give_back(self._turn)
         for request in group:
             outcome = request.outcome
             assert outcome is not None
@@ -246,6 +238,35 @@ class EmbeddedStore:
         self.watches = Watches()
         self._stall_watch.reset()
         self.files.close_inherited()
+
+
+class _Turn:
+    """A turn of long bodies and commits: a context, and a class of its own because each commit takes two of them."""
+
+    __slots__ = ("_lock", "_wait_s")
+
+    def __init__(self, lock: Any, wait_s: float) -> None:
+        self._lock = lock
+        self._wait_s = wait_s
+
+    def __enter__(self) -> None:
+        entered = False
+        try:
+            self._lock.acquire(timeout=self._wait_s)
+            entered = True
+        finally:
+            if not entered:  # Interrupted, it may have been taken or not.
+                _give_back(self._lock)
+
+    def __exit__(self, *_: object) -> None:
+        _give_back(self._lock)
+
+
+def _give_back(turn: Any) -> None:
+    try:
+        turn.release()
+    except RuntimeError:  # This thread has it not.
+        return
 
 
 # --- One store per path and process ---

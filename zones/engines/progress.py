@@ -71,12 +71,21 @@ def progress_of(progress: Progress | None) -> Iterator[None]:
         _current.reset(token)
 
 
-@contextmanager
-def unsupervised() -> Iterator[None]:
-    """Run code inside that may take as long as it likes, and says nothing: a user's handler."""
-    note_progress(None)
-    try:
-        with progress_of(None):
-            yield
-    finally:
-        note_progress()
+class unsupervised:
+    """Run code inside that may take as long as it likes, and says nothing: a user's handler.
+
+    A class, since each item is run in one: a generator's context takes two microseconds more.
+    """
+
+    __slots__ = ("_progress", "_token")
+
+    def __enter__(self) -> None:
+        self._progress = _current.get()
+        if self._progress is not None:
+            self._progress.note(None)
+        self._token = _current.set(None)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+        if self._progress is not None:
+            self._progress.note()

@@ -53,7 +53,7 @@ ITEMS = (
     mutation(
         "an enqueue looks by snapshot whether its id is there",
         (
-            QueueZone.enqueue_steps,
+            history.ask_of_id,
             "tr.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
             "tr.snapshot.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
         ),
