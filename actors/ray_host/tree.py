@@ -1,6 +1,5 @@
 """The actors of a consumer, each one process around its plain class, and how they start and leave."""
 
-import gc
 import itertools
 import logging
 import os
@@ -15,6 +14,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
+from actors.garbage import collect_rarely
 from actors.holdings import Held
 from actors.host import Host
 from actors.housekeeping import Housekeeping
@@ -42,7 +42,6 @@ RECYCLE_DRAIN_MS = 2_000
 OPEN_RETRY_S = 1.0
 RAYLET_LOOK_S = 2.0
 TELL_S_MAX = 1.0  # A task waits no longer for a worker that does not take its progress.
-COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes.
 
 
 class RayRunners(ThreadRunners):
@@ -339,10 +338,7 @@ def _open(opening: Opening) -> Opened:
     """Open what an actor works with."""
     _end_with_raylet()
     opened = opening()
-    # What was imported stays for good, and a batch makes thousands of objects that go with it: looking through both
-    # for cycles after every 700 would take a tenth of the actor's time.
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
+    collect_rarely()
     return opened
 
 

@@ -32,9 +32,12 @@ def order(ref: PointerRef) -> tuple[int, int, bytes]:
 
 
 def tenant_of(ref: PointerRef) -> bytes:
-    """Return what the ids of all pointers of a tenant begin with; an id that is damaged is a tenant of its own."""
-    app_end = ref.id.find(b"\x00")
-    return ref.id[: ref.id.find(b"\x00", app_end + 1) + 1] or ref.id
+    """Return what the ids of all pointers of a tenant begin with; an id that is damaged is a tenant of its own.
+
+    An id is three names, each of which ends with a NUL: the app's, the user's, the zone's.
+    """
+    names = ref.id.rsplit(b"\x00", 2)
+    return names[0] if len(names) == 3 else ref.id
 
 
 def by_tenant(refs: Iterable[PointerRef]) -> dict[bytes, list[PointerRef]]:
@@ -50,7 +53,11 @@ def in_turns(refs: Iterable[PointerRef]) -> list[PointerRef]:
 
     So a tenant with a thousand queue zones comes before another by one visit, not by a thousand.
     """
-    rounds = zip_longest(*by_tenant(sorted(refs, key=order)).values())
+    in_order = sorted(refs, key=order)
+    tenants = by_tenant(in_order)
+    if len(tenants) == len(in_order):
+        return in_order
+    rounds = zip_longest(*tenants.values())
     return [ref for each in rounds for ref in sorted(filter(None, each), key=order)]
 
 

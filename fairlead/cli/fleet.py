@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from actors.garbage import collect_rarely
 from actors.waits import without_waits
 from fairlead import fleet
 from fairlead.app import App
@@ -61,6 +62,8 @@ def run(
             else f"joining the Ray cluster at {address}",
             err=True,
         )
+    else:
+        collect_rarely()
     try:
         with stop_signal() as stopped, redirect_stdout(_shown_to()), front(app) as telling:
             counts = _run_until(

@@ -177,4 +177,4 @@ def test_the_second_queue_zones_of_tenants_come_after_the_first_of_all(stage: St
 
 def test_a_pointer_whose_name_is_damaged_is_a_tenant_of_its_own() -> None:
     assert tenant_of(PointerRef(0, b"damaged", 1, 100)) == b"damaged"
-    assert tenant_of(PointerRef(0, b"\x02a\x00\x02b\x00\x02zone\x00", 1, 100)) == b"\x02a\x00\x02b\x00"
+    assert tenant_of(PointerRef(0, b"\x02a\x00\x02b\x00\x02zone\x00", 1, 100)) == b"\x02a\x00\x02b"
