@@ -6,7 +6,6 @@ if the store has not let it. Those of a body that fails by itself were never sen
 is a look at a context variable, one at the clock, and some additions.
 """
 
-from collections import Counter
 from types import TracebackType
 
 from opentelemetry import trace
@@ -46,9 +45,9 @@ class Enqueueing:
         self._kind = ""  # of all items
         self._began_us: int | None = None  # with the first item
         self._span: Span | None = None
-        self._kinds: Counter[str] = Counter()  # of this attempt
+        self._kinds: dict[str, int] = {}  # items of this attempt
         self._ended = False  # the body of this attempt; what it has enqueued is being committed
-        self._entered: Counter[str] = Counter()  # of those that have committed
+        self._entered: dict[str, int] = {}  # of those that have committed
         self._last: Enqueued | None = None
         current = trace.get_current_span().get_span_context()
         self._trace: Trace | None = None
@@ -68,11 +67,11 @@ class Enqueueing:
         if error is None:
             self.commit()
         elif not self._ended:
-            self._kinds.clear()
+            self._kinds = {}
         LEDGER.add(
             Sent(
-                dict(self._entered),
-                dict(self._kinds),
+                self._entered,
+                self._kinds,
                 self._kind,
                 self._shard_name,
                 "" if error is None else error_type(error),
@@ -89,7 +88,7 @@ class Enqueueing:
         elif shard is not self._shard:
             self._shard_name = ""
         self._shard = shard
-        self._kinds.clear()
+        self._kinds = {}
         self._ended = False
         return self
 
@@ -99,8 +98,9 @@ class Enqueueing:
 
     def commit(self) -> None:
         """Note that the last attempt has been committed; another transaction may follow."""
-        self._entered.update(self._kinds)
-        self._kinds.clear()
+        for kind, count in self._kinds.items():
+            self._entered[kind] = self._entered.get(kind, 0) + count
+        self._kinds = {}
 
     def traced(self, item: NewItem) -> NewItem:
         """Return an item with the caller's context, unless it has one. Begins the producer span."""
@@ -119,14 +119,14 @@ class Enqueueing:
     def entered(self, item: NewItem, enqueued: Enqueued) -> None:
         """Count an item that this attempt has enqueued."""
         if enqueued.status is EnqueueStatus.ENQUEUED:
-            self._kinds[item.kind] += 1
+            self._kinds[item.kind] = self._kinds.get(item.kind, 0) + 1
             self._last = enqueued
 
     def _end(self, span: Span, error: BaseException | None) -> None:
         attributes = about("enqueue", self._shard_name, self._kind)
         if self._tenant is not None:
             attributes["fairlead.tenant_hash"] = tenant_hash(self._tenant)
-        count = self._entered.total() + self._kinds.total()
+        count = sum(self._entered.values()) + sum(self._kinds.values())
         if count == 1 and self._last is not None:
             attributes["messaging.message.id"] = self._last.item_id.hex()
         else:

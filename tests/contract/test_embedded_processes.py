@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -225,6 +227,23 @@ def test_a_process_that_copies_its_own_store_is_not_taken_for_dead(url: str, db:
         for round_ in range(30):
             other.ask(put, 0, b"%d" % round_)
     assert tr.get(key(0)).value == b"before"
+
+
+TRY_TO_BE_ALONE = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no locks of files")
+def test_a_store_whose_copy_was_made_by_its_process_is_still_in_use(url: str, db: Database, tmp_path: Path) -> None:
+    """Who opens it would make the lock file anew, and write beside a commit that is under way."""
+    put(db, 0, b"before")
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    lock_file = str(tmp_path / "store" / "lock.mdb")
+    alone = subprocess.run([sys.executable, "-c", TRY_TO_BE_ALONE, lock_file], capture_output=True, check=False)
+    assert b"BlockingIOError" in alone.stderr
 
 
 def commit_once_a_second(db: Database, seconds: int) -> None:

@@ -76,6 +76,7 @@ class LmdbFiles:
                 refused.callback(self.write_lock.close)
                 env = lmdb.open(str(self.path), map_size=self._map_bytes, max_readers=READERS_MAX)
                 refused.callback(env.close)
+                self.write_lock.hold_use()
                 env.reader_check()
                 if not self._is_of_this_format(env):
                     _sync_names(self.path, self.path.parent, *made_in)
@@ -170,7 +171,7 @@ class LmdbFiles:
         return env.begin()
 
     def _begin_write(self, env: lmdb.Environment) -> lmdb.Transaction[bytes]:
-        self.write_lock.say_alive()
+        self.write_lock.say_used()
         return env.begin(write=True)
 
     def begin_write(self) -> lmdb.Transaction[bytes]:

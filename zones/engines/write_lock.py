@@ -27,6 +27,8 @@ _MUTEX: Final = struct.Struct("<64xI")
 _MUTEX_WORD: Final = slice(64, 68)
 _FREE: Final = bytes(4)
 _IN_USE: Final = 0  # The byte that each process on the store has locked, shared; byte N is process N's own.
+_HAS_LOCKS_OF_FILES: Final = sys.platform == "linux" and sys.maxsize > 1 << 32
+_SHARED_USE: Final = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, _IN_USE, 1, 0)  # A `flock` of theirs.
 _THREAD_ID: Final = 0x3FFFFFFF  # The other bits say that others wait, or that the holder died.
 
 STALL_US: Final = 1_000_000  # A commit takes milliseconds, and some hundred on a disk that is busy.
@@ -84,7 +86,7 @@ class WriteLock:
 
     The lock file stays mapped, and its file open, for as long as the environment is: fcntl's locks, by which LMDB's
     processes know of each other, go when the process closes any file of that name. A program may do so all the same,
-    by copying the store's folder: see `say_alive`.
+    by copying the store's folder: see `hold_use` and `say_alive`.
     """
 
     def __init__(self, store: Path) -> None:
@@ -93,6 +95,7 @@ class WriteLock:
         self._file = store / "lock.mdb"
         self._head: mmap.mmap | bytes = b""
         self._pid = os.getpid()
+        self._holds_use = False
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
         with suppress(ValueError):
             self._head = mmap.mmap(self._descriptor, _HEAD_BYTES, access=mmap.ACCESS_READ)
@@ -103,18 +106,37 @@ class WriteLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+            self._holds_use = False
+
+    def hold_use(self) -> None:
+        """Lock the byte that says that the store is in use once more, by a lock that goes with this very file only.
+
+        After the environment is opened: LMDB looks for others on the store then, and would take this lock for one.
+        Where the system has no such locks, `say_used` takes LMDB's own anew.
+        """
+        if _HAS_LOCKS_OF_FILES:
+            with suppress(OSError):
+                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _SHARED_USE)
+                self._holds_use = True
+
+    def say_used(self) -> None:
+        """Take the lock anew that tells others that this process uses the store, unless it is held for good.
+
+        Where it was lost, who opens the store would take it for unused, and make the lock file anew.
+        """
+        if not self._holds_use:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _IN_USE)
 
     def say_alive(self) -> None:
         """Take the locks anew that tell others that this process lives and uses the store, as LMDB takes them.
 
-        Where they were lost, others would free this process's readers, and write over the pages that they read; and
-        who opens the store would take it for unused, and make the lock file anew. Two calls of the system, a
-        microsecond each at most.
+        Where they were lost, others would free this process's readers, and write over the pages that they read. A call
+        of the system, some microseconds; so before reads only.
 
         Raises:
           OSError: a process with this one's number, in another container, has the store open (EAGAIN).
         """
-        fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _IN_USE)
+        self.say_used()
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._pid)
 
     def is_free(self) -> bool:
