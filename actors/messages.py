@@ -80,3 +80,4 @@ class Served(NamedTuple):
     conflicts: int = 0  # commits of visits, of one pointer or many, that another transaction came before
     waited_us: tuple[int, ...] = ()  # of each pointer that was leased: for how long it had been vested
     tenants: int = 0  # how many tenants, in the order of their first pointers, had their turn
+    buried: int = 0  # items that the visits buried, since their workers had died or stalled too often

@@ -125,6 +125,7 @@ class Serving:
             conflicts=counts["conflicts"],
             waited_us=tuple(self.waited_us),
             tenants=self.tenants,
+            buried=counts["buried"],
         )
 
 

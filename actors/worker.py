@@ -158,7 +158,14 @@ class Worker:
         with self._lock:
             self._begin_drain()
             left_us = self._wait_for(lambda: not len(self._holdings) and not self._table.returning, drain_ms * 1000)
-            self._hand_over(Chores(give_back=[held for held in self._holdings if held.phase is Phase.RUNNING]))
+            running = [held for held in self._holdings if held.phase is Phase.RUNNING]
+            if running:
+                log.warning(
+                    "%d items still ran %g s after the drain began, such as %s of kind %s: they are given back, and "
+                    "run again; drain_ms says how long a drain may take",
+                    len(running), drain_ms / 1000, running[0].ref.item_id.hex(), running[0].ref.kind,
+                )  # fmt: skip
+            self._hand_over(Chores(give_back=running))
             self._wait_for(self._nothing_to_tell, left_us + FAREWELL_US)
             self._table.stopping = True
             for condition in (self._table.arrived, self._table.left, self._busy):

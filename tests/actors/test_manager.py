@@ -360,7 +360,8 @@ def test_an_item_that_is_buried_because_its_workers_died_is_logged_as_an_error(
     serve(stage, manager)
     stage.change(item_id, ran_alone=True)
     stage.pass_ms(LEASE_MS + 1_000)
-    assert serve(stage, manager).items == 0
+    served = serve(stage, manager)
+    assert (served.items, served.buried) == (0, 1)
     (record,) = [each for each in caplog.records if each.name == "fairlead.manager"]
     assert (record.levelname, record.getMessage()) == (
         "ERROR",

@@ -70,7 +70,9 @@ def test_many_items_that_wait_go_back_in_one_commit(stage: Stage) -> None:
     assert stage.store.commits - before <= 3
 
 
-def test_what_runs_longer_than_the_grace_is_given_back_and_told(stage: Stage) -> None:
+def test_what_runs_longer_than_the_grace_is_given_back_and_told(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     worker, ids = working(stage, takes_ms=60_000, payloads=1)
     stage.pass_ms(100)
     begun_us = stage.now_us
@@ -81,6 +83,7 @@ def test_what_runs_longer_than_the_grace_is_given_back_and_told(stage: Stage) ->
     assert record is not None
     assert (record.lease_id, record.error_count, record.lapse_count) == (b"", 0, 0)
     assert outcome.result["given_back"] == 1
+    assert f"1 items still ran 2 s after the drain began, such as {ids[0].hex()} of kind mail" in caplog.text
 
 
 def test_with_no_grace_everything_goes_back(stage: Stage) -> None:
