@@ -22,7 +22,8 @@ class NoShards(QueueError):
     """There is no store to work on.
 
     Do: pass one to the application, `App("embedded:./data")`; or name it on the command line, `--store
-    embedded:./data` or `--app shop:app`; or write `shards = "embedded:./data"` into fairlead.toml.
+    embedded:./data` or, if it has one, `--app shop:app`; or write `shards = "embedded:./data"` into fairlead.toml, in
+    the directory in which the program starts, or into another file that `FAIRLEAD_CONFIG` or `--config` names.
     """
 
     message = "no shards are configured"
