@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from actors.keeping import TRANSACTION_LEASE_US
 from actors.polls import WATCHED_RESCAN_US
 from simulation.cluster import COORDINATOR, Application, Cluster
+from simulation.faults.fault import Fault
 from simulation.kept import ALL, Kept
 from simulation.oracles.calls import NobodyAsksAgainAndAgain
 from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
@@ -98,6 +99,8 @@ class Simulation(Trial):
         super().__init__(seed, kept, chosen, world=world, plan=plan, cluster=cluster)
         self.bench.oracles += [*self._oracles(), *self.workload.oracles(plan)]
         self._drained_us: int | None = None
+        self._to_strike_late: list[Fault] = []
+        self._late_until_us = 0
 
     def run(self) -> Report:
         """Run to the end, or to the first violation."""
@@ -109,19 +112,32 @@ class Simulation(Trial):
         self.cluster.add_consumers()
         self.workload.start(self.cluster)
         self.trouble()
+        self._to_strike_late = list(self.faults.values())
         begun_us = world.now_us()
         while not (self.workload.finished and self._is_drained()):
             if world.now_us() - begun_us > plan.drain_us_max:
                 self._say_what_is_left()
                 break
+            if self.workload.finished:
+                self._strike_late()
             world.run_until(world.now_us() + STEP_US)
         self._drained_us = world.now_us() - begun_us
+        world.run_until(max(world.now_us(), self._late_until_us))
         self._await_forgotten()
         self._check_faults()
         self._await_forgotten()  # What went on after a pause only now: its pointers were parked.
         self.bench.at_end()
         if world.violation is not None:
             raise world.violation
+
+    def _strike_late(self) -> None:
+        """Let the faults strike that have to once more, now that all has been enqueued; each does so once."""
+        now_us = self.world.now_us()
+        for fault in list(self._to_strike_late):
+            lasts_us = fault.strike_late()
+            if lasts_us is not None:
+                self._to_strike_late.remove(fault)
+                self._late_until_us = max(self._late_until_us, now_us + lasts_us)
 
     def _await_forgotten(self) -> None:
         """Pass time until the pointers of empty zones are gone, or have stayed too long."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 OFF_US: Final = 3_600_000_000
 LASTS_US: Final = 1_000_000  # A consumer looks once a second whether its clock is off.
+DIES: Final = 0.5  # How often the machine fails then, and leaves what it has leased until an hour from now.
+BACK_US: Final = 1_000_000
 HOLD_US: Final = 10_000  # How often a life that has begun meanwhile is held up like the others.
 
 
@@ -36,25 +38,31 @@ class WrongClocks(ActorFault):
     comes to help. The producers are held up meanwhile, and so are the machine's workers: an item that fails by a clock
     that is an hour ahead is tried again an hour later, and nobody can tell that from a delay that somebody wanted.
 
-    It strikes only while other consumers live: a consumer that is alone goes by its own clock, whatever that shows.
+    It strikes while work is enqueued, and once when all has been. And only while the other consumers live: a consumer
+    that is alone goes by its own clock, whatever that shows.
     """
 
     def set_up(self) -> None:
         """See `Fault`."""
         self._off: tuple[Node, int] | None = None  # whose clock is off, and by how much it was before
         self._ends_us = 0
-        self.now_and_then(self.random.choice([0.7e6, 2e6]), self._begin)
+        self.now_and_then(self.random.choice([0.7e6, 2e6]), self._strike)
 
     def stop(self) -> None:
         """See `Fault`: a clock that is off is set right."""
         super().stop()
         self._end()
 
-    def _begin(self) -> None:
+    def strike_late(self) -> int | None:
+        """See `Fault`: no enqueue comes at all any more, and what sleeps until a wrong time would sleep on."""
+        return LASTS_US if self._strike() else None
+
+    def _strike(self) -> bool:
+        """Set a clock wrong, if all consumers live, and say whether it is."""
         nodes = self.cluster.consumers
         living = [node for node in nodes if all(actor.is_born for actor in node.actors)]
         if self._off is not None or len(living) < 2 or len(living) < len(nodes):
-            return
+            return False
         self.happened += 1
         world, node = self.cluster.world, self.random.choice(living)
         self._off = node, node.clock.skew_us
@@ -63,11 +71,15 @@ class WrongClocks(ActorFault):
         world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us for a second")
         self._hold_up()
         world.after(LASTS_US, self._end)
+        return True
 
     def _end(self) -> None:
         if self._off is not None and (not self.going_on or self.cluster.world.now_us() >= self._ends_us):
             node, skew_us = self._off
             self._off = None
+            if self.random.random() < DIES:
+                for actor in node.actors:
+                    actor.restart(f"{node.name} fails", BACK_US)
             node.clock.jump(skew_us)
             self.cluster.world.note(f"the clock of {node.name} is set right")
 

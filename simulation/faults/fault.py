@@ -14,7 +14,8 @@ class Fault:
     """Something that goes wrong now and then.
 
     Its phases (FoundationDB section 3 has them for its workloads), in this order: `set_up` draws how bad it is and
-    takes its place in the world; it runs until `stop`; `check` says what is still wrong because of it.
+    takes its place in the world; it runs until `stop`; `strike_late` lets it happen once more when nobody enqueues any
+    more; `check` says what is still wrong because of it.
 
     Attributes:
       costs_leases: whether it explains that a lease runs out.
@@ -38,6 +39,14 @@ class Fault:
         """Let it happen no more."""
         self.going_on = False
 
+    def strike_late(self) -> int | None:
+        """Strike once more, if what enqueues heal must be seen without them, and return for how long, in microseconds.
+
+        Called every `STEP_US` from when all has been enqueued until all is done; None: it cannot strike now, and is
+        called again.
+        """
+        return 0
+
     def check(self) -> str | None:
         """Say what is still wrong because of it; None: nothing, as the world must come to be soon after `stop`."""
         raise NotImplementedError
@@ -49,7 +58,7 @@ class Fault:
         self.happened += 1
         return True
 
-    def now_and_then(self, mean_us: float, happen: Callable[[], None]) -> None:
+    def now_and_then(self, mean_us: float, happen: Callable[[], object]) -> None:
         """Let it happen at random times, `mean_us` apart, until it is stopped."""
 
         def once() -> None:

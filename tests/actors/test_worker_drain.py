@@ -70,9 +70,7 @@ def test_many_items_that_wait_go_back_in_one_commit(stage: Stage) -> None:
     assert stage.store.commits - before <= 3
 
 
-def test_what_runs_longer_than_the_grace_is_given_back_and_told(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_runs_longer_than_the_grace_is_given_back_and_told(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     worker, ids = working(stage, takes_ms=60_000, payloads=1)
     stage.pass_ms(100)
     begun_us = stage.now_us

@@ -150,7 +150,7 @@ ITEMS = (
     ),
     mutation(
         "a commit of unknown result is taken for one that failed",
-        (attempt.run, "value = tr.get(receipt).value", "value = None"),
+        (attempt.run, "value = tr.get(receipt_key(seed, expires_us)).value", "value = None"),
         found_by=ONCE,
     ),
     mutation(

@@ -1,9 +1,12 @@
 """Bugs in pointers: a zone with work that nobody is led to, and what guards against it."""
 
+from actors.housekeeping import Housekeeping
 from simulation.oracles.contents import IndexNamesEveryItem
+from simulation.oracles.fairness import NoTenantWaitsTooLong
 from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from simulation.oracles.leftovers import NothingIsLeftBehind
 from simulation.oracles.pointers import PointersLeadToWork
+from simulation.oracles.waits import NothingWaitsBesideFreeSlots
 from tests.simulation.mutations.mutation import mutation
 from zones import pointers, vesting, visit
 from zones.queue_zone import QueueZone
@@ -106,6 +109,15 @@ POINTERS = (
         "an index is read no further than what has vested of one priority",
         (vesting.read_vested, "if whole and bound == end:", "if whole:"),
         found_by=[IN_TIME],
+    ),
+    mutation(
+        "nobody wakes the pointers that a clock that was ahead has sent far away",
+        (
+            Housekeeping._beat,
+            "if self._late[name].hurries or self._rests[name].is_due(OVERSLEEPERS, self._beats):",
+            "if False:",
+        ),
+        found_by=[DRAINS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
     ),
     mutation(
         "the pointer of an empty zone stays until a time that a clock that was ahead has written",
