@@ -351,8 +351,8 @@ class Scanner:
     def _sleep_while_idle(self) -> None:
         """Sleep, a poll at a time, until a pointer may have vested, or a call ends."""
         while True:
-            wait_us = self._poll_us()
             with self._lock:
+                wait_us = self._poll_us()  # What wakes the scanner takes the lock first: nothing is told in between.
                 comes_next = any(handed_over.comes_next for handed_over in self._handed_over.values())
                 if self._stopping or (not comes_next and self._changed.wait(wait_us / 1e6)):
                     return

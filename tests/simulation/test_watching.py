@@ -86,6 +86,29 @@ def test_the_first_item_of_a_queue_is_heard_of_at_once(watching: Watching) -> No
     assert watching.found_after_us() < 50 * MS
 
 
+def test_an_item_that_comes_while_the_scanner_reckons_how_long_to_sleep_is_heard_of_at_once(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, it was told of between the reckoning and the sleep, to nobody, and waited for eight seconds."""
+    reckon, clock = Scanner._poll_us, watching.scanner._host.clock
+    slept_us: list[int] = []
+
+    def slowly(scanner: Scanner) -> int:
+        slept_us.append(reckon(scanner))
+        clock.sleep_us(200 * MS)
+        return slept_us[-1]
+
+    watching.enqueue()
+    watching.found_after_us()
+    watching.put_off(60 * SECOND)
+    monkeypatch.setattr(Scanner, "_poll_us", slowly)
+    watching.answer()
+    while not slept_us or slept_us[-1] < SECOND:
+        watching.stage.pass_us(10 * MS)
+    watching.enqueue()
+    assert watching.found_after_us() < SECOND
+
+
 def test_an_item_that_wakes_a_pointer_is_heard_of_at_once(watching: Watching) -> None:
     watching.enqueue(delay_ms=60_000)
     watching.stage.pass_us(SECOND)
