@@ -1,8 +1,14 @@
 """How often a process that is a fleet's own looks for cycles among its objects."""
 
 import gc
+import os
+from pathlib import Path
 
-COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes.
+COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes, if they are small.
+GROWN_BYTES = 64_000_000  # If they are large: by so much the process may grow before it looks for cycles anyway.
+
+_STATM = Path("/proc/self/statm")
+_grown_from: list[int] = []  # Bytes in memory after the last collection; empty in a process that collects as usual.
 
 
 def collect_rarely() -> None:
@@ -13,3 +19,22 @@ def collect_rarely() -> None:
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
+    _grown_from[:] = [_resident_bytes()]
+
+
+def collect_if_grown() -> None:
+    """Look for cycles now, if this process collects rarely and has grown since: a cycle may hold a large buffer.
+
+    Called once a second. The floor rises with what stays: a process that has grown for good does not collect for ever.
+    """
+    if _grown_from and _resident_bytes() > _grown_from[0] + GROWN_BYTES:
+        gc.collect()
+        _grown_from[0] = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    """Return what this process has in memory; 0 where the system does not tell."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -11,6 +11,7 @@ nobody. Silence is counted in the supervisor's own looks: a process that was sto
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 
 from zones.engines.progress import Progress, note_progress, progress_of
@@ -41,12 +42,20 @@ class Supervisor:
     Args:
       on_failure: called once, with the reason of the first failure, on whatever thread finds it; it must not wait.
       stack_of: returns what a thread is doing, for the log.
+      beside: runs what writes to the log, and waits a little for it. Whoever reads a log may have stopped reading, and
+        then whoever writes to it stands still: an actor fails all the same.
     """
 
-    def __init__(self, on_failure: Callable[[str], None], stack_of: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        on_failure: Callable[[str], None],
+        stack_of: Callable[[int], str],
+        beside: Callable[[Callable[[], None]], None] = lambda write: write(),
+    ) -> None:
         self.failure: str | None = None
         self._on_failure = on_failure
         self._stack_of = stack_of
+        self._beside = beside
         self.stopped = False
         self._watched: dict[Progress, None] = {}
         self._failures = count()
@@ -87,7 +96,8 @@ class Supervisor:
                 probe("a loop stands still")
                 self._watched.pop(progress, None)
                 reason = f"loop {progress.name!r} has made no progress for {progress.silent_us // 1_000_000} s"
-                log.error("%s; it is here:\n%s", reason, self._stack_of(progress.thread_id))
+                stack = self._stack_of(progress.thread_id)
+                self._beside(partial(log.error, "%s; it is here:\n%s", reason, stack))
                 if progress.stalled is None:
                     self.fail(reason)
                 else:
@@ -106,7 +116,7 @@ class Supervisor:
 
     def fail(self, reason: str, error: BaseException | None = None) -> None:
         """Fail the actor."""
-        log.error("%s", reason, exc_info=error)
+        self._beside(partial(log.error, "%s", reason, exc_info=error))
         if next(self._failures) == 0:
             self.failure = reason
             self._on_failure(reason)

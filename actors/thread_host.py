@@ -17,6 +17,7 @@ from typing import Any
 
 from actors import process_life
 from actors.event_loop import EventLoop
+from actors.garbage import collect_if_grown
 from actors.handlers import describe
 from actors.holdings import Held
 from actors.host import ActorDied, Host
@@ -35,6 +36,10 @@ Done = Callable[[Any, Exception | None], None]
 # gives to one thread at a time.
 BLOCKED_LOOPS_MAX = 3
 CALLS_AT_ONCE = 4  # Of an actor's methods: a long question for progress must not hold up the next batch.
+LIFE_BYTES = 8  # What tells two actors of one number apart.
+LOG_S_MAX = (
+    1.0  # How long a failure waits for the log. A line takes a millisecond, unless whoever reads it has stopped.
+)
 # How long a stop waits for calls that carry items. A manager waits up to a second for room, then for its store.
 HAND_OVER_S_MAX = 5.0
 
@@ -62,10 +67,26 @@ class WatchedCondition(threading.Condition):
 
 def thread_supervisor(on_failure: Callable[[str], None]) -> Supervisor:
     """Return a supervisor of this process's threads, which looks from now on until the actor has failed."""
-    supervisor = Supervisor(on_failure, _stack_of)
-    look = supervisor.supervised("supervisor", lambda: keep_looking(supervisor, threading.Event().wait))
+    supervisor = Supervisor(on_failure, _stack_of, _beside)
+    look = supervisor.supervised("supervisor", lambda: keep_looking(supervisor, _pause))
     threading.Thread(target=look, name="supervisor", daemon=True).start()
     return supervisor
+
+
+def _pause(seconds: float) -> None:
+    collect_if_grown()
+    threading.Event().wait(seconds)
+
+
+def _beside(write: Callable[[], None]) -> None:
+    """Write to the log on a thread of its own, and wait for that no longer than `LOG_S_MAX`."""
+    writing = threading.Thread(target=write, name="log", daemon=True)
+    try:
+        writing.start()
+    except RuntimeError:  # There are too many threads, and the log must say so.
+        write()
+    else:
+        writing.join(LOG_S_MAX)
 
 
 def _stack_of(thread_id: int) -> str:
@@ -93,7 +114,10 @@ class ThreadHost:
         self._on_recycle = on_recycle
 
     def of_actor(self, number: int) -> "ThreadHost":
-        """Return the host of one actor among several of its sort in this process: its life bears a name of its own."""
+        """Return the host of one actor among several of its sort in this process: its life bears a name of its own.
+
+        There may be several fleets in the process, one after the other or side by side, each with such actors.
+        """
         host = ThreadHost(
             clock=self.clock,
             random=self.random,
@@ -101,7 +125,7 @@ class ThreadHost:
             telemetry=self.telemetry,
             on_recycle=self._on_recycle,
         )
-        host.life = b"%b %d" % (self.life, number)
+        host.life = b"%b %d %b" % (self.life, number, self.random.randbytes(LIFE_BYTES).hex().encode())
         return host
 
     def lock(self) -> threading.Lock:

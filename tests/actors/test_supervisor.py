@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from actors.ray_host.restarts import restart_pause_s
 from actors.supervisor import STALL_US, Supervisor
+from actors.thread_host import thread_supervisor
 from tests.actors.stage import Stage
 from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError
 from zones.engines.progress import note_progress, unsupervised
@@ -48,6 +51,26 @@ def test_a_loop_that_dies_of_any_error_fails_its_actor_and_is_logged_with_its_tr
     (record,) = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[1] is error
+
+
+def test_an_actor_fails_although_nobody_reads_its_log() -> None:
+    """Ctrl-S in a terminal, a pager, a log driver that stands still: whoever writes to the log waits for ever."""
+    failed, read = threading.Event(), threading.Event()
+
+    class Unread(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            read.wait()
+
+    log, unread = logging.getLogger("fairlead.supervisor"), Unread()
+    log.addHandler(unread)
+    supervisor = thread_supervisor(lambda reason: failed.set())
+    try:
+        threading.Thread(target=supervisor.supervised("scanner", raising(ValueError("gone")))).start()
+        assert failed.wait(10)
+        assert supervisor.failure is not None
+    finally:
+        read.set()
+        log.removeHandler(unread)
 
 
 def test_an_actor_fails_once_whatever_dies_after_that(supervisor: Supervisor, failures: list[str]) -> None:
