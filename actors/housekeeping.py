@@ -10,7 +10,7 @@ unless there is more to do. On FoundationDB, where reads cost, chores that find 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from actors.host import Host
 from actors.identity import Identity
@@ -242,11 +242,13 @@ class Housekeeping:
         lists, clears = rests.is_due(LISTING, self._beats), rests.is_due("clearing receipts", self._beats)
         bucket = rests.turn("clearing receipts") % RECEIPT_BUCKETS
 
+        def list_others(tr: Any, now_us: int) -> list[Present]:
+            return [each for each in presence.listing(tr, now_us=now_us) if each.consumer_id != mine]
+
         def body(attempt: Attempt) -> tuple[Standing, int, list[Present], bool]:
             tr, now_us = attempt.tr, attempt.now_us
-            present = presence.listing(tr, now_us=now_us) if lists else self._others[name]
-            others = [each for each in present if each.consumer_id != mine]
-            standing = beat(tr, clock, now_us=now_us, alone=not others)
+            others = list_others(tr, now_us) if lists else self._others[name]
+            standing = beat(tr, clock, now_us=now_us, alone=lambda: not (others if lists else list_others(tr, now_us)))
             cleared = False
             if standing in (Standing.GOOD, Standing.TAKEN_OVER):
                 presence.beat(tr, mine, self._sign_of_life(now_us, full=full))

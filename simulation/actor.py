@@ -26,12 +26,18 @@ Answer = Callable[[Any, Exception | None], None]
 
 
 class Node:
-    """A machine: a clock, and actors that share it."""
+    """A machine: a clock, and actors that share it.
+
+    Attributes:
+      leaves: whether its consumer is being stopped in good order.
+      is_wrong: whether its clock is further off than clocks may be.
+    """
 
     def __init__(self, world: World, name: str, *, skew_us: int) -> None:
         self.name = name
         self.clock = NodeClock(world, skew_us)
         self.actors: list[Actor] = []
+        self.leaves = self.is_wrong = False
 
 
 class Call:

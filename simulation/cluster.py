@@ -128,6 +128,7 @@ class Cluster:
         for node in self.nodes:
             for actor in node.actors:
                 actor.kill("the end")
+        self.operator.host.kill()
 
     def open_shards(
         self, host: SimulatedHost, databases: Mapping[str, SimulatedDatabase] | None = None

@@ -8,6 +8,7 @@ advance it. If they do, this clock is the odd one out; if nobody does, or no oth
 it takes the shard's time over.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -33,9 +34,13 @@ class ShardClock:
         self._watched_us: int | None = None
         self._unchanged_since_us = 0
 
+    def is_far_off(self, shard_us: int | None, now_us: int) -> bool:
+        """Say whether this clock and the shard's time are further apart than clocks may be."""
+        return shard_us is not None and abs(shard_us - now_us) > self._max_skew_us
+
     def judge(self, *, shard_us: int | None, now_us: int, alone: bool = False) -> Standing:
         """Compare this clock with the shard's time as just read. `alone`: no other consumer is there to be wronged."""
-        if shard_us is None or abs(shard_us - now_us) <= self._max_skew_us:
+        if not self.is_far_off(shard_us, now_us):
             self._watched_us = None
             return Standing.GOOD
         if alone:
@@ -56,15 +61,19 @@ class ShardClock:
         return Standing.TAKEN_OVER
 
 
-def beat(tr: Any, clock: ShardClock, *, now_us: int, alone: bool = False) -> Standing:
+def beat(tr: Any, clock: ShardClock, *, now_us: int, alone: Callable[[], bool] = lambda: False) -> Standing:
     """Judge this consumer's clock and, if it is good, advance the shard's time by it. May run twice.
+
+    `alone` looks whether no other consumer is there; called only where this clock is far off, since then the answer
+    must be of now: one that has come a second ago may be the one whose clock is right.
 
     Reads the time key by snapshot and writes it by an atomic `max`, so beats never conflict; a take-over reads it
     with conflict, so of two that take over one does.
     """
     value = tr.snapshot.get(TIME_KEY).value
     shard_us = None if value is None else int.from_bytes(value, "little")
-    standing = clock.judge(shard_us=shard_us, now_us=now_us, alone=alone)
+    far_off = clock.is_far_off(shard_us, now_us)
+    standing = clock.judge(shard_us=shard_us, now_us=now_us, alone=far_off and alone())
     packed = now_us.to_bytes(8, "little")
     if standing is Standing.GOOD:
         tr.max(TIME_KEY, packed)

@@ -135,21 +135,24 @@ def pause_us_of(cluster: Cluster, random: Random) -> int:
 
 
 class Restarts(ActorFault):
-    """A consumer is told to stop in good order, and started again, as in a rolling upgrade."""
+    """A consumer is told to stop in good order, and started again, as in a rolling upgrade.
+
+    Not while a clock is wrong: a consumer that others have left alone goes by its own.
+    """
 
     costs_leases = False
 
     def set_up(self) -> None:
         """See `Fault`."""
         self._drain_ms = self.random.choice([0, 100, 5_000])
-        self._stopping: set[Node] = set()
         self.now_and_then(self.random.choice([1e6, 3e6]), self._restart)
 
     def _restart(self) -> None:
         node = self.random.choice(self.cluster.consumers)
-        if node not in self._stopping:  # Else what starts anew would be ended by the order that came before it.
+        # One that leaves already would be ended by the order that came before, once it has started anew.
+        if not node.leaves and not any(each.is_wrong for each in self.cluster.consumers):
             self.happened += 1
-            self._stopping.add(node)
+            node.leaves = True
             self.cluster.operator.do("restart", partial(self._stop_and_start, node))
 
     def _stop_and_start(self, node: Node) -> None:
@@ -164,7 +167,7 @@ class Restarts(ActorFault):
         told.join()  # An order that is still on its way would end what starts anew.
         for actor in node.actors:
             world.after(0, partial(actor.restart, "stopped in good order", 100_000))
-        self._stopping.remove(node)
+        node.leaves = False
 
     def _stop(self, managers: list[Actor]) -> None:
         self.cluster.operator.ask_all(managers, "stop")

@@ -60,13 +60,14 @@ class WrongClocks(ActorFault):
     def _strike(self) -> bool:
         """Set a clock wrong, if all consumers live, and say whether it is."""
         nodes = self.cluster.consumers
-        living = [node for node in nodes if all(actor.is_born for actor in node.actors)]
+        living = [node for node in nodes if not node.leaves and all(actor.is_born for actor in node.actors)]
         if self._off is not None or len(living) < 2 or len(living) < len(nodes):
             return False
         self.happened += 1
         world, node = self.cluster.world, self.random.choice(living)
         self._off = node, node.clock.skew_us
         self._ends_us = world.now_us() + LASTS_US
+        node.is_wrong = True
         node.clock.jump(node.clock.skew_us + self.random.choice([-OFF_US, OFF_US]))
         world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us for a second")
         self._hold_up()
@@ -81,6 +82,7 @@ class WrongClocks(ActorFault):
                 for actor in node.actors:
                     actor.restart(f"{node.name} fails", BACK_US)
             node.clock.jump(skew_us)
+            node.is_wrong = False
             self.cluster.world.note(f"the clock of {node.name} is set right")
 
     def _hold_up(self) -> None:

@@ -223,6 +223,17 @@ def test_one_that_others_prove_wrong_may_not_and_says_so_once(stage: Stage, capl
     assert sum("this machine's clock is more than" in record.getMessage() for record in caplog.records) == 1
 
 
+@pytest.mark.parametrize("beats", [10, 11, 12])  # The list of consumers is read at every third.
+def test_one_whose_clock_is_wrong_is_not_alone_if_another_has_come_since_it_looked(stage: Stage, beats: int) -> None:
+    """Before, it took the time over, and its ticks were due in an hour: seed 71000105."""
+    keeping = Keeping(stage)
+    stage.pass_ms(1_000 * beats)
+    set_time(stage, -3_600 * SECOND)
+    show_another(stage)
+    stage.pass_ms(1_000)
+    assert keeping.fit == {"main": False}
+
+
 def test_one_whose_shard_stands_still_takes_the_time_over(stage: Stage) -> None:
     """A fleet that was stopped yesterday left its time behind."""
     set_time(stage, -86_400 * SECOND)

@@ -323,7 +323,7 @@ def _housekeeping(world: World) -> None:
 
     def body(tr: Any) -> None:
         presence.Sessions().live(presence.listing(tr, now_us=now_us), now_us=now_us)
-        beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=now_us, alone=True)
+        beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=now_us, alone=lambda: True)
         presence.clear_dead(tr, presence.listing(tr, now_us=now_us), now_us=now_us, keys_max=100)
         for bucket in range(attempt.RECEIPT_BUCKETS):
             attempt.clear_receipts(tr, bucket, now_us=now_us)

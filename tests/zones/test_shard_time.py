@@ -68,7 +68,7 @@ def test_a_clock_that_is_alone_on_the_shard_takes_its_time_over_at_once(world: W
     """A fleet that stopped in good order left nobody on the list, and must not wait when it starts again."""
     beat_at(world, new_clock(), world.now_us)
     world.pass_us(24 * HOUR_US)
-    assert world.run(lambda tr: beat(tr, new_clock(), now_us=world.now_us, alone=True)) is Standing.TAKEN_OVER
+    assert world.run(lambda tr: beat(tr, new_clock(), now_us=world.now_us, alone=lambda: True)) is Standing.TAKEN_OVER
     assert shard_time(world) == world.now_us
 
 
