@@ -4,22 +4,30 @@ asyncio lets `SystemExit` and `KeyboardInterrupt` of a task out of the loop, whi
 task is contained: such an error ends its own task, as any other does. What ends the loop all the same (a callback that
 exits, `loop.stop()`) or blocks it costs the worker this loop: the next coroutine gets a new one. What ran on the lost
 loop is returned to its queue without a failed attempt, but for the coroutine that ended or blocked it: that one has
-failed.
+failed. It is found by the task or the callback that ran, which has the context of the item whose code asked for it.
+
+What a thread without such a context asks for (`loop.call_soon_threadsafe`) leads to no item. Then all items of the loop
+are returned, and those fail whose latest error is a lost loop already: as the error is stored with the item, no item
+blocks one loop after the other without using up its attempts, whichever worker runs it.
 """
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context, ContextVar
 from functools import partial
+from types import FrameType
 from typing import Any
 
+from actors.holdings import Held
 from actors.host import Host
 from actors.job import Job
 from zones.engines.progress import note_progress
 from zones.errors import QueueError
+from zones.probes import probe
 
 log = logging.getLogger("fairlead.worker")
 
@@ -55,6 +63,17 @@ class EventLoopEnded(QueueError):
     message = "the handler ended the event loop of its worker"
 
 
+class EventLoopLostAgain(QueueError):
+    """The worker's event loop was ended or blocked, nobody can tell by which coroutine, and not for the first time.
+
+    Do: look in the log for what the loop was doing. Probably it is what a thread has asked for by
+    `loop.call_soon_threadsafe`. Of the handlers that ran, one is to blame; the attempts of those have failed that had
+    lost their event loop before.
+    """
+
+    message = "the worker's event loop was lost again while the handler ran on it"
+
+
 class Exited(Exception):
     """Stands for an error that would have ended the loop; `error` is that error."""
 
@@ -76,6 +95,7 @@ async def contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
         raise Exited(error) from error
 
 
+_RUN_HANDLE = asyncio.Handle._run.__code__  # runs a callback, or a step of a task
 _answer: ContextVar[Future[Any] | None] = ContextVar("answer", default=None)  # of the item whose code this is
 
 
@@ -94,26 +114,34 @@ class EventLoop:
         self._end = self._loop.stop
         self._loop.stop = self._stop  # type: ignore[method-assign]
         self._ended_by: Future[Any] | None = None  # the item whose code ended it
+        self._thread_id = 0
         self._lock = threading.Lock()
         self._answers: dict[Future[Any], asyncio.Task[Any] | None] = {}  # that are not there yet
+        self._lost_before: set[Future[Any]] = set()  # whose items' latest error is that they lost their event loop
         self._owners: dict[asyncio.Task[Any], Future[Any]] = {}  # which item each task belongs to, children too
         host.spawn("event loop", self._run, self._stood_still)
 
-    def run_to_end(self, function: Callable[[Job], Coroutine[Any, Any, Any]], job: Job) -> Any:
+    def run_to_end(self, function: Callable[[Job], Coroutine[Any, Any, Any]], held: Held) -> Any:
         """Run a coroutine function from another thread; return what it returns, raise what it raises.
 
         Raises:
-          EventLoopLost, EventLoopBlocked: see these.
+          EventLoopLost, EventLoopLostAgain, EventLoopBlocked, EventLoopEnded: see these.
           concurrent.futures.CancelledError: the job was cancelled meanwhile; the coroutine is told.
         """
-        answer: Future[Any] = Future()
+        job, answer = held.job, Future[Any]()
         with self._lock:
             if self.is_lost:
                 raise EventLoopLost(kind=job.kind, item=job.id.hex())
             self._answers[answer] = None
+            # So begins the error that is stored with the item; that of `EventLoopLostAgain`, too.
+            if held.record.last_error.startswith(EventLoopLost.__name__):
+                self._lost_before.add(answer)
             self._loop.call_soon_threadsafe(self._start, answer, function, job)
         job.on_cancel(partial(self._cancel, answer))
-        return answer.result()
+        try:
+            return answer.result()
+        finally:
+            self._lost_before.discard(answer)
 
     def close(self) -> None:
         """Take no more coroutines, and end the thread; what still runs goes back as from a lost loop."""
@@ -125,6 +153,7 @@ class EventLoop:
     # --- On the loop's thread ---
 
     def _run(self) -> None:
+        self._thread_id = threading.get_ident()
         self._loop.call_soon(self._turn)
         self._run_until_it_ends()
         self._lose(self._ended_by, EventLoopEnded())
@@ -217,29 +246,55 @@ class EventLoop:
     def _stood_still(self) -> None:
         """Called by the supervisor: a coroutine, or a callback, has kept the loop for too long."""
         task = asyncio.current_task(self._loop)
-        self._lose(None if task is None else self._owners.get(task), EventLoopBlocked())
+        owner = _asker_of_running_callback(self._thread_id) if task is None else self._owners.get(task)
+        self._lose(owner, EventLoopBlocked())
         self._loop.call_soon_threadsafe(self._abandon)
 
     def _lose(self, blamed: Future[Any] | None, failure: QueueError) -> None:
-        """Take no more coroutines, and tell those that run: `blamed` of its failure, the others to go back."""
+        """Take no more coroutines, and tell those that run: `blamed` of its failure, the others to go back.
+
+        If there is none to blame, those have failed that had lost their event loop before; not if the loop was closed.
+        """
         with self._lock:
+            unexplained = blamed is None and not self.is_lost
             self.is_lost = True
             answers, self._answers = self._answers, {}
             for answer in answers:
-                if not answer.done():
-                    answer.set_exception(failure if answer is blamed else EventLoopLost())
+                if answer.done():
+                    continue
+                if answer is blamed:
+                    answer.set_exception(failure)
+                elif unexplained and answer in self._lost_before:
+                    probe("items lose their event loop again, and nobody can tell by which of them")
+                    answer.set_exception(EventLoopLostAgain())
+                else:
+                    answer.set_exception(EventLoopLost())
 
 
 def _asker_of_callback(error: BaseException) -> Future[Any] | None:
-    """Return the item whose code has asked for the callback that raised an error; None: nobody can tell.
+    """Return the item whose code has asked for the callback that raised an error; None: nobody can tell."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is _RUN_HANDLE:
+            return _asker_of_handle(trace.tb_frame)
+        trace = trace.tb_next
+    return None
+
+
+def _asker_of_running_callback(thread_id: int) -> Future[Any] | None:
+    """Return the item whose code has asked for the callback that runs on a thread; None: nobody can tell."""
+    frame = sys._current_frames().get(thread_id)
+    while frame is not None:
+        if frame.f_code is _RUN_HANDLE:
+            return _asker_of_handle(frame)
+        frame = frame.f_back
+    return None
+
+
+def _asker_of_handle(frame: FrameType) -> Future[Any] | None:
+    """Return the item whose code has asked for the callback that runs in a frame of `asyncio.Handle._run`.
 
     A callback runs in a copy of the context in which it was asked for.
     """
-    trace = error.__traceback__
-    while trace is not None:
-        handle = trace.tb_frame.f_locals.get("self")
-        if isinstance(handle, asyncio.Handle):
-            context: Context = handle._context  # type: ignore[attr-defined]
-            return context.get(_answer)
-        trace = trace.tb_next
-    return None
+    context: Context = frame.f_locals["self"]._context
+    return context.get(_answer)

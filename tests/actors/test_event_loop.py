@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from actors.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost
+from actors.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost, EventLoopLostAgain
+from actors.holdings import Held
 from actors.job import Job
-from actors.settlement import judge
+from actors.settlement import judge, worded
 from actors.supervisor import STALL_US, Supervisor
 from actors.thread_host import BLOCKED_LOOPS_MAX, ThreadHost, ThreadRunners
 from fairlead.clock import SystemClock
@@ -40,6 +41,11 @@ class Bench:
     def begin(self, function: Callable[[Job], Any], number: int = 0) -> Any:
         held = held_item(number)
         return self.pool.submit(self.runners.run_coroutine, function, held)
+
+    def find_standing_still(self) -> None:
+        """Let the supervisor find a loop that is blocked."""
+        for _ in range(3):  # The first look may find what was noted before.
+            self.supervisor.look(STALL_US)
 
     def run(self, function: Callable[[Job], Any]) -> Any:
         return self.begin(function).result(PATIENCE_S)
@@ -128,32 +134,56 @@ def test_a_coroutine_that_ends_the_loop_fails_and_the_others_go_back_and_the_nex
     assert bench.failures == []
 
 
-@pytest.mark.parametrize("in_a_task_of_its_own", [False, True])
+def blocking_itself(block: Callable[[], object]) -> None:
+    block()
+
+
+def blocking_in_a_task(block: Callable[[], object]) -> asyncio.Task[None]:
+    async def blocks() -> None:
+        block()
+
+    return asyncio.create_task(blocks())
+
+
+def blocking_in_a_callback(block: Callable[[], object]) -> None:
+    asyncio.get_running_loop().call_soon(block)
+
+
+def blocking_in_a_callback_of_a_task(block: Callable[[], object]) -> asyncio.Task[None]:
+    async def asks() -> None:
+        asyncio.get_running_loop().call_soon(block)
+
+    return asyncio.create_task(asks())
+
+
+@pytest.mark.parametrize(
+    "begin_to_block",
+    [blocking_itself, blocking_in_a_task, blocking_in_a_callback, blocking_in_a_callback_of_a_task],
+)
 def test_a_coroutine_that_blocks_the_loop_fails_and_the_others_go_back(
-    bench: Bench, in_a_task_of_its_own: bool
+    bench: Bench, begin_to_block: Callable[[Callable[[], object]], object]
 ) -> None:
+    """Before, one whose callback blocked the loop was blamed by nobody, and blocked one loop after the other."""
     begun, blocking, release = threading.Event(), threading.Event(), threading.Event()
 
     async def waits(job: Job) -> None:
         begun.set()
         await asyncio.sleep(3_600)
 
-    async def block() -> None:
+    def block() -> None:
         blocking.set()
         release.wait(PATIENCE_S)
 
     async def blocks(job: Job) -> None:
-        if in_a_task_of_its_own:
-            await asyncio.create_task(block())
-        else:
-            await block()
+        kept = begin_to_block(block)
+        await asyncio.sleep(3_600)
+        del kept
 
     waiting = bench.begin(waits)
     assert begun.wait(PATIENCE_S)
     guilty = bench.begin(blocks, 1)
     assert blocking.wait(PATIENCE_S)
-    for _ in range(3):  # The first look may find what was noted before.
-        bench.supervisor.look(STALL_US)
+    bench.find_standing_still()
     with pytest.raises(EventLoopBlocked):
         guilty.result(PATIENCE_S)
     with pytest.raises(EventLoopLost):
@@ -161,6 +191,75 @@ def test_a_coroutine_that_blocks_the_loop_fails_and_the_others_go_back(
     assert bench.run(good) == "good"
     assert bench.failures == [], "the worker goes on"
     release.set()
+
+
+def run_until_the_loop_is_lost(bench: Bench, held: Held, *, exits: bool) -> BaseException:
+    """Run a coroutine whose loop is lost by what a thread without a context has asked for; return how it failed."""
+    blocking, release = threading.Event(), threading.Event()
+
+    def block() -> None:
+        blocking.set()
+        release.wait(PATIENCE_S)
+
+    async def lets_a_thread_ask(job: Job) -> None:
+        ask = asyncio.get_running_loop().call_soon_threadsafe
+        threading.Thread(target=ask, args=(sys.exit if exits else block,)).start()
+        await asyncio.sleep(3_600)
+
+    running = bench.pool.submit(bench.runners.run_coroutine, lets_a_thread_ask, held)
+    if not exits:
+        assert blocking.wait(PATIENCE_S)
+        bench.find_standing_still()
+    error = running.exception(PATIENCE_S)
+    release.set()
+    assert error is not None
+    return error
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_an_item_that_loses_its_loop_twice_by_nobodys_fault_has_failed(bench: Bench, exits: bool) -> None:
+    """One of them blocks or ends a loop again and again: none is restarted for ever without a failed attempt."""
+    held = held_item(1)
+    first = judge(held, run_until_the_loop_is_lost(bench, held, exits=exits), now_us=0, random=Random(1))
+    assert not first.counted
+    held = held_item(1)
+    held.record.last_error = first.error  # As it is stored with the item, wherever it runs next.
+    error = run_until_the_loop_is_lost(bench, held, exits=exits)
+    assert isinstance(error, EventLoopLostAgain)
+    assert judge(held, error, now_us=0, random=Random(1)).counted
+
+
+def test_an_item_that_loses_its_loop_twice_by_the_fault_of_others_has_not_failed(bench: Bench) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    async def waits(job: Job) -> None:
+        begun.set()
+        await asyncio.sleep(3_600)
+
+    held = held_item(1)
+    held.record.last_error = worded(EventLoopLost())[0]
+    waiting = bench.pool.submit(bench.runners.run_coroutine, waits, held)
+    assert begun.wait(PATIENCE_S)
+    block(bench, 2, release)
+    with pytest.raises(EventLoopLost):
+        waiting.result(PATIENCE_S)
+    release.set()
+
+
+def test_an_item_whose_worker_stops_has_not_failed(bench: Bench) -> None:
+    begun = threading.Event()
+
+    async def waits(job: Job) -> None:
+        begun.set()
+        await asyncio.sleep(3_600)
+
+    held = held_item(1)
+    held.record.last_error = worded(EventLoopLost())[0]
+    waiting = bench.pool.submit(bench.runners.run_coroutine, waits, held)
+    assert begun.wait(PATIENCE_S)
+    bench.runners.close()
+    with pytest.raises(EventLoopLost):
+        waiting.result(PATIENCE_S)
 
 
 def block(bench: Bench, number: int, release: threading.Event) -> None:
@@ -173,8 +272,7 @@ def block(bench: Bench, number: int, release: threading.Event) -> None:
 
     guilty = bench.begin(blocks, number)
     assert blocking.wait(PATIENCE_S)
-    for _ in range(3):  # The first look may find what was noted before.
-        bench.supervisor.look(STALL_US)
+    bench.find_standing_still()
     with pytest.raises(EventLoopBlocked):
         guilty.result(PATIENCE_S)
 
@@ -205,7 +303,7 @@ def test_loops_that_go_on_after_all_are_not_counted(bench: Bench) -> None:
 def test_a_coroutine_that_lost_its_loop_has_not_failed_and_one_that_blocked_or_ended_it_has() -> None:
     lost = judge(held_item(1), EventLoopLost(), now_us=0, random=Random(1))
     assert (lost.counted, lost.delay_us) == (False, 0)
-    for error in (EventLoopBlocked(), EventLoopEnded()):
+    for error in (EventLoopBlocked(), EventLoopEnded(), EventLoopLostAgain()):
         assert judge(held_item(2), error, now_us=0, random=Random(1)).counted
 
 
