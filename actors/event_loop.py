@@ -248,7 +248,9 @@ class EventLoop:
         task = asyncio.current_task(self._loop)
         owner = _asker_of_running_callback(self._thread_id) if task is None else self._owners.get(task)
         self._lose(owner, EventLoopBlocked())
-        self._loop.call_soon_threadsafe(self._abandon)
+        with self._lock:
+            if not self._loop.is_closed():  # It may have gone on, and ended, since it was found.
+                self._loop.call_soon_threadsafe(self._abandon)
 
     def _lose(self, blamed: Future[Any] | None, failure: QueueError) -> None:
         """Take no more coroutines, and tell those that run: `blamed` of its failure, the others to go back.

@@ -30,13 +30,18 @@ class Bench:
 
     def __init__(self) -> None:
         self.failures: list[str] = []
-        self.supervisor = Supervisor(self.failures.append, lambda thread_id: "")
+        self.before_a_stall_is_told: Callable[[], object] = lambda: None
+        self.supervisor = Supervisor(self.failures.append, self._stack_of)
         self.recycled: list[str] = []
         host = ThreadHost(
             clock=SystemClock(), random=Random(1), supervisor=self.supervisor, on_recycle=self.recycled.append
         )
         self.runners = ThreadRunners(host)
         self.pool = ThreadPoolExecutor(8)
+
+    def _stack_of(self, thread_id: int) -> str:
+        self.before_a_stall_is_told()
+        return ""
 
     def begin(self, function: Callable[[Job], Any], number: int = 0) -> Any:
         held = held_item(number)
@@ -337,3 +342,25 @@ def test_closed_runners_leave_no_thread_behind(bench: Bench) -> None:
     loops[0].join(PATIENCE_S)
     assert not loops[0].is_alive()
     assert bench.failures == []
+
+
+def test_a_loop_that_ends_as_it_is_found_standing_still_fails_nobody(bench: Bench) -> None:
+    """Before, the supervisor died of "Event loop is closed", and the actor with it."""
+    blocking, release = threading.Event(), threading.Event()
+
+    async def blocks(job: Job) -> None:
+        blocking.set()
+        release.wait(PATIENCE_S)
+
+    def let_it_end() -> None:
+        bench.runners.close()
+        release.set()
+        eventually(lambda: loop is not None and loop.has_ended, within_s=PATIENCE_S)
+
+    bench.begin(blocks)
+    assert blocking.wait(PATIENCE_S)
+    (loop,) = [bench.runners._loop]
+    assert loop is not None
+    bench.before_a_stall_is_told = let_it_end
+    bench.find_standing_still()
+    assert loop.has_ended
