@@ -339,7 +339,9 @@ class Custody:
             else:
                 keeper.begin(self._host.clock.now_us())
             for held in lost:
-                if held.phase is Phase.RUNNING and not held.job.cancelled and not held.job.may_be_completed:
+                if held.phase is Phase.RUNNING and not (
+                    held.job.cancelled or held.job.may_be_completed or held.is_ending
+                ):
                     self._lose(held)
         for begin in range(0, len(account.progress), EXTEND_MAX):
             self._takes(partial(keeper.write_progress, account.progress[begin : begin + EXTEND_MAX]))

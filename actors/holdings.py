@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TypeVar
 
-from actors.handlers import Handler
+from actors.handlers import Form, Handler
 from actors.job import Job
 from actors.messages import ItemRef, Report
+from zones.engines.committing import Committing
 from zones.probes import probe
 from zones.records import ItemRecord
 
@@ -37,8 +38,8 @@ class Held:
     """One item that a worker holds."""
 
     __slots__ = (
-        "began_us", "cancelled_us", "deadline_us", "ended_us", "error", "handler", "job", "lease_until_us", "phase",
-        "record", "ref", "result", "since_us",
+        "began_us", "cancelled_us", "committing", "deadline_us", "ended_us", "error", "handler", "job",
+        "lease_until_us", "phase", "record", "ref", "result", "since_us",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -51,6 +52,7 @@ class Held:
         self.lease_until_us = record.vesting_us
         self.deadline_us = NEVER_US  # until its handler begins
         self.cancelled_us = 0
+        self.committing = Committing()  # the thread that runs its handler
         job.keeps_result_us = handler.result_ms * 1000
         self.began_us = 0  # when its handler did; 0: not yet, or never
         self.ended_us = 0
@@ -66,6 +68,13 @@ class Held:
     def may_run(self, now_us: int) -> bool:
         """Say whether its handler may start, or start again, under the lease that it has."""
         return not self.job.cancelled and now_us < self.lease_until_us
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its handler has returned, or its completion is being committed in a transaction of the handler."""
+        if self.phase is Phase.RUNNING and self.committing.under_way:
+            return self.handler.form is Form.TRANSACTIONAL or self.job.completing
+        return self.phase is Phase.FINISHED
 
     def cancel(self, now_us: int) -> None:
         """Tell the handler that its item is lost; interrupt it if its form has a way."""

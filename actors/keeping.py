@@ -1,7 +1,9 @@
 """What a worker must do for the items it holds, besides running them: pure decisions, taken a few times per lease.
 
 A lease is extended once a third of it has passed, so two extensions may fail before it runs out. An item whose
-completion is under way, or whose transactional handler is open, is left alone: the extension would conflict with it.
+transactional handler is open is not extended: that would conflict with it. One whose completion is being committed is
+left alone, even if its lease ends meanwhile: the commit itself finds out whether somebody has taken the item over.
+A handler that waits for any commit is not stuck: the store is.
 """
 
 from collections.abc import Iterable
@@ -43,11 +45,11 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
     """Sort what a worker holds by what must be done for it."""
     work = Chores()
     for held in held_items:
-        if held.phase is Phase.FINISHED:
+        if held.is_ending:
             continue
         running = held.phase is Phase.RUNNING
         if held.job.cancelled:
-            if running and now_us - held.cancelled_us >= STUCK_US:
+            if running and now_us - held.cancelled_us >= STUCK_US and not held.committing.under_way:
                 probe("a handler ignores that it was cancelled")
                 work.stuck.append(held)
         elif now_us >= held.lease_until_us:

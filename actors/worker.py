@@ -292,7 +292,7 @@ class Worker:
 
     def _run(self, held: Held) -> None:
         try:
-            with unsupervised():
+            with unsupervised(), held.committing:
                 run_handler(held, self._shards[held.ref.shard], self._runners, self._spans)
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
             held.error = error

@@ -55,6 +55,7 @@ class Store(FaultyDatabase):
     """A database that can refuse: commits while `full`, everything while `away`; `faults` meet single commits.
 
     `room_bytes`: on a disk with so much left, it refuses larger commits.
+    `answer_late_us`: how long the next commit is on its way back.
     While `silent`, it is a cluster that is away: nothing is refused, and whoever asks waits.
     """
 
@@ -68,6 +69,7 @@ class Store(FaultyDatabase):
         self._clock = clock
         self.commits = 0
         self._before: dict[int, Callable[[], object]] = {}
+        self.answer_late_us = 0
         self.ear: Ear | None = None
 
     def listener(self) -> Ear | None:
@@ -87,7 +89,10 @@ class Store(FaultyDatabase):
         self._before.pop(self.commits, lambda: None)()
         if self.full or self.away or self._is_too_large(tr):
             raise StoreFull("here")
+        late_us, self.answer_late_us = self.answer_late_us, 0
         super().commit(tr)
+        if late_us:
+            self._clock.sleep_us(late_us)
 
     def _is_too_large(self, tr: Any) -> bool:
         return self.room_bytes is not None and tr.get_approximate_size().wait() > self.room_bytes

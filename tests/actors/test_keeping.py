@@ -34,6 +34,11 @@ def cancelled(held: Held, at_us: int) -> Held:
     return held
 
 
+def committing(held: Held, *, completes: bool = False) -> Held:
+    held.committing.under_way, held.job.completing = True, completes
+    return held
+
+
 def extended(held: Held, until_us: int) -> Held:
     held.lease_until_us = until_us
     return held
@@ -74,6 +79,13 @@ def extended(held: Held, until_us: int) -> Held:
         (cancelled(running(), SECOND), SECOND + STUCK_US, "stuck"),
         (cancelled(running(), SECOND), 60 * SECOND, "stuck"),
         (cancelled(finished(), SECOND), 60 * SECOND, None),
+        # One that waits for a commit waits for the store, and is not to blame.
+        (cancelled(committing(running()), SECOND), 60 * SECOND, None),
+        # If that commit is its end, nothing may collide with it, as if the handler had returned.
+        (committing(running(transactional=True)), 60 * SECOND, None),
+        (committing(running(), completes=True), 60 * SECOND, None),
+        (committing(running()), 3 * SECOND, "extend"),
+        (committing(running()), 9 * SECOND, "lost"),
     ],
 )  # fmt: skip
 def test_each_item_has_at_most_one_chore(held: Held, now_us: int, expected: str | None) -> None:

@@ -484,6 +484,23 @@ def test_one_that_takes_longer_than_a_transaction_is_told_to_split_itself(stage:
     assert record.last_error.startswith("TransactionalTooLong: a transactional handler ran past 5 s: split it")
 
 
+def test_one_whose_commit_takes_the_store_long_has_completed_and_nobody_is_blamed(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, it was lost with its lease, and its slot replaced, as if the handler had ignored `job.cancelled`."""
+
+    def writes(job: Job, tr: TenantTransaction) -> None:
+        tr.set(("x",), b"1")
+        stage.store.answer_late_us = 25 * SECOND
+
+    worker = stage.worker([stage.handler("mail", writes, transactional=True)], slots=1)
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert stage.settled(worker) == {"completed": 1}
+    assert "ignores" not in caplog.text
+    assert stage.recycled == []
+
+
 def test_it_starts_with_a_lease_that_outlives_its_transaction(stage: Stage) -> None:
     """Its item is not extended while the transaction is open: that would conflict."""
     worker = stage.worker(

@@ -8,6 +8,7 @@ Read in this order:
     database      what a caller meets: the shapes of a database, a transaction and its futures
     errors        what goes wrong, under FoundationDB's numbers
     retry         `transact`, the one retry loop
+      committing    whether some work waits for its commit
     transaction   optimistic transactions step by step, for memory and embedded alike, in layers:
       lifetime, reading, writing   what ends a transaction; its reads; its writes
       writes        what a transaction has written and not yet committed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from zones.engines.committing import Committing, note_commit
 from zones.engines.database import Database, Transaction
 from zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong
 from zones.engines.progress import ATTEMPT_US, note_progress
@@ -52,17 +53,17 @@ def transact(
         while True:
             committing = False
             try:
-                note_progress(ATTEMPT_US)
+                _note_attempt()
                 result = body(transaction)
                 committing = True
-                note_progress(None)  # A store that is away answers late; a loop that waits for it has not stood still.
+                _note_commit()
                 transaction.commit().wait()
                 finished = True
                 return result
             except db.errors as error:
                 code = error.code  # type: ignore[attr-defined]
                 if committing and code in MAYBE_COMMITTED:
-                    if applied is not None and transact(db, applied, retries_max=retries_max):
+                    if applied is not None and _was_applied(db, applied, retries_max):
                         return result
                     if code != COMMIT_UNKNOWN_RESULT:
                         raise
@@ -73,6 +74,23 @@ def transact(
                 transaction.on_error(error).wait()
     finally:
         note_progress()
+        note_commit(False)
         # An exception keeps this frame alive, and with it the transaction and the pages that it pins.
         if not finished:
             transaction.cancel()
+
+
+def _was_applied(db: Database, applied: Callable[[Transaction], bool], retries_max: int) -> bool:
+    """Ask whether a commit has happened; until this is known, the commit that is asked about is under way."""
+    with Committing():  # Hides the question's own transaction.
+        return transact(db, applied, retries_max=retries_max)
+
+
+def _note_attempt() -> None:
+    note_progress(ATTEMPT_US)
+    note_commit(False)
+
+
+def _note_commit() -> None:
+    note_progress(None)  # A store that is away answers late; a loop that waits for it has not stood still.
+    note_commit(True)

@@ -1,0 +1,48 @@
+"""Who waits for a commit, and who does something else."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from fairlead.clock import SystemClock
+from tests.zones.faults import Fault, FaultyDatabase
+from zones.engines import transact
+from zones.engines.committing import Committing
+from zones.engines.memory import MemoryDatabase
+
+
+def test_a_commit_is_under_way_from_the_end_of_a_body_until_its_result_is_known() -> None:
+    db = FaultyDatabase(MemoryDatabase("memory:here", SystemClock(), Random(1)))
+    work = Committing()
+    seen: list[tuple[str, bool]] = []
+
+    def note(what: str) -> None:
+        seen.append((what, work.under_way))
+
+    def body(tr: Any) -> None:
+        note("body")
+        tr.set(b"key", b"value")
+
+    def applied(tr: Any) -> bool:
+        note("asks")
+        return False
+
+    db.faults.append(Fault(applied=False, then=lambda: note("commits")))
+    with work:
+        transact(db, body, applied=applied)
+        note("goes on")
+    assert seen == [("body", False), ("commits", True), ("asks", True), ("body", False), ("goes on", False)]
+
+
+def test_no_commit_is_under_way_after_a_body_that_fails() -> None:
+    work = Committing()
+
+    def fails(tr: Any) -> None:
+        raise KeyError
+
+    with work, pytest.raises(KeyError):
+        transact(MemoryDatabase("memory:here", SystemClock(), Random(1)), fails)
+    assert not work.under_way

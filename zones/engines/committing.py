@@ -1,0 +1,38 @@
+"""Whether some work waits for its commit, for those who judge how long the work takes.
+
+Code that a user has written, and that does not come back, may be at fault. One that waits for a commit is not: what it
+waits for is the store.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+
+
+class Committing:
+    """Work that is done inside, on this thread.
+
+    `under_way`: a transaction of it is being committed, or was, and it is not known yet whether that has happened.
+    Written by the thread that works, read by any.
+    """
+
+    __slots__ = ("_token", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = False
+
+    def __enter__(self) -> None:
+        self._token: Token[Committing | None] = _current.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+
+_current: ContextVar[Committing | None] = ContextVar("committing", default=None)
+
+
+def note_commit(under_way: bool) -> None:
+    """Note that a commit of what this thread does begins or has ended."""
+    committing = _current.get()
+    if committing is not None:
+        committing.under_way = under_way
