@@ -24,6 +24,7 @@ Read in this order:
     portions      how many tenants share the room of a call, and how much each may give
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
     spelled       text from strangers, for logs
+    elapsed       how long something has lasted, by a clock that may step
     holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
     timekeeping   what a worker writes about itself, for people who look
     zone_by_zone  one operation on held items of many queue zones

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TypeVar
 
+from actors.elapsed import Elapsed
 from actors.handlers import Form, Handler
 from actors.job import Job
 from actors.messages import ItemRef, Report
@@ -21,7 +22,6 @@ from zones.records import ItemRecord
 # tenant's item waits longer; with less, slots stand empty: a flood used 0.81 of them in threads with 30, with 45 0.90.
 RESERVE_MS = 45
 RESERVE_MAX = 1_000  # Bounds what is lost with a worker. Three batches of items that do nothing, to two workers.
-NEVER_US = 1 << 62
 _WEIGHT = 0.05  # Of the newest handler time in the running mean.
 
 
@@ -38,8 +38,8 @@ class Held:
     """One item that a worker holds."""
 
     __slots__ = (
-        "began_us", "cancelled_us", "committing", "deadline_us", "ended_us", "error", "handler", "job",
-        "lease_until_us", "phase", "record", "ref", "result", "since_us",
+        "began_us", "committing", "ended_us", "error", "handler", "job", "lease_until_us", "phase", "ran", "record",
+        "ref", "result", "since_us", "told_to_stop", "waited",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -50,8 +50,10 @@ class Held:
         self.phase = Phase.WAITING
         self.since_us = now_us  # of the phase
         self.lease_until_us = record.vesting_us
-        self.deadline_us = NEVER_US  # until its handler begins
-        self.cancelled_us = 0
+        # How long it has waited, its handler has run, and been told to stop; None: not yet. Keeping counts.
+        self.waited = Elapsed(now_us)
+        self.ran: Elapsed | None = None
+        self.told_to_stop: Elapsed | None = None
         self.committing = Committing()  # the thread that runs its handler
         job.keeps_result_us = handler.result_ms * 1000
         self.began_us = 0  # when its handler did; 0: not yet, or never
@@ -61,7 +63,7 @@ class Held:
 
     def begin(self, now_us: int) -> None:
         """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""
-        self.deadline_us = now_us + self.handler.timeout_ms * 1000
+        self.ran = Elapsed(now_us)
         if not self.job.cancelled:
             self.began_us = now_us
 
@@ -79,7 +81,7 @@ class Held:
     def cancel(self, now_us: int) -> None:
         """Tell the handler that its item is lost; interrupt it if its form has a way."""
         if not self.job.cancelled:
-            self.cancelled_us = now_us
+            self.told_to_stop = Elapsed(now_us)
             self.job.cancel()
 
 
@@ -138,7 +140,7 @@ class Holdings:
 
     def finish(self, held: Held, now_us: int) -> None:
         """Note that a running item's handler has ended."""
-        self._mean_us += (now_us - held.since_us - self._mean_us) * _WEIGHT
+        self._mean_us += (max(0, now_us - held.since_us) - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
         held.ended_us = now_us
 

@@ -42,23 +42,24 @@ class Chores:
 
 
 def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
-    """Sort what a worker holds by what must be done for it."""
+    """Sort what a worker holds by what must be done for it. To be called each `TICK_US`: it counts time."""
     work = Chores()
     for held in held_items:
         if held.is_ending:
             continue
         running = held.phase is Phase.RUNNING
         if held.job.cancelled:
-            if running and now_us - held.cancelled_us >= STUCK_US and not held.committing.under_way:
+            told = held.told_to_stop
+            if running and told is not None and told.by(now_us) >= STUCK_US and not held.committing.under_way:
                 probe("a handler ignores that it was cancelled")
                 work.stuck.append(held)
         elif now_us >= held.lease_until_us:
             probe("a lease ends while its worker holds the item")
             work.lost.append(held)
-        elif running and now_us >= held.deadline_us:
+        elif running and held.ran is not None and held.ran.by(now_us) >= held.handler.timeout_ms * 1000:
             probe("a handler runs past its timeout")
             work.time_out.append(held)
-        elif not running and now_us - held.since_us >= WAITING_US_MAX:
+        elif not running and held.waited.by(now_us) >= WAITING_US_MAX:
             probe("an item waits too long for a slot, and goes back")
             work.give_back.append(held)
         else:

@@ -1,6 +1,6 @@
 """What a worker holds, and what starts next."""
 
-from actors.holdings import NEVER_US, RESERVE_MAX, Held, Holdings, Phase
+from actors.holdings import RESERVE_MAX, Held, Holdings, Phase
 from tests.actors.stage import MS, SECOND, held_item
 
 
@@ -31,13 +31,14 @@ def test_items_start_in_the_order_they_came() -> None:
     assert made.next_to_run(0) is None
 
 
-def test_an_item_that_starts_is_running_and_has_a_deadline() -> None:
+def test_an_item_that_starts_is_running_and_its_time_runs_once_its_handler_begins() -> None:
     held = held_item(timeout=30)
     made = held_with(held)
     made.next_to_run(5)
-    assert (held.phase, held.since_us, held.deadline_us) == (Phase.RUNNING, 5, NEVER_US)
+    assert (held.phase, held.since_us, held.ran) == (Phase.RUNNING, 5, None)
     held.begin(7)
-    assert held.deadline_us == 7 + 30 * SECOND
+    assert held.ran is not None
+    assert held.ran.by(9) == 2
 
 
 def test_a_message_that_came_twice_is_one_item() -> None:
@@ -201,4 +202,5 @@ def test_cancelling_twice_interrupts_once_and_keeps_the_first_time() -> None:
     held.job.on_cancel(lambda: interrupts.append("stop"))
     held.cancel(5 * MS)
     held.cancel(9 * MS)
-    assert (held.cancelled_us, interrupts) == (5 * MS, ["stop"])
+    assert held.told_to_stop is not None
+    assert (held.told_to_stop.by(6 * MS), interrupts) == (MS, ["stop"])

@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 
 from actors.holdings import Held, Phase
-from actors.keeping import STUCK_US, TRANSACTION_LEASE_US, WAITING_US_MAX, Chores, chores, lease_at_start
-from tests.actors.stage import MS, SECOND, held_item
+from actors.keeping import STUCK_US, TICK_US, TRANSACTION_LEASE_US, WAITING_US_MAX, Chores, chores, lease_at_start
+from tests.actors.stage import SECOND, held_item
 
 LEASE_US = 9 * SECOND
 
@@ -19,7 +19,8 @@ def waiting(*, alone: bool = False, transactional: bool = False) -> Held:
 
 def running(*, timeout: float = 60, transactional: bool = False, alone: bool = False) -> Held:
     held = held_item(lease_us=LEASE_US, timeout=timeout, transactional=transactional, alone=alone)
-    held.phase, held.deadline_us = Phase.RUNNING, held.handler.timeout_ms * MS
+    held.phase = Phase.RUNNING
+    held.begin(0)
     return held
 
 
@@ -42,6 +43,13 @@ def committing(held: Held, *, completes: bool = False) -> Held:
 def extended(held: Held, until_us: int) -> Held:
     held.lease_until_us = until_us
     return held
+
+
+def chores_by(items: list[Held], now_us: int, *, since_us: int = 0) -> Chores:
+    """Look at each tick; return what there is to do now."""
+    for looked_us in range(since_us, now_us, TICK_US):
+        chores(items, now_us=looked_us, lease_us=LEASE_US)
+    return chores(items, now_us=now_us, lease_us=LEASE_US)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +83,9 @@ def extended(held: Held, until_us: int) -> Held:
         (finished(), 3 * SECOND, None),
         (finished(), 9 * SECOND, None),
         # One that was told to stop has a while to do so.
-        (cancelled(running(), SECOND), SECOND + STUCK_US - 1, None),
-        (cancelled(running(), SECOND), SECOND + STUCK_US, "stuck"),
-        (cancelled(running(), SECOND), 60 * SECOND, "stuck"),
+        (cancelled(running(), 0), STUCK_US - 1, None),
+        (cancelled(running(), 0), STUCK_US, "stuck"),
+        (cancelled(running(), 0), 60 * SECOND, "stuck"),
         (cancelled(finished(), SECOND), 60 * SECOND, None),
         # One that waits for a commit waits for the store, and is not to blame.
         (cancelled(committing(running()), SECOND), 60 * SECOND, None),
@@ -89,15 +97,40 @@ def extended(held: Held, until_us: int) -> Held:
     ],
 )  # fmt: skip
 def test_each_item_has_at_most_one_chore(held: Held, now_us: int, expected: str | None) -> None:
-    work = chores([held], now_us=now_us, lease_us=LEASE_US)
+    work = chores_by([held], now_us)
     found = [field.name for field in fields(Chores) for each in getattr(work, field.name) if each is held]
     assert found == ([expected] if expected else [])
 
 
 def test_every_item_is_looked_at() -> None:
     items = [running(), running(timeout=2), finished(), waiting()]
-    work = chores(items, now_us=4 * SECOND, lease_us=LEASE_US)
+    work = chores_by(items, 4 * SECOND)
     assert (work.extend, work.time_out, work.give_back) == ([items[0]], [items[1]], [items[3]])
+
+
+@pytest.mark.parametrize(
+    "item, limit_us, chore",
+    [
+        (running(timeout=2), 2 * SECOND, "time_out"),
+        (waiting(), WAITING_US_MAX, "give_back"),
+        (cancelled(running(), 0), STUCK_US, "stuck"),
+    ],
+)
+def test_a_clock_that_is_set_back_puts_off_no_chore_until_it_has_caught_up(
+    item: Held, limit_us: int, chore: str
+) -> None:
+    """Before, a handler was not interrupted for as long as the clock had been ahead."""
+    back_us = -600 * SECOND
+    assert not getattr(chores_by([item], limit_us // 2), chore)
+    assert not getattr(chores_by([item], back_us + limit_us // 2 - 1, since_us=back_us), chore)
+    assert getattr(chores_by([item], back_us + limit_us // 2, since_us=back_us + limit_us // 2), chore) == [item]
+
+
+def test_a_clock_that_is_set_ahead_ends_no_timeout_by_its_step() -> None:
+    held = extended(running(timeout=5), 60 * SECOND)
+    assert not chores_by([held], SECOND).time_out
+    assert not chores_by([held], 31 * SECOND, since_us=31 * SECOND).time_out
+    assert chores_by([held], 34 * SECOND, since_us=31 * SECOND).time_out == [held]
 
 
 def test_two_extensions_may_fail_before_a_lease_runs_out() -> None:

@@ -236,6 +236,17 @@ def test_a_timeout_longer_than_the_lease_is_kept_too(stage: Stage) -> None:
     assert 25_000 <= noting.cancelled_ms[0] <= 25_150
 
 
+def test_a_timeout_is_kept_although_the_clock_is_set_back(stage: Stage) -> None:
+    """Before, the handler ran until the clock had caught up, and nothing interrupted it."""
+    noting = Noting(stage, takes_ms=900_000)
+    worker, _ = begin(stage, noting, options={"timeout": 3})
+    stage.pass_ms(1_000)
+    begun_us = stage.now_us
+    stage.clock.jump(-600 * SECOND)
+    stage.wait_for(lambda: worker.counts().get("timed_out"), within_ms=3_000)
+    assert 1_500 * MS <= stage.now_us + 600 * SECOND - begun_us <= 2_500 * MS
+
+
 def test_in_line_retries_end_with_the_timeout(stage: Stage) -> None:
     runs: list[int] = []
 
