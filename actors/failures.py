@@ -46,7 +46,7 @@ class Failures:
         now_us = self._clock.now_us()
         alike = ref.kind, verdict.error.partition(":")[0], gone
         count = self._alike.get(alike)
-        if count is not None and now_us - count.told_us < QUIET_US:
+        if count is not None and 0 <= now_us - count.told_us < QUIET_US:
             count.attempts += 1
             return
         if len(self._alike) >= ALIKE_MAX:

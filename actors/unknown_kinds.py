@@ -33,7 +33,7 @@ class UnknownKinds:
     def is_due(self, shard_name: str, now_us: int, *, look_us: int = LOOK_US) -> bool:
         """Say whether a shard is to be looked at now; the first time a while after the first question."""
         last_us = self._looked_us.setdefault(shard_name, now_us)
-        if now_us - last_us < look_us:
+        if 0 <= now_us - last_us < look_us:
             return False
         self._looked_us[shard_name] = now_us
         return True

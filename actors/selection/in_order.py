@@ -35,7 +35,7 @@ class InOrder(AtRandom):
 
     def begin(self, now_us: int) -> None:
         """See `Selection`."""
-        if now_us - self._asked_us >= self._lease_us // 3:
+        if not 0 <= now_us - self._asked_us < self._lease_us // 3:
             self._asked_us = now_us
             handed_over, self._handed_over = self._handed_over, False
             self._request(handed_over=handed_over, wanted=True, until_us=now_us + self._lease_us)

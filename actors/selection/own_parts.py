@@ -72,7 +72,7 @@ class OwnParts(Selection):
         if now_us >= session.until_us and session.until_us:
             probe("a session is over, and its consumer owns nothing until it has beaten again")
         self._own = session.stretch if now_us < session.until_us else NOTHING
-        self._full = session.full if now_us - self._helped_us >= self._help_us else ()
+        self._full = () if 0 <= now_us - self._helped_us < self._help_us else session.full
 
     def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """See `Selection`."""

@@ -147,6 +147,17 @@ def test_an_error_of_the_hook_is_logged_and_changes_nothing(
     assert "handler of mail failed: KeyError: 'order'" in caplog.text
 
 
+def test_failures_are_spoken_of_although_the_clock_is_set_back(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Before, nothing was said of failures like the last one until the clock had caught up."""
+    worker = stage.worker([stage.handler("mail", refuses)])
+    fail_once(stage, worker, "mail")
+    stage.clock.jump(-QUIET_US)
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.settled(worker)
+    assert len(caplog.records) == 2
+
+
 def test_a_kind_that_goes_on_failing_is_spoken_of_now_and_then_with_counts(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -187,6 +187,15 @@ def test_what_belongs_to_one_that_is_full_it_takes_however_young_it_is_now_and_t
     assert set(helping.ids(passed_over=in_part(stage, 0))) >= late != set()
 
 
+def test_it_helps_the_full_although_its_clock_is_set_back(stage: Stage) -> None:
+    """Before, it helped nobody until the clock had caught up."""
+    helping = Selecting(stage, FIRST, full=[SECOND_PART])
+    helping.ids()
+    stage.clock.jump(-600 * SECOND)
+    active(stage, 20)
+    assert set(helping.ids()) == {*in_part(stage, 0), *in_part(stage, 1)}
+
+
 def test_of_others_than_the_full_it_takes_only_what_is_overdue(stage: Stage) -> None:
     active(stage, 40)
     helping = Selecting(stage, HALF_OF_FIRST, full=[SECOND_PART])
