@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.explaining import Explanation
 from zones.attempt import Attempt
+from zones.engines import Clock
 from zones.errors import BadArgument, QueueError
 from zones.items import EnqueueStatus
 from zones.results import Failed, NotKept, Pending, Returned, ending
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 LOOK_US_MIN, LOOK_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
 UNWATCHED_US = 500_000  # How often the store is asked where it gives no watch, such as the 10,001st of a client.
+
+LATE_US_MAX = 1_000_000  # A sleep that seems to end later than this was not that long: the clock was set ahead.
 
 
 class ResultPending(QueueError, TimeoutError):
@@ -73,7 +76,7 @@ class Handle:
         """
         shard, clock = self._database.shard, self._database.shard.clock
         place = shard.layout.place(self._database.tenant, self.zone)
-        until_us = _end_of_wait(timeout, clock.now_us())
+        wait = _Wait(timeout, clock)
 
         def body(attempt: Attempt) -> Returned | Pending | Failed | NotKept:
             return ending(attempt.tr, place, self.item_id)
@@ -82,9 +85,9 @@ class Handle:
             found = shard.transact(body)
             if not isinstance(found, Pending):
                 return self._answer(found)
-            changed = _await_change(found.watch.is_ready, clock, until_us)
+            changed = _await_change(found.watch.is_ready, wait)
             if changed and _is_refused(found.watch, shard.db.errors):
-                changed = _sleep(UNWATCHED_US, clock, until_us)
+                changed = wait.sleep(UNWATCHED_US)
             if not changed:
                 found.watch.cancel()
                 raise ResultPending(item=self.item_id.hex(), waited_s=timeout)
@@ -126,19 +129,45 @@ class EnqueuedHandle(Handle):
         self.status = status
 
 
-def _end_of_wait(timeout: float | None, now_us: int) -> int | None:
+class _Wait:
+    """The time that is left of a wait, counted from look to look: the clock may be set back, or ahead, meanwhile."""
+
+    def __init__(self, timeout: float | None, clock: Clock) -> None:
+        self._clock = clock
+        self._left_us = _time_to_wait_us(timeout)
+        self._looked_us = clock.now_us()
+
+    def sleep(self, duration_us: int) -> bool:
+        """Sleep, but not longer than there is time; False if that was over before."""
+        if self._left_us is None:
+            self._clock.sleep_us(duration_us)
+            return True
+        begun_us = self._clock.now_us()
+        self._left_us -= max(0, begun_us - self._looked_us)  # Since the last look the store was asked.
+        self._looked_us = begun_us
+        if self._left_us <= 0:
+            return False
+        asked_us = min(duration_us, self._left_us)
+        self._clock.sleep_us(asked_us)
+        self._looked_us = self._clock.now_us()
+        slept_us = self._looked_us - begun_us
+        self._left_us -= slept_us if asked_us <= slept_us <= asked_us + LATE_US_MAX else asked_us
+        return True
+
+
+def _time_to_wait_us(timeout: float | None) -> int | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
         raise BadArgument(argument="timeout", value=timeout, allowed="seconds, 0 or more, or None")
-    return now_us + int(timeout * 1e6)
+    return int(timeout * 1e6)
 
 
-def _await_change(is_ready: Callable[[], bool], clock: Any, until_us: int | None) -> bool:
+def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:
     """Wait until a watch is ready; False if the time to wait was over before."""
     look_us = LOOK_US_MIN
     while not is_ready():
-        if not _sleep(look_us, clock, until_us):
+        if not wait.sleep(look_us):
             return False
         look_us = min(look_us * 2, LOOK_US_MAX)
     return True
@@ -151,12 +180,3 @@ def _is_refused(watch: Any, errors: tuple[type[Exception], ...]) -> bool:
     except errors:
         return True
     return False
-
-
-def _sleep(duration_us: int, clock: Any, until_us: int | None) -> bool:
-    """Sleep, but not longer than until then; False if that was over before."""
-    left_us = duration_us if until_us is None else until_us - clock.now_us()
-    if left_us <= 0:
-        return False
-    clock.sleep_us(min(duration_us, left_us))
-    return True

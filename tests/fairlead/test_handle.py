@@ -76,6 +76,36 @@ def test_an_item_that_has_not_ended_is_waited_for_as_long_as_one_says(app: App, 
     assert app.clock.now_us() - before_us == 2_500_000
 
 
+class SteppingClock(ManualClock):
+    """A clock that is set once while somebody sleeps. `slept_us`: how long was slept in truth."""
+
+    def __init__(self, step_us: int) -> None:
+        super().__init__()
+        self.slept_us = 0
+        self._step_us = step_us
+
+    def sleep_us(self, duration_us: int) -> None:
+        """See `ManualClock`."""
+        super().sleep_us(duration_us)
+        self.slept_us += duration_us
+        if self.slept_us > 1_000_000:
+            self.advance_us(self._step_us)
+            self._step_us = 0
+
+
+@pytest.mark.parametrize("step_us", [-20_000_000, 20_000_000])
+def test_a_wait_takes_as_long_as_one_says_although_the_clock_is_set(step_us: int) -> None:
+    """Before, a wait for two seconds lasted 22 when the clock was set back by 20 meanwhile."""
+    clock = SteppingClock(step_us)
+    app = App("memory:", clock=clock)
+    app.handler("mail", keep_result=60)(lambda job: None)
+    handle = app.tenant("shop", "alice").enqueue("mail")
+    with pytest.raises(ResultPending):
+        handle.result(timeout=2)
+    assert clock.slept_us == 2_000_000
+    app.close()
+
+
 def test_a_result_that_comes_while_one_waits_is_returned(tmp_path: Path) -> None:
     app = App(f"embedded:{tmp_path / 'store'}")
     app.handler("mail", keep_result=60)(lambda job: "sent")
