@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from actors.host import Host
 from actors.identity import Identity
-from actors.late_look import LateLook
+from actors.late_look import BEAT_MAX, LateLook
 from actors.patience import Patience
 from actors.rests import LISTING, LOADING, OVERSLEEPERS, WAKING, Rests, is_tick_due
 from actors.selection.stretch import Session, divide, joined
@@ -24,8 +24,9 @@ from zones import completions, presence, series, timesheets
 from zones.attempt import RECEIPT_BUCKETS, Attempt, clear_receipts
 from zones.errors import TenantMoved
 from zones.history import forget
+from zones.keyspace import PartKeys
 from zones.periodic import Period, last_tick_us, periods_of, tick_steps
-from zones.pointers import wake_overslept
+from zones.pointers import LateLooked, wake_overslept
 from zones.presence import LIVE_US, Presence, Present, Sessions
 from zones.probes import probe
 from zones.rules import wake_parked
@@ -42,7 +43,6 @@ RETRIES_MAX = 5  # Half a second of delays: the other shards wait meanwhile, and
 WATCH_US = 3_000_000  # Three beats of anybody else.
 STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
 NEWCOMER_BEATS = 5  # For so long one that has started reads it at each beat: a session's life.
-LATE_MAX = 64  # Index entries that it looks at in a part at a time, the latest of all.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
 
 
@@ -118,7 +118,7 @@ class Housekeeping:
             self._tell_of_step(stepped_us)
             if stepped_us < -STEP_US_MAX:
                 for late in self._late.values():
-                    late.hurries = True
+                    late.hurry()
         if loading is not None:
             loading.join(LOADING_END_S)
         for name, shard in self._answering():
@@ -184,32 +184,34 @@ class Housekeeping:
             )
 
     def _wake_overslept(self, name: str, shard: Shard, session: Session, checked_us: int) -> None:
-        """Look at some of the parts that are this consumer's own, at all within `late_look.LATE_ROUNDS` beats."""
-        late = self._late[name]
-        did = False
-        for part in late.next_parts(session.stretch.parts):
-            begun = late.ends.get(part, b"")
+        """Look at some of the parts that are this consumer's own, and at all soon if it hurries; see `late_look`."""
+        late, own = self._late[name], session.stretch.parts
+        hurried, woken, entries, did = late.hurries, 0, 0, False
+        for part in late.next_parts(own):
 
-            def wake(attempt: Attempt, part: int = part, begun: bytes = begun) -> tuple[int, bytes]:
-                return wake_overslept(
-                    attempt.tr,
-                    shard.layout,
-                    shard.layout.parts[part],
-                    now_us=checked_us,
-                    entries_max=LATE_MAX,
-                    end=begun,
-                )
+            def wake(attempt: Attempt, keys: PartKeys = shard.layout.parts[part], end: bytes = late.ends.get(part, b""),
+                     entries_max: int = late.entries_max) -> LateLooked:  # fmt: skip
+                tr, layout = attempt.tr, shard.layout
+                return wake_overslept(tr, layout, keys, now_us=checked_us, entries_max=entries_max, end=end)
 
-            woken, late.ends[part] = self._patience.transact(shard, wake, retries_max=RETRIES_MAX)
-            did = did or bool(woken or late.ends[part])
-            if woken:
-                log.warning(
-                    "shard %s: %d queues were to be looked at later than they may, by a clock that was ahead; they are"
-                    " looked at now",
-                    name,
-                    woken,
-                )
-
+            looked = self._patience.transact(shard, wake, retries_max=RETRIES_MAX)
+            late.note(part, looked.end, own)
+            woken, entries, did = (
+                woken + looked.woken,
+                entries + looked.entries,
+                did or bool(looked.woken or looked.end),
+            )
+            if entries >= BEAT_MAX:
+                break
+        if woken:
+            if not hurried:
+                late.hurry()  # Where one is, there are more.
+            log.warning(
+                "shard %s: %d queues were to be looked at later than they may, by a clock that was ahead; they are"
+                " looked at now",
+                name,
+                woken,
+            )
         self._rests[name].note(OVERSLEEPERS, self._beats, did=did)
 
     def _loads(self, name: str) -> bool:

@@ -251,10 +251,18 @@ def longest_sleep_us(now_us: int, settings: ZoneSettings) -> int:
     return now_us + (max(settings.max_sleep_ms, settings.max_pointer_lease_ms) + settings.max_skew_ms) * 1000
 
 
+class LateLooked(NamedTuple):
+    """What a look for pointers that oversleep came to. `end`: where to go on, empty: at the end of the part again."""
+
+    woken: int
+    entries: int
+    end: bytes
+
+
 def wake_overslept(
     tr: Any, layout: Layout, part: PartKeys, *, now_us: int, entries_max: int, end: bytes = b""
-) -> tuple[int, bytes]:
-    """Wake the pointers of a part that oversleep; return how many, and where to go on, empty: at the end again.
+) -> LateLooked:
+    """Wake the pointers of a part that oversleep.
 
     Looks at `entries_max` entries, from the latest backward, or from `end`. Snapshot reads of the index; with conflict
     the records of those that it wakes. May run twice.
@@ -266,10 +274,10 @@ def wake_overslept(
     late = []
     for row in rows:
         entry = part.entry(row.key)
-        place = None if entry is None else layout.place_of(entry.id)
-        if entry is None or place is None:
-            continue  # An audit finds it.
-        if oversleeps(entry.vesting_us, row.value, now_us=now_us, settings=layout.settings):
+        if entry is None or not oversleeps(entry.vesting_us, row.value, now_us=now_us, settings=layout.settings):
+            continue
+        place = layout.place_of(entry.id)
+        if place is not None:  # Otherwise an audit finds the entry.
             late.append((place, entry.vesting_us, tr.get(place.keys.pointer)))
     for place, vesting_us, stored in late:
         pointer = None if stored.value is None else decode(PointerRecord, stored.value)
@@ -278,4 +286,4 @@ def wake_overslept(
             pointer.lease_id, pointer.left = b"", False
             move(tr, place, pointer, now_us, now_us=now_us)
             tell_scanners(tr, place)
-    return len(late), rows[-1].key if len(rows) == entries_max else b""
+    return LateLooked(len(late), len(rows), rows[-1].key if len(rows) == entries_max else b"")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors import housekeeping
+from actors import housekeeping, late_look
 from actors import submitted as submitted_handlers
 from actors.handlers import Registry, handler_of
 from actors.housekeeping import Housekeeping
@@ -21,7 +21,7 @@ from zones.dequeue import Room
 from zones.engines.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
 from zones.history import keep_taken
 from zones.keyspace import TIME_KEY, TenantKeys
-from zones.layout import local_tenant
+from zones.layout import Tenant, local_tenant
 from zones.periodic import period
 from zones.presence import LIVE_US, Presence
 from zones.records import HandlerRecord
@@ -415,12 +415,46 @@ def test_what_a_clock_that_was_ahead_put_to_sleep_is_woken_within_seconds(stage:
     assert stage.pointers() == [ref._replace(vesting_us=stage.pointers()[0].vesting_us)]
 
 
-def test_a_consumer_whose_own_clock_is_set_back_looks_at_all_its_parts_at_once() -> None:
+def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_seconds(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, 64 entries of a part were looked at in a beat, and of tenants with delayed items there may be thousands.
+
+    Here these are 240, and the limits the smaller.
+    """
+    for limit, entries in (("LATE_MAX", 2), ("HURRIED_MAX", 10)):
+        monkeypatch.setattr(late_look, limit, entries)
+    monkeypatch.setattr(housekeeping, "BEAT_MAX", 40)
+    for number in range(240):
+        stage.enqueue("mail", tenant=Tenant("shop", f"later {number}"), delay_ms=10 * 24 * 3_600_000)
+    for number in [*range(20)] * 2:
+        stage.enqueue("mail", tenant=Tenant("shop", f"now {number}"))
+    stage.clock.jump(3_600 * SECOND)
+    Keeping(stage)
+    refs, layout = stage.pointers(), stage.shard.layout
+    terms = VisitTerms(stage.now_us, bytes(16), SECOND, 1, 1, 1)
+    stage.shard.transact(lambda attempt: visit_all(attempt.tr, layout, refs, Room(100, {"mail": 100}), terms))
+    stage.pass_ms(2_000)
+    stage.clock.jump(0)
+    assert stage.pointers() == []
+    stage.pass_ms(15_000)
+    assert len(stage.pointers()) == 20
+    told = [each.getMessage() for each in caplog.records if "queues were to be looked at" in each.getMessage()]
+    assert 1 <= len(told) <= 12
+
+
+def test_a_consumer_whose_own_clock_is_set_back_looks_at_all_its_parts_until_each_is_read() -> None:
     late = LateLook()
     parts = range(3, 35)
     assert late.next_parts(parts) == [3, 4]
-    late.hurries = True
+    late.hurry()
     assert sorted(late.next_parts(parts)) == list(parts)
+    for part in parts:
+        late.note(part, b"further" if part == 7 else b"", parts)
+    assert late.next_parts(parts) == [7], "the others have been read"
+    assert late.ends[7] == b"further"
+    late.note(7, b"", parts)
+    assert not late.hurries
     seen = [part for _ in range(16) for part in late.next_parts(parts)]
     assert sorted(seen) == list(parts)
     assert late.next_parts(range(0)) == []

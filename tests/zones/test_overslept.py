@@ -8,7 +8,7 @@ import pytest
 
 from tests.zones.world import MS, SECOND, World
 from zones.keyspace import PartKeys
-from zones.pointers import longest_sleep_us, wake_overslept
+from zones.pointers import LateLooked, longest_sleep_us, wake_overslept
 from zones.settings import ZoneSettings
 from zones.visit import lease
 
@@ -25,11 +25,11 @@ def look_at(world: World, part: PartKeys, entries_max: int) -> int:
     woken, end = 0, b""
     while True:
 
-        def body(tr: Any, end: bytes = end) -> tuple[int, bytes]:
+        def body(tr: Any, end: bytes = end) -> LateLooked:
             return wake_overslept(tr, world.layout, part, now_us=world.now_us, entries_max=entries_max, end=end)
 
-        found, end = world.run(body)
-        woken += found
+        looked = world.run(body)
+        woken, end = woken + looked.woken, looked.end
         if not end:
             return woken
 
