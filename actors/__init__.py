@@ -25,7 +25,8 @@ Read in this order:
     unreadable    telling once of what cannot be read; serving: what a call comes to; manager: Algorithm 2
     spelled       text from strangers, for logs
     elapsed       how long something has lasted, by a clock that may step
-    holdings      what a worker holds; keeping, running, settlement, failures, custody; worker: Algorithm 3
+    holdings      what a worker holds; keeping, running, failed_attempt, settlement, failures, custody; worker:
+                  Algorithm 3
     timekeeping   what a worker writes about itself, for people who look
     zone_by_zone  one operation on held items of many queue zones
     coordinator   who may scan in order, where not all have parts of their own

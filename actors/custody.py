@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from actors import settlement
+from actors.failed_attempt import Cause, Failure, failure_of
 from actors.failures import Failures
 from actors.holdings import Held, Holdings, Phase
 from actors.host import Condition, Host, Lock
@@ -26,8 +27,8 @@ from actors.telemetry.handled import Handled
 from actors.timekeeping import Account, Timekeeper
 from actors.zone_by_zone import zone_by_zone
 from zones.attempt import Attempt
+from zones.engines import Clock
 from zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE
-from zones.errors import ItemGone, LeaseLost
 from zones.items import Outcome
 from zones.probes import probe
 from zones.shard import Shard
@@ -251,7 +252,7 @@ class Custody:
                 if len(self._finished) < SETTLE_MAX and table.holdings.waiting:
                     self._pause.wait(self._linger_s)
                 batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]
-            self._settle(batch)
+            self.settle(batch)
             with table.lock:
                 self._note_times(batch)
                 for held in batch:
@@ -260,15 +261,15 @@ class Custody:
                     table.holdings.drop(held)
                 table.note_left()
 
-    def _settle(self, batch: Sequence[Held]) -> None:
-        """Commit the ends of items; try as long as a lease stands, then let them lapse."""
+    def settle(self, batch: Sequence[Held], *, once: bool = False) -> None:
+        """Commit the ends of items; try as long as a lease stands, or only `once`, then let them lapse."""
         mine = [held for held in batch if not held.job.cancelled and not held.job.completed]
-        completed = [held for held in mine if held.error is None]
-        errors = [(held, held.error) for held in mine if held.error is not None]
-        failed = self._verdicts([(held, error) for held, error in errors if not _was_lost(held, error)])
-        until_us = max((held.lease_until_us for held in mine), default=0)
+        completed = [held for held in mine if held.failure is None]
+        errors = [(held, held.failure) for held in mine if held.failure is not None]
+        failed = self._verdicts([(held, failure) for held, failure in errors if failure.cause is not Cause.LOST])
+        until_us = 0 if once else max((held.lease_until_us for held in mine), default=0)
         settled = [(held, "completed") for held in batch if held.job.completed]
-        settled += [(held, "lost") for held, error in errors if _was_lost(held, error)]
+        settled += [(held, "lost") for held, failure in errors if failure.cause is Cause.LOST]
         if mine:
             settled += self._commit_ends(completed, failed, until_us)
         with self._table.lock:
@@ -362,30 +363,25 @@ class Custody:
         Tried once: what the store refuses lapses, and the leases of others must not wait for it.
         """
         if items:
-            settled = self._commit_ends([], self._verdicts([(held, _timeout_of(held)) for held in items]), until_us=0)
+            verdicts = self._verdicts([(held, _timeout_of(held, self._host.clock)) for held in items])
+            settled = self._commit_ends([], verdicts, until_us=0)
             with self._table.lock:
                 self._note(settled)
 
-    def _verdicts(self, failed: Sequence[tuple[Held, BaseException]]) -> list[settlement.Verdict]:
+    def _verdicts(self, failed: Sequence[tuple[Held, Failure]]) -> list[settlement.Verdict]:
         now_us, random = self._host.clock.now_us(), self._host.random
-        verdicts = [settlement.judge(held, error, now_us=now_us, random=random) for held, error in failed]
+        verdicts = [settlement.judge(held, failure, now_us=now_us, random=random) for held, failure in failed]
         with self._table.lock:
-            for (held, error), verdict in zip(failed, verdicts, strict=True):
-                if not _is_gone(held, error):
+            for (held, failure), verdict in zip(failed, verdicts, strict=True):
+                if failure.cause is not Cause.GONE:
                     self._table.failures.note(verdict)
                     self._table.handled.fail(held.ref.kind)
         return verdicts
 
 
-def _was_lost(held: Held, error: BaseException) -> bool:
-    """Say whether a handler did not fail: its lease had ended, or somebody took the item over. Then it only lapses."""
-    return isinstance(error, LeaseLost) and error.fields.get("item") == held.ref.item_id.hex()
-
-
-def _is_gone(held: Held, error: BaseException) -> bool:
-    """Say whether a handler did not fail, but was refused its item's completion because the item is gone."""
-    return isinstance(error, ItemGone) and error.fields.get("item") == held.ref.item_id.hex()
-
-
-def _timeout_of(held: Held) -> JobTimeout:
-    return JobTimeout(kind=held.ref.kind, item=held.ref.item_id.hex(), timeout_s=held.handler.timeout_ms / 1000)
+def _timeout_of(held: Held, clock: Clock) -> Failure:
+    """Return the failure of an item whose handler ran past its timeout; one that came before stands."""
+    if held.failure is not None and held.failure.counts:
+        return held.failure
+    error = JobTimeout(kind=held.ref.kind, item=held.ref.item_id.hex(), timeout_s=held.handler.timeout_ms / 1000)
+    return failure_of(error, held.handler, held.ref.item_id, clock)

@@ -8,7 +8,8 @@ import logging
 from dataclasses import dataclass
 from types import TracebackType
 
-from actors.settlement import Verdict, handlers_frames
+from actors.failed_attempt import handlers_frames
+from actors.settlement import Verdict
 from actors.spelled import spelled_out
 from actors.telemetry.errors import USERS_ERROR
 from zones.engines import Clock, StoreUnavailable
@@ -53,27 +54,38 @@ class Failures:
             self._alike.clear()
         self._alike[alike] = _Count(told_us=now_us)
         name = verdict.held.record.given_id
-        log.log(
-            logging.ERROR if gone else logging.WARNING,
-            "handler of %s failed: %s; item %s%s of %s/%s %s%s",
+        level = logging.ERROR if gone else logging.WARNING
+        if not log.isEnabledFor(level):
+            return
+        words = (
             *map(spelled_out, (ref.kind, verdict.error, ref.item_id.hex())), "" if name is None else f" ({name!r})",
             spelled_out(ref.tenant.app) or "-", spelled_out(ref.tenant.user), _becomes(verdict),
             "" if count is None or not count.attempts else
             f"; {count.attempts + 1} attempts failed so since the last such line",
-            exc_info=_frames_of(verdict, first=count is None),
-            extra={USERS_ERROR: True},
         )  # fmt: skip
+        _write(level, words, verdict, with_traceback=count is None or gone)
 
 
-def _frames_of(verdict: Verdict, *, first: bool) -> ExceptionInfo | None:
-    """Return an error as logging takes it, with the traceback from the handler's own frame on; None: it goes without.
+def _write(level: int, words: tuple[str, ...], verdict: Verdict, *, with_traceback: bool) -> None:
+    """Write a line, and the traceback as it was worded: else each formatter would ask the error again."""
+    path, line, function, _ = log.findCaller()
+    message = "handler of %s failed: %s; item %s%s of %s/%s %s%s"
+    frames = _frames_of(verdict) if with_traceback else None
+    record = log.makeRecord(log.name, level, path, line, message, words, frames, function, {USERS_ERROR: True})
+    if with_traceback and not _is_store_away(verdict):
+        record.exc_text = verdict.traceback.rstrip("\n")
+    log.handle(record)
 
-    The traceback of a store that refuses tells nothing of the handler, and would come for each kind at once.
-    """
+
+def _frames_of(verdict: Verdict) -> ExceptionInfo | None:
+    """Return an error as collectors of errors take it, from the handler's own frame on; None: it goes without."""
     error = verdict.raised
-    if error is None or isinstance(error, StoreUnavailable) or not (first or verdict.delay_us is None):
-        return None
-    return type(error), error, handlers_frames(error)
+    return None if error is None or _is_store_away(verdict) else (type(error), error, handlers_frames(error))
+
+
+def _is_store_away(verdict: Verdict) -> bool:
+    """Say whether a store refused: its traceback tells nothing of the handler, and would come for each kind at once."""
+    return isinstance(verdict.raised, StoreUnavailable)
 
 
 def _becomes(verdict: Verdict) -> str:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TypeVar
 
 from actors.elapsed import Elapsed
+from actors.failed_attempt import Failure
 from actors.handlers import Form, Handler
 from actors.job import Job
 from actors.messages import ItemRef, Report
@@ -38,8 +39,8 @@ class Held:
     """One item that a worker holds."""
 
     __slots__ = (
-        "began_us", "committing", "ended_us", "error", "handler", "job", "lease_until_us", "phase", "ran", "record",
-        "ref", "result", "since_us", "told_to_stop", "waited",
+        "began_us", "committing", "ended_us", "error", "failure", "handler", "job", "lease_until_us", "phase", "ran",
+        "record", "ref", "result", "since_us", "told_to_stop", "waited",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -59,7 +60,8 @@ class Held:
         self.began_us = 0  # when its handler did; 0: not yet, or never
         self.ended_us = 0
         self.result: bytes | None = None  # what its handler returned, packed, if its kind keeps it
-        self.error: BaseException | None = None  # how its handler failed, once FINISHED
+        self.error: BaseException | None = None  # what its handler raised
+        self.failure: Failure | None = None  # what that comes to, unless the item was cancelled before
 
     def begin(self, now_us: int) -> None:
         """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""
@@ -157,7 +159,9 @@ class Holdings:
         """Forget an item: settled, given back, or lost."""
         if self._held.pop(held.ref, None) is None:
             return
-        held.error = None  # Its traceback leads back to the item: a circle, in which payloads would stay for long.
+        held.error = held.failure = (
+            None  # Its traceback leads back to the item: a circle, in which payloads would stay for long.
+        )
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
         self._kinds[held.ref.kind] -= 1

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from actors.failed_attempt import is_permanent
 from actors.handlers import Form, Handler, describe
 from actors.holdings import Held
 from actors.job import Job
@@ -20,7 +21,7 @@ from actors.telemetry.traces import is_sampled
 from zones.attempt import Attempt
 from zones.errors import ItemGone, LeaseLost, QueueError
 from zones.probes import probe
-from zones.results import ResultNotKept, pack_result
+from zones.results import pack_result
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
@@ -116,11 +117,6 @@ def _run_tries(held: Held, shard: Shard, runners: Runners) -> None:
             if is_permanent(held.handler, error) or tries_left == 0 or not held.may_run(shard.clock.now_us()):
                 raise
             tries_left -= 1
-
-
-def is_permanent(handler: Handler, error: BaseException) -> bool:
-    """Say whether an error would come again however often the item is tried."""
-    return isinstance(error, (*handler.permanent, ResultNotKept))
 
 
 def _run_once(held: Held, shard: Shard, runners: Runners) -> None:

@@ -5,25 +5,21 @@ Algorithm 3); those that nobody is to run now go back. One lost item never fails
 own lease.
 """
 
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from types import TracebackType
 from typing import Any
 
 from actors import retry
-from actors.event_loop import EventLoopLost
+from actors.failed_attempt import Cause, Failure
 from actors.handlers import Form
 from actors.holdings import Held
 from actors.messages import ItemRef
-from actors.running import is_permanent
 from actors.zone_by_zone import lost_if_moved, zone_by_zone
 from zones import completions, results
 from zones.attempt import Attempt
 from zones.buried import bury
 from zones.completions import EndedOfZone, How
-from zones.engines import StoreUnavailable
 from zones.errors import TenantMoved
 from zones.items import Outcome
 from zones.part_writes import PartWrites
@@ -31,16 +27,9 @@ from zones.probes import probe
 from zones.records import ItemRecord, decode
 from zones.shard import Shard
 from zones.steps import alone
-from zones.stored_item import check_owner, shortened
+from zones.stored_item import check_owner
 
 STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
-
-_AROUND_HANDLERS = (
-    "actors.",
-    "zones.",
-    "fairlead.testing",
-    "asyncio.",
-)  # Modules whose frames stand before a handler's own.
 
 Settled = list[tuple[Held, str]]  # what became of each: completed, retried, buried, dropped, lost
 
@@ -50,7 +39,7 @@ class Verdict:
     """What becomes of a failed item: `delay_us` until its next attempt, or None: it failed for good.
 
     `counted`: whether this was a failure of the item's; if not, it was the store's, or another coroutine's.
-    `raised`: the error itself, if it can be printed.
+    `raised`: the error itself, if a log may ask it for its words again.
     """
 
     held: Held
@@ -61,55 +50,25 @@ class Verdict:
     raised: BaseException | None = None
 
 
-def judge(held: Held, error: BaseException, *, now_us: int, random: Random) -> Verdict:
-    """Decide what becomes of an item whose handler raised `error`."""
-    text, lines, printable = worded(error)
-    raised = error if printable else None
-    if isinstance(error, EventLoopLost):
-        return Verdict(held, 0, text, lines, counted=False, raised=raised)
-    if isinstance(error, StoreUnavailable) and held.handler.form is Form.TRANSACTIONAL:
-        return Verdict(held, STORE_PAUSE_US, text, lines, counted=False, raised=raised)
-    if is_permanent(held.handler, error):
-        return Verdict(held, None, text, lines, raised=raised)
-    record = held.record
-    delay_us = retry.delay_us(
-        held.handler.retry,
-        error_count=record.error_count + 1,
-        age_us=now_us - record.runnable_us,
-        random=random,
-    )
-    return Verdict(held, delay_us, text, lines, raised=raised)
-
-
-def worded(error: BaseException) -> tuple[str, str, bool]:
-    """Return an error in one line, and with its traceback, both shortened, and whether it can be printed.
-
-    To word an error is to run its class's code, which may fail in turn: then its class has to do.
-    """
-    try:
-        text = "".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
-        lines = "".join(traceback.format_exception(type(error), error, handlers_frames(error)))
-        return shortened(text), shortened(lines), _can_be_encoded(lines)
-    except BaseException as failure:  # noqa: BLE001 - one item's error must not keep the others from being settled
-        name = type.__getattribute__(type(error), "__qualname__")
-        return f"{name}, which cannot be put into words", shortened(repr(type(failure))), False
-
-
-def handlers_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an error from the handler's own frame on; all of it if no such frame is in it."""
-    found = error.__traceback__
-    while found is not None and str(found.tb_frame.f_globals.get("__name__")).startswith(_AROUND_HANDLERS):
-        found = found.tb_next
-    return found or error.__traceback__
-
-
-def _can_be_encoded(text: str) -> bool:
-    """Say whether a log can take a text: a lone surrogate, as in the name of a file, has no place in a file itself."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def judge(held: Held, failure: Failure, *, now_us: int, random: Random) -> Verdict:
+    """Decide what becomes of an item whose attempt failed. Runs no code of the user's."""
+    counted = failure.cause not in (Cause.STORE, Cause.EVENT_LOOP)
+    if failure.cause is Cause.EVENT_LOOP:
+        delay_us: int | None = 0
+    elif failure.cause is Cause.STORE:
+        delay_us = STORE_PAUSE_US
+    elif failure.cause is Cause.PERMANENT:
+        delay_us = None
+    else:
+        record = held.record
+        delay_us = retry.delay_us(
+            held.handler.retry,
+            error_count=record.error_count + 1,
+            age_us=now_us - record.runnable_us,
+            random=random,
+        )
+    raised = failure.error if failure.tame else None
+    return Verdict(held, delay_us, failure.text, failure.lines, counted=counted, raised=raised)
 
 
 def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict], *, again: bool = False) -> Settled:

@@ -15,6 +15,7 @@ from enum import Enum
 from itertools import chain
 
 from actors.custody import Custody, Table
+from actors.failed_attempt import failure_of
 from actors.failures import Failures
 from actors.handlers import Handler, describe
 from actors.holdings import Held, Holdings, Phase, by_shard
@@ -178,18 +179,22 @@ class Worker:
         return self.counts()
 
     def abandon(self) -> None:
-        """Return every item to its queue from the caller's thread, because a loop of this worker has failed.
+        """Part with every item on the caller's thread, because a loop of this worker has failed.
 
-        What runs is told that it has lost its item. Items count neither as failed nor as lapsed.
+        What has ended is settled as what it is: an item whose failure ends the fleet would come back for ever. What
+        runs is told that it has lost its item; it goes back, and so does what waits, neither as failed nor as lapsed.
         """
         with self._lock:
             self._holdings.accepting = False
             now_us = self._clock.now_us()
-            held_items = list(self._holdings)
-            for held in held_items:
+            ended = [held for held in self._holdings if held.phase is Phase.FINISHED or held.failure is not None]
+            others = [held for held in self._holdings if held not in ended]
+            for held in others:
                 held.cancel(now_us)
-        for name, some in by_shard(held_items).items():
+        for name, some in by_shard(others).items():
             self._custodies[name].give_back(some)
+        for name, some in by_shard(ended).items():
+            self._custodies[name].settle(some, once=True)
 
     def _begin_drain(self) -> None:
         self._holdings.accepting = False
@@ -295,7 +300,16 @@ class Worker:
             with unsupervised(), held.committing:
                 run_handler(held, self._shards[held.ref.shard], self._runners, self._spans)
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
+            with unsupervised():
+                self._explain(held, error)
+
+    def _explain(self, held: Held, error: BaseException) -> None:
+        """Note what a handler raised, and what it comes to if the item is still held here when that is known."""
+        failure = failure_of(error, held.handler, held.ref.item_id, self._clock)
+        with self._lock:
             held.error = error
+            if not held.job.cancelled:
+                held.failure = failure
 
     def _lease_for_start(self, held: Held) -> bool:
         """Give an item the lease that its handler must start with; False if it is lost, or the store refuses."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from actors.failed_attempt import failure_of
 from actors.handlers import Registry, plain_function
 from actors.holdings import Held
 from actors.job import Job
@@ -183,10 +184,11 @@ class _Drain:
         job = Job(shard, ref, record, payload)
         held = Held(ref, record, self._registry.handlers[kind], job, clock.now_us())
         error = _error_of(held, shard, self._spans)
+        failure = None if error is None else failure_of(error, held.handler, ref.item_id, clock)
         if job.completed:
             self.drained.completed[kind] += 1
         else:
-            failed = [] if error is None else [judge(held, error, now_us=clock.now_us(), random=self._jitter)]
+            failed = [] if failure is None else [judge(held, failure, now_us=clock.now_us(), random=self._jitter)]
             for _, outcome in settle(shard, [] if failed else [held], failed):
                 getattr(self.drained, outcome)[kind] += 1
         if error is not None:

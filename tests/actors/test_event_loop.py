@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from actors.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost, EventLoopLostAgain
+from actors.failed_attempt import failure_of, worded
 from actors.holdings import Held
 from actors.job import Job
-from actors.settlement import judge, worded
+from actors.settlement import Verdict, judge
 from actors.supervisor import STALL_US, Supervisor
 from actors.thread_host import BLOCKED_LOOPS_MAX, ThreadHost, ThreadRunners
 from fairlead.clock import SystemClock
@@ -221,17 +222,22 @@ def run_until_the_loop_is_lost(bench: Bench, held: Held, *, exits: bool) -> Base
     return error
 
 
+def judged(held: Held, error: BaseException) -> Verdict:
+    failure = failure_of(error, held.handler, held.ref.item_id, SystemClock())
+    return judge(held, failure, now_us=0, random=Random(1))
+
+
 @pytest.mark.parametrize("exits", [False, True])
 def test_an_item_that_loses_its_loop_twice_by_nobodys_fault_has_failed(bench: Bench, exits: bool) -> None:
     """One of them blocks or ends a loop again and again: none is restarted for ever without a failed attempt."""
     held = held_item(1)
-    first = judge(held, run_until_the_loop_is_lost(bench, held, exits=exits), now_us=0, random=Random(1))
+    first = judged(held, run_until_the_loop_is_lost(bench, held, exits=exits))
     assert not first.counted
     held = held_item(1)
     held.record.last_error = first.error  # As it is stored with the item, wherever it runs next.
     error = run_until_the_loop_is_lost(bench, held, exits=exits)
     assert isinstance(error, EventLoopLostAgain)
-    assert judge(held, error, now_us=0, random=Random(1)).counted
+    assert judged(held, error).counted
 
 
 def test_an_item_that_loses_its_loop_twice_by_the_fault_of_others_has_not_failed(bench: Bench) -> None:
@@ -242,7 +248,7 @@ def test_an_item_that_loses_its_loop_twice_by_the_fault_of_others_has_not_failed
         await asyncio.sleep(3_600)
 
     held = held_item(1)
-    held.record.last_error = worded(EventLoopLost())[0]
+    held.record.last_error = worded(EventLoopLost(), SystemClock()).text
     waiting = bench.pool.submit(bench.runners.run_coroutine, waits, held)
     assert begun.wait(PATIENCE_S)
     block(bench, 2, release)
@@ -259,7 +265,7 @@ def test_an_item_whose_worker_stops_has_not_failed(bench: Bench) -> None:
         await asyncio.sleep(3_600)
 
     held = held_item(1)
-    held.record.last_error = worded(EventLoopLost())[0]
+    held.record.last_error = worded(EventLoopLost(), SystemClock()).text
     waiting = bench.pool.submit(bench.runners.run_coroutine, waits, held)
     assert begun.wait(PATIENCE_S)
     bench.runners.close()
@@ -306,10 +312,10 @@ def test_loops_that_go_on_after_all_are_not_counted(bench: Bench) -> None:
 
 
 def test_a_coroutine_that_lost_its_loop_has_not_failed_and_one_that_blocked_or_ended_it_has() -> None:
-    lost = judge(held_item(1), EventLoopLost(), now_us=0, random=Random(1))
+    lost = judged(held_item(1), EventLoopLost())
     assert (lost.counted, lost.delay_us) == (False, 0)
     for error in (EventLoopBlocked(), EventLoopEnded(), EventLoopLostAgain()):
-        assert judge(held_item(2), error, now_us=0, random=Random(1)).counted
+        assert judged(held_item(2), error).counted
 
 
 def test_a_cancelled_coroutine_is_told_and_its_slot_is_free_at_once(bench: Bench) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from actors.failed_attempt import worded
 from actors.handlers import PermanentError
 from actors.job import Job
 from actors.messages import ItemRef
 from actors.retry import Retry
-from actors.settlement import worded
 from tests.actors.stage import ALICE, Stage
 from tests.zones.faults import Fault
 from zones.engines.errors import TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE
@@ -48,10 +48,10 @@ def raises(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
-def test_an_error_that_cannot_be_worded_is_named_by_its_class(error: Exception) -> None:
-    text, lines, _ = worded(error)
-    assert type.__getattribute__(type(error), "__qualname__") in text
-    assert lines
+def test_an_error_that_cannot_be_worded_is_named_by_its_class(stage: Stage, error: Exception) -> None:
+    words = worded(error, stage.clock)
+    assert type.__getattribute__(type(error), "__qualname__") in words.text
+    assert words.lines
 
 
 @pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
