@@ -14,20 +14,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from actors import settlement
-from actors.failed_attempt import Cause, Failure, failure_of
+from actors.failed_attempt import Cause, Failure
 from actors.failures import Failures
 from actors.holdings import Held, Holdings, Phase
 from actors.host import Condition, Host, Lock
 from actors.identity import Identity
 from actors.keeping import Chores
 from actors.refusals import Refusals
-from actors.running import JobTimeout
+from actors.running import timeout_of
 from actors.settings import ConsumerSettings
 from actors.telemetry.handled import Handled
 from actors.timekeeping import Account, Timekeeper
 from actors.zone_by_zone import zone_by_zone
 from zones.attempt import Attempt
-from zones.engines import Clock
 from zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE
 from zones.items import Outcome
 from zones.probes import probe
@@ -363,7 +362,9 @@ class Custody:
         Tried once: what the store refuses lapses, and the leases of others must not wait for it.
         """
         if items:
-            verdicts = self._verdicts([(held, _timeout_of(held, self._host.clock)) for held in items])
+            # A failure that came before stands, and only its hooks ran on: they were told of it.
+            failed = [(held, held.failure or timeout_of(held, self._host.clock)) for held in items]
+            verdicts = self._verdicts(failed)
             settled = self._commit_ends([], verdicts, until_us=0)
             with self._table.lock:
                 self._note(settled)
@@ -377,11 +378,3 @@ class Custody:
                     self._table.failures.note(verdict)
                     self._table.handled.fail(held.ref.kind)
         return verdicts
-
-
-def _timeout_of(held: Held, clock: Clock) -> Failure:
-    """Return the failure of an item whose handler ran past its timeout; one that came before stands."""
-    if held.failure is not None and held.failure.counts:
-        return held.failure
-    error = JobTimeout(kind=held.ref.kind, item=held.ref.item_id.hex(), timeout_s=held.handler.timeout_ms / 1000)
-    return failure_of(error, held.handler, held.ref.item_id, clock)

@@ -40,7 +40,7 @@ class Held:
 
     __slots__ = (
         "began_us", "committing", "ended_us", "error", "failure", "handler", "job", "lease_until_us", "phase", "ran",
-        "record", "ref", "result", "since_us", "told_to_stop", "waited",
+        "record", "ref", "result", "since_us", "timed_out", "told_to_stop", "waited",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -60,6 +60,7 @@ class Held:
         self.began_us = 0  # when its handler did; 0: not yet, or never
         self.ended_us = 0
         self.result: bytes | None = None  # what its handler returned, packed, if its kind keeps it
+        self.timed_out = False  # it was cancelled since it ran past its timeout
         self.error: BaseException | None = None  # what its handler raised
         self.failure: Failure | None = None  # what that comes to, unless the item was cancelled before
 

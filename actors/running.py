@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from actors.failed_attempt import is_permanent
+from actors.failed_attempt import Failure, failure_of, is_permanent
 from actors.handlers import Form, Handler, describe
 from actors.holdings import Held
 from actors.job import Job
@@ -19,7 +19,8 @@ from actors.telemetry.run import Run, RunningJob
 from actors.telemetry.spans import Spans, passed_on
 from actors.telemetry.traces import is_sampled
 from zones.attempt import Attempt
-from zones.errors import ItemGone, LeaseLost, QueueError
+from zones.engines import Clock
+from zones.errors import LeaseLost, QueueError
 from zones.probes import probe
 from zones.results import pack_result
 from zones.shard import Shard
@@ -59,6 +60,10 @@ class HandlerNotRun(QueueError):
     message = "the handler returned work instead of doing it"
 
 
+# Says what an attempt comes to, of which the handler has raised an error, or returned; None: it has not failed.
+Conclude = Callable[[BaseException | None], Failure | None]
+
+
 class Runners(Protocol):
     """Where coroutines and Ray remote functions run; supplied by the host."""
 
@@ -75,10 +80,11 @@ class Runners(Protocol):
         ...
 
 
-def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None) -> None:
+def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None, conclude: Conclude) -> None:
     """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last.
 
-    Meanwhile the job and its span are current; see `actors.telemetry.run`.
+    Meanwhile the job and its span are current; see `actors.telemetry.run`. Still so, `conclude` is called with what
+    the handler raised, or None, and the hooks with the failure that it returns.
     """
     job, stored = held.job, held.record.trace
     span = passed_on(stored) if spans is None else spans.run(held.ref, job.attempt, stored)
@@ -87,25 +93,29 @@ def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None)
         try:
             _run_tries(held, shard, runners)
         except BaseException as error:
-            _tell_hooks(held, error)
+            _tell_hooks(held, conclude(error))
             raise
+        _tell_hooks(held, conclude(None))
 
 
-def _tell_hooks(held: Held, error: BaseException) -> None:
-    """Call the application's hooks for an attempt that failed; what they raise themselves is logged.
-
-    An item that its worker holds no more has not failed: it lapses, or has ended.
-    """
-    if isinstance(error, LeaseLost | ItemGone) and error.fields.get("item") == held.ref.item_id.hex():
+def _tell_hooks(held: Held, failure: Failure | None) -> None:
+    """Call the application's hooks for an attempt that counts as failed; what they raise themselves is logged."""
+    if failure is None or not failure.counts or held.job.completed:
         return
     for hook in held.handler.on_failure:
         try:
-            hook(held.job, error)
+            hook(held.job, failure.error)
         except BaseException:
             log.exception(
                 "the on_failure hook %s raised an error, for kind %s", describe(hook), held.ref.kind,
                 extra={USERS_ERROR: True},
             )  # fmt: skip
+
+
+def timeout_of(held: Held, clock: Clock) -> Failure:
+    """Return the failure of an item whose handler ran past its timeout."""
+    error = JobTimeout(kind=held.ref.kind, item=held.ref.item_id.hex(), timeout_s=held.handler.timeout_ms / 1000)
+    return failure_of(error, held.handler, held.ref.item_id, clock)
 
 
 def _run_tries(held: Held, shard: Shard, runners: Runners) -> None:

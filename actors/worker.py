@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from itertools import chain
 
 from actors.custody import Custody, Table
-from actors.failed_attempt import failure_of
+from actors.failed_attempt import Failure, failure_of
 from actors.failures import Failures
 from actors.handlers import Handler, describe
 from actors.holdings import Held, Holdings, Phase, by_shard
@@ -24,7 +25,7 @@ from actors.identity import Identity
 from actors.job import Job
 from actors.keeping import TICK_US, Chores, chores, lease_at_start
 from actors.messages import ItemRef, Report
-from actors.running import Runners, run_handler
+from actors.running import Runners, run_handler, timeout_of
 from actors.settings import ConsumerSettings
 from actors.submitted import SubmittedHandlers, load_submitted
 from actors.telemetry.handled import Handled
@@ -298,18 +299,23 @@ class Worker:
     def _run(self, held: Held) -> None:
         try:
             with unsupervised(), held.committing:
-                run_handler(held, self._shards[held.ref.shard], self._runners, self._spans)
+                shard = self._shards[held.ref.shard]
+                run_handler(held, shard, self._runners, self._spans, partial(self._conclude, held))
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
-            with unsupervised():
-                self._explain(held, error)
-
-    def _explain(self, held: Held, error: BaseException) -> None:
-        """Note what a handler raised, and what it comes to if the item is still held here when that is known."""
-        failure = failure_of(error, held.handler, held.ref.item_id, self._clock)
-        with self._lock:
             held.error = error
+
+    def _conclude(self, held: Held, error: BaseException | None) -> Failure | None:
+        """Return what an attempt comes to that has ended by `error`, or without; None: it has not failed.
+
+        An item that was cancelled meanwhile has failed by its timeout, or not at all: it goes back, or lapses.
+        """
+        failure = None if error is None else failure_of(error, held.handler, held.ref.item_id, self._clock)
+        with self._lock:
             if not held.job.cancelled:
                 held.failure = failure
+                return failure
+            timed_out = held.timed_out
+        return timeout_of(held, self._clock) if timed_out else None
 
     def _lease_for_start(self, held: Held) -> bool:
         """Give an item the lease that its handler must start with; False if it is lost, or the store refuses."""
@@ -336,6 +342,8 @@ class Worker:
                     return
                 now_us = self._clock.now_us()
                 work = chores(self._holdings, now_us=now_us, lease_us=self._lease_us)
+                for held in work.time_out:
+                    held.timed_out = True
                 for held in (*work.time_out, *work.lost):
                     held.cancel(now_us)
                     if held.phase is Phase.WAITING:

@@ -240,7 +240,8 @@ class App:
             def report(job, error):
                 sentry_sdk.capture_exception(error)
 
-        It is called on the handler's slot, in the order of registration, before the item is retried or buried. What it
+        It is called on the handler's slot once the handler has ended, in the order of registration. An attempt that ran
+        past its timeout has failed by `JobTimeout`; one that is given back, or lapses, has not failed. What a hook
         raises is logged and changes nothing. A worker that dies calls no hook.
         """
         self.registry.on_failure.append(hook)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from actors.failed_attempt import failure_of
+from actors.failed_attempt import Failure, failure_of
 from actors.handlers import Registry, plain_function
 from actors.holdings import Held
 from actors.job import Job
@@ -184,7 +184,7 @@ class _Drain:
         job = Job(shard, ref, record, payload)
         held = Held(ref, record, self._registry.handlers[kind], job, clock.now_us())
         error = _error_of(held, shard, self._spans)
-        failure = None if error is None else failure_of(error, held.handler, ref.item_id, clock)
+        failure = held.failure
         if job.completed:
             self.drained.completed[kind] += 1
         else:
@@ -214,8 +214,13 @@ class _SameThread:
 
 def _error_of(held: Held, shard: Shard, spans: Spans | None) -> Exception | None:
     """Run the item's handler and return what it raised."""
+
+    def conclude(error: BaseException | None) -> Failure | None:
+        held.failure = None if error is None else failure_of(error, held.handler, held.ref.item_id, shard.clock)
+        return held.failure
+
     try:
-        run_handler(held, shard, _SameThread(), spans)
+        run_handler(held, shard, _SameThread(), spans, conclude)
     except Exception as error:  # noqa: BLE001 - a handler may raise anything
         return error
     return None

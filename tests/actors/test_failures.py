@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -133,6 +134,68 @@ def test_the_hook_is_not_called_for_what_completes(stage: Stage) -> None:
     seen: list[Job] = []
     assert told_of(stage, lambda job: None, lambda job, error: seen.append(job))["completed"] == 1
     assert seen == []
+
+
+def test_the_hook_is_told_of_the_timeout_of_a_handler_that_returns_when_it_is_cancelled(stage: Stage) -> None:
+    """Before, no hook was called: the handler had raised nothing."""
+
+    def listens(job: Job) -> None:
+        while not job.cancelled:
+            stage.sleep_ms(10)
+
+    seen: list[str] = []
+    hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
+    assert told_of(stage, listens, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    stage.pass_ms(100)
+    assert seen == ["JobTimeout"]
+
+
+def interrupted(stage: Stage) -> Callable[[Job], None]:
+    """Return a handler that raises when it is cancelled, as a coroutine's slot does."""
+
+    def handle(job: Job) -> None:
+        while not job.cancelled:
+            stage.sleep_ms(10)
+        raise CancelledError
+
+    return handle
+
+
+def test_the_hook_is_told_of_the_timeout_and_not_of_the_cancellation_that_followed(stage: Stage) -> None:
+    seen: list[str] = []
+    hook = lambda job, error: seen.append(type(error).__name__)  # noqa: E731
+    assert told_of(stage, interrupted(stage), hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    stage.pass_ms(100)
+    assert seen == ["JobTimeout"]
+
+
+def test_the_hook_is_not_called_for_what_a_drain_gives_back(stage: Stage) -> None:
+    """Before, each restart of a fleet raised a false alarm for every coroutine that ran."""
+    seen: list[BaseException] = []
+    worker = stage.worker(
+        [stage.handler("mail", interrupted(stage))], on_failure=[lambda job, error: seen.append(error)]
+    )
+    stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    stage.do(lambda: worker.drain(100))
+    stage.pass_ms(1_000)
+    assert seen == []
+
+
+def test_a_failed_attempt_whose_hook_runs_past_the_timeout_fails_by_the_error_that_the_hook_was_told(
+    stage: Stage,
+) -> None:
+    seen: list[str] = []
+
+    def hook(job: Job, error: BaseException) -> None:
+        seen.append(repr(error))
+        stage.sleep_ms(2_000)
+
+    assert told_of(stage, no_order, hook, timeout=0.5, retry=Retry(attempts=1))["buried"] == 1
+    stage.pass_ms(5_000)
+    assert seen == ["KeyError('order')"]
+    (grave,) = stage.buried()
+    assert grave.record.error == "KeyError: 'order'"
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("no Sentry"), SystemExit(3)])
