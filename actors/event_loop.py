@@ -22,9 +22,10 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from actors.handlers import describe
 from actors.holdings import Held
 from actors.host import Host
-from actors.job import Job
+from actors.job import STUCK_US, Job
 from zones.engines.progress import note_progress
 from zones.errors import QueueError
 from zones.probes import probe
@@ -137,7 +138,7 @@ class EventLoop:
             if held.record.last_error.startswith(EventLoopLost.__name__):
                 self._lost_before.add(answer)
             self._loop.call_soon_threadsafe(self._start, answer, function, job)
-        job.on_cancel(partial(self._cancel, answer))
+        job.on_cancel(partial(self._cancel, answer, function, job))
         try:
             return answer.result()
         finally:
@@ -193,7 +194,7 @@ class EventLoop:
             if answer in self._answers:
                 self._answers[answer] = task
             else:
-                task.cancel()
+                self._interrupt(task, function, job)
         task.add_done_callback(partial(self._ended, answer))
 
     def _ended(self, answer: Future[Any], task: asyncio.Task[Any]) -> None:
@@ -205,6 +206,15 @@ class EventLoop:
             self._tell(answer, result=task.result())
         else:
             self._tell(answer, error=error.error if isinstance(error, Exited) else error)
+
+    def _interrupt(self, task: asyncio.Task[Any], function: Callable[[Job], Any], job: Job) -> None:
+        """Cancel a coroutine, and look whether it has ended when a plain handler would be given up.
+
+        Nothing more can be done about one that swallows its cancellation: its slot is free already.
+        """
+        task.cancel()
+        look = self._loop.call_later(STUCK_US / 1e6, _name_if_it_runs, task, function, job)
+        task.add_done_callback(lambda _: look.cancel())
 
     def _make_task(self, loop: Any, coroutine: Any, **how: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(contained(coroutine), loop=loop, **how)
@@ -225,13 +235,13 @@ class EventLoop:
 
     # --- On any thread ---
 
-    def _cancel(self, answer: Future[Any]) -> None:
+    def _cancel(self, answer: Future[Any], function: Callable[[Job], Any], job: Job) -> None:
         with self._lock:
             task = self._answers.pop(answer, None)
             if not answer.done():
                 answer.cancel()
             if task is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(task.cancel)
+                self._loop.call_soon_threadsafe(self._interrupt, task, function, job)
 
     def _tell(self, answer: Future[Any], *, result: Any = None, error: BaseException | None = None) -> None:
         with self._lock:
@@ -271,6 +281,14 @@ class EventLoop:
                     answer.set_exception(EventLoopLostAgain())
                 else:
                     answer.set_exception(EventLoopLost())
+
+
+def _name_if_it_runs(task: asyncio.Task[Any], function: Callable[[Job], Any], job: Job) -> None:
+    if not task.done():
+        log.error(
+            "handler %s ignores job.cancelled; it goes on beside what runs in its place, kind=%s item=%s",
+            describe(function), job.kind, job.id.hex(),
+        )  # fmt: skip
 
 
 def _asker_of_callback(error: BaseException) -> Future[Any] | None:

@@ -71,7 +71,15 @@ class Failure:
 def failure_of(error: BaseException, handler: Handler, item_id: bytes, clock: Clock) -> Failure:
     """Return what an error of an attempt at an item comes to. Runs code of the error's class."""
     words = worded(error, clock)
-    return Failure(error, words.text, words.lines, words.tame, _cause_of(error, handler, item_id))
+    return Failure(error, words.text, words.lines, words.tame, cause_of(error, handler, item_id))
+
+
+def cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
+    """Return what an error says of its attempt. One that cannot be asked: the handler failed."""
+    try:
+        return _cause_of(error, handler, item_id)
+    except BaseException:  # noqa: BLE001 - a class may answer `isinstance` by any code of the user's
+        return Cause.HANDLER
 
 
 def _cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:

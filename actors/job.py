@@ -13,6 +13,7 @@ from zones.records import ItemRecord, Progress
 from zones.shard import Shard
 from zones.tenant_transaction import TenantTransaction
 
+STUCK_US = 5_000_000  # A handler that goes on for so long after it was cancelled does not listen.
 AMOUNT_MAX = 2**53  # Of progress. Up to there whole numbers are told exactly.
 
 T = TypeVar("T")

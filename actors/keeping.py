@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from actors.handlers import Form
 from actors.holdings import Held, Phase
+from actors.job import STUCK_US
 from zones.probes import probe
 
 TRANSACTION_LEASE_US = 6_000_000  # A transactional attempt may take 5 s, and its lease is not extended meanwhile.
 TICK_US = 100_000  # How often chores are looked for while anything is held; bounds how late a timeout is noticed.
 WAITING_US_MAX = 500_000  # An item that found no slot for so long is given back: another worker may have one.
-STUCK_US = 5_000_000  # A thread that goes on for so long after it was told to stop is given up.
 
 
 @dataclass(slots=True)

@@ -336,6 +336,57 @@ def test_a_cancelled_coroutine_is_told_and_its_slot_is_free_at_once(bench: Bench
     assert told.wait(PATIENCE_S)
 
 
+def cancel_one_that(bench: Bench, function: Callable[[Job], Any], begun: threading.Event) -> None:
+    """Begin a coroutine, and cancel it once it has begun."""
+    held = held_item(1)
+    running = bench.pool.submit(bench.runners.run_coroutine, function, held)
+    assert begun.wait(PATIENCE_S)
+    held.cancel(now_us=1)
+    assert running.exception(PATIENCE_S) is not None
+
+
+def test_a_coroutine_that_swallows_its_cancellation_is_named_in_the_log_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, it ran on beside its own retries, and nobody was told."""
+    monkeypatch.setattr("actors.event_loop.STUCK_US", 50_000)
+    begun, release = threading.Event(), threading.Event()
+
+    async def deaf(job: Job) -> None:
+        begun.set()
+        while not release.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    cancel_one_that(bench, deaf, begun)
+    eventually(lambda: "ignores job.cancelled" in caplog.text, within_s=PATIENCE_S)
+    release.set()
+    assert bench.run(good) == "good"
+    (record,) = caplog.records
+    assert "deaf" in record.getMessage()
+    assert held_item(1).ref.item_id.hex() in record.getMessage()
+
+
+def test_a_coroutine_that_ends_when_it_is_cancelled_is_not_named_in_the_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("actors.event_loop.STUCK_US", 50_000)
+    begun = threading.Event()
+
+    async def waits(job: Job) -> None:
+        begun.set()
+        await asyncio.sleep(3_600)
+
+    async def outlasts_it(job: Job) -> None:
+        await asyncio.sleep(0.1)
+
+    cancel_one_that(bench, waits, begun)
+    bench.run(outlasts_it)  # On the same loop, whose timers fire in order.
+    assert caplog.records == []
+
+
 def test_closed_runners_leave_no_thread_behind(bench: Bench) -> None:
     """Before, a fleet that had stopped inside a program left a loop that woke up once a second for ever."""
     loops: list[threading.Thread] = []

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from actors.failed_attempt import ERRORS_MAX, FRAMES_MAX, failure_of, worded
+from actors.failed_attempt import ERRORS_MAX, FRAMES_MAX, Cause, failure_of, worded
+from actors.handlers import handler_of
 from actors.job import Job
 from actors.retry import Retry
 from actors.worker import Worker
@@ -185,3 +186,18 @@ def test_what_still_runs_in_a_worker_that_is_abandoned_goes_back_uncounted(stage
     record = stage.record(item_id)
     assert record is not None
     assert (record.error_count, record.lease_id) == (0, b"")
+
+
+def test_an_error_whose_class_cannot_be_asked_what_it_is_has_failed_its_attempt(stage: Stage) -> None:
+    """Else nobody would know that the attempt has failed, and its item would count as completed."""
+
+    class Unasked(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            raise SystemExit(3)
+
+    class Permanent(Exception, metaclass=Unasked):
+        pass
+
+    handler = handler_of("mail", lambda job: None, permanent=(Permanent,))
+    failure = failure_of(ValueError("gone"), handler, b"0" * 16, stage.clock)
+    assert (failure.cause, failure.text) == (Cause.HANDLER, "ValueError: gone")

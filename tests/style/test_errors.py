@@ -20,6 +20,7 @@ ALLOWED: dict[str, str] = {
     "actors/event_loop.py:EventLoop._run_until_it_ends": "whatever a user's callback raises, the next loop goes on",
     "actors/event_loop.py:EventLoop._start": "whatever a handler raises is its item's failure",
     "actors/failed_attempt.py:worded": "an error's class words it, and may fail at that",
+    "actors/failed_attempt.py:cause_of": "an error's class is asked what it is, and may fail at that",
     "actors/worker.py:Worker._run": "a slot survives whatever a handler raises; the item is settled by it",
     "zones/engines/group_commit.py:GroupCommit.see_through": "others depend on this thread; it is raised again",
     "zones/engines/group_commit.py:GroupCommit.lead_if_free": "as see_through",
