@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any
 
 from actors.handlers import describe
-from actors.holdings import Held
 from actors.host import Host
 from actors.job import STUCK_US, Job
 from zones.engines.progress import note_progress
@@ -122,20 +121,23 @@ class EventLoop:
         self._owners: dict[asyncio.Task[Any], Future[Any]] = {}  # which item each task belongs to, children too
         host.spawn("event loop", self._run, self._stood_still)
 
-    def run_to_end(self, function: Callable[[Job], Coroutine[Any, Any, Any]], held: Held) -> Any:
+    def run_to_end(self, function: Callable[[Job], Coroutine[Any, Any, Any]], job: Job, *, last_error: str = "") -> Any:
         """Run a coroutine function from another thread; return what it returns, raise what it raises.
+
+        Args:
+          last_error: how the attempt before this one failed, as it is stored with the item.
 
         Raises:
           EventLoopLost, EventLoopLostAgain, EventLoopBlocked, EventLoopEnded: see these.
           concurrent.futures.CancelledError: the job was cancelled meanwhile; the coroutine is told.
         """
-        job, answer = held.job, Future[Any]()
+        answer = Future[Any]()
         with self._lock:
             if self.is_lost:
                 raise EventLoopLost(kind=job.kind, item=job.id.hex())
             self._answers[answer] = None
-            # So begins the error that is stored with the item; that of `EventLoopLostAgain`, too.
-            if held.record.last_error.startswith(EventLoopLost.__name__):
+            # So does that of `EventLoopLostAgain`, too.
+            if last_error.startswith(EventLoopLost.__name__):
                 self._lost_before.add(answer)
             self._loop.call_soon_threadsafe(self._start, answer, function, job)
         job.on_cancel(partial(self._cancel, answer, function, job))

@@ -253,7 +253,7 @@ class ThreadRunners:
 
     def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
         """See `Runners`. Past its timeout the coroutine is cancelled."""
-        return self._running_loop().run_to_end(function, held)
+        return self._running_loop().run_to_end(function, held.job, last_error=held.record.last_error)
 
     def run_remote(self, function: Any, held: Held) -> Any:
         """See `Runners`."""
