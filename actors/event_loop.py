@@ -27,7 +27,6 @@ from actors.host import Host
 from actors.job import STUCK_US, Job
 from zones.engines.progress import note_progress
 from zones.errors import QueueError
-from zones.probes import probe
 
 log = logging.getLogger("fairlead.worker")
 
@@ -279,7 +278,6 @@ class EventLoop:
                 if answer is blamed:
                     answer.set_exception(failure)
                 elif unexplained and answer in self._lost_before:
-                    probe("items lose their event loop again, and nobody can tell by which of them")
                     answer.set_exception(EventLoopLostAgain())
                 else:
                     answer.set_exception(EventLoopLost())

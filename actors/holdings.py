@@ -134,7 +134,6 @@ class Holdings:
         if not self.waiting:
             return None
         if self._isolates and len(self.waiting) < len(self._held):
-            probe("an item that must run alone waits until the one before it has left")
             return None
         held = self.waiting.popleft()
         held.phase = Phase.RUNNING

@@ -38,6 +38,7 @@ from zones.layout import Layout
 
 DRAINS = "everything drains after the faults"
 GETS_OVER = "the system gets over a fault that has stopped"
+OVERSLEPT_US = 30_000_000  # Within so long what a wrong clock has put to sleep is found: docs/reliability.md.
 RECOVERY_US = 10_000_000  # Restarts take two seconds, and signs of life come once a second.
 
 
@@ -186,13 +187,15 @@ class Simulation(Trial):
         """How long an empty zone's pointer may stay.
 
         It may sleep until the last lease would have ended, and then for `min_inactive`; each visit comes a little late,
-        or, where scanners are told of work by watches, with the next look.
+        or, where scanners are told of work by watches, with the next look; and where a clock was wrong, once a consumer
+        has looked for what oversleeps by it.
         """
         zones, consumer = self.plan.zones, self.plan.consumer
         lease_ms = min(zones.max_sleep_ms, max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000))
         waits_ms = lease_ms + zones.min_inactive_ms + 2 * consumer.poll_interval_ms + 2_000
         look_us = 0 if self.plan.tells_changes else WATCHED_RESCAN_US  # If a watch is lost.
-        return 1000 * waits_ms + look_us + 4 * self.plan.skew_us_max
+        late_us = OVERSLEPT_US if "wrong clocks" in self.plan.faults else 0
+        return 1000 * waits_ms + look_us + late_us + 4 * self.plan.skew_us_max
 
     def _oracles(self) -> list[Oracle]:
         world, plan = self.world, self.plan

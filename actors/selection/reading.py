@@ -40,7 +40,6 @@ def oldest(
     per_part = max(PART_READ_MIN, 2 * ids_max // max(1, len(parts)))
     found, whole = _merged(peek(tr, parts, eligible, per_part, now_us))
     if not whole and _is_flooded(found):
-        probe("a tenant's many queue zones are passed over")
         seen: Counter[bytes] = Counter()
 
         def some_of_each(ref: PointerRef) -> bool:
