@@ -19,7 +19,7 @@ __all__ = ["app"]
 PLACES: dict[str, tuple[Any, str]] = {
     "scanner": (actors.scanner.Scanner, "_visit_shard"),
     "keeping": (actors.worker, "chores"),
-    "settling": (actors.custody.Custody, "_settle"),
+    "settling": (actors.custody.Custody, "settle"),
 }
 
 
