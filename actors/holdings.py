@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TypeVar
 
-from actors.elapsed import Elapsed
 from actors.failed_attempt import Failure
 from actors.handlers import Form, Handler
 from actors.job import Job
 from actors.messages import ItemRef, Report
+from zones.elapsed import Elapsed
 from zones.engines.committing import Committing
 from zones.probes import probe
 from zones.records import ItemRecord

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from zones.elapsed import Elapsed
 from zones.keyspace import TIME_KEY
 from zones.probes import probe
 
@@ -32,7 +33,7 @@ class ShardClock:
         self._max_skew_us = max_skew_us
         self._watch_us = watch_us
         self._watched_us: int | None = None
-        self._unchanged_since_us = 0
+        self._unchanged = Elapsed(0)  # for how long it has been so
 
     def is_far_off(self, shard_us: int | None, now_us: int) -> bool:
         """Say whether this clock and the shard's time are further apart than clocks may be."""
@@ -46,15 +47,16 @@ class ShardClock:
         if alone:
             self._watched_us = None
             return Standing.TAKEN_OVER
-        if self._watched_us is None or now_us < self._unchanged_since_us:
+        if self._watched_us is None:
             probe("a consumer finds its clock far off the shard's time, and watches")
-            self._watched_us, self._unchanged_since_us = shard_us, now_us
+            self._watched_us, self._unchanged = shard_us, Elapsed(now_us)
             return Standing.WATCHING
         if shard_us != self._watched_us:
             probe("a consumer finds its clock off")
-            self._watched_us, self._unchanged_since_us = shard_us, now_us
+            self._watched_us, self._unchanged = shard_us, Elapsed(now_us)
             return Standing.OFF
-        if now_us - self._unchanged_since_us < self._watch_us:
+        # By a clock that is wrong already: one that steps once more must not have watched for hours by that.
+        if self._unchanged.by(now_us) < self._watch_us:
             return Standing.WATCHING
         probe("a consumer takes the shard's time over")
         self._watched_us = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.zones.colliding import Body, collides
 from tests.zones.world import SECOND, World
 from zones.keyspace import TIME_KEY
@@ -25,6 +27,14 @@ def shard_time(world: World) -> int | None:
 
 def beat_at(world: World, clock: ShardClock, now_us: int) -> Standing:
     return world.run(lambda tr: beat(tr, clock, now_us=now_us))
+
+
+def beats_until_taken_over(world: World, clock: ShardClock) -> int:
+    """Beat once a second until the clock takes the shard's time over; return how long that was, in microseconds."""
+    begun_us = world.now_us
+    while beat_at(world, clock, world.now_us) is Standing.WATCHING:
+        world.pass_us(SECOND)
+    return world.now_us - begun_us
 
 
 def test_the_first_consumer_of_a_shard_sets_its_time(world: World) -> None:
@@ -55,11 +65,7 @@ def test_a_clock_takes_over_a_time_that_nobody_advances(world: World) -> None:
     assert beat_at(world, new_clock(), world.now_us) is Standing.GOOD
     world.pass_us(24 * HOUR_US)
     clock = new_clock()
-    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
-    world.pass_us(WATCH_US - 1)
-    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
-    world.pass_us(1)
-    assert beat_at(world, clock, world.now_us) is Standing.TAKEN_OVER
+    assert beats_until_taken_over(world, clock) == WATCH_US
     assert shard_time(world) == world.now_us
     assert beat_at(world, clock, world.now_us) is Standing.GOOD
 
@@ -74,10 +80,7 @@ def test_a_clock_that_is_alone_on_the_shard_takes_its_time_over_at_once(world: W
 
 def test_a_take_over_turns_back_a_time_that_a_wrong_clock_left_in_the_future(world: World) -> None:
     assert beat_at(world, new_clock(), world.now_us + HOUR_US) is Standing.GOOD
-    clock = new_clock()
-    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
-    world.pass_us(WATCH_US)
-    assert beat_at(world, clock, world.now_us) is Standing.TAKEN_OVER
+    assert beats_until_taken_over(world, new_clock()) == WATCH_US
     assert shard_time(world) == world.now_us
 
 
@@ -88,14 +91,17 @@ def test_a_clock_that_was_set_right_is_good_again(world: World) -> None:
     assert beat_at(world, wrong, world.now_us) is Standing.GOOD
 
 
-def test_a_clock_that_steps_back_while_it_watches_starts_to_watch_anew(world: World) -> None:
+@pytest.mark.parametrize("step_us", [-HOUR_US, 2 * HOUR_US], ids=["back", "ahead"])
+def test_a_clock_that_steps_while_it_watches_has_not_watched_for_that_long(world: World, step_us: int) -> None:
+    """Before, one that stepped from an hour behind to an hour ahead took the time over from others that lived."""
     beat_at(world, new_clock(), world.now_us)
-    world.pass_us(HOUR_US)
-    clock = new_clock()
-    assert beat_at(world, clock, world.now_us) is Standing.WATCHING
-    assert beat_at(world, clock, world.now_us - 60 * SECOND) is Standing.WATCHING
-    assert beat_at(world, clock, world.now_us - 60 * SECOND + WATCH_US - 1) is Standing.WATCHING
-    assert beat_at(world, clock, world.now_us - 60 * SECOND + WATCH_US) is Standing.TAKEN_OVER
+    world.pass_us(SECOND)
+    clock, behind_us = new_clock(), world.now_us - HOUR_US
+    assert beat_at(world, clock, behind_us) is Standing.WATCHING
+    stepped_us = behind_us + SECOND + step_us
+    standings = [beat_at(world, clock, stepped_us + beat * SECOND) for beat in range(4)]
+    assert standings[:2] == [Standing.WATCHING] * 2
+    assert Standing.TAKEN_OVER in standings[2:]
 
 
 def test_beats_do_not_conflict_with_each_other_and_take_overs_do(world: World) -> None:
@@ -109,7 +115,8 @@ def test_beats_do_not_conflict_with_each_other_and_take_overs_do(world: World) -
 
     assert not collides(world.db, beats(first, Standing.GOOD), beats(second, Standing.GOOD))
     world.pass_us(HOUR_US)
-    for clock in clocks:
-        assert beat_at(world, clock, world.now_us) is Standing.WATCHING
-    world.pass_us(WATCH_US)
+    for _ in range(WATCH_US // SECOND):
+        for clock in clocks:
+            assert beat_at(world, clock, world.now_us) is Standing.WATCHING
+        world.pass_us(SECOND)
     assert collides(world.db, beats(first, Standing.TAKEN_OVER), beats(second, Standing.TAKEN_OVER))
