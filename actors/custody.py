@@ -323,6 +323,7 @@ class Custody:
                 with table.lock:
                     self._writing = False
                     table.returning -= len(returning)
+                    table.holdings.note_returned(returning)
                     table.left.notify_all()
 
     def _renew(self, items: Sequence[Held]) -> None:

@@ -106,6 +106,7 @@ class Holdings:
         self._isolates = isolates
         self._progress = 0
         self._kinds: dict[str, int] = {}
+        self._returning: set[Held] = set()
         self._mean_us = RESERVE_MS * 1000.0
         self.accepting = True
 
@@ -146,9 +147,23 @@ class Holdings:
         held.phase = Phase.FINISHED
         held.ended_us = now_us
 
-    def found_no_slot(self, held: Held, now_us: int) -> None:
-        """Note how long an item has waited in vain: that long, at least, the handlers take that fill the slots."""
+    def let_go(self, held: Held, now_us: int) -> None:
+        """Forget an item that found no slot and goes back.
+
+        Its lease stands until that is committed, so it counts in its kind until `note_returned`. As long as it waited,
+        at least, the handlers take that fill the slots.
+        """
         self._mean_us = max(self._mean_us, float(now_us - held.since_us))
+        self._returning.add(held)
+        self.drop(held)
+
+    def note_returned(self, items: Iterable[Held]) -> None:
+        """Note that items have gone back, or were left to lapse."""
+        for held in items:
+            if held in self._returning:
+                self._returning.remove(held)
+                self._kinds[held.ref.kind] -= 1
+                self._progress += 1
 
     def give_up(self, held: Held) -> None:
         """Stop counting on a running handler that does not listen."""
@@ -159,12 +174,12 @@ class Holdings:
         """Forget an item: settled, given back, or lost."""
         if self._held.pop(held.ref, None) is None:
             return
-        held.error = held.failure = (
-            None  # Its traceback leads back to the item: a circle, in which payloads would stay for long.
-        )
+        # A traceback leads back to the item: a circle, in which payloads would stay for long.
+        held.error = held.failure = None
         if held.phase is Phase.WAITING:
             self.waiting.remove(held)
-        self._kinds[held.ref.kind] -= 1
+        if held not in self._returning:
+            self._kinds[held.ref.kind] -= 1
         self._progress += 1
 
     @property
@@ -179,7 +194,7 @@ class Holdings:
 
     @property
     def progress(self) -> int:
-        """Counts the items that have left."""
+        """Counts the items that have left, and those that have gone back."""
         return self._progress
 
     def report(self) -> Report:

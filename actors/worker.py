@@ -378,8 +378,7 @@ class Worker:
         now_us = self._clock.now_us()
         for held in work.give_back:
             if held.phase is Phase.WAITING:
-                self._holdings.found_no_slot(held, now_us)
-                self._holdings.drop(held)
+                self._holdings.let_go(held, now_us)
             held.cancel(now_us)
         self._table.counts["given_back"] += len(work.give_back)
         if work.give_back:

@@ -159,8 +159,7 @@ def test_it_holds_next_to_nothing_in_reserve_once_items_wait_in_vain() -> None:
         run(made, held)
     waiting = held_item(500)
     made.accept(waiting)
-    made.found_no_slot(waiting, 500 * 1_000)
-    made.drop(waiting)
+    made.let_go(waiting, 500 * 1_000)
     assert made.capacity == 17
 
 
@@ -190,6 +189,18 @@ def test_the_report_counts_items_by_kind_from_arrival_to_end() -> None:
     assert made.report().kinds == {"mail": 1, "index": 1}
     made.drop(mail)
     assert made.report().kinds == {"mail": 0, "index": 1}
+
+
+def test_one_that_goes_back_counts_in_its_kind_until_its_lease_has_been_given_up() -> None:
+    waiting, other = held_item(1), held_item(2)
+    made = held_with(waiting, other)
+    made.let_go(waiting, 1)
+    assert (made.report().held, made.report().kinds) == (1, {"mail": 2})
+    seen = made.progress
+    made.note_returned([waiting, other])
+    assert (made.report().kinds, made.progress) == ({"mail": 1}, seen + 1)
+    made.note_returned([waiting])
+    assert made.report().kinds == {"mail": 1}
 
 
 def test_each_life_of_a_worker_has_a_name() -> None:

@@ -61,6 +61,17 @@ def test_what_runs_may_finish_and_what_waits_goes_back_at_once(stage: Stage) -> 
     assert stage.count() == {"mail": 3}
 
 
+def test_a_kind_with_a_limit_counts_what_goes_back_until_that_is_committed(stage: Stage) -> None:
+    """Before, its manager leased another meanwhile: more of the kind were leased than its limit."""
+    worker, _ = working(stage, takes_ms=3_000, payloads=3, slots=1)
+    stage.pass_ms(100)
+    seen: list[dict[str, int]] = []
+    stage.store.on_commit(1, lambda: seen.append(worker.await_progress(-1).kinds))
+    worker.begin_drain()
+    stage.pass_ms(100)
+    assert [*seen, worker.await_progress(-1).kinds] == [{"mail": 3}, {"mail": 1}]
+
+
 def test_many_items_that_wait_go_back_in_one_commit(stage: Stage) -> None:
     worker, _ = working(stage, takes_ms=100_000, payloads=100, slots=1)
     before = stage.store.commits
