@@ -37,9 +37,8 @@ Done = Callable[[Any, Exception | None], None]
 BLOCKED_LOOPS_MAX = 3
 CALLS_AT_ONCE = 4  # Of an actor's methods: a long question for progress must not hold up the next batch.
 LIFE_BYTES = 8  # What tells two actors of one number apart.
-LOG_S_MAX = (
-    1.0  # How long a failure waits for the log. A line takes a millisecond, unless whoever reads it has stopped.
-)
+# How long a failure waits for the log. A line takes a millisecond, unless whoever reads it has stopped.
+LOG_S_MAX = 1.0
 # How long a stop waits for calls that carry items. A manager waits up to a second for room, then for its store.
 HAND_OVER_S_MAX = 5.0
 

@@ -240,7 +240,7 @@ class Simulation(Trial):
             WhatIsPausedStays(world),
             TenantsKeepToTheirLimits(world, self.cluster.clock_of),
         ]
-        if plan.is_calm:
+        if plan.is_calm and plan.clocks_fit_leases:
             oracles.append(KindsKeepToFleetLimits(world))
         if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
             oracles.append(

@@ -117,8 +117,9 @@ class TenantsKeepToTheirLimits(Oracle):
 class KindsKeepToFleetLimits(Oracle):
     """No visit leases more of a kind than its rule lets run at once in all of the fleet.
 
-    For runs without faults: a manager that is held up may find its grant ended, and granted again. Where shards differ,
-    because a rule is on its way to them, only what is leased by the latest counts.
+    For runs without faults whose clocks agree to a third of a lease: a manager that is held up, or whose clock is
+    behind, may find its grant ended, and granted again. Where shards differ, because a rule is on its way to them, only
+    what is leased by the latest counts.
     """
 
     promise = "no more of a kind are leased in a fleet than its limit"
