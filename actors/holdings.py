@@ -39,8 +39,8 @@ class Held:
     """One item that a worker holds."""
 
     __slots__ = (
-        "began_us", "committing", "ended_us", "error", "failure", "handler", "job", "lease_until_us", "phase", "ran",
-        "record", "ref", "result", "since_us", "timed_out", "told_to_stop", "waited",
+        "began_us", "committing", "concluded", "ended_us", "error", "failure", "handler", "job", "lease_until_us",
+        "phase", "ran", "record", "ref", "result", "since_us", "timed_out", "told_to_stop", "waited",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -63,6 +63,7 @@ class Held:
         self.timed_out = False  # it was cancelled since it ran past its timeout
         self.error: BaseException | None = None  # what its handler raised
         self.failure: Failure | None = None  # what that comes to, unless the item was cancelled before
+        self.concluded = False  # whether that has been asked; else what is around its handler has failed
 
     def begin(self, now_us: int) -> None:
         """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""

@@ -218,6 +218,13 @@ def load_submitted(handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> 
         log.warning("submitted handler refused, kind=%s version=%d: %s", *refused)
 
 
+def handler_of_kind(kind: str, loaded: SubmittedHandlers, shards: Mapping[str, Shard]) -> Handler | None:
+    """Return the handler of a kind; a manager may have heard of one just submitted a moment before its worker."""
+    if kind not in loaded.registry.handlers:
+        load_submitted(loaded, shards)
+    return loaded.registry.handlers.get(kind)  # in the table of now: loading makes a new one
+
+
 def keep_loading(host: Host, handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> None:
     """Load submitted handlers every two seconds, for ever: the loop of an actor that has no housekeeping."""
     lock = host.lock()

@@ -18,7 +18,7 @@ from itertools import chain
 from actors.custody import Custody, Table
 from actors.failed_attempt import Failure, failure_of
 from actors.failures import Failures
-from actors.handlers import Handler, describe
+from actors.handlers import describe
 from actors.holdings import Held, Holdings, Phase, by_shard
 from actors.host import Host
 from actors.identity import Identity
@@ -27,7 +27,7 @@ from actors.keeping import TICK_US, Chores, chores, lease_at_start
 from actors.messages import ItemRef, Report
 from actors.running import Runners, run_handler, timeout_of
 from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers, load_submitted
+from actors.submitted import SubmittedHandlers, handler_of_kind
 from actors.telemetry.handled import Handled
 from actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
 from actors.telemetry.tally import Reading
@@ -249,7 +249,7 @@ class Worker:
         arrived = []
         for ref, record, payload in found:
             if record.lease_id == ref.lease_id and record.vesting_us > now_us:
-                handler = self._handler_of(record.kind)
+                handler = handler_of_kind(record.kind, self._submitted, self._shards)
                 if handler is not None:
                     arrived.append(Held(ref, record, handler, Job(shard, ref, record, payload), now_us))
         return arrived
@@ -269,13 +269,6 @@ class Worker:
             return found
 
         return shard.transact(shard.in_turn(body)) if refs else []
-
-    def _handler_of(self, kind: str) -> Handler | None:
-        """Return the handler of a kind; its manager may have heard of one just submitted a moment earlier."""
-        registry = self._submitted.registry
-        if kind not in registry.handlers:
-            load_submitted(self._submitted, self._shards)
-        return registry.handlers.get(kind)  # in the table of now: loading makes a new one
 
     def _run_slot(self) -> None:
         held: Held | None = None
@@ -303,6 +296,9 @@ class Worker:
                 run_handler(held, shard, self._runners, self._spans, partial(self._conclude, held))
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever a handler raises, exit() too
             held.error = error
+            if not held.concluded:
+                with unsupervised():
+                    self._conclude(held, error)
 
     def _conclude(self, held: Held, error: BaseException | None) -> Failure | None:
         """Return what an attempt comes to that has ended by `error`, or without; None: it has not failed.
@@ -310,6 +306,7 @@ class Worker:
         An item that was cancelled meanwhile has failed by its timeout, or not at all: it goes back, or lapses.
         """
         failure = None if error is None else failure_of(error, held.handler, held.ref.item_id, self._clock)
+        held.concluded = True
         with self._lock:
             if not held.job.cancelled:
                 held.failure = failure

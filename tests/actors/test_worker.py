@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from actors import running
 from actors.handlers import PermanentError
 from actors.job import Job
 from actors.retry import Retry
@@ -265,6 +266,23 @@ def test_a_handler_that_ends_its_process_has_failed_and_takes_no_slot_with_it(st
     stage.place(worker, stage.lease(["mail"]))
     stage.settled(worker, within_ms=1_000)
     assert seen == ["ran"]
+
+
+def test_an_item_whose_span_cannot_be_made_has_failed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it was completed, and its handler had never begun: a user's sampler runs where a span is made."""
+
+    def broken(stored: object) -> None:
+        raise RuntimeError("the sampler is broken")
+
+    monkeypatch.setattr(running, "passed_on", broken)
+    seen: list[Any] = []
+    worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
+    item_id = stage.enqueue("mail")
+    stage.place(worker, stage.lease(["mail"]))
+    assert (stage.settled(worker), seen) == ({"retried": 1}, [])
+    record = stage.record(item_id)
+    assert record is not None
+    assert record.last_error == "RuntimeError: the sampler is broken"
 
 
 def test_an_error_that_cannot_be_stored_as_it_is_is_shortened(stage: Stage) -> None:
