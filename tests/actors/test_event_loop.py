@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
 from typing import Any
 
@@ -241,16 +241,8 @@ def test_an_item_that_loses_its_loop_twice_by_nobodys_fault_has_failed(bench: Be
 
 
 def test_an_item_that_loses_its_loop_twice_by_the_fault_of_others_has_not_failed(bench: Bench) -> None:
-    begun, release = threading.Event(), threading.Event()
-
-    async def waits(job: Job) -> None:
-        begun.set()
-        await asyncio.sleep(3_600)
-
-    held = held_item(1)
-    held.record.last_error = worded(EventLoopLost(), SystemClock()).text
-    waiting = bench.pool.submit(bench.runners.run_coroutine, waits, held)
-    assert begun.wait(PATIENCE_S)
+    release = threading.Event()
+    waiting = wait_once_more(bench)
     block(bench, 2, release)
     with pytest.raises(EventLoopLost):
         waiting.result(PATIENCE_S)
@@ -258,6 +250,14 @@ def test_an_item_that_loses_its_loop_twice_by_the_fault_of_others_has_not_failed
 
 
 def test_an_item_whose_worker_stops_has_not_failed(bench: Bench) -> None:
+    waiting = wait_once_more(bench)
+    bench.runners.close()
+    with pytest.raises(EventLoopLost):
+        waiting.result(PATIENCE_S)
+
+
+def wait_once_more(bench: Bench) -> Future[Any]:
+    """Run a coroutine that waits, of an item that has lost its loop before."""
     begun = threading.Event()
 
     async def waits(job: Job) -> None:
@@ -268,9 +268,7 @@ def test_an_item_whose_worker_stops_has_not_failed(bench: Bench) -> None:
     held.record.last_error = worded(EventLoopLost(), SystemClock()).text
     waiting = bench.pool.submit(bench.runners.run_coroutine, waits, held)
     assert begun.wait(PATIENCE_S)
-    bench.runners.close()
-    with pytest.raises(EventLoopLost):
-        waiting.result(PATIENCE_S)
+    return waiting
 
 
 def block(bench: Bench, number: int, release: threading.Event) -> None:
