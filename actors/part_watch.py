@@ -11,11 +11,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from zones.engines.lost_watch import why_lost
 from zones.keyspace import PartKeys
 from zones.probes import probe
 
 Watch = tuple[PartKeys, Any]  # A part, and the engine's future.
-# A scan that is made anyway looks at the parts, too, that were not looked at for so long: their watches may be lost.
+# A part whose watch the engine has given up, or refused, is looked at this often instead. A scan that is made anyway
+# looks at the parts, too, that were not looked at for so long: a watch may be lost without a word.
 LOOK_US = 1_000_000
 
 
@@ -48,6 +50,7 @@ class PartWatch:
         self._watches: dict[int, Any] = {}
         self._number = 0  # of what has happened
         self._changed_at = dict.fromkeys(self._due_us, 0)  # the number of a part's last change, known or suspected
+        self._lost: Exception | None = None
 
     @property
     def next_due_us(self) -> int:
@@ -71,6 +74,12 @@ class PartWatch:
     def is_watched(self, part: PartKeys) -> bool:
         """Whether a part has a watch that has told of no change: its first entry says whether anything has vested."""
         return part.part in self._watches
+
+    def lost(self) -> Exception | None:
+        """Return why a watch was lost since this was asked last, if one was."""
+        with self._lock:
+            lost, self._lost = self._lost, None
+            return lost
 
     def doubt(self, parts: Iterable[int] | None = None) -> None:
         """Let parts, by number, be scanned at once: something has happened of which no watch tells. None: all."""
@@ -113,14 +122,14 @@ class PartWatch:
         with self._lock:
             if self._watches.get(part.part) is watch:
                 del self._watches[part.part]
-        try:
-            watch.wait()
-        except self._errors:
-            probe("a watch of a part is lost")
-            return  # The part is looked at within seconds anyway.
-        due_us = self._due_of(part)
+        lost = why_lost(watch, self._errors)
+        due_us = self._due_of(part) + (0 if lost is None else LOOK_US)
         with self._lock:
-            self._number += 1
-            self._changed_at[part.part] = self._number
             self._due_us[part.part] = min(self._due_us[part.part], due_us)
+            if lost is None:
+                self._number += 1
+                self._changed_at[part.part] = self._number
+            else:
+                probe("a watch of a part is lost")
+                self._lost = lost
         self._wake()

@@ -92,6 +92,7 @@ class Scanner:
         self._patience = Patience(host.clock)
         self._idle_polls = 0
         self._refusals = Refusals(host.clock, log, "shard %s cannot be scanned; trying again: %s")
+        self._losses = Refusals(host.clock, log, "shard %s does not watch its parts; looking each second: %s")
         self._counts: Counter[str] = Counter()
         self._waits: Counter[int] = Counter()  # see `actors.waits`
         self._spans = host.telemetry.spans
@@ -170,6 +171,7 @@ class Scanner:
                     break
             processed += sum(map(len, plan.calls))
             if not plan.calls:
+                self._tell_of_lost_watch(name)
                 break
         return processed
 
@@ -253,6 +255,11 @@ class Scanner:
         if name in self._watches:
             return not self._watches[name].is_due(now_us)
         return token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]
+
+    def _tell_of_lost_watch(self, name: str) -> None:
+        lost = self._watches[name].lost() if name in self._watches else None
+        if lost is not None:
+            self._losses.note(name, lost)
 
     def _put_off(self, name: str) -> None:
         """Leave a shard that cannot be scanned now alone for a poll."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fairlead.explaining import Explanation
 from zones.attempt import Attempt
 from zones.engines import Clock
+from zones.engines.lost_watch import why_lost
 from zones.errors import BadArgument, QueueError
 from zones.items import EnqueueStatus
 from zones.results import Failed, NotKept, Pending, Returned, ending
@@ -86,7 +87,7 @@ class Handle:
             if not isinstance(found, Pending):
                 return self._answer(found)
             changed = _await_change(found.watch.is_ready, wait)
-            if changed and _is_refused(found.watch, shard.db.errors):
+            if changed and why_lost(found.watch, shard.db.errors) is not None:
                 changed = wait.sleep(UNWATCHED_US)
             if not changed:
                 found.watch.cancel()
@@ -171,12 +172,3 @@ def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:
             return False
         look_us = min(look_us * 2, LOOK_US_MAX)
     return True
-
-
-def _is_refused(watch: Any, errors: tuple[type[Exception], ...]) -> bool:
-    """Say whether a watch that is ready has failed, and has seen no change: the next may fail as soon."""
-    try:
-        watch.wait()
-    except errors:
-        return True
-    return False

@@ -17,7 +17,7 @@ from simulation.world import Task, World
 from zones.engines.bursts import Burst
 from zones.engines.clock import Clock
 from zones.engines.database import KeyValue, StreamingMode
-from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
+from zones.engines.errors import TOO_MANY_WATCHES, TRANSACTION_TOO_OLD, StoreError
 from zones.engines.futures import FailedValue, Value
 from zones.engines.range_read import RangeRead
 from zones.engines.transaction import Transaction
@@ -141,14 +141,15 @@ class LateValue:
 class LateWatch:
     """A watch, of which its caller hears late: in a task of the caller's own host, as from a thread of the client's."""
 
-    __slots__ = ("_store", "_watch")
+    __slots__ = ("_refused", "_store", "_watch")
 
     def __init__(self, watch: Watch, store: SimulatedStore) -> None:
         self._watch = watch
         self._store = store
+        self._refused = False
 
     def on_ready(self, callback: Callable[[Any], None]) -> None:
-        """See `Watch`. Some are lost."""
+        """See `Watch`. Some are lost, and some are refused."""
         task = self._store.world.current
         assert task is not None
         host = task.host
@@ -161,10 +162,16 @@ class LateWatch:
             if not self._store.loses_word(self._store.lost_watches_frac):
                 self._store.world.after(self._store.word_us(), tell)
 
-        self._watch.on_ready(ready)
+        self._refused = self._store.refuses_watch()
+        if self._refused:
+            self._store.world.after(self._store.word_us(), tell)
+        else:
+            self._watch.on_ready(ready)
 
     def wait(self) -> None:
         """See `Watch`."""
+        if self._refused:
+            raise StoreError(TOO_MANY_WATCHES)
         self._watch.wait()
 
     def block_until_ready(self) -> None:

@@ -56,7 +56,8 @@ _ANSWERS = {
 _APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
 _NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
 LOST_WORDS = 0.1  # Told to a listener, whose datagrams a full buffer drops.
-LOST_WATCHES_FRAC = 0.01  # A client's watch is lost with its connection, and for nothing else.
+LOST_WATCHES_FRAC = 0.01  # A client's watch is lost without a word with its connection, and for nothing else.
+REFUSED_WATCHES_FRAC = 0.05  # And it is refused, with an error, while the client has as many as it may have.
 # How late a commit may be applied, and its sender be told; at most far below the five seconds after which a shard
 # refuses what read so long ago.
 LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
@@ -111,6 +112,7 @@ class SimulatedStore(MemoryStore):
         self.commits = 0
         self.landing = 0
         self.lost_watches_frac = LOST_WATCHES_FRAC
+        self.refused_watches_frac = REFUSED_WATCHES_FRAC
         self.lost_words = 0  # how often somebody who waited for a commit heard nothing of it
         self._words = world.random(f"words of {name}")
         self._latencies = latencies
@@ -191,6 +193,10 @@ class SimulatedStore(MemoryStore):
         lost = self._words.random() < lost_frac
         self.lost_words += lost
         return lost
+
+    def refuses_watch(self) -> bool:
+        """Draw whether a watch is refused: who set it is told soon."""
+        return self._words.random() < self.refused_watches_frac
 
     def word_us(self) -> int:
         """Draw how long it takes until somebody who waits hears of a commit."""

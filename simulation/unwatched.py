@@ -26,10 +26,10 @@ class Unwatched(Bench):
     def attach(self, stores: Iterable[SimulatedStore], network: Network) -> None:
         """Ask to be told of nothing: a store that tells nobody need not work out what a commit changed.
 
-        No watch is lost: one in a hundred would be what the longest waits are made of.
+        No watch is lost or refused: one in a hundred would be what the longest waits are made of.
         """
         for store in stores:
-            store.lost_watches_frac = 0.0
+            store.lost_watches_frac = store.refused_watches_frac = 0.0
 
     def on_start(self, run: Run) -> None:
         """Do not look."""

@@ -118,13 +118,16 @@ def test_a_part_whose_watch_stands_is_not_watched_anew() -> None:
     assert all(map(scene.watch.is_watched, scene.parts))
 
 
-def test_a_part_whose_watch_is_lost_wakes_nobody_and_is_watched_by_the_next_scan() -> None:
+def test_a_part_whose_watch_is_lost_is_looked_at_within_a_second_and_watched_anew() -> None:
+    """A client may have no more than ten thousand watches. Before, a part without one was looked at after eight."""
     scene = Scene()
-    scene.scan()
-    scene.change(0, Refused())
-    assert (scene.woken, scene.scan()) == (0, [])
+    scene.scan(due_us=8 * LOOK_US)
+    refused = Refused()
+    scene.change(0, refused)
+    assert (scene.woken, scene.watch.next_due_us) == (1, scene.now_us + LOOK_US)
     assert not scene.watch.is_watched(scene.parts[0])
-    scene.now_us = 900
+    assert (scene.watch.lost(), scene.watch.lost()) == (refused, None)
+    scene.now_us += LOOK_US
     scene.scan()
     assert scene.watch.is_watched(scene.parts[0])
 

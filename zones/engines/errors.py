@@ -15,6 +15,7 @@ NOT_COMMITTED: Final = 1020
 COMMIT_UNKNOWN_RESULT: Final = 1021
 TRANSACTION_CANCELLED: Final = 1025
 TRANSACTION_TIMED_OUT: Final = 1031
+TOO_MANY_WATCHES: Final = 1032
 WATCHES_DISABLED: Final = 1034
 ACCESSED_UNREADABLE: Final = 1036
 PROCESS_BEHIND: Final = 1037
@@ -42,6 +43,7 @@ DESCRIPTIONS: Final[dict[int, str]] = {
     COMMIT_UNKNOWN_RESULT: "transaction may or may not have committed",
     TRANSACTION_CANCELLED: "operation aborted because the transaction was cancelled",
     TRANSACTION_TIMED_OUT: "operation aborted because the transaction timed out",
+    TOO_MANY_WATCHES: "too many watches currently set",
     WATCHES_DISABLED: "watches cannot be set when read your writes is disabled",
     ACCESSED_UNREADABLE: "read or wrote an unreadable key",
     PROCESS_BEHIND: "storage process does not have recent mutations",
