@@ -38,8 +38,8 @@ class WrongClocks(ActorFault):
     comes to help. The producers are held up meanwhile, and so are the machine's workers: an item that fails by a clock
     that is an hour ahead is tried again an hour later, and nobody can tell that from a delay that somebody wanted.
 
-    It strikes while work is enqueued, and once when all has been. And only while the other consumers live: a consumer
-    that is alone goes by its own clock, whatever that shows.
+    It strikes while work is enqueued, and once when all has been. And only while the other consumers live, and their
+    clocks agree: a consumer that is alone on a shard's list goes by its own clock, whatever that shows.
     """
 
     def set_up(self) -> None:
@@ -55,13 +55,16 @@ class WrongClocks(ActorFault):
 
     def strike_late(self) -> int | None:
         """See `Fault`: no enqueue comes at all any more, and what sleeps until a wrong time would sleep on."""
+        if not self.cluster.plan.clocks_agree:
+            return 0
         return LASTS_US if self._strike() else None
 
     def _strike(self) -> bool:
-        """Set a clock wrong, if all consumers live, and say whether it is."""
+        """Set a clock wrong, if nobody may be alone by that, and say whether it is."""
         nodes = self.cluster.consumers
         living = [node for node in nodes if not node.leaves and all(actor.is_born for actor in node.actors)]
-        if self._off is not None or len(living) < 2 or len(living) < len(nodes):
+        alone = len(living) < 2 or len(living) < len(nodes) or not self.cluster.plan.clocks_agree
+        if self._off is not None or alone:
             return False
         self.happened += 1
         world, node = self.cluster.world, self.random.choice(living)
