@@ -3,7 +3,8 @@
 Each part has a key that changes when a pointer of the part is made or woken (`zones.pointers.tell_scanners`). A scan
 that finds nothing in a part watches its key, as of the very version that it has read. Until the key changes, another
 scan of the part could find nothing new but what vests by time. So of sixteen parts only those are read again in which
-something has changed, or may have vested. A watch may be lost, so each part is looked at now and then anyway.
+something has changed, or may have vested. A watch may be lost, so each part is looked at now and then anyway, and
+watched anew once a minute.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ Watch = tuple[PartKeys, Any]  # A part, and the engine's future.
 # A part whose watch the engine has given up, or refused, is looked at this often instead. A scan that is made anyway
 # looks at the parts, too, that were not looked at for so long: a watch may be lost without a word.
 LOOK_US = 1_000_000
+WATCH_US_MAX = 60_000_000  # How old a watch may be at such a look. To set sixteen anew costs a request in four seconds.
 
 
 class PartWatch:
@@ -48,6 +50,7 @@ class PartWatch:
         self._due_us = dict.fromkeys((part.part for part in parts), 0)
         self._looked_us = dict.fromkeys(self._due_us, 0)
         self._watches: dict[int, Any] = {}
+        self._watched_us: dict[int, int] = {}  # since when
         self._number = 0  # of what has happened
         self._changed_at = dict.fromkeys(self._due_us, 0)  # the number of a part's last change, known or suspected
         self._lost: Exception | None = None
@@ -98,9 +101,9 @@ class PartWatch:
         """Return the number by which `hold` knows a scan that begins now."""
         return self._number
 
-    def watch(self, tr: Any, parts: Sequence[PartKeys]) -> list[Watch]:
+    def watch(self, tr: Any, parts: Sequence[PartKeys], now_us: int) -> list[Watch]:
         """Watch parts from the version on that `tr` reads at; this counts once `hold` knows of it. May run twice."""
-        return [(part, tr.watch(part.changed)) for part in parts if part.part not in self._watches]
+        return [(part, tr.watch(part.changed)) for part in parts if self._needs_watch(part.part, now_us)]
 
     def hold(self, number: int, now_us: int, due_us: Mapping[int, int], watches: Sequence[Watch]) -> None:
         """Take over what a committed scan has found now: when its parts are due again, and its watches.
@@ -114,14 +117,23 @@ class PartWatch:
                     probe("something happens to a part while it is scanned")
                 else:
                     self._due_us[number_of_part] = due
-            self._watches.update({part.part: watch for part, watch in watches})
+            before = [self._watches.pop(part.part, None) for part, _ in watches]
+            for part, watch in watches:
+                self._watches[part.part], self._watched_us[part.part] = watch, now_us
+        for watch in before:
+            if watch is not None:
+                watch.cancel()
         for part, watch in watches:
             watch.on_ready(partial(self._changed, part))
 
+    def _needs_watch(self, part: int, now_us: int) -> bool:
+        return part not in self._watches or not 0 <= now_us - self._watched_us[part] < WATCH_US_MAX
+
     def _changed(self, part: PartKeys, watch: Any) -> None:
         with self._lock:
-            if self._watches.get(part.part) is watch:
-                del self._watches[part.part]
+            if self._watches.get(part.part) is not watch:
+                return  # Another has taken its place, from a later version on.
+            del self._watches[part.part]
         lost = why_lost(watch, self._errors)
         due_us = self._due_of(part) + (0 if lost is None else LOOK_US)
         with self._lock:

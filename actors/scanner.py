@@ -209,7 +209,7 @@ class Scanner:
             if not refs:
                 # What is left to others has vested, and is no reason to look again before its time.
                 due |= selection.due_us(tr, scanned, after_us=0 if passed.held else now_us)
-                watches = [] if watch is None else watch.watch(tr, scanned)
+                watches = [] if watch is None else watch.watch(tr, parts, now_us)
             elif watch is not None:
                 version = tr.get_read_version().wait()
             return refs

@@ -159,10 +159,10 @@ class LateWatch:
                 host.spawn("watch", partial(callback, self))
 
         def ready(_: Any) -> None:
-            if not self._store.loses_word(self._store.lost_watches_frac):
+            if not any(loses() for loses in self._store.loses_watch):
                 self._store.world.after(self._store.word_us(), tell)
 
-        self._refused = self._store.refuses_watch()
+        self._refused = any(refuses() for refuses in self._store.refuses_watch)
         if self._refused:
             self._store.world.after(self._store.word_us(), tell)
         else:

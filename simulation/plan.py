@@ -17,7 +17,9 @@ from zones.settings import ZoneSettings
 # Faults that a seed draws after all else, in this order, and how often: so the rest stays what it was.
 DRAWN_LAST = {"weights by rule": 1 / 2, "exiting handlers": 1 / 2, "dying loops": 1 / 8, "standing loops": 1 / 8}
 # And those that it draws even after whether there are payments.
-DRAWN_AT_THE_END = {"wrong clocks": 1 / 4, "killing handlers": 1 / 8}
+DRAWN_AT_THE_END = {
+    "wrong clocks": 1 / 4, "killing handlers": 1 / 8, "lost watches": 1 / 4, "refused watches": 1 / 4
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

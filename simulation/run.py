@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from actors.keeping import TRANSACTION_LEASE_US
-from actors.polls import WATCHED_RESCAN_US
 from simulation.cluster import COORDINATOR, Application, Cluster
 from simulation.faults.fault import Fault
 from simulation.kept import ALL, Kept
@@ -29,7 +28,7 @@ from simulation.oracles.oracle import Bench, Oracle
 from simulation.oracles.order import OneGoesInOrder
 from simulation.oracles.pauses import WhatIsPausedStays
 from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
-from simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from simulation.oracles.waits import NothingWaitsBesideFreeSlots, watched_late_us
 from simulation.plan import Plan, draw_plan
 from simulation.trial import STEP_US, Report, Trial
 from simulation.workload import Shop
@@ -193,7 +192,7 @@ class Simulation(Trial):
         zones, consumer = self.plan.zones, self.plan.consumer
         lease_ms = min(zones.max_sleep_ms, max(consumer.lease_ms, TRANSACTION_LEASE_US // 1000))
         waits_ms = lease_ms + zones.min_inactive_ms + 2 * consumer.poll_interval_ms + 2_000
-        look_us = 0 if self.plan.tells_changes else WATCHED_RESCAN_US  # If a watch is lost.
+        look_us = watched_late_us(self.plan)
         late_us = OVERSLEPT_US if "wrong clocks" in self.plan.faults else 0
         return 1000 * waits_ms + look_us + late_us + 4 * self.plan.skew_us_max
 
@@ -243,14 +242,7 @@ class Simulation(Trial):
         if plan.is_calm and plan.clocks_fit_leases:
             oracles.append(KindsKeepToFleetLimits(world))
         if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
-            oracles.append(
-                NothingWaitsBesideFreeSlots(
-                    world,
-                    plan,
-                    kinds=self.workload.free_kinds,
-                    lost_words=lambda shard: self.cluster.stores[shard].lost_words,
-                )
-            )
+            oracles.append(NothingWaitsBesideFreeSlots(world, plan, kinds=self.workload.free_kinds))
         if self.workload.punctual and not plan.leases_may_run_out:
             oracles.append(NothingLapsesWithoutCause(world, self.cluster.life_of))
         return oracles

@@ -56,8 +56,6 @@ _ANSWERS = {
 _APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
 _NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
 LOST_WORDS = 0.1  # Told to a listener, whose datagrams a full buffer drops.
-LOST_WATCHES_FRAC = 0.01  # A client's watch is lost without a word with its connection, and for nothing else.
-REFUSED_WATCHES_FRAC = 0.05  # And it is refused, with an error, while the client has as many as it may have.
 # How late a commit may be applied, and its sender be told; at most far below the five seconds after which a shard
 # refuses what read so long ago.
 LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
@@ -90,6 +88,7 @@ class SimulatedStore(MemoryStore):
     Attributes:
       draw_fate: the faults' ways to say what becomes of a commit; the first that does not leave it to its reads has it.
       forgets_version: the faults' ways to say that reads sent now come too late (1007).
+      loses_watch, refuses_watch: the faults' ways to say that a watch tells nothing, or fails.
       on_commit: told of each commit that was applied, and what it did.
       on_applied: told that there was one.
       away_until_us: until when it answers nothing.
@@ -111,9 +110,8 @@ class SimulatedStore(MemoryStore):
         self.commits_sent = 0
         self.commits = 0
         self.landing = 0
-        self.lost_watches_frac = LOST_WATCHES_FRAC
-        self.refused_watches_frac = REFUSED_WATCHES_FRAC
-        self.lost_words = 0  # how often somebody who waited for a commit heard nothing of it
+        self.loses_watch: list[Callable[[], bool]] = []
+        self.refuses_watch: list[Callable[[], bool]] = []
         self._words = world.random(f"words of {name}")
         self._latencies = latencies
         self._random = world.random(f"store {name}")
@@ -188,15 +186,9 @@ class SimulatedStore(MemoryStore):
             self.world.note(f"{self.name} refuses {by}: {told.code}{applied}")
         pending.answer(told, back_us)
 
-    def loses_word(self, lost_frac: float = LOST_WORDS) -> bool:
-        """Draw whether somebody who waits for a commit hears nothing of it."""
-        lost = self._words.random() < lost_frac
-        self.lost_words += lost
-        return lost
-
-    def refuses_watch(self) -> bool:
-        """Draw whether a watch is refused: who set it is told soon."""
-        return self._words.random() < self.refused_watches_frac
+    def loses_word(self) -> bool:
+        """Draw whether somebody who listens for commits hears nothing of one."""
+        return self._words.random() < LOST_WORDS
 
     def word_us(self) -> int:
         """Draw how long it takes until somebody who waits hears of a commit."""

@@ -24,12 +24,7 @@ class Unwatched(Bench):
     """A bench on which nobody sits."""
 
     def attach(self, stores: Iterable[SimulatedStore], network: Network) -> None:
-        """Ask to be told of nothing: a store that tells nobody need not work out what a commit changed.
-
-        No watch is lost or refused: one in a hundred would be what the longest waits are made of.
-        """
-        for store in stores:
-            store.lost_watches_frac = store.refused_watches_frac = 0.0
+        """Ask to be told of nothing: a store that tells nobody need not work out what a commit changed."""
 
     def on_start(self, run: Run) -> None:
         """Do not look."""

@@ -11,6 +11,7 @@ from simulation.faults.fault import Fault
 from simulation.faults.handlers import ExitingHandlers, FailingHandlers, HangingHandlers, KillingHandlers
 from simulation.faults.loops import DyingLoops, StandingLoops
 from simulation.faults.rules import LimitsByRule, PausesByRule, WeightsByRule
+from simulation.faults.watches import LostWatches, RefusedWatches
 
 FAULTS: Final[dict[str, type[Fault]]] = {
     "conflicts": Conflicts,
@@ -39,6 +40,8 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "standing loops": StandingLoops,
     "wrong clocks": WrongClocks,
     "killing handlers": KillingHandlers,
+    "lost watches": LostWatches,
+    "refused watches": RefusedWatches,
 }
 
 HARMLESS_TO_LEASES: Final = frozenset(name for name, fault in FAULTS.items() if not fault.costs_leases)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from actors.part_watch import LOOK_US as PART_LOOK_US
 from actors.polls import SCAN_STRETCH_MAX, WATCHED_RESCAN_US
 from actors.rests import OVERSLEEPERS, REST_BEATS, WAKING
 from actors.selection.own_parts import overdue_us
@@ -28,7 +29,8 @@ def waiting_bound_us(plan: Plan) -> int:
 
     As `fairness_bound_us` says, its pointer is seen late, by a scanner that may be asleep; but each of the others costs
     a scan and a visit, and no slot. Once a second a consumer looks at what it owns, wakes what is paused no more, and,
-    part by part, what a clock that was ahead has sent far away; the latter two rest where reads cost.
+    part by part, what a clock that was ahead has sent far away; the latter two rest where reads cost. And watches that
+    are lost or refused delay it, see `watched_late_us`.
     """
     zones, consumer, latencies = plan.zones, plan.consumer, plan.latencies
     seen_late_ms = (
@@ -45,7 +47,15 @@ def waiting_bound_us(plan: Plan) -> int:
     rest_beats = 1 if plan.tells_changes else REST_BEATS[WAKING]
     late_beats = plan.part_count * (1 if plan.tells_changes else REST_BEATS[OVERSLEEPERS])
     beats = 1 + rest_beats * ("pauses by rule" in plan.faults) + late_beats * ("wrong clocks" in plan.faults)
-    return 2 * plan.skew_us_max + 1000 * seen_late_ms + turns * turn_us + beats * BEAT_US
+    return 2 * plan.skew_us_max + 1000 * seen_late_ms + turns * turn_us + beats * BEAT_US + watched_late_us(plan)
+
+
+def watched_late_us(plan: Plan) -> int:
+    """Return how much later a change is seen whose watch is lost, or refused."""
+    if plan.tells_changes:
+        return 0
+    lost, refused = "lost watches" in plan.faults, "refused watches" in plan.faults
+    return WATCHED_RESCAN_US if lost else refused * PART_LOOK_US
 
 
 class NothingWaitsBesideFreeSlots(Oracle):
@@ -53,34 +63,30 @@ class NothingWaitsBesideFreeSlots(Oracle):
 
     Its time counts from when it has vested, or its lease has ended, or was seen to end later than any may; and anew
     from each start in its queue, from whenever a consumer had no slot, and from whenever its kind, its tenant or its
-    shard was paused or limited. Suspects are left out: they wait for one another. Where scanners watch their parts, a
-    watch may be lost: then they look again within `WATCHED_RESCAN_US`.
+    shard was paused or limited. Suspects are left out: they wait for one another.
 
     It looks where nothing but that holds an item up: from the start in a calm run, else once all that faults did has
     passed.
 
     Args:
       kinds: those that any consumer may run at any time.
-      lost_words: returns how many who waited for a commit of a shard, by its name, heard nothing of one.
     """
 
     promise = "nothing waits longer than the waiting bound beside free slots"
 
-    def __init__(self, world: World, plan: Plan, *, kinds: Collection[str], lost_words: Callable[[str], int]) -> None:
+    def __init__(self, world: World, plan: Plan, *, kinds: Collection[str]) -> None:
         super().__init__(world)
         self._plan = plan
         self._bound_us = waiting_bound_us(plan)
         self._longest_lease_us = 1000 * (plan.zones.max_item_lease_ms + plan.zones.max_skew_ms) + plan.skew_us_max
         self._calm_from_us = START_US if plan.is_calm else START_US + plan.trouble_us + RECOVERY_US
         self._kinds = kinds
-        self._lost_words = lost_words
         self._running: Counter[str] = Counter()  # handlers that run, by worker
         self._runs: Counter[ItemName] = Counter()
         self._full_us = START_US  # when a consumer had no free slot last
         self._held_back_us: dict[tuple[str, Paused], int] = {}  # when something of a shard was paused or limited last
         self._started_us: dict[tuple[str, ZoneName], int] = {}
         self._far_since_us: dict[tuple[ItemName, bytes], int] = {}  # leases that end later than any may
-        self._lost: dict[str, tuple[int, int]] = {}  # by shard: how many words were lost, and when that was seen last
         self._look_again_us: dict[str, int] = {}
 
     def on_start(self, run: Run) -> None:
@@ -101,9 +107,6 @@ class NothingWaitsBesideFreeSlots(Oracle):
         now_us, shard = self.world.now_us(), meaning.shard
         for what in (*shard.paused_since, *shard.limits):
             self._held_back_us[shard.name, what] = now_us
-        lost = self._lost_words(shard.name)
-        if lost != self._lost.get(shard.name, (0, 0))[0]:
-            self._lost[shard.name] = lost, now_us
         if now_us >= self._look_again_us.get(shard.name, self._calm_from_us):
             self._look_again_us[shard.name] = now_us + LOOK_US
             self._note_slots()
@@ -131,8 +134,7 @@ class NothingWaitsBesideFreeSlots(Oracle):
             since_us = max(
                 standing_us, self._held_back_us.get((shard.name, record.kind), 0), self._due_us(item, record, now_us)
             )
-            lost = not self._plan.tells_changes and self._lost.get(shard.name, (0, 0))[1] >= since_us
-            if now_us - since_us > self._bound_us + lost * WATCHED_RESCAN_US:
+            if now_us - since_us > self._bound_us:
                 self.broken(f"{item}, {record.kind}, waits for {now_us - since_us} us")
 
     def _due_us(self, item: ItemName, record: ItemRecord, now_us: int) -> int:

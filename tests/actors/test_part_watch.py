@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from actors.part_watch import LOOK_US, PartWatch
+from actors.part_watch import LOOK_US, WATCH_US_MAX, PartWatch
 from zones.keyspace import PartKeys
 
 
@@ -31,6 +31,9 @@ class Future:
     def wait(self) -> None:
         if self._error is not None:
             raise self._error
+
+    def cancel(self) -> None:
+        self.fire(Refused())
 
     def fire(self, error: Exception | None = None) -> None:
         self._fired, self._error = True, error
@@ -67,7 +70,10 @@ class Scene:
         number = self.watch.begin()
         parts = self.watch.due(self.now_us)
         self.watch.hold(
-            number, self.now_us, {part.part: due_us for part in parts}, self.watch.watch(Reader(self), parts)
+            number,
+            self.now_us,
+            {part.part: due_us for part in parts},
+            self.watch.watch(Reader(self), parts, self.now_us),
         )
         return [part.part for part in parts]
 
@@ -132,6 +138,22 @@ def test_a_part_whose_watch_is_lost_is_looked_at_within_a_second_and_watched_ane
     assert scene.watch.is_watched(scene.parts[0])
 
 
+def test_a_watch_that_was_lost_without_a_word_is_replaced_within_a_minute() -> None:
+    """Before, its part was looked at every eight seconds from then on, as long as the scanner lived."""
+    scene = Scene()
+    scene.scan(due_us=WATCH_US_MAX)
+    lost = dict(scene.futures)
+    scene.now_us += WATCH_US_MAX - 1
+    scene.scan(due_us=2 * WATCH_US_MAX)
+    assert scene.futures == lost
+    scene.now_us = 2 * WATCH_US_MAX
+    scene.scan(due_us=3 * WATCH_US_MAX)
+    assert not set(scene.futures.values()) & set(lost.values())
+    assert (scene.woken, scene.watch.lost()) == (0, None)
+    scene.change(0)
+    assert (scene.woken, scene.scan()) == (1, [0])
+
+
 def test_what_happens_to_a_part_while_it_is_scanned_outdates_what_was_found() -> None:
     """Another stretch is its own now, or a manager has moved a pointer: the scan may have read what was before."""
     scene = Scene()
@@ -144,7 +166,7 @@ def test_what_happens_to_a_part_while_it_is_scanned_outdates_what_was_found() ->
 def test_what_changes_before_the_scan_has_taken_its_watch_over_is_scanned_again() -> None:
     scene = Scene()
     number = scene.watch.begin()
-    watches = scene.watch.watch(Reader(scene), scene.parts)
+    watches = scene.watch.watch(Reader(scene), scene.parts, scene.now_us)
     scene.change(0)
     scene.watch.hold(number, scene.now_us, {0: 900, 1: 900}, watches)
     assert scene.woken == 1
