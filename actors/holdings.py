@@ -39,8 +39,8 @@ class Held:
     """One item that a worker holds."""
 
     __slots__ = (
-        "began_us", "committing", "concluded", "ended_us", "error", "failure", "handler", "job", "lease_until_us",
-        "phase", "ran", "record", "ref", "result", "since_us", "timed_out", "told_to_stop", "waited",
+        "_waited", "began_us", "committing", "concluded", "ended_us", "error", "failure", "handler", "job",
+        "lease_until_us", "phase", "ran", "record", "ref", "result", "since_us", "timed_out", "told_to_stop",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -52,7 +52,7 @@ class Held:
         self.since_us = now_us  # of the phase
         self.lease_until_us = record.vesting_us
         # How long it has waited, its handler has run, and been told to stop; None: not yet. Keeping counts.
-        self.waited = Elapsed(now_us)
+        self._waited: Elapsed | None = None
         self.ran: Elapsed | None = None
         self.told_to_stop: Elapsed | None = None
         self.committing = Committing()  # the thread that runs its handler
@@ -64,6 +64,12 @@ class Held:
         self.error: BaseException | None = None  # what its handler raised
         self.failure: Failure | None = None  # what that comes to, unless the item was cancelled before
         self.concluded = False  # whether that has been asked; else what is around its handler has failed
+
+    def waited_us(self, now_us: int) -> int:
+        """Return how long it has waited for its slot, as far as that was asked. Most items start before it is."""
+        if self._waited is None:
+            self._waited = Elapsed(self.since_us)
+        return self._waited.by(now_us)
 
     def begin(self, now_us: int) -> None:
         """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""

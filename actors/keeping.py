@@ -45,7 +45,7 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
     """Sort what a worker holds by what must be done for it. To be called each `TICK_US`: it counts time."""
     work = Chores()
     for held in held_items:
-        if held.is_ending:
+        if held.phase is not Phase.WAITING and held.is_ending:
             continue
         running = held.phase is Phase.RUNNING
         if held.job.cancelled:
@@ -59,7 +59,7 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
         elif running and held.ran is not None and held.ran.by(now_us) >= held.handler.timeout_ms * 1000:
             probe("a handler runs past its timeout")
             work.time_out.append(held)
-        elif not running and held.waited.by(now_us) >= WAITING_US_MAX:
+        elif not running and held.waited_us(now_us) >= WAITING_US_MAX:
             probe("an item waits too long for a slot, and goes back")
             work.give_back.append(held)
         else:

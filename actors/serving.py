@@ -52,8 +52,8 @@ class Serving:
     def note(self, shard_name: str, visits: Sequence[Visit], room: Room, *, now_us: int) -> list[ItemRef]:
         """Note visits that have been committed; return their items as they are sent. They use up `room`."""
         refs = [ref for visit in visits for ref in self._sent(shard_name, visit)]
-        suspects = Counter(ref.kind for ref in refs if ref.alone)
-        for kind, count in Counter(ref.kind for ref in refs).items():
+        suspects = Counter([ref.kind for ref in refs if ref.alone])
+        for kind, count in Counter([ref.kind for ref in refs]).items():
             room.take(kind, count, suspects=suspects[kind])
         found = Counter(visit.found for visit in visits)
         buried = [self._given_up(visit, *each) for visit in visits for each in visit.buried]

@@ -307,6 +307,8 @@ class Worker:
         """
         failure = None if error is None else failure_of(error, held.handler, held.ref.item_id, self._clock)
         held.concluded = True
+        if failure is None and not held.job.cancelled:
+            return None
         with self._lock:
             if not held.job.cancelled:
                 held.failure = failure

@@ -17,6 +17,8 @@ class Elapsed:
 
         A step of the clock costs what has passed since the look before it, or adds up to `LOOK_US_MAX`: never the step.
         """
-        self._passed_us += min(max(0, now_us - self._looked_us), LOOK_US_MAX)
+        since_us = now_us - self._looked_us
+        if since_us > 0:
+            self._passed_us += since_us if since_us < LOOK_US_MAX else LOOK_US_MAX
         self._looked_us = now_us
         return self._passed_us

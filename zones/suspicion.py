@@ -20,15 +20,15 @@ SHARED_LAPSES = 3
 
 
 def is_suspect(place: Place, record: ItemRecord) -> bool:
-    """Say whether an item that has vested must run isolated when it is leased next."""
-    return _deaths(record) >= place.layout.settings.lapses_before_alone
+    """Say whether an item that has vested must run isolated when it is leased next: too many deaths in a row."""
+    return record.lapse_count + record.started >= place.layout.settings.lapses_before_alone
 
 
 def proof_against(place: Place, record: ItemRecord) -> str | None:
     """Return the error with which an item is buried because its worker has died or stalled again; None: it is not."""
     if record.lease_id and record.ran_alone:
         return LAPSED_ALONE
-    deaths = _deaths(record)
+    deaths = record.lapse_count + record.started
     if deaths >= place.layout.settings.lapses_before_alone + SHARED_LAPSES:
         return f"its process died or stalled {deaths} times in a row while it ran"
     return None
@@ -40,8 +40,3 @@ def bury_lapsed(tr: Any, place: Place, item_id: bytes, record: ItemRecord, error
         probe("an item that lapsed while it ran alone is buried")
     record.lapsed += 1
     bury(tr, place, item_id, record, reason="lapsed", error=error, traceback="", now_us=now_us)
-
-
-def _deaths(record: ItemRecord) -> int:
-    """Return how often in a row the worker of an item that has vested has died or stalled while it ran."""
-    return record.lapse_count + record.started

@@ -84,6 +84,9 @@ class OwnParts(Selection):
             return own.holds(ref) and eligible(ref)
 
         found = oldest(tr, _mine(parts, own), mine, settings=self._settings, now_us=now_us)
+        others = _others(parts, own)
+        if not others:
+            return found
         half = self._settings.batch_pointers // 2
         full = self._full if len(found) <= half else ()
         waiting_since_us = sorted(found, key=order)[half].vesting_us if len(found) > half else now_us
@@ -93,7 +96,7 @@ class OwnParts(Selection):
             wanting = ref.vesting_us < overdue_before_us or any(stretch.holds(ref) for stretch in full)
             return wanting and not own.holds(ref) and eligible(ref)
 
-        taken = self._of_others(tr, theirs, _others(parts, own), before_us=now_us + 1 if full else overdue_before_us)
+        taken = self._of_others(tr, theirs, others, before_us=now_us + 1 if full else overdue_before_us)
         if not taken:
             return found
         probe("a pointer of another consumer is overdue, and taken")

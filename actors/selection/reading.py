@@ -4,13 +4,14 @@ What has vested and is not `eligible`, such as what this consumer's managers are
 stops up the window. Snapshot reads of index keys; conflicts with nothing.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from random import Random
 from typing import Any
 
-from actors.selection.turns import in_turns, order, tenant_of
+from actors.selection.turns import by_tenant, in_turns, order, tenant_of
 from actors.settings import ConsumerSettings
 from zones.keyspace import PartKeys
 from zones.pointers import PointerRef, scan
@@ -39,7 +40,10 @@ def oldest(
     ids_max = min(IN_ORDER_MAX, settings.selection_max)
     per_part = max(PART_READ_MIN, 2 * ids_max // max(1, len(parts)))
     found, whole = _merged(peek(tr, parts, eligible, per_part, now_us))
-    if not whole and _is_flooded(found):
+    first = found[:ids_max]
+    if len(by_tenant(first)) == len(first):
+        return first
+    if not whole and max(map(len, by_tenant(found).values())) > max(FLOOD_ZONES, len(found) // 2):
         seen: Counter[bytes] = Counter()
 
         def some_of_each(ref: PointerRef) -> bool:
@@ -56,14 +60,8 @@ def _merged(peeked: Sequence[tuple[list[PointerRef], bool]]) -> tuple[list[Point
     """Return the pointers of several parts in order, as far as no part was cut off; and whether none was."""
     ends = [order(refs[-1]) for refs, whole in peeked if not whole and refs]
     last = min(ends, default=None)
-    found = sorted((ref for refs, _ in peeked for ref in refs), key=order)
-    return [ref for ref in found if last is None or order(ref) <= last], not ends
-
-
-def _is_flooded(refs: Sequence[PointerRef]) -> bool:
-    """Say whether one tenant has most of these pointers."""
-    most = Counter(map(tenant_of, refs)).most_common(1)
-    return bool(most) and most[0][1] > max(FLOOD_ZONES, len(refs) // 2)
+    found = sorted([ref for refs, _ in peeked for ref in refs], key=order)
+    return found if last is None else found[: bisect_right(found, last, key=order)], not ends
 
 
 def some(refs: Sequence[PointerRef], settings: ConsumerSettings, random: Random) -> list[PointerRef]:
