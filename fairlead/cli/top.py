@@ -67,9 +67,10 @@ def _keys() -> Iterator[Callable[[float], str]]:
     before = termios.tcgetattr(terminal)
 
     def pressed(seconds: float) -> str:
-        ready, _, _ = select.select([terminal], [], [], seconds)
-        return os.read(terminal, 1).decode(errors="replace") if ready else ""
+        return os.read(terminal, 1).decode(errors="replace") if keys.poll(seconds * 1_000) else ""
 
+    keys = select.poll()  # select() refuses descriptors above 1,023.
+    keys.register(terminal, select.POLLIN)
     tty.setcbreak(terminal)
     try:
         yield pressed

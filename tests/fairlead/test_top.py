@@ -66,6 +66,8 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
         self.process = process
         self._terminal = terminal
+        self._output = select.poll()
+        self._output.register(terminal, select.POLLIN)
         self.drawn = ""
 
     def await_text(self, text: str) -> None:
@@ -86,8 +88,7 @@ class Terminal:
         return self.process.returncode
 
     def _read(self) -> None:
-        ready, _, _ = select.select([self._terminal], [], [], 0.05)
-        if ready:
+        if self._output.poll(50):
             with suppress(OSError):  # The other side is closed.
                 self.drawn += os.read(self._terminal, 65_536).decode(errors="replace")
 
