@@ -156,10 +156,12 @@ class Files(LmdbFiles):
 
     stage: Stage
     env: lmdb.Environment
+    write_locks: list[WriteLock]
 
     def _open(self) -> None:
         self._env = self.env
         self.write_lock = WriteLock(self.path)
+        self.write_locks.append(self.write_lock)
 
     def begin_write(self) -> lmdb.Transaction[bytes]:
         self.stage.wait(self.write_lock.is_free)
@@ -228,6 +230,7 @@ class Shop:
         first = LmdbFiles(self.path, first_version=1)
         first.close()
         self.env = lmdb.open(str(self.path), sync=False, map_size=1 << 30, max_readers=4_096)
+        self.write_locks: list[WriteLock] = []
 
     def play(self, seed: int, interruptions: Interruptions, within: str = "") -> Stage:
         with pytest.MonkeyPatch.context() as patch:
@@ -237,7 +240,8 @@ class Shop:
             patch.setattr(group_commit, "_thread", stage.locks())
             patch.setattr(embedded, "StallWatch", lambda _: SimpleNamespace(watching=nullcontext))
             patch.setattr(embedded, "Bell", lambda _: SimpleNamespace(ring=lambda: None))
-            patch.setattr(embedded, "LmdbFiles", type("_", (Files,), {"stage": stage, "env": self.env}))
+            files = {"stage": stage, "env": self.env, "write_locks": self.write_locks}
+            patch.setattr(embedded, "LmdbFiles", type("_", (Files,), files))
             boxes = type("_", (Boxes,), {"stage": stage, "locks": {}, "words": set()})
             patch.setattr(joint_commit, "Letterbox", boxes)
             patch.setattr(joint_commit, "WORDS_MAX", 6)
@@ -276,8 +280,11 @@ class Shop:
 def shop(tmp_path: Path) -> Iterator[Shop]:
     opened = Shop(tmp_path)
     yield opened
-    if WriteLock(opened.path).is_free():  # else a thread that hangs has it, and LMDB would wait for that
+    opened.write_locks.append(WriteLock(opened.path))
+    if opened.write_locks[-1].is_free():  # else a thread that hangs has it, and LMDB would wait for that
         opened.env.close()
+    for write_lock in opened.write_locks:  # Each has the lock file open, and a play opens two.
+        write_lock.close()
 
 
 interrupted_while_it_opens = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
