@@ -2,7 +2,7 @@
 # Name another interpreter with PYTHON: make test PYTHON=python3.12
 
 PYTHON ?= python3
-PACKAGES := fairlead actors zones simulation bench
+FOLDERS := fairlead actors zones simulation bench tests
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 SPREAD := --numprocesses auto --dist loadscope
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
@@ -45,7 +45,7 @@ check: .venv-check/ready ## check format, lint, types and the direction of impor
 lock: python ## write constraints.txt anew from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock
 	@$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python $(PIP_INSTALL) '.[bench,docs,peers,test,check]'
+	.venv-lock/bin/python $(PIP_INSTALL) '.[ray,bench,docs,peers,test,check]'
 	@{ echo "# Every version that make installs, transitive ones included. Written by: make lock"; \
 	   .venv-lock/bin/python -m pip freeze --exclude fairlead; } > constraints.txt.new
 	@mv constraints.txt.new constraints.txt
@@ -53,13 +53,13 @@ lock: python ## write constraints.txt anew from the newest versions that pyproje
 
 clean: ## remove environments, caches and build results
 	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(FOLDERS) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/ready:       extras :=
+.venv/ready:       extras := [ray]
 .venv-docs/ready:  extras := [docs]
-.venv-test/ready:  extras := [bench,docs,test]
-.venv-check/ready: extras := [bench,docs,test,check]
-.venv-peers/ready: extras := [bench,peers]
+.venv-test/ready:  extras := [ray,bench,docs,test]
+.venv-check/ready: extras := [ray,bench,docs,test,check]
+.venv-peers/ready: extras := [ray,bench,peers]
 
 .venv/ready .venv-docs/ready .venv-test/ready .venv-check/ready .venv-peers/ready: pyproject.toml constraints.txt | python
 	@echo "Installing into $(@D), versions from constraints.txt (a minute or so the first time)"

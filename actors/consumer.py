@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from actors.coordinator import Coordinator
-from actors.host import Host
-from actors.housekeeping import Housekeeping
-from actors.identity import Identity
-from actors.manager import Manager
-from actors.scanner import Scanner
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers
-from actors.supervisor import ActorFailed
-from actors.telemetry.tally import Reading
-from actors.telemetry.telemetry import Exports, Telemetry
-from actors.thread_host import (
+from fairlead.actors.coordinator import Coordinator
+from fairlead.actors.host import Host
+from fairlead.actors.housekeeping import Housekeeping
+from fairlead.actors.identity import Identity
+from fairlead.actors.manager import Manager
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.supervisor import ActorFailed
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.telemetry.telemetry import Exports, Telemetry
+from fairlead.actors.thread_host import (
     HAND_OVER_S_MAX,
     ThreadHost,
     ThreadRemote,
@@ -30,10 +30,10 @@ from actors.thread_host import (
     Unanswered,
     thread_supervisor,
 )
-from actors.worker import Isolation, Worker
-from zones.engines import Clock
-from zones.periodic import Period
-from zones.shard import Shard
+from fairlead.actors.worker import Isolation, Worker
+from fairlead.zones.engines import Clock
+from fairlead.zones.periodic import Period
+from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.consumer")
 

@@ -8,7 +8,7 @@ and once its lease has run out it does not get the next one either while another
 
 from typing import NamedTuple
 
-from zones.probes import probe
+from fairlead.zones.probes import probe
 
 
 class _Grant(NamedTuple):

@@ -13,9 +13,9 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from actors.host import Condition, Lock, Remote, note_failed_call
-from actors.messages import ItemRef, Report
-from zones.probes import probe
+from fairlead.actors.host import Condition, Lock, Remote, note_failed_call
+from fairlead.actors.messages import ItemRef, Report
+from fairlead.zones.probes import probe
 
 log = logging.getLogger("fairlead.manager")
 

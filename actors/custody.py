@@ -13,24 +13,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from actors import settlement
-from actors.failed_attempt import Cause, Failure
-from actors.failures import Failures
-from actors.holdings import Held, Holdings, Phase
-from actors.host import Condition, Host, Lock
-from actors.identity import Identity
-from actors.keeping import Chores
-from actors.refusals import Refusals
-from actors.running import timeout_of
-from actors.settings import ConsumerSettings
-from actors.telemetry.handled import Handled
-from actors.timekeeping import Account, Timekeeper
-from actors.zone_by_zone import zone_by_zone
-from zones.attempt import Attempt
-from zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE
-from zones.items import Outcome
-from zones.probes import probe
-from zones.shard import Shard
+from fairlead.actors import settlement
+from fairlead.actors.failed_attempt import Cause, Failure
+from fairlead.actors.failures import Failures
+from fairlead.actors.holdings import Held, Holdings, Phase
+from fairlead.actors.host import Condition, Host, Lock
+from fairlead.actors.identity import Identity
+from fairlead.actors.keeping import Chores
+from fairlead.actors.refusals import Refusals
+from fairlead.actors.running import timeout_of
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.timekeeping import Account, Timekeeper
+from fairlead.actors.zone_by_zone import zone_by_zone
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE
+from fairlead.zones.items import Outcome
+from fairlead.zones.probes import probe
+from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.worker")
 

@@ -22,11 +22,11 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from actors.handlers import describe
-from actors.host import Host
-from actors.job import STUCK_US, Job
-from zones.engines.progress import note_progress
-from zones.errors import QueueError
+from fairlead.actors.handlers import describe
+from fairlead.actors.host import Host
+from fairlead.actors.job import STUCK_US, Job
+from fairlead.zones.engines.progress import note_progress
+from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.worker")
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 
-from actors.event_loop import EventLoopLost
-from actors.handlers import Form, Handler
-from zones.engines import Clock, StoreUnavailable
-from zones.errors import ItemGone, LeaseLost
-from zones.results import ResultNotKept
-from zones.stored_item import shortened
+from fairlead.actors.event_loop import EventLoopLost
+from fairlead.actors.handlers import Form, Handler
+from fairlead.zones.engines import Clock, StoreUnavailable
+from fairlead.zones.errors import ItemGone, LeaseLost
+from fairlead.zones.results import ResultNotKept
+from fairlead.zones.stored_item import shortened
 
 ERRORS_MAX = 50  # Of causes, contexts and members of groups that are worded; a loop that tries again chains thousands.
 FRAMES_MAX = 1_000  # Of a traceback, nearest to the error. As many as Python's recursion has by itself.
 TAME_US = 1_000_000  # An error that took longer to be worded is not handed to the log, which may ask it again.
 
 _AROUND_HANDLERS = (
-    "actors.",
-    "zones.",
+    "fairlead.actors.",
+    "fairlead.zones.",
     "fairlead.testing",
     "asyncio.",
 )  # Modules whose frames stand before a handler's own.

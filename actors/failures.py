@@ -8,11 +8,11 @@ import logging
 from dataclasses import dataclass
 from types import TracebackType
 
-from actors.failed_attempt import handlers_frames
-from actors.settlement import Verdict
-from actors.spelled import spelled_out
-from actors.telemetry.errors import USERS_ERROR
-from zones.engines import Clock, StoreUnavailable
+from fairlead.actors.failed_attempt import handlers_frames
+from fairlead.actors.settlement import Verdict
+from fairlead.actors.spelled import spelled_out
+from fairlead.actors.telemetry.errors import USERS_ERROR
+from fairlead.zones.engines import Clock, StoreUnavailable
 
 log = logging.getLogger("fairlead.worker")
 

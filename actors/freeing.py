@@ -11,16 +11,16 @@ workers of which all are dead by then is given back: it has not been sent to any
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from actors import settlement
-from actors.crew import Leftover, Member
-from actors.holdings import by_shard
-from actors.host import Lock
-from actors.messages import ItemRef
-from actors.zone_by_zone import zone_by_zone
-from zones.attempt import Attempt
-from zones.items import Outcome
-from zones.probes import probe
-from zones.shard import Shard
+from fairlead.actors import settlement
+from fairlead.actors.crew import Leftover, Member
+from fairlead.actors.holdings import by_shard
+from fairlead.actors.host import Lock
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.zone_by_zone import zone_by_zone
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.items import Outcome
+from fairlead.zones.probes import probe
+from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.manager")
 

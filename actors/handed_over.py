@@ -6,9 +6,9 @@ A scan is told once, when it begins, what it passes over: a call that ends while
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from actors.messages import Served
-from actors.selection.turns import Plan, TenantTurns
-from zones.pointers import PointerRef
+from fairlead.actors.messages import Served
+from fairlead.actors.selection.turns import Plan, TenantTurns
+from fairlead.zones.pointers import PointerRef
 
 LeftAloneUntil = dict[tuple[bytes, int], int]  # id and vesting time of a pointer, and until when: see `LeftAlone`
 

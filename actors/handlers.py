@@ -12,9 +12,9 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from actors.retry import Retry
-from zones.errors import BadArgument, QueueError
-from zones.layout import check_name
+from fairlead.actors.retry import Retry
+from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.layout import check_name
 
 TIMEOUT_S_MAX = 7 * 24 * 3600.0
 RESULT_S_MAX = 30 * 24 * 3600.0

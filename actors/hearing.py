@@ -6,8 +6,8 @@ limit only much later, and its items would not be counted until then.
 
 from collections.abc import Callable, Mapping
 
-from actors.host import Lock
-from zones.shard import Shard
+from fairlead.actors.host import Lock
+from fairlead.zones.shard import Shard
 
 LISTEN_S = 1.0  # Between two looks, each one key of a shard.
 

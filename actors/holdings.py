@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TypeVar
 
-from actors.failed_attempt import Failure
-from actors.handlers import Form, Handler
-from actors.job import Job
-from actors.messages import ItemRef, Report
-from zones.elapsed import Elapsed
-from zones.engines.committing import Committing
-from zones.probes import probe
-from zones.records import ItemRecord
+from fairlead.actors.failed_attempt import Failure
+from fairlead.actors.handlers import Form, Handler
+from fairlead.actors.job import Job
+from fairlead.actors.messages import ItemRef, Report
+from fairlead.zones.elapsed import Elapsed
+from fairlead.zones.engines.committing import Committing
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord
 
 # A worker holds as much in reserve as its slots work off in this time: more than passes, through Ray, from the end of
 # an item to the start of the one that takes its place (commit, report, scan, visit, commit, call). Behind more, a light

@@ -12,10 +12,10 @@ from random import Random
 from types import TracebackType
 from typing import Any, Protocol
 
-from actors.supervisor import Supervisor
-from actors.telemetry.telemetry import Telemetry
-from zones.engines import Clock
-from zones.errors import QueueError
+from fairlead.actors.supervisor import Supervisor
+from fairlead.actors.telemetry.telemetry import Telemetry
+from fairlead.zones.engines import Clock
+from fairlead.zones.errors import QueueError
 
 
 class ActorDied(QueueError):

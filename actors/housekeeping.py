@@ -12,27 +12,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from actors.host import Host
-from actors.identity import Identity
-from actors.late_look import BEAT_MAX, LateLook
-from actors.patience import Patience
-from actors.rests import LISTING, LOADING, OVERSLEEPERS, WAKING, Rests, is_tick_due
-from actors.selection.stretch import Session, divide, joined
-from actors.submitted import SubmittedHandlers, load_submitted
-from actors.unknown_kinds import LOOK_US, WATCHED_LOOK_US, UnknownKinds, unserved_kinds
-from zones import completions, presence, series, timesheets
-from zones.attempt import RECEIPT_BUCKETS, Attempt, clear_receipts
-from zones.errors import TenantMoved
-from zones.history import forget
-from zones.keyspace import PartKeys
-from zones.periodic import Period, last_tick_us, periods_of, tick_steps
-from zones.pointers import LateLooked, wake_overslept
-from zones.presence import LIVE_US, Presence, Present, Sessions
-from zones.probes import probe
-from zones.rules import wake_parked
-from zones.shard import Shard
-from zones.shard_time import ShardClock, Standing, beat
-from zones.steps import alone
+from fairlead.actors.host import Host
+from fairlead.actors.identity import Identity
+from fairlead.actors.late_look import BEAT_MAX, LateLook
+from fairlead.actors.patience import Patience
+from fairlead.actors.rests import LISTING, LOADING, OVERSLEEPERS, WAKING, Rests, is_tick_due
+from fairlead.actors.selection.stretch import Session, divide, joined
+from fairlead.actors.submitted import SubmittedHandlers, load_submitted
+from fairlead.actors.unknown_kinds import LOOK_US, WATCHED_LOOK_US, UnknownKinds, unserved_kinds
+from fairlead.zones import completions, presence, series, timesheets
+from fairlead.zones.attempt import RECEIPT_BUCKETS, Attempt, clear_receipts
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.history import forget
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.periodic import Period, last_tick_us, periods_of, tick_steps
+from fairlead.zones.pointers import LateLooked, wake_overslept
+from fairlead.zones.presence import LIVE_US, Presence, Present, Sessions
+from fairlead.zones.probes import probe
+from fairlead.zones.rules import wake_parked
+from fairlead.zones.shard import Shard
+from fairlead.zones.shard_time import ShardClock, Standing, beat
+from fairlead.zones.steps import alone
 
 log = logging.getLogger("fairlead.housekeeping")
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from actors.messages import ItemRef
-from actors.telemetry.enqueueing import Enqueueing
-from zones.attempt import Attempt
-from zones.errors import BadArgument, QueueError
-from zones.items import unpack_payload
-from zones.progress import NOTE_CHARS_MAX
-from zones.records import ItemRecord, Progress
-from zones.shard import Shard
-from zones.tenant_transaction import TenantTransaction
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.items import unpack_payload
+from fairlead.zones.progress import NOTE_CHARS_MAX
+from fairlead.zones.records import ItemRecord, Progress
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
 
 STUCK_US = 5_000_000  # A handler that goes on for so long after it was cancelled does not listen.
 AMOUNT_MAX = 2**53  # Of progress. Up to there whole numbers are told exactly.

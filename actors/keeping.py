@@ -9,10 +9,10 @@ A handler that waits for any commit is not stuck: the store is.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from actors.handlers import Form
-from actors.holdings import Held, Phase
-from actors.job import STUCK_US
-from zones.probes import probe
+from fairlead.actors.handlers import Form
+from fairlead.actors.holdings import Held, Phase
+from fairlead.actors.job import STUCK_US
+from fairlead.zones.probes import probe
 
 TRANSACTION_LEASE_US = 6_000_000  # A transactional attempt may take 5 s, and its lease is not extended meanwhile.
 TICK_US = 100_000  # How often chores are looked for while anything is held; bounds how late a timeout is noticed.

@@ -10,32 +10,32 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actors.crew import Crew, held_of_kind, room_for_kinds, share_of
-from actors.freeing import LOOK_S, Freeing, give_back
-from actors.handlers import Registry
-from actors.hearing import LISTEN_S, Hearing
-from actors.host import Host, Remote
-from actors.messages import UNTOLD, Scan, Served
-from actors.portions import Portioner
-from actors.quotas import Quotas, Use
-from actors.refusals import Refusals
-from actors.rounds import Rounds
-from actors.serving import Serving
-from actors.settings import ConsumerSettings
-from actors.telemetry.errors import error_type
-from actors.telemetry.tally import Reading
-from actors.unreadable import Unreadable
-from zones.attempt import Attempt
-from zones.dequeue import UNLIMITED, Room
-from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, StoreFull
-from zones.errors import OwnerUnreadable, TenantMoved
-from zones.pointers import PointerRef
-from zones.probes import probe
-from zones.records import ItemRecord, decode
-from zones.rules import NO_RULES, Rules, rules_steps
-from zones.shard import Shard
-from zones.steps import alone
-from zones.visit import Found, Visit, VisitTerms, lease, visit_all
+from fairlead.actors.crew import Crew, held_of_kind, room_for_kinds, share_of
+from fairlead.actors.freeing import LOOK_S, Freeing, give_back
+from fairlead.actors.handlers import Registry
+from fairlead.actors.hearing import LISTEN_S, Hearing
+from fairlead.actors.host import Host, Remote
+from fairlead.actors.messages import UNTOLD, Scan, Served
+from fairlead.actors.portions import Portioner
+from fairlead.actors.quotas import Quotas, Use
+from fairlead.actors.refusals import Refusals
+from fairlead.actors.rounds import Rounds
+from fairlead.actors.serving import Serving
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.telemetry.errors import error_type
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.unreadable import Unreadable
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.dequeue import UNLIMITED, Room
+from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, StoreFull
+from fairlead.zones.errors import OwnerUnreadable, TenantMoved
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.rules import NO_RULES, Rules, rules_steps
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import alone
+from fairlead.zones.visit import Found, Visit, VisitTerms, lease, visit_all
 
 log = logging.getLogger("fairlead.manager")
 

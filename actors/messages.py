@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from zones.layout import Tenant
-from zones.records import Trace
-from zones.visit import LeftAlone
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import Trace
+from fairlead.zones.visit import LeftAlone
 
 VERSION_AGE_US_MAX = 50_000
 CARRIED_BYTES_MAX = 1_024  # Records up to this travel with the call; a hundred stay below what Ray sends inline.

@@ -1,9 +1,9 @@
 """Watching a shard's parts: how an idle scanner hears of work where the engine tells of commits by watches alone.
 
-Each part has a key that changes when a pointer of the part is made or woken (`zones.pointers.tell_scanners`). A scan
-that finds nothing in a part watches its key, as of the very version that it has read. Until the key changes, another
-scan of the part could find nothing new but what vests by time. So of sixteen parts only those are read again in which
-something has changed, or may have vested. A watch may be lost, so each part is looked at now and then anyway, and
+Each part has a key that changes when a pointer of the part is made or woken (`fairlead.zones.pointers.tell_scanners`).
+A scan that finds nothing in a part watches its key, as of the very version that it has read. Until the key changes,
+another scan of the part could find nothing new but what vests by time. So of sixteen parts only those are read again in
+which something has changed, or may have vested. A watch may be lost, so each part is looked at now and then anyway, and
 watched anew once a minute.
 """
 
@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from zones.engines.lost_watch import why_lost
-from zones.keyspace import PartKeys
-from zones.probes import probe
+from fairlead.zones.engines.lost_watch import why_lost
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.probes import probe
 
 Watch = tuple[PartKeys, Any]  # A part, and the engine's future.
 # A part whose watch the engine has given up, or refused, is looked at this often instead. A scan that is made anyway

@@ -9,11 +9,11 @@ asked each time.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from zones.attempt import Attempt
-from zones.engines import RETRIES_MAX, Clock
-from zones.engines.errors import TRANSACTION_TIMED_OUT
-from zones.probes import probe
-from zones.shard import Shard
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines import RETRIES_MAX, Clock
+from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT
+from fairlead.zones.probes import probe
+from fairlead.zones.shard import Shard
 
 T = TypeVar("T")
 

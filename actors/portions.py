@@ -10,8 +10,8 @@ items. Only a tenant with which no other competes has a portion for each of its 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from actors.selection.turns import by_tenant
-from zones.pointers import PointerRef
+from fairlead.actors.selection.turns import by_tenant
+from fairlead.zones.pointers import PointerRef
 
 PORTION_MAX = 16  # Items. With more, hundreds of busy tenants wait longer for their turns, and nothing goes faster.
 PORTIONS_MIN = 64  # So many make up what the workers want to hold: of long items, which are few, a portion is one.

@@ -1,8 +1,8 @@
 """Quotas: what a manager may take of kinds whose rules limit them over the whole fleet.
 
 A manager says what it uses of such a kind, and whether it met more; a loop beside it takes slots and tokens for that
-from the kind's own shard (`zones.limits`), renews them while they are used, and gives the rest back. Between two of its
-rounds a manager spends what it has, without asking anybody.
+from the kind's own shard (`fairlead.zones.limits`), renews them while they are used, and gives the rest back. Between
+two of its rounds a manager spends what it has, without asking anybody.
 """
 
 import logging
@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from actors.host import Host, Lock
-from actors.patience import Patience
-from zones import limits, rules
-from zones.attempt import Attempt
-from zones.dequeue import UNLIMITED
-from zones.layout import local_tenant
-from zones.placement import home
-from zones.probes import probe
-from zones.records import KindRule
-from zones.rules import Rules
-from zones.shard import Shard
+from fairlead.actors.host import Host, Lock
+from fairlead.actors.patience import Patience
+from fairlead.zones import limits, rules
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.dequeue import UNLIMITED
+from fairlead.zones.layout import local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.probes import probe
+from fairlead.zones.records import KindRule
+from fairlead.zones.rules import Rules
+from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.manager")
 

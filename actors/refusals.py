@@ -3,7 +3,7 @@
 from logging import Logger
 from typing import Final
 
-from zones.engines import Clock
+from fairlead.zones.engines import Clock
 
 SAY_AGAIN_US: Final = 10_000_000  # Without a refusal for so long it was well: an almost full disk takes some commits.
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from zones.errors import BadArgument
-from zones.settings import DELAY_MS_MAX
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.settings import DELAY_MS_MAX
 
 
 @dataclass(frozen=True, slots=True)

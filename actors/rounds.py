@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from actors.host import Host, Lock
+from fairlead.actors.host import Host, Lock
 
 
 class Rounds:

@@ -9,22 +9,22 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from actors.failed_attempt import Failure, failure_of, is_permanent
-from actors.handlers import Form, Handler, describe
-from actors.holdings import Held
-from actors.job import Job
-from actors.telemetry.enqueueing import Enqueueing
-from actors.telemetry.errors import USERS_ERROR
-from actors.telemetry.run import Run, RunningJob
-from actors.telemetry.spans import Spans, passed_on
-from actors.telemetry.traces import is_sampled
-from zones.attempt import Attempt
-from zones.engines import Clock
-from zones.errors import LeaseLost, QueueError
-from zones.probes import probe
-from zones.results import pack_result
-from zones.shard import Shard
-from zones.tenant_transaction import TenantTransaction
+from fairlead.actors.failed_attempt import Failure, failure_of, is_permanent
+from fairlead.actors.handlers import Form, Handler, describe
+from fairlead.actors.holdings import Held
+from fairlead.actors.job import Job
+from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.actors.telemetry.errors import USERS_ERROR
+from fairlead.actors.telemetry.run import Run, RunningJob
+from fairlead.actors.telemetry.spans import Spans, passed_on
+from fairlead.actors.telemetry.traces import is_sampled
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines import Clock
+from fairlead.zones.errors import LeaseLost, QueueError
+from fairlead.zones.probes import probe
+from fairlead.zones.results import pack_result
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
 
 log = logging.getLogger("fairlead.worker")
 
@@ -83,8 +83,8 @@ class Runners(Protocol):
 def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None, conclude: Conclude) -> None:
     """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last.
 
-    Meanwhile the job and its span are current; see `actors.telemetry.run`. Still so, `conclude` is called with what
-    the handler raised, or None, and the hooks with the failure that it returns.
+    Meanwhile the job and its span are current; see `fairlead.actors.telemetry.run`. Still so, `conclude` is called with
+    what the handler raised, or None, and the hooks with the failure that it returns.
     """
     job, stored = held.job, held.record.trace
     span = passed_on(stored) if spans is None else spans.run(held.ref, job.attempt, stored)

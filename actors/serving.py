@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from actors.messages import CARRIED_BYTES_MAX, ItemRef, Served
-from actors.spelled import spelled_out
-from actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, OPERATION, POINTER_LATENCY
-from actors.telemetry.tally import Tally
-from actors.telemetry.traces import is_sampled
-from zones.dequeue import Room
-from zones.layout import Tenant
-from zones.records import ItemRecord, Trace
-from zones.visit import Found, LeftAlone, Visit
+from fairlead.actors.messages import CARRIED_BYTES_MAX, ItemRef, Served
+from fairlead.actors.spelled import spelled_out
+from fairlead.actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, OPERATION, POINTER_LATENCY
+from fairlead.actors.telemetry.tally import Tally
+from fairlead.actors.telemetry.traces import is_sampled
+from fairlead.zones.dequeue import Room
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import ItemRecord, Trace
+from fairlead.zones.visit import Found, LeftAlone, Visit
 
 log = logging.getLogger("fairlead.manager")
 

@@ -5,7 +5,7 @@ Each has a unit, a default with its reason, and a range; relations between them 
 
 from dataclasses import dataclass
 
-from zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument
 
 SELECTIONS = ("random", "in_order", "own_parts")
 

@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from actors import retry
-from actors.failed_attempt import Cause, Failure
-from actors.handlers import Form
-from actors.holdings import Held
-from actors.messages import ItemRef
-from actors.zone_by_zone import lost_if_moved, zone_by_zone
-from zones import completions, results
-from zones.attempt import Attempt
-from zones.buried import bury
-from zones.completions import EndedOfZone, How
-from zones.errors import TenantMoved
-from zones.items import Outcome
-from zones.part_writes import PartWrites
-from zones.probes import probe
-from zones.records import ItemRecord, decode
-from zones.shard import Shard
-from zones.steps import alone
-from zones.stored_item import check_owner
+from fairlead.actors import retry
+from fairlead.actors.failed_attempt import Cause, Failure
+from fairlead.actors.handlers import Form
+from fairlead.actors.holdings import Held
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.zone_by_zone import lost_if_moved, zone_by_zone
+from fairlead.zones import completions, results
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.buried import bury
+from fairlead.zones.completions import EndedOfZone, How
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.items import Outcome
+from fairlead.zones.part_writes import PartWrites
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import alone
+from fairlead.zones.stored_item import check_owner
 
 STORE_PAUSE_US = 1_000_000  # Before an item is tried again whose attempt the store refused.
 

@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from actors.handlers import Handler, Registry, RemoteFunction, describe, handler_of
-from actors.host import Host
-from zones import submitted
-from zones.attempt import Attempt
-from zones.engines.progress import unsupervised
-from zones.errors import QueueError
-from zones.keyspace import pack_bytes, pack_int, pack_text
-from zones.layout import local_tenant
-from zones.placement import home
-from zones.records import HandlerRecord
-from zones.shard import Shard
+from fairlead.actors.handlers import Handler, Registry, RemoteFunction, describe, handler_of
+from fairlead.actors.host import Host
+from fairlead.zones import submitted
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines.progress import unsupervised
+from fairlead.zones.errors import QueueError
+from fairlead.zones.keyspace import pack_bytes, pack_int, pack_text
+from fairlead.zones.layout import local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.records import HandlerRecord
+from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.submitted")
 
@@ -85,7 +85,7 @@ def submit(shards: Mapping[str, Shard], kind: str, code: bytes, *, key: bytes) -
     """Store a packed handler on the kind's home shard and return its version, higher than on any shard.
 
     Raises:
-      BadArgument, HandlerTooLarge: see `zones.submitted.submit`.
+      BadArgument, HandlerTooLarge: see `fairlead.zones.submitted.submit`.
     """
     above = 0
     for shard in shards.values():

@@ -4,8 +4,9 @@ Every task that a `Host` spawns runs under its supervisor. What a task raises, o
 traceback and fails the actor; so does a loop that has made no progress for `STALL_US`. An actor that has failed is not
 mended: in Ray its process ends and Ray starts another; in threads `Consumer.check` raises, and `fairlead run` ends.
 
-Sleeps, and each attempt of a transaction, count as progress (`zones.engines.progress`), so a store that is away fails
-nobody. Silence is counted in the supervisor's own looks: a process that was stopped as a whole has not stood still.
+Sleeps, and each attempt of a transaction, count as progress (`fairlead.zones.engines.progress`), so a store that is
+away fails nobody. Silence is counted in the supervisor's own looks: a process that was stopped as a whole has not stood
+still.
 """
 
 import logging
@@ -14,9 +15,9 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
-from zones.engines.progress import Progress, note_progress, progress_of
-from zones.errors import QueueError
-from zones.probes import probe
+from fairlead.zones.engines.progress import Progress, note_progress, progress_of
+from fairlead.zones.errors import QueueError
+from fairlead.zones.probes import probe
 
 log = logging.getLogger("fairlead.supervisor")
 

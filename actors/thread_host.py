@@ -15,18 +15,18 @@ from queue import SimpleQueue
 from random import Random
 from typing import Any
 
-from actors import process_life
-from actors.event_loop import EventLoop
-from actors.garbage import collect_if_grown
-from actors.handlers import describe
-from actors.holdings import Held
-from actors.host import ActorDied, Host
-from actors.job import Job
-from actors.supervisor import Supervisor, keep_looking
-from actors.telemetry.telemetry import Telemetry
-from zones.engines import Clock
-from zones.engines.progress import note_progress
-from zones.errors import QueueError
+from fairlead.actors import process_life
+from fairlead.actors.event_loop import EventLoop
+from fairlead.actors.garbage import collect_if_grown
+from fairlead.actors.handlers import describe
+from fairlead.actors.holdings import Held
+from fairlead.actors.host import ActorDied, Host
+from fairlead.actors.job import Job
+from fairlead.actors.supervisor import Supervisor, keep_looking
+from fairlead.actors.telemetry.telemetry import Telemetry
+from fairlead.zones.engines import Clock
+from fairlead.zones.engines.progress import note_progress
+from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.host")
 

@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from actors.handlers import Form
-from actors.holdings import Held, Phase
-from actors.identity import Identity
-from actors.messages import ItemRef
-from actors.zone_by_zone import zone_by_zone
-from zones import series, timesheets
-from zones.attempt import Attempt
-from zones.completions import How, how_ended
-from zones.layout import Tenant
-from zones.probes import probe
-from zones.progress import progress_steps
-from zones.records import ItemRecord, Progress, decode
-from zones.series import SUM_AFTER_SLOTS, KindTally, Tally, slot_of
-from zones.shard import Shard
-from zones.timesheets import RUNNING_MAX, SHEET_US, Running, Timesheet
+from fairlead.actors.handlers import Form
+from fairlead.actors.holdings import Held, Phase
+from fairlead.actors.identity import Identity
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.zone_by_zone import zone_by_zone
+from fairlead.zones import series, timesheets
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.completions import How, how_ended
+from fairlead.zones.layout import Tenant
+from fairlead.zones.probes import probe
+from fairlead.zones.progress import progress_steps
+from fairlead.zones.records import ItemRecord, Progress, decode
+from fairlead.zones.series import SUM_AFTER_SLOTS, KindTally, Tally, slot_of
+from fairlead.zones.shard import Shard
+from fairlead.zones.timesheets import RUNNING_MAX, SHEET_US, Running, Timesheet
 
 # Of how many tenants a worker keeps the handlers' time before it forgets those with least: of many small ones no sum is
 # right, of those that take much it is.

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from zones import presence
-from zones.depth import depth
-from zones.layout import Layout
+from fairlead.zones import presence
+from fairlead.zones.depth import depth
+from fairlead.zones.layout import Layout
 
 log = logging.getLogger("fairlead.housekeeping")
 

@@ -6,10 +6,10 @@ would bury those that help.
 
 import logging
 
-from zones.errors import OwnerUnreadable
-from zones.layout import Layout
-from zones.pointers import PointerRef
-from zones.visit import Visit
+from fairlead.zones.errors import OwnerUnreadable
+from fairlead.zones.layout import Layout
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.visit import Visit
 
 log = logging.getLogger("fairlead.manager")
 

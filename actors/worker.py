@@ -15,28 +15,28 @@ from enum import Enum
 from functools import partial
 from itertools import chain
 
-from actors.custody import Custody, Table
-from actors.failed_attempt import Failure, failure_of
-from actors.failures import Failures
-from actors.handlers import describe
-from actors.holdings import Held, Holdings, Phase, by_shard
-from actors.host import Host
-from actors.identity import Identity
-from actors.job import Job
-from actors.keeping import TICK_US, Chores, chores, lease_at_start
-from actors.messages import ItemRef, Report
-from actors.running import Runners, run_handler, timeout_of
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers, handler_of_kind
-from actors.telemetry.handled import Handled
-from actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
-from actors.telemetry.tally import Reading
-from zones import stored_item
-from zones.attempt import Attempt
-from zones.engines.progress import unsupervised
-from zones.probes import probe
-from zones.records import ItemRecord, decode
-from zones.shard import Shard
+from fairlead.actors.custody import Custody, Table
+from fairlead.actors.failed_attempt import Failure, failure_of
+from fairlead.actors.failures import Failures
+from fairlead.actors.handlers import describe
+from fairlead.actors.holdings import Held, Holdings, Phase, by_shard
+from fairlead.actors.host import Host
+from fairlead.actors.identity import Identity
+from fairlead.actors.job import Job
+from fairlead.actors.keeping import TICK_US, Chores, chores, lease_at_start
+from fairlead.actors.messages import ItemRef, Report
+from fairlead.actors.running import Runners, run_handler, timeout_of
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers, handler_of_kind
+from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.zones import stored_item
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines.progress import unsupervised
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.worker")
 
@@ -45,7 +45,7 @@ FAREWELL_US = 2_000_000  # How long a drain waits for what has finished or goes 
 
 
 class Isolation(Enum):
-    """What a worker takes: items that run beside others, or suspects, one at a time (`zones.suspicion`)."""
+    """What a worker takes: items that run beside others, or suspects, one at a time (`fairlead.zones.suspicion`)."""
 
     NONE = "items that run beside others"
     SHARED = "suspects, in a process that it shares with other workers"

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from actors.messages import ItemRef
-from zones.errors import TenantMoved
-from zones.held import Holding
-from zones.items import Outcome
-from zones.layout import Tenant
-from zones.queue_zone import QueueZone
-from zones.shard import Shard
-from zones.steps import Steps, in_step
+from fairlead.actors.messages import ItemRef
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.held import Holding
+from fairlead.zones.items import Outcome
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import Steps, in_step
 
 T = TypeVar("T")
 

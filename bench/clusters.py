@@ -8,7 +8,7 @@ from typing import Any
 
 # A spawned process imports its parent's main module, and with it this one; only a fleet's actors need Ray there.
 if multiprocessing.parent_process() is None:
-    from actors import ray_host
+    from fairlead.actors import ray_host
 
     # isort: split
     import ray

@@ -23,9 +23,9 @@ from bench.handlers import APP
 from bench.report import plain, rate, say, show
 from bench.sizes import FULL, QUICK, Sizes
 from bench.stores import Stores, made, options_with_store
-from zones.attempt import Attempt
-from zones.keyspace import range_begin, range_end
-from zones.shard import Shard
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.keyspace import range_begin, range_end
+from fairlead.zones.shard import Shard
 
 POLL_S = 0.02
 MEMORY_EVERY_S = 0.5

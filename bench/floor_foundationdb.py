@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bench.floor import PlainLoop, count_key, prefix_of
-from zones.engines import Database, transact
+from fairlead.zones.engines import Database, transact
 
 BEGIN, END = b"fl/", b"fl0"  # All keys of a floor. Those of a queue begin with another byte.
 

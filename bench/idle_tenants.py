@@ -18,9 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from actors.selection.own_parts import OwnParts
-from actors.selection.stretch import Session, divide
-from actors.settings import ConsumerSettings
 from bench import loads
 from bench.actor_cost import cpu_s
 from bench.fleets import running
@@ -30,9 +27,12 @@ from bench.loads import PAYLOAD, TENANT_APP, pace
 from bench.machine import describe, scratch
 from bench.report import options, percentile, say, show
 from fairlead import TenantTransaction, new_item
-from zones.attempt import Attempt
-from zones.layout import named_tenant
-from zones.presence import LIVE_US
+from fairlead.actors.selection.own_parts import OwnParts
+from fairlead.actors.selection.stretch import Session, divide
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import named_tenant
+from fairlead.zones.presence import LIVE_US
 
 FULL_TENANTS = (10, 10_000, 1_000_000)
 QUICK_TENANTS = (10, 2_000)

@@ -8,9 +8,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from actors.settings import ConsumerSettings
 from bench.handlers import app
 from fairlead import App, Config
+from fairlead.actors.settings import ConsumerSettings
 
 T = TypeVar("T")
 

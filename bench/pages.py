@@ -29,15 +29,15 @@ from bench.loads import PAYLOAD, TENANT_APP
 from bench.machine import describe, scratch
 from bench.report import Options, parser, percentile, say, show
 from fairlead import App, new_item
-from zones import buried, completions, series, timesheets
-from zones.attempt import Attempt
-from zones.completions import EndedItem, EndedOfZone
-from zones.keyspace import TenantKeys
-from zones.layout import Tenant, named_tenant
-from zones.records import ItemRecord, decode
-from zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
-from zones.shard import Shard
-from zones.timesheets import RUNNING_MAX, Running, Timesheet
+from fairlead.zones import buried, completions, series, timesheets
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.completions import EndedItem, EndedOfZone
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant, named_tenant
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from fairlead.zones.shard import Shard
+from fairlead.zones.timesheets import RUNNING_MAX, Running, Timesheet
 
 FULL_TENANTS, FULL_WAITING = 1_000_000, 100_000
 QUICK_TENANTS, QUICK_WAITING = 5_000, 2_000

@@ -20,19 +20,19 @@ from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Browser, sync_playwright
 
-from actors.consumer import Consumer
-from actors.identity import Identity
-from actors.job import Job
 from bench.pages import served
 from bench.report import say
 from fairlead import App, Config, ConsumerSettings, Operator, Sought, new_item
+from fairlead.actors.consumer import Consumer
+from fairlead.actors.identity import Identity
+from fairlead.actors.job import Job
 from fairlead.fleet import open_for_actors
-from zones import buried, series
-from zones.attempt import Attempt
-from zones.layout import Tenant
-from zones.records import ItemRecord, decode
-from zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
-from zones.shard import Shard
+from fairlead.zones import buried, series
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from fairlead.zones.shard import Shard
 
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 DESKTOP, PHONE = (1280, 900), (375, 812)

@@ -28,26 +28,26 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from actors.handlers import Registry
-from actors.identity import Identity
-from actors.manager import Manager
-from actors.messages import ItemRef, Report
-from actors.selection.reading import oldest
-from actors.selection.turns import batches
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers
-from actors.thread_host import Done, ThreadHost, ThreadRunners, thread_supervisor
-from actors.worker import Worker
 from bench import loads
 from bench.enqueueing import BULK, fill
 from bench.floor import Floor
 from bench.handlers import app
 from bench.machine import describe, scratch
 from bench.report import options, say, show
+from fairlead.actors.handlers import Registry
+from fairlead.actors.identity import Identity
+from fairlead.actors.manager import Manager
+from fairlead.actors.messages import ItemRef, Report
+from fairlead.actors.selection.reading import oldest
+from fairlead.actors.selection.turns import batches
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.thread_host import Done, ThreadHost, ThreadRunners, thread_supervisor
+from fairlead.actors.worker import Worker
 from fairlead.shards import Shards
-from zones.attempt import Attempt
-from zones.settings import ZoneSettings
-from zones.shard import DEFAULT_PART_COUNT, Shard
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import DEFAULT_PART_COUNT, Shard
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class Hands:
         self.packed: list[bytes] = []
 
     def call(self, method: str, *args: Any, done: Done) -> None:
-        """See `actors.host.Remote`."""
+        """See `fairlead.actors.host.Remote`."""
         report = Report(self._host.life, 1 << 20, 0, 0, {})
         if method == "place":
             self.packed.append(msgspec.msgpack.encode(args[0]))

@@ -21,9 +21,9 @@ from bench.loads import store_url
 from bench.machine import describe, scratch
 from bench.report import Options, parser
 from fairlead.clock import SystemClock
-from zones import engines
-from zones.engines import Database
-from zones.keyspace import ROOT_RANGE
+from fairlead.zones import engines
+from fairlead.zones.engines import Database
+from fairlead.zones.keyspace import ROOT_RANGE
 
 COMMITS = 100
 BARE = b"fl bare commit"

@@ -31,20 +31,20 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
-from actors.messages import ItemRef
-from actors.telemetry.enqueueing import Enqueueing
-from actors.telemetry.handled import Handled
-from actors.telemetry.run import Run, RunningJob
-from actors.telemetry.spans import Spans
-from actors.telemetry.traces import NOT_RECORDED
 from bench import clusters, handlers, loads
 from bench.drain import Drained, drain
 from bench.enqueueing import fill
 from bench.machine import describe, scratch
 from bench.report import options, say, show
 from fairlead import App, new_item
-from zones.items import Enqueued, EnqueueStatus
-from zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.telemetry.run import Run, RunningJob
+from fairlead.actors.telemetry.spans import Spans
+from fairlead.actors.telemetry.traces import NOT_RECORDED
+from fairlead.zones.items import Enqueued, EnqueueStatus
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 
 REPETITIONS, ITEMS = 5, 50_000
 QUICK_REPETITIONS, QUICK_ITEMS = 1, 5_000

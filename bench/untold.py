@@ -5,10 +5,10 @@ To load it takes out of this process's actors what they do for telemetry, and le
 
 from typing import Any
 
-from actors import running
-from actors.serving import Serving
-from actors.telemetry.handled import Handled
 from bench.handlers import app
+from fairlead.actors import running
+from fairlead.actors.serving import Serving
+from fairlead.actors.telemetry.handled import Handled
 
 __all__ = ["app"]
 

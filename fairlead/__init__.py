@@ -41,12 +41,12 @@ May import: actors, zones. Imported by: nothing of the product. Importing this l
 client. Everything a user needs is a name right here.
 """
 
-from actors.handlers import HandlerTwice, NotTransactional, PermanentError
-from actors.job import Job, NoStoreHere
-from actors.retry import Retry
-from actors.running import JobTimeout, TransactionalTooLong
-from actors.settings import BadSettings, ConsumerSettings
-from actors.submitted import HandlerNotPacked
+from fairlead.actors.handlers import HandlerTwice, NotTransactional, PermanentError
+from fairlead.actors.job import Job, NoStoreHere
+from fairlead.actors.retry import Retry
+from fairlead.actors.running import JobTimeout, TransactionalTooLong
+from fairlead.actors.settings import BadSettings, ConsumerSettings
+from fairlead.actors.submitted import HandlerNotPacked
 from fairlead.app import App
 from fairlead.checked import UnknownKind
 from fairlead.config import Config
@@ -61,9 +61,9 @@ from fairlead.steering import Steering
 from fairlead.submitting import SubmissionsOff
 from fairlead.tenant_database import NotBuried, TenantDatabase
 from fairlead.views import BuriedView, ItemView, State
-from zones.engines import StoreError, StoreUnavailable
-from zones.engines.errors import ResultUnknown
-from zones.errors import (
+from fairlead.zones.engines import StoreError, StoreUnavailable
+from fairlead.zones.engines.errors import ResultUnknown
+from fairlead.zones.errors import (
     BackupRefused,
     BadArgument,
     ItemGone,
@@ -78,14 +78,14 @@ from zones.errors import (
     ShardRefused,
     TenantMoved,
 )
-from zones.graves import Sought
-from zones.items import Enqueued, EnqueueStatus, NewItem, new_item
-from zones.layout import Tenant
-from zones.records import Progress
-from zones.results import ResultNotKept
-from zones.settings import ZoneSettings
-from zones.submitted import HandlerTooLarge
-from zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from fairlead.zones.graves import Sought
+from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem, new_item
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import Progress
+from fairlead.zones.results import ResultNotKept
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.submitted import HandlerTooLarge
+from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 
 __all__ = [
     # An application and its tenants

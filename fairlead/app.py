@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, TypedDict, Unpack
 
-from actors.handlers import Registry, handler_of
-from actors.retry import Retry
 from fairlead import bulk
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.retry import Retry
 from fairlead.checked import check_known, check_seconds, checked_pair, refuse_bare
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
@@ -23,13 +23,13 @@ from fairlead.steering import Steering
 from fairlead.submitting import submit_signed
 from fairlead.tenant_database import TenantDatabase, checked_id
 from fairlead.typed import F, HandlerFunction, Hook
-from zones.engines import Clock
-from zones.errors import BadArgument
-from zones.graves import Sought
-from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
-from zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
-from zones.periodic import Period, period
-from zones.process_lock import ProcessLock
+from fairlead.zones.engines import Clock
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.graves import Sought
+from fairlead.zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
+from fairlead.zones.periodic import Period, period
+from fairlead.zones.process_lock import ProcessLock
 
 DAY_S = 24 * 3600
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from actors.telemetry.enqueueing import Enqueueing
-from zones.attempt import Attempt
-from zones.errors import BadArgument
-from zones.items import Enqueued, NewItem
-from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from zones.part_writes import PartWrites
-from zones.shard import Shard
-from zones.steps import in_step
+from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.items import Enqueued, NewItem
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from fairlead.zones.part_writes import PartWrites
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import in_step
 
 BATCH_ITEMS = 500  # Of one transaction; beyond some hundreds a durable commit no longer shows.
 BATCH_BYTES = 1_000_000  # Of payloads in one transaction: FoundationDB advises to stay below, and refuses ten times it.

@@ -4,10 +4,10 @@ import math
 from difflib import get_close_matches
 from typing import Any
 
-from actors.handlers import Registry, describe
+from fairlead.actors.handlers import Registry, describe
 from fairlead.tenant_database import TenantDatabase
-from zones.errors import BadArgument, QueueError
-from zones.items import NewItem
+from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.items import NewItem
 
 
 class UnknownKind(QueueError):

@@ -17,8 +17,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actors.keeping import TRANSACTION_LEASE_US
-from actors.settings import BadSettings, ConsumerSettings
+from fairlead.actors.keeping import TRANSACTION_LEASE_US
+from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.layers import (
     ONLY_SHARD,
     BadConfig,
@@ -28,11 +28,11 @@ from fairlead.layers import (
     file_in_force,
     file_layer,
 )
-from zones.errors import BadArgument
-from zones.keyspace import PART_COUNT_MAX
-from zones.layout import check_name
-from zones.settings import ZoneSettings
-from zones.shard import DEFAULT_PART_COUNT
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.keyspace import PART_COUNT_MAX
+from fairlead.zones.layout import check_name
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import DEFAULT_PART_COUNT
 
 ENGINES = ("embedded:", "fdb:", "memory:")
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -13,12 +13,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlead.operator import Operator
-from zones import deeds, graves
-from zones.attempt import Attempt
-from zones.buried import BuriedItem
-from zones.graves import EXHUMED_MAX, Sought
-from zones.records import DeedRecord
-from zones.shard import Shard
+from fairlead.zones import deeds, graves
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.buried import BuriedItem
+from fairlead.zones.graves import EXHUMED_MAX, Sought
+from fairlead.zones.records import DeedRecord
+from fairlead.zones.shard import Shard
 
 GoOn = Callable[["Exhumed"], bool]
 _Change = Callable[[Attempt, Shard, Sequence[BuriedItem]], list[BuriedItem]]

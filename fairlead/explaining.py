@@ -1,6 +1,7 @@
 """Why an item is not running, or what became of it: one cause, in one sentence, from one look at the store.
 
-`cause_of` is a pure decision over `zones.inquiry.Facts`; everything else here finds the facts and words the answer.
+`cause_of` is a pure decision over `fairlead.zones.inquiry.Facts`; everything else here finds the facts and words the
+answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,14 +10,14 @@ from enum import Enum
 from typing import Any
 
 from fairlead.shards import Shards
-from zones.attempt import Attempt
-from zones.completions import Ended, How
-from zones.dequeue import Fit
-from zones.inquiry import COUNTED_MAX, Facts, Whereabouts, inquire, whereabouts
-from zones.layout import Place, Tenant
-from zones.presence import Present
-from zones.records import ItemRecord, Progress, Rule
-from zones.shard import Shard
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.completions import Ended, How
+from fairlead.zones.dequeue import Fit
+from fairlead.zones.inquiry import COUNTED_MAX, Facts, Whereabouts, inquire, whereabouts
+from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.presence import Present
+from fairlead.zones.records import ItemRecord, Progress, Rule
+from fairlead.zones.shard import Shard
 
 
 class Cause(Enum):

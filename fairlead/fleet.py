@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from actors.consumer import Consumer, Opened
-from actors.handlers import Form, describe
-from actors.identity import Identity
-from actors.submitted import SubmittedHandlers
-from actors.telemetry.tally import Reading
-from actors.telemetry.telemetry import Exports
-from actors.thread_host import NeedsRay
+from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.handlers import Form, describe
+from fairlead.actors.identity import Identity
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.telemetry.telemetry import Exports
+from fairlead.actors.thread_host import NeedsRay
 from fairlead.app import App
 from fairlead.config import Config
 from fairlead.loading import load_app
 from fairlead.telemetry import variables
 from fairlead.telemetry.exports import ProcessExports
-from zones.errors import QueueError
+from fairlead.zones.errors import QueueError
 
 if TYPE_CHECKING:
-    from actors.ray_host import RayConsumer
+    from fairlead.actors.ray_host import RayConsumer
 
 HOSTS = ("ray", "threads")
 HERE = "local"  # Ray's word for a cluster of its own in this process.
@@ -56,7 +56,8 @@ class FleetLost(QueueError):
 class RayMissing(QueueError):
     """The fleet is to run on Ray, and Ray is not installed here.
 
-    Do: install it, `pip install ray`, or run the fleet in threads of one process: `fairlead run APP --host threads`.
+    Do: install it, `pip install 'fairlead[ray]'`, or run the fleet in threads of one process:
+    `fairlead run APP --host threads`.
     """
 
     message = "Ray is not installed"
@@ -175,7 +176,7 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
         raise MemoryNeedsThreads(shards=dict(app.config.shards))
     # Imported when chosen: Ray takes a second to import, and most commands do without.
     try:
-        from actors import ray_host
+        from fairlead.actors import ray_host
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise

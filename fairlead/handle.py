@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fairlead.explaining import Explanation
-from zones.attempt import Attempt
-from zones.engines import Clock
-from zones.engines.lost_watch import why_lost
-from zones.errors import BadArgument, QueueError
-from zones.items import EnqueueStatus
-from zones.results import Failed, NotKept, Pending, Returned, ending
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines import Clock
+from fairlead.zones.engines.lost_watch import why_lost
+from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.results import Failed, NotKept, Pending, Returned, ending
 
 if TYPE_CHECKING:
     from fairlead.tenant_database import TenantDatabase

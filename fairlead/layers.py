@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zones.errors import QueueError
+from fairlead.zones.errors import QueueError
 
 FILE_NAME = "fairlead.toml"
 PREFIX = "FAIRLEAD_"

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import actors.ray_environment  # noqa: F401 - a module that is loaded may import Ray
+import fairlead.actors.ray_environment  # noqa: F401 - a module that is loaded may import Ray
 from fairlead.app import App
-from zones.engines import StoreError
-from zones.errors import QueueError
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import QueueError
 
 NAMES_SHOWN = 20  # In an error, of a module that has more.
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from zones.records import DeedRecord
+from fairlead.zones.records import DeedRecord
 
 BY_CHARACTERS_MAX = 200
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from zones import deeds
-from zones.records import DeedRecord
-from zones.shard import Shard
+from fairlead.zones import deeds
+from fairlead.zones.records import DeedRecord
+from fairlead.zones.shard import Shard
 
 NOT_ENDED = "broken off, or not over"  # What is said of a bulk that has not come to its end.
 ONE_BY_ONE = ("revive", "discard", "cancel")  # Deeds to items; the others are rules, and say nothing of a count.

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
-from zones import engines
-from zones.engines import Clock, Database, transact
-from zones.errors import QueueError
-from zones.keyspace import META_KEY
-from zones.layout import Tenant
-from zones.placement import home
-from zones.process_lock import ProcessLock
-from zones.settings import ZoneSettings
-from zones.shard import Shard, open_shard
+from fairlead.zones import engines
+from fairlead.zones.engines import Clock, Database, transact
+from fairlead.zones.errors import QueueError
+from fairlead.zones.keyspace import META_KEY
+from fairlead.zones.layout import Tenant
+from fairlead.zones.placement import home
+from fairlead.zones.process_lock import ProcessLock
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import Shard, open_shard
 
 log = logging.getLogger("fairlead.shards")
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from actors.spelled import spelled_out
+from fairlead.actors.spelled import spelled_out
 
 PAYLOAD_CHARACTERS = 60  # Of a payload in a table.
 DEPTH_MAX = 100  # Of lists and dicts in each other: a payload may be nested deeper than Python's stack.

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zones import depth, presence, rules
-from zones.attempt import Attempt
-from zones.buried import grave_range
-from zones.depth import Waits
-from zones.engines import Stall, write_stall
-from zones.layout import Layout, Tenant
-from zones.pointers import UNREADABLE, scan
-from zones.presence import Presence, Present
-from zones.quarantine import PARTS, quarantine_range
-from zones.records import KindRule, TenantRule
-from zones.shard import Shard
-from zones.steps import alone
+from fairlead.zones import depth, presence, rules
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.buried import grave_range
+from fairlead.zones.depth import Waits
+from fairlead.zones.engines import Stall, write_stall
+from fairlead.zones.layout import Layout, Tenant
+from fairlead.zones.pointers import UNREADABLE, scan
+from fairlead.zones.presence import Presence, Present
+from fairlead.zones.quarantine import PARTS, quarantine_range
+from fairlead.zones.records import KindRule, TenantRule
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import alone
 
 COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
 TENANTS_LISTED_MAX = 100  # Tenants with rules.

@@ -1,8 +1,8 @@
 """Steering: pausing and resuming tenants, kinds and shards while the fleet runs.
 
-What is said here is a rule in the store (`zones.rules`): in force for everything that is taken from its commit on, in
-every process, through restarts, until it is taken back. What runs already goes on to its end. Who has said it, and
-when, is written down with it (`zones.deeds`).
+What is said here is a rule in the store (`fairlead.zones.rules`): in force for everything that is taken from its commit
+on, in every process, through restarts, until it is taken back. What runs already goes on to its end. Who has said it,
+and when, is written down with it (`fairlead.zones.deeds`).
 """
 
 import math
@@ -13,12 +13,12 @@ from typing import Any
 
 from fairlead.operator import Operator
 from fairlead.shards import Shards
-from zones import deeds, rules
-from zones.attempt import Attempt
-from zones.errors import BadArgument
-from zones.layout import Tenant, local_tenant, named_tenant
-from zones.records import KindRule
-from zones.shard import Shard
+from fairlead.zones import deeds, rules
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.layout import Tenant, local_tenant, named_tenant
+from fairlead.zones.records import KindRule
+from fairlead.zones.shard import Shard
 
 WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, a tenant would hardly run, or hardly anybody else.
 COUNT_MAX = 1_000_000

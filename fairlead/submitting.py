@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from actors.submitted import pack_handler, submit
+from fairlead.actors.submitted import pack_handler, submit
 from fairlead.config import Config
 from fairlead.typed import HandlerFunction
-from zones.errors import QueueError
-from zones.shard import Shard
+from fairlead.zones.errors import QueueError
+from fairlead.zones.shard import Shard
 
 
 class SubmissionsOff(QueueError):

@@ -3,23 +3,23 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from actors.telemetry.enqueueing import Enqueueing
+from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.bulk import enqueue_many
 from fairlead.explaining import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
-from zones import buried, deeds
-from zones.attempt import Attempt
-from zones.errors import BadArgument, QueueError
-from zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
-from zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from zones.queue_zone import LATER_THAN_ANY_US
-from zones.records import BuriedRecord, ItemRecord, decode
-from zones.shard import Shard
-from zones.steps import alone
-from zones.tenant_transaction import ApplicationTransaction
+from fairlead.zones import buried, deeds
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from fairlead.zones.queue_zone import LATER_THAN_ANY_US
+from fairlead.zones.records import BuriedRecord, ItemRecord, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import alone
+from fairlead.zones.tenant_transaction import ApplicationTransaction
 
 T = TypeVar("T")
 

@@ -15,28 +15,28 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from actors.failed_attempt import Failure, failure_of
-from actors.handlers import Registry, plain_function
-from actors.holdings import Held
-from actors.job import Job
-from actors.messages import ItemRef
-from actors.running import run_handler
-from actors.settlement import judge, settle
-from actors.submitted import SubmittedHandlers
-from actors.telemetry.spans import Spans, spans_of_process
+from fairlead.actors.failed_attempt import Failure, failure_of
+from fairlead.actors.handlers import Registry, plain_function
+from fairlead.actors.holdings import Held
+from fairlead.actors.job import Job
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.running import run_handler
+from fairlead.actors.settlement import judge, settle
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.telemetry.spans import Spans, spans_of_process
 from fairlead.app import App
-from zones import stored_item
-from zones.attempt import Attempt
-from zones.dequeue import UNLIMITED, Room
-from zones.errors import BadArgument, QueueError
-from zones.items import LeasedItem
-from zones.layout import ID_BYTES, Place
-from zones.periodic import Period, last_tick_us, periods_of, tick_steps
-from zones.pointers import PointerRef, earliest_vesting_us, scan
-from zones.rules import read_rules
-from zones.shard import Shard
-from zones.steps import alone, in_step
-from zones.visit import Found, Visit, VisitTerms, visit_all
+from fairlead.zones import stored_item
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.dequeue import UNLIMITED, Room
+from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.items import LeasedItem
+from fairlead.zones.layout import ID_BYTES, Place
+from fairlead.zones.periodic import Period, last_tick_us, periods_of, tick_steps
+from fairlead.zones.pointers import PointerRef, earliest_vesting_us, scan
+from fairlead.zones.rules import read_rules
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import alone, in_step
+from fairlead.zones.visit import Found, Visit, VisitTerms, visit_all
 
 POINTERS_MAX = 1_000  # Of one part, in one round.
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from actors.handlers import RemoteFunction
-from actors.job import Job
-from zones.tenant_transaction import TenantTransaction
+from fairlead.actors.handlers import RemoteFunction
+from fairlead.actors.job import Job
+from fairlead.zones.tenant_transaction import TenantTransaction
 
 HandlerFunction = Callable[[Job], Any] | Callable[[Job, TenantTransaction], Any] | RemoteFunction
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from zones import stored_item
-from zones.buried import BuriedItem
-from zones.errors import PayloadDamaged
-from zones.items import unpack_payload
-from zones.layout import Place, Tenant
-from zones.records import GivenId, ItemRecord, Progress
-from zones.shard import Shard
+from fairlead.zones import stored_item
+from fairlead.zones.buried import BuriedItem
+from fairlead.zones.errors import PayloadDamaged
+from fairlead.zones.items import unpack_payload
+from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.records import GivenId, ItemRecord, Progress
+from fairlead.zones.shard import Shard
 
 
 class State(Enum):

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from zones.engines import StoreUnavailable
+from fairlead.zones.engines import StoreUnavailable
 
 TRACEBACK = "traceback"  # A field of many lines, which is shown below the sentence.
 

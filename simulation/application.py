@@ -16,22 +16,22 @@ from random import Random
 from traceback import extract_tb
 from typing import Any, Protocol
 
-from actors.handlers import Registry
-from simulation.actor import Actor
-from simulation.cluster import Cluster
-from simulation.host import SimulatedHost
-from simulation.kept import ALL, Kept
-from simulation.machine import Machine
-from simulation.oracles.oracle import Oracle, Run
-from simulation.plan import Plan
-from simulation.run import Simulation
-from simulation.shadow import Meaning, ShardShadow, unpacked
-from simulation.trial import STEP_US, Report
-from simulation.world import START_US, Killed, World
-from zones import keyspace
-from zones.engines.errors import StoreError
-from zones.layout import Tenant
-from zones.periodic import Period
+from fairlead.actors.handlers import Registry
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.kept import ALL, Kept
+from fairlead.simulation.machine import Machine
+from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.plan import Plan
+from fairlead.simulation.run import Simulation
+from fairlead.simulation.shadow import Meaning, ShardShadow, unpacked
+from fairlead.simulation.trial import STEP_US, Report
+from fairlead.simulation.world import START_US, Killed, World
+from fairlead.zones import keyspace
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.layout import Tenant
+from fairlead.zones.periodic import Period
 
 DRAIN_US_MAX = 600_000_000  # Ten minutes: for retries that are spaced as in production, and no day of idleness.
 CHECK_US_MAX = 60_000_000
@@ -75,7 +75,7 @@ def run_application(seed: int, code: Code, kept: Kept = ALL) -> Report:
 
 
 class Visited:
-    """The application, its visitors, and what is checked of it. See `simulation.run.Workload`."""
+    """The application, its visitors, and what is checked of it. See `fairlead.simulation.run.Workload`."""
 
     free_kinds: frozenset[str] = frozenset()  # How many queues wait beside another, and for what, is not known.
     punctual = False  # A transactional handler may take longer than its transaction, and its lease with it.

@@ -19,13 +19,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
-from simulation.application import Code, run_application
-from simulation.kept import ALL, Kept
-from simulation.linearizability.clients import check_clients
-from simulation.probes import probe_names
-from simulation.run import run
-from simulation.trial import Report
-from zones.errors import QueueError
+from fairlead.simulation.application import Code, run_application
+from fairlead.simulation.kept import ALL, Kept
+from fairlead.simulation.linearizability.clients import check_clients
+from fairlead.simulation.probes import probe_names
+from fairlead.simulation.run import run
+from fairlead.simulation.trial import Report
+from fairlead.zones.errors import QueueError
 
 World = Callable[[int, Kept], Report]
 WORLDS: Final[Sequence[World]] = (

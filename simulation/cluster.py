@@ -6,29 +6,29 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
-from actors.handlers import Registry
-from actors.housekeeping import Housekeeping
-from actors.identity import Identity
-from actors.manager import Manager
-from actors.scanner import Scanner
-from actors.submitted import SubmittedHandlers
-from actors.worker import Isolation, Worker
-from simulation.actor import Actor, Node
-from simulation.database import SimulatedDatabase
-from simulation.host import NodeClock, SimulatedHost
-from simulation.network import Network, SimulatedRemote
-from simulation.operator import Operator
-from simulation.oracles.oracle import Bench
-from simulation.plan import Plan
-from simulation.running import SimulatedRunners, watched
-from simulation.store import SimulatedStore
-from simulation.world import START_US, World
-from zones.periodic import Period
-from zones.shard import Shard, open_shard
+from fairlead.actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
+from fairlead.actors.handlers import Registry
+from fairlead.actors.housekeeping import Housekeeping
+from fairlead.actors.identity import Identity
+from fairlead.actors.manager import Manager
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.worker import Isolation, Worker
+from fairlead.simulation.actor import Actor, Node
+from fairlead.simulation.database import SimulatedDatabase
+from fairlead.simulation.host import NodeClock, SimulatedHost
+from fairlead.simulation.network import Network, SimulatedRemote
+from fairlead.simulation.operator import Operator
+from fairlead.simulation.oracles.oracle import Bench
+from fairlead.simulation.plan import Plan
+from fairlead.simulation.running import SimulatedRunners, watched
+from fairlead.simulation.store import SimulatedStore
+from fairlead.simulation.world import START_US, World
+from fairlead.zones.periodic import Period
+from fairlead.zones.shard import Shard, open_shard
 
 if TYPE_CHECKING:
-    from simulation.faults.handlers import HandlerFault
+    from fairlead.simulation.faults.handlers import HandlerFault
 
 ISOLATED = "isolated"  # the worker of each consumer that runs suspects
 COORDINATOR = "coordinator"  # its name, and its node's
@@ -152,7 +152,7 @@ class Cluster:
         return actor
 
     def _add_consumer(self, name: str, coordinator: Actor) -> None:
-        """Add one consumer: what `actors.consumer.Consumer` puts together in threads."""
+        """Add one consumer: what `fairlead.actors.consumer.Consumer` puts together in threads."""
         node, settings = self.add_node(name), self.plan.consumer
         identity = Identity(self.consumer_id(name), name, 1, START_US)
 

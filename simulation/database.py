@@ -12,16 +12,16 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from simulation.store import SimulatedStore
-from simulation.world import Task, World
-from zones.engines.bursts import Burst
-from zones.engines.clock import Clock
-from zones.engines.database import KeyValue, StreamingMode
-from zones.engines.errors import TOO_MANY_WATCHES, TRANSACTION_TOO_OLD, StoreError
-from zones.engines.futures import FailedValue, Value
-from zones.engines.range_read import RangeRead
-from zones.engines.transaction import Transaction
-from zones.engines.watches import Watch
+from fairlead.simulation.store import SimulatedStore
+from fairlead.simulation.world import Task, World
+from fairlead.zones.engines.bursts import Burst
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.database import KeyValue, StreamingMode
+from fairlead.zones.engines.errors import TOO_MANY_WATCHES, TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.futures import FailedValue, Value
+from fairlead.zones.engines.range_read import RangeRead
+from fairlead.zones.engines.transaction import Transaction
+from fairlead.zones.engines.watches import Watch
 
 
 class Trip(NamedTuple):
@@ -104,7 +104,7 @@ class LatentTransaction(Transaction):
 
 
 class LateValue:
-    """A value on its way; see `zones.engines.database.ValueFuture`."""
+    """A value on its way; see `fairlead.zones.engines.database.ValueFuture`."""
 
     __slots__ = ("_trip", "_value", "_world")
 

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from simulation.faults.table import FAULTS
-from simulation.plan import Plan
+from fairlead.simulation.faults.table import FAULTS
+from fairlead.simulation.plan import Plan
 
 TROUBLE_MS_MIN: Final = 100  # Less than that, and a fault has no time to happen.
 

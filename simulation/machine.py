@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from simulation.cluster import Cluster
-from simulation.database import LatentTransaction, SimulatedDatabase
-from simulation.event_loop import EventLoop
-from simulation.host import SimulatedHost
-from zones.engines.database import Future
-from zones.shard import Shard
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.database import LatentTransaction, SimulatedDatabase
+from fairlead.simulation.event_loop import EventLoop
+from fairlead.simulation.host import SimulatedHost
+from fairlead.zones.engines.database import Future
+from fairlead.zones.shard import Shard
 
 APPLICATION = "application"  # Who commits, where an application does it of its own accord.
 

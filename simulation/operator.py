@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from simulation.actor import Actor
-from simulation.host import NodeClock, SimulatedHost, SimulatedTask
-from simulation.network import Network
-from simulation.world import World
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.host import NodeClock, SimulatedHost, SimulatedTask
+from fairlead.simulation.network import Network
+from fairlead.simulation.world import World
 
 Answered = tuple[Any, Exception | None]
 

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from simulation.cluster import Cluster
-from simulation.host import SimulatedHost
-from simulation.oracles.shop import Payment
-from zones import tuples
-from zones.attempt import Attempt
-from zones.engines.errors import StoreError
-from zones.layout import DEFAULT_ZONE, Tenant
-from zones.placement import home
-from zones.shard import Shard
-from zones.tenant_transaction import ApplicationTransaction
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.oracles.shop import Payment
+from fairlead.zones import tuples
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.placement import home
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import ApplicationTransaction
 
 if TYPE_CHECKING:
-    from simulation.workload import Shop
+    from fairlead.simulation.workload import Shop
 
 PAYMENTS_FRAC = 0.25  # As many payments as that of the items of a run.
 NOTES_FRAC = 0.3  # How often a note is enqueued instead, whose handler writes in a transaction of its own.

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from actors.settings import SELECTIONS, ConsumerSettings
-from simulation.faults.clocks import OFF_US as WRONG_US
-from simulation.faults.table import FAULTS, HARMLESS_TO_LEASES
-from simulation.store import Latencies
-from zones.settings import ZoneSettings
+from fairlead.actors.settings import SELECTIONS, ConsumerSettings
+from fairlead.simulation.faults.clocks import OFF_US as WRONG_US
+from fairlead.simulation.faults.table import FAULTS, HARMLESS_TO_LEASES
+from fairlead.simulation.store import Latencies
+from fairlead.zones.settings import ZoneSettings
 
 # Faults that a seed draws after all else, in this order, and how often: so the rest stays what it was.
 DRAWN_LAST = {"weights by rule": 1 / 2, "exiting handlers": 1 / 2, "dying loops": 1 / 8, "standing loops": 1 / 8}

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import actors
-import zones
+from fairlead import actors, zones
 
 
 def probe_names() -> list[str]:

@@ -6,24 +6,24 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from simulation.cluster import Cluster
-from simulation.host import SimulatedHost
-from simulation.oracles.answers import Answer, Deed
-from simulation.shadow import ItemName, ZoneName
-from zones import buried
-from zones.attempt import Attempt
-from zones.engines.errors import StoreError
-from zones.errors import ItemGone
-from zones.items import Enqueued, EnqueueStatus, NewItem, new_item
-from zones.layout import Place, Tenant, item_id_of, local_tenant
-from zones.placement import home
-from zones.records import PointerRecord, decode
-from zones.shard import Shard
-from zones.steps import alone
-from zones.tenant_transaction import ApplicationTransaction
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.oracles.answers import Answer, Deed
+from fairlead.simulation.shadow import ItemName, ZoneName
+from fairlead.zones import buried
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.errors import ItemGone
+from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem, new_item
+from fairlead.zones.layout import Place, Tenant, item_id_of, local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.records import PointerRecord, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import alone
+from fairlead.zones.tenant_transaction import ApplicationTransaction
 
 if TYPE_CHECKING:
-    from simulation.workload import Shop
+    from fairlead.simulation.workload import Shop
 
 KINDS = {
     "plain": 17, "long": 3, "flaky": 15, "effect": 20, "fenced": 20, "chain": 5, "limited": 10, "slow": 3, "broken": 3,

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from actors.telemetry.errors import USERS_ERROR
-from simulation.world import DrawnError, World
-from zones.engines.errors import StoreError
+from fairlead.actors.telemetry.errors import USERS_ERROR
+from fairlead.simulation.world import DrawnError, World
+from fairlead.zones.engines.errors import StoreError
 
 _PRODUCT = "fairlead"
 

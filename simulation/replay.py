@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import NamedTuple
 
-from simulation.trial import Report
+from fairlead.simulation.trial import Report
 
 
 class Difference(NamedTuple):

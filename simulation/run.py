@@ -7,33 +7,33 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from actors.keeping import TRANSACTION_LEASE_US
-from simulation.cluster import COORDINATOR, Application, Cluster
-from simulation.faults.fault import Fault
-from simulation.kept import ALL, Kept
-from simulation.oracles.calls import NobodyAsksAgainAndAgain
-from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
-from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted, SuspectsGoOneByOne
-from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
-from simulation.oracles.leftovers import NothingIsLeftBehind
-from simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits, VisitsTakeTheirShare
-from simulation.oracles.lives import (
+from fairlead.actors.keeping import TRANSACTION_LEASE_US
+from fairlead.simulation.cluster import COORDINATOR, Application, Cluster
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.kept import ALL, Kept
+from fairlead.simulation.oracles.calls import NobodyAsksAgainAndAgain
+from fairlead.simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
+from fairlead.simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted, SuspectsGoOneByOne
+from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits, VisitsTakeTheirShare
+from fairlead.simulation.oracles.lives import (
     ItemsAreEnqueuedOnce,
     ItemsRunBeforeTheyGo,
     NothingLapsesWithoutCause,
     OnlyTheTriedAreBuried,
 )
-from simulation.oracles.names import NamesStayTaken
-from simulation.oracles.oracle import Bench, Oracle
-from simulation.oracles.order import OneGoesInOrder
-from simulation.oracles.pauses import WhatIsPausedStays
-from simulation.oracles.pointers import PointerBounds, PointersLeadToWork
-from simulation.oracles.waits import NothingWaitsBesideFreeSlots, watched_late_us
-from simulation.plan import Plan, draw_plan
-from simulation.trial import STEP_US, Report, Trial
-from simulation.workload import Shop
-from simulation.world import Violation, World
-from zones.layout import Layout
+from fairlead.simulation.oracles.names import NamesStayTaken
+from fairlead.simulation.oracles.oracle import Bench, Oracle
+from fairlead.simulation.oracles.order import OneGoesInOrder
+from fairlead.simulation.oracles.pauses import WhatIsPausedStays
+from fairlead.simulation.oracles.pointers import PointerBounds, PointersLeadToWork
+from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots, watched_late_us
+from fairlead.simulation.plan import Plan, draw_plan
+from fairlead.simulation.trial import STEP_US, Report, Trial
+from fairlead.simulation.workload import Shop
+from fairlead.simulation.world import Violation, World
+from fairlead.zones.layout import Layout
 
 DRAINS = "everything drains after the faults"
 GETS_OVER = "the system gets over a fault that has stopped"

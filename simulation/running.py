@@ -10,21 +10,21 @@ from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from actors.handlers import Form, Handler, Registry, plain_function
-from actors.holdings import Held
-from actors.job import Job
-from actors.running import TRANSACTION_US
-from simulation.event_loop import EventLoop
-from simulation.host import SimulatedHost
-from simulation.oracles.oracle import Run
-from simulation.shadow import ItemName
+from fairlead.actors.handlers import Form, Handler, Registry, plain_function
+from fairlead.actors.holdings import Held
+from fairlead.actors.job import Job
+from fairlead.actors.running import TRANSACTION_US
+from fairlead.simulation.event_loop import EventLoop
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.oracles.oracle import Run
+from fairlead.simulation.shadow import ItemName
 
 if TYPE_CHECKING:
-    from simulation.cluster import Cluster
+    from fairlead.simulation.cluster import Cluster
 
 
 class SimulatedRunners:
-    """See `actors.running.Runners`."""
+    """See `fairlead.actors.running.Runners`."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self._host = host

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from actors.messages import ItemRef
-from simulation.store import Commit
-from zones import keyspace
-from zones.keyspace import ROOT
-from zones.layout import Layout, Place, Tenant
-from zones.records import BuriedRecord, ItemRecord, KindRule, OwnerRecord, PointerRecord, Rule, decode
+from fairlead.actors.messages import ItemRef
+from fairlead.simulation.store import Commit
+from fairlead.zones import keyspace
+from fairlead.zones.keyspace import ROOT
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.records import BuriedRecord, ItemRecord, KindRule, OwnerRecord, PointerRecord, Rule, decode
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
 Paused = Tenant | str | None  # a tenant, a kind, or the shard itself

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from simulation.kept import SIZES, TROUBLE_MS_MIN, Kept, all_of, less_than
-from simulation.trial import Report
+from fairlead.simulation.kept import SIZES, TROUBLE_MS_MIN, Kept, all_of, less_than
+from fairlead.simulation.trial import Report
 
 RUNS_MAX = 60  # Half a minute: smaller runs are quicker ones.
 VIRTUAL_US_MAX = 3_600_000_000  # A run that ends because something never ends is long: fewer of those.

@@ -11,18 +11,18 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from simulation.world import START_US, Task, World
-from zones.engines import sorted_map
-from zones.engines.clock import Clock
-from zones.engines.commit import CommitRequest, version_stamp
-from zones.engines.errors import (
+from fairlead.simulation.world import START_US, Task, World
+from fairlead.zones.engines import sorted_map
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import CommitRequest, version_stamp
+from fairlead.zones.engines.errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
     TRANSACTION_TIMED_OUT,
     TRANSACTION_TOO_OLD,
     StoreError,
 )
-from zones.engines.memory import MemorySnapshot, MemoryStore
+from fairlead.zones.engines.memory import MemorySnapshot, MemoryStore
 
 
 class Latencies(NamedTuple):
@@ -233,7 +233,7 @@ class SimulatedStore(MemoryStore):
 
 
 class PendingCommit:
-    """The future of a commit on its way; see `zones.engines.database.Future`."""
+    """The future of a commit on its way; see `fairlead.zones.engines.database.Future`."""
 
     __slots__ = ("_callbacks", "_error", "_ready_us", "_waiting", "_world")
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.cluster import Cluster
-from simulation.faults.fault import Fault
-from simulation.faults.table import FAULTS
-from simulation.kept import Kept
-from simulation.plan import Plan
-from simulation.product_log import product_log_into
-from simulation.world import START_US, Violation, World
-from zones.probes import probes_into
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.faults.table import FAULTS
+from fairlead.simulation.kept import Kept
+from fairlead.simulation.plan import Plan
+from fairlead.simulation.product_log import product_log_into
+from fairlead.simulation.world import START_US, Violation, World
+from fairlead.zones.probes import probes_into
 
 STEP_US = 100_000  # Between two looks at whether something has come to its end.
 LAST_EVENTS = 40

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simulation.event_log import EventLog
-from simulation.network import Network
-from simulation.oracles.oracle import Bench, Run
-from simulation.store import SimulatedStore
+from fairlead.simulation.event_log import EventLog
+from fairlead.simulation.network import Network
+from fairlead.simulation.oracles.oracle import Bench, Run
+from fairlead.simulation.store import SimulatedStore
 
 
 class NoLog(EventLog):

@@ -11,24 +11,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from actors.handlers import PermanentError, Registry, handler_of
-from actors.job import Job
-from actors.retry import Retry
-from simulation.actor import Actor
-from simulation.cluster import Cluster
-from simulation.host import SimulatedHost
-from simulation.oracles.answers import Answer, AnswersAreTrue
-from simulation.oracles.fairness import NoTenantWaitsTooLong
-from simulation.oracles.limits import KindsKeepToTheirLimits
-from simulation.oracles.oracle import Oracle
-from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, Payment, PaymentsHappenOnce, TicksComeOnce
-from simulation.payer import Payer
-from simulation.plan import Plan
-from simulation.producer import KINDS, Producer, is_whole
-from simulation.shadow import ItemName
-from simulation.world import START_US, World
-from zones.periodic import Period, period
-from zones.tenant_transaction import TenantTransaction
+from fairlead.actors.handlers import PermanentError, Registry, handler_of
+from fairlead.actors.job import Job
+from fairlead.actors.retry import Retry
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.oracles.answers import Answer, AnswersAreTrue
+from fairlead.simulation.oracles.fairness import NoTenantWaitsTooLong
+from fairlead.simulation.oracles.limits import KindsKeepToTheirLimits
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.oracles.shop import (
+    EffectsHappenOnce,
+    OrdersAreKept,
+    Payment,
+    PaymentsHappenOnce,
+    TicksComeOnce,
+)
+from fairlead.simulation.payer import Payer
+from fairlead.simulation.plan import Plan
+from fairlead.simulation.producer import KINDS, Producer, is_whole
+from fairlead.simulation.shadow import ItemName
+from fairlead.simulation.world import START_US, World
+from fairlead.zones.periodic import Period, period
+from fairlead.zones.tenant_transaction import TenantTransaction
 
 KNOWN_TO_ALL = frozenset(KINDS) - {"new"} | {"tick"}  # "new" came with a version that only the first consumer runs.
 LIMITS = {"limited": 2}  # How many of a kind may run at once in a consumer.

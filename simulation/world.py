@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import greenlet
 
-from simulation.event_log import EventLog
-from zones.engines.progress import note_progress
+from fairlead.simulation.event_log import EventLog
+from fairlead.zones.engines.progress import note_progress
 
 if TYPE_CHECKING:
-    from simulation.host import SimulatedHost
+    from fairlead.simulation.host import SimulatedHost
 
 START_US = 1_700_000_000_000_000
 TURNS_AT_ONE_INSTANT_MAX = 200_000  # More of them, and time stands still: somebody waits without waiting.

@@ -20,8 +20,8 @@ from uuid import uuid4
 
 import pytest
 
-from zones import engines
-from zones.engines import Clock, Database, KeyValue, StreamingMode, transact
+from fairlead.zones import engines
+from fairlead.zones.engines import Clock, Database, KeyValue, StreamingMode, transact
 
 ROOTS = b"\x15fairlead tests/"  # Nobody's keys: those of a shard begin with another byte.
 _KEYED = frozenset(
@@ -99,7 +99,7 @@ def enter_root() -> None:
 
 
 def _open_below(root: bytes, monkeypatch: pytest.MonkeyPatch, rooted: type[RootedDatabase]) -> None:
-    from zones.engines import foundationdb
+    from fairlead.zones.engines import foundationdb
 
     open_cluster = foundationdb.open_cluster
     monkeypatch.setattr(

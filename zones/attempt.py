@@ -13,10 +13,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
-from zones.engines import RETRIES_MAX, Clock, Database, transact
-from zones.engines.errors import ResultUnknown
-from zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
-from zones.probes import probe
+from fairlead.zones.engines import RETRIES_MAX, Clock, Database, transact
+from fairlead.zones.engines.errors import ResultUnknown
+from fairlead.zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
+from fairlead.zones.probes import probe
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ the shard, ordered by time, lets an operator find them all without a search.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zones import stored_item
-from zones.keyspace import (
+from fairlead.zones import stored_item
+from fairlead.zones.keyspace import (
     GRAVE,
     ROOT,
     pack_bytes,
@@ -20,11 +20,11 @@ from zones.keyspace import (
     unpack_int,
     unpack_names,
 )
-from zones.layout import Layout, Place, Tenant
-from zones.probes import probe
-from zones.records import BuriedRecord, ItemRecord, decode, encode
-from zones.stored_item import shortened
-from zones.vesting import WANT_ALL
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.probes import probe
+from fairlead.zones.records import BuriedRecord, ItemRecord, decode, encode
+from fairlead.zones.stored_item import shortened
+from fairlead.zones.vesting import WANT_ALL
 
 _GRAVE = ROOT + pack_int(GRAVE)
 

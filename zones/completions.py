@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
-from zones.layout import Layout, Place, Tenant
-from zones.records import pack_value, unpacked
-from zones.vesting import WANT_ALL
+from fairlead.zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.records import pack_value, unpacked
+from fairlead.zones.vesting import WANT_ALL
 
 KEPT_US = 3_600_000_000  # An hour: long enough to answer "what became of it" to a person who has just waited for it.
 PACKED_BYTES_MAX = 16_000_000

@@ -12,9 +12,9 @@ goes on over many transactions, stays one.
 
 from typing import Any, NamedTuple
 
-from zones.keyspace import DEED, ROOT, pack_int, range_begin, range_end, unpack_int
-from zones.records import DeedRecord, decode, encode
-from zones.vesting import WANT_ALL
+from fairlead.zones.keyspace import DEED, ROOT, pack_int, range_begin, range_end, unpack_int
+from fairlead.zones.records import DeedRecord, decode, encode
+from fairlead.zones.vesting import WANT_ALL
 
 ID_BYTES = 16
 DEEDS_MAX = 10_000

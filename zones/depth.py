@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
-from zones.dequeue import Fit
-from zones.keyspace import pack_text, range_begin, range_end, unpack_name
-from zones.layout import Layout, Place
-from zones.pointers import PointerRef, place_of
-from zones.records import POINTER_PRIORITY, PointerRecord, decode
-from zones.steps import in_step
-from zones.stored_item import number_of
-from zones.vesting import WANT_ALL, collect_vested, look_at_first_of_each_priority
+from fairlead.zones.dequeue import Fit
+from fairlead.zones.keyspace import pack_text, range_begin, range_end, unpack_name
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.pointers import PointerRef, place_of
+from fairlead.zones.records import POINTER_PRIORITY, PointerRecord, decode
+from fairlead.zones.steps import in_step
+from fairlead.zones.stored_item import number_of
+from fairlead.zones.vesting import WANT_ALL, collect_vested, look_at_first_of_each_priority
 
 # Counts that a look reads, of all parts together, or of each part `KINDS_MIN`: a tenth of a second. A kind is a
 # handler's name, and there are a few dozen; whoever puts a user's name into it has as many as there are users.

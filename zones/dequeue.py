@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from zones import stored_item
-from zones.items import LeasedItem
-from zones.keyspace import IndexEntry
-from zones.layout import Place
-from zones.probes import probe
-from zones.records import ItemRecord, KindRule, decode
-from zones.settings import WINDOW_KEYS
-from zones.steps import Steps
-from zones.suspicion import bury_lapsed, is_suspect, proof_against
-from zones.tenant_limits import allowed_steps, note_taken
-from zones.turns import Turn
-from zones.vesting import Vested, read_vested
+from fairlead.zones import stored_item
+from fairlead.zones.items import LeasedItem
+from fairlead.zones.keyspace import IndexEntry
+from fairlead.zones.layout import Place
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, KindRule, decode
+from fairlead.zones.settings import WINDOW_KEYS
+from fairlead.zones.steps import Steps
+from fairlead.zones.suspicion import bury_lapsed, is_suspect, proof_against
+from fairlead.zones.tenant_limits import allowed_steps, note_taken
+from fairlead.zones.turns import Turn
+from fairlead.zones.vesting import Vested, read_vested
 
 UNLIMITED = 1 << 30
 

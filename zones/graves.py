@@ -7,16 +7,16 @@ and the records only of those whose key does not rule them out. It goes on where
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zones import buried
-from zones.buried import BuriedItem
-from zones.errors import TenantMoved
-from zones.keyspace import pack_int
-from zones.layout import Layout, Place, Tenant
-from zones.queue_zone import QueueZone
-from zones.records import BuriedRecord, decode
-from zones.steps import in_step
-from zones.stored_item import check_owner
-from zones.vesting import WANT_ALL
+from fairlead.zones import buried
+from fairlead.zones.buried import BuriedItem
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.keyspace import pack_int
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import BuriedRecord, decode
+from fairlead.zones.steps import in_step
+from fairlead.zones.stored_item import check_owner
+from fairlead.zones.vesting import WANT_ALL
 
 LOOKED_MAX = 500  # Graves that one transaction looks at: with their records up to 8 MB, mostly a tenth of it.
 EXHUMED_MAX = 200  # Graves that one transaction empties.

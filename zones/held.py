@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from zones import stored_item
-from zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
-from zones.items import Outcome
-from zones.layout import Place
-from zones.probes import probe
-from zones.records import ItemRecord, decode
-from zones.steps import Steps
+from fairlead.zones import stored_item
+from fairlead.zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
+from fairlead.zones.items import Outcome
+from fairlead.zones.layout import Place
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.steps import Steps
 
 Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
 

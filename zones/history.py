@@ -7,8 +7,8 @@ may go. So it is with results: their values begin with the time, too.
 
 from typing import Any, NamedTuple
 
-from zones.items import EnqueueStatus
-from zones.keyspace import (
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.keyspace import (
     FORGET,
     ROOT,
     ZoneKeys,
@@ -19,9 +19,9 @@ from zones.keyspace import (
     unpack_bytes,
     unpack_int,
 )
-from zones.layout import Place
-from zones.probes import probe
-from zones.vesting import WANT_ALL
+from fairlead.zones.layout import Place
+from fairlead.zones.probes import probe
+from fairlead.zones.vesting import WANT_ALL
 
 TIME_BYTES = 8  # With these each value begins: until when it is kept.
 FORGET_BYTES_MAX = 1_000_000  # Of values read in one transaction that forgets, or one more reading than these.

@@ -7,19 +7,27 @@ conflicts with nobody.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zones import completions, quarantine, stored_item
-from zones.buried import graves_named
-from zones.completions import Ended
-from zones.keyspace import IndexEntry, item_key
-from zones.layout import Layout, Place
-from zones.limits import is_kind_full
-from zones.pointers import pointer_ids
-from zones.presence import Present, listing
-from zones.records import POINTER_PRIORITY, BuriedRecord, ItemRecord, PointerRecord, TenantRule, decode, is_newer
-from zones.rules import Rules, read_rules
-from zones.suspicion import is_suspect
-from zones.tenant_limits import is_tenant_full
-from zones.vesting import WANT_ALL
+from fairlead.zones import completions, quarantine, stored_item
+from fairlead.zones.buried import graves_named
+from fairlead.zones.completions import Ended
+from fairlead.zones.keyspace import IndexEntry, item_key
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.limits import is_kind_full
+from fairlead.zones.pointers import pointer_ids
+from fairlead.zones.presence import Present, listing
+from fairlead.zones.records import (
+    POINTER_PRIORITY,
+    BuriedRecord,
+    ItemRecord,
+    PointerRecord,
+    TenantRule,
+    decode,
+    is_newer,
+)
+from fairlead.zones.rules import Rules, read_rules
+from fairlead.zones.suspicion import is_suspect
+from fairlead.zones.tenant_limits import is_tenant_full
+from fairlead.zones.vesting import WANT_ALL
 
 COUNTED_MAX = 1_000  # Of what stands before an item so much is counted.
 _NAMES = 3  # In the id of a pointer.

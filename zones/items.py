@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones.errors import BadArgument, PayloadDamaged, PayloadNotData, PayloadTooLarge
-from zones.keyspace import PRIORITY_MAX
-from zones.layout import check_name
-from zones.records import UNDECODABLE, GivenId, ItemRecord, Trace
-from zones.settings import DELAY_MS_MAX, PAYLOAD_BYTES_MAX
+from fairlead.zones.errors import BadArgument, PayloadDamaged, PayloadNotData, PayloadTooLarge
+from fairlead.zones.keyspace import PRIORITY_MAX
+from fairlead.zones.layout import check_name
+from fairlead.zones.records import UNDECODABLE, GivenId, ItemRecord, Trace
+from fairlead.zones.settings import DELAY_MS_MAX, PAYLOAD_BYTES_MAX
 
 DEFAULT_PRIORITY = 100
 GIVEN_ID_BYTES_MAX = 1_024  # It is kept in the record, which every lease rewrites.

@@ -7,9 +7,9 @@ that name, never from Python's `hash()`, which differs from process to process.
 from hashlib import blake2b
 from typing import NamedTuple
 
-from zones.errors import BadArgument
-from zones.keyspace import NAME_BYTES_MAX, PartKeys, TenantKeys, ZoneKeys
-from zones.settings import ZoneSettings
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.keyspace import NAME_BYTES_MAX, PartKeys, TenantKeys, ZoneKeys
+from fairlead.zones.settings import ZoneSettings
 
 DEFAULT_ZONE = "queue"
 ID_BYTES = 16

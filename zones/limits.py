@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
-from zones.probes import probe
-from zones.records import Count, KindRule, Rule, TimeUs, pack_value, unpacked
-from zones.vesting import WANT_ALL
+from fairlead.zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
+from fairlead.zones.probes import probe
+from fairlead.zones.records import Count, KindRule, Rule, TimeUs, pack_value, unpacked
+from fairlead.zones.vesting import WANT_ALL
 
 TOKEN = 1_000  # Tokens are counted in thousandths.
 

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from zones.errors import BadArgument
-from zones.items import Enqueued, new_item
-from zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
-from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, check_name, local_tenant
-from zones.placement import home
-from zones.probes import probe
-from zones.queue_zone import QueueZone
-from zones.records import PeriodicRecord, decode, encode, is_newer
-from zones.settings import YEAR_MS
-from zones.steps import Steps
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.items import Enqueued, new_item
+from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, check_name, local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.probes import probe
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import PeriodicRecord, decode, encode, is_newer
+from fairlead.zones.settings import YEAR_MS
+from fairlead.zones.steps import Steps
 
 EVERY_MS_MIN = 1_000  # A shorter period is a loop in a handler.
 EVERY_MS_MAX = YEAR_MS

@@ -8,8 +8,8 @@ the home (a later step); until then the set of shards of an application must not
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from zones.keyspace import pack_text
-from zones.layout import Tenant
+from fairlead.zones.keyspace import pack_text
+from fairlead.zones.layout import Tenant
 
 
 def home(tenant: Tenant, shard_names: Sequence[str]) -> str:

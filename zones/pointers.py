@@ -26,14 +26,14 @@ entry says so too. What vests later than its bound allows oversleeps: housekeepi
 
 from typing import Any, NamedTuple
 
-from zones.keyspace import PartKeys
-from zones.layout import Layout, Place
-from zones.part_writes import PartWrites, tell
-from zones.probes import probe
-from zones.records import POINTER_PRIORITY, PointerRecord, decode, encode
-from zones.settings import ZoneSettings
-from zones.steps import Steps
-from zones.vesting import WANT_ALL, collect_vested
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.part_writes import PartWrites, tell
+from fairlead.zones.probes import probe
+from fairlead.zones.records import POINTER_PRIORITY, PointerRecord, decode, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.steps import Steps
+from fairlead.zones.vesting import WANT_ALL, collect_vested
 
 MAY_SLEEP = b"\x02"  # Before two times, when it was written and how long it may sleep: longer than `max_sleep`.
 _TIME_BYTES = 8

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
-from zones.records import Count, Kind, TimeUs, pack_value, unpacked
-from zones.steps import Steps, alone
-from zones.vesting import WANT_ALL
+from fairlead.zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
+from fairlead.zones.records import Count, Kind, TimeUs, pack_value, unpacked
+from fairlead.zones.steps import Steps, alone
+from fairlead.zones.vesting import WANT_ALL
 
 BEAT_US = 1_000_000  # How often a consumer beats.
 LIVE_US = 5_000_000  # Five beats: a consumer whose last one is older is dead, or its clock is far behind.

@@ -6,12 +6,12 @@ There it is seen wherever the item is, outlives the worker, and is there for the
 from collections.abc import Sequence
 from typing import Any
 
-from zones import stored_item
-from zones.held import Holding, held_steps
-from zones.items import Outcome
-from zones.layout import Place
-from zones.records import ItemRecord, Progress
-from zones.steps import Steps
+from fairlead.zones import stored_item
+from fairlead.zones.held import Holding, held_steps
+from fairlead.zones.items import Outcome
+from fairlead.zones.layout import Place
+from fairlead.zones.records import ItemRecord, Progress
+from fairlead.zones.steps import Steps
 
 NOTE_CHARS_MAX = 200  # It is kept in the record, which every lease rewrites.
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from zones.keyspace import QUARANTINE, ROOT, pack_bytes, pack_int, range_begin, range_end
-from zones.layout import ID_BYTES
-from zones.tuples import elements_of
-from zones.vesting import WANT_ALL
+from fairlead.zones.keyspace import QUARANTINE, ROOT, pack_bytes, pack_int, range_begin, range_end
+from fairlead.zones.layout import ID_BYTES
+from fairlead.zones.tuples import elements_of
+from fairlead.zones.vesting import WANT_ALL
 
 _PREFIX = ROOT + pack_int(QUARANTINE)
 _ABOUT, _KEY, _VALUE = range(1, 4)

@@ -5,30 +5,30 @@ user's own reads and writes. Time (`now_us`, microseconds since the epoch by the
 are arguments, and each body may run twice: the same ids lead to the same result. Each reads the tenant's ownership
 record with conflict, and raises `TenantMoved` if the tenant is not this shard's.
 
-Methods named `..._steps` are operations of `zones.steps` and serve many items of the zone, and many zones in one
-transaction. The others run one of them alone.
+Methods named `..._steps` are operations of `fairlead.zones.steps` and serve many items of the zone, and many zones in
+one transaction. The others run one of them alone.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zones import completions, pointers, stored_item
-from zones.completions import EndedItem, EndedOfZone, How
-from zones.dequeue import Room, Search, choose_steps, lease, take
-from zones.errors import BadArgument, NotVested
-from zones.held import Holding, error_of, held_steps, raise_unless_done
-from zones.history import AskedOfId, ask_of_id, keep_taken, status_of_id
-from zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
-from zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
-from zones.layout import ID_BYTES, Layout, Tenant
-from zones.part_writes import PartWrites
-from zones.probes import probe
-from zones.records import ItemRecord, PointerRecord, decode, is_newer
-from zones.settings import WINDOW_KEYS
-from zones.steps import Steps, alone
-from zones.stored_item import number_of
-from zones.turns import Turns
-from zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
+from fairlead.zones import completions, pointers, stored_item
+from fairlead.zones.completions import EndedItem, EndedOfZone, How
+from fairlead.zones.dequeue import Room, Search, choose_steps, lease, take
+from fairlead.zones.errors import BadArgument, NotVested
+from fairlead.zones.held import Holding, error_of, held_steps, raise_unless_done
+from fairlead.zones.history import AskedOfId, ask_of_id, keep_taken, status_of_id
+from fairlead.zones.items import Enqueued, EnqueueStatus, Item, LeasedItem, NewItem, Outcome, new_record
+from fairlead.zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
+from fairlead.zones.layout import ID_BYTES, Layout, Tenant
+from fairlead.zones.part_writes import PartWrites
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
+from fairlead.zones.settings import WINDOW_KEYS
+from fairlead.zones.steps import Steps, alone
+from fairlead.zones.stored_item import number_of
+from fairlead.zones.turns import Turns
+from fairlead.zones.vesting import WANT_ALL, collect_vested, read_first_of_each_priority
 
 PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
 LATER_THAN_ANY_US = 1 << 62  # A time of which a peek finds what is delayed or leased, too.

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args
 import msgspec
 from msgspec import Meta
 
-from zones.keyspace import NAME_BYTES_MAX, PART_COUNT_MAX, PRIORITY_MAX
+from fairlead.zones.keyspace import NAME_BYTES_MAX, PART_COUNT_MAX, PRIORITY_MAX
 
 FORMAT = 1
 FORMATS_AHEAD = 8  # So many newer formats are believed.

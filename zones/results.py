@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones import completions, stored_item
-from zones.completions import How
-from zones.errors import PayloadNotData, PayloadTooLarge, QueueError
-from zones.history import TIME_BYTES, forget_key
-from zones.items import pack_payload, unpack_payload
-from zones.layout import Place
-from zones.records import BuriedRecord, TimeUs, decode, pack_value, unpacked
+from fairlead.zones import completions, stored_item
+from fairlead.zones.completions import How
+from fairlead.zones.errors import PayloadNotData, PayloadTooLarge, QueueError
+from fairlead.zones.history import TIME_BYTES, forget_key
+from fairlead.zones.items import pack_payload, unpack_payload
+from fairlead.zones.layout import Place
+from fairlead.zones.records import BuriedRecord, TimeUs, decode, pack_value, unpacked
 
 RESULT_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 bytes.
 

@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones import stored_item
-from zones.errors import RuleUnreadable
-from zones.keyspace import (
+from fairlead.zones import stored_item
+from fairlead.zones.errors import RuleUnreadable
+from fairlead.zones.keyspace import (
     PARKED,
     ROOT,
     RULE,
@@ -46,14 +46,14 @@ from zones.keyspace import (
     unpack_name,
     unpack_names,
 )
-from zones.layout import Layout, Place, Tenant, check_name
-from zones.limits import forget_limit
-from zones.probes import probe
-from zones.queue_zone import QueueZone
-from zones.records import KindRule, OwnerRecord, TenantRule, decode, encode, is_newer
-from zones.steps import Steps, alone, in_step
-from zones.tenant_limits import forget_tenant_limit
-from zones.vesting import WANT_ALL
+from fairlead.zones.layout import Layout, Place, Tenant, check_name
+from fairlead.zones.limits import forget_limit
+from fairlead.zones.probes import probe
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import KindRule, OwnerRecord, TenantRule, decode, encode, is_newer
+from fairlead.zones.steps import Steps, alone, in_step
+from fairlead.zones.tenant_limits import forget_tenant_limit
+from fairlead.zones.vesting import WANT_ALL
 
 _SHARD, _KIND, _TENANT = (pack_int(number) for number in range(1, 4))
 _VERSION = ROOT + pack_int(RULE)

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from zones.depth import depth, oldest_us
-from zones.keyspace import ROOT, SERIES, pack_bytes, pack_int, range_begin, range_end, unpack_int
-from zones.layout import Layout
-from zones.records import Count, TimeUs, pack_value, unpacked
-from zones.vesting import WANT_ALL
+from fairlead.zones.depth import depth, oldest_us
+from fairlead.zones.keyspace import ROOT, SERIES, pack_bytes, pack_int, range_begin, range_end, unpack_int
+from fairlead.zones.layout import Layout
+from fairlead.zones.records import Count, TimeUs, pack_value, unpacked
+from fairlead.zones.vesting import WANT_ALL
 
 SLOT_US = 10_000_000
 KEPT_SLOTS = 360

@@ -6,7 +6,7 @@ extremes.
 
 from dataclasses import dataclass, fields
 
-from zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument
 
 YEAR_MS = 365 * 24 * 3600 * 1000
 DELAY_MS_MAX = 10 * YEAR_MS  # A longer delay is a unit mistaken.

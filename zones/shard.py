@@ -8,15 +8,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
-from zones import attempt
-from zones.attempt import Attempt
-from zones.engines import RETRIES_MAX, Clock, Database
-from zones.errors import BadArgument, ShardRefused
-from zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
-from zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
-from zones.queue_zone import QueueZone
-from zones.records import ShardRecord, decode, encode, is_newer
-from zones.settings import ZoneSettings
+from fairlead.zones import attempt
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines import RETRIES_MAX, Clock, Database
+from fairlead.zones.errors import BadArgument, ShardRefused
+from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import ShardRecord, decode, encode, is_newer
+from fairlead.zones.settings import ZoneSettings
 
 T = TypeVar("T")
 

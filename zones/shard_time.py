@@ -12,9 +12,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from zones.elapsed import Elapsed
-from zones.keyspace import TIME_KEY
-from zones.probes import probe
+from fairlead.zones.elapsed import Elapsed
+from fairlead.zones.keyspace import TIME_KEY
+from fairlead.zones.probes import probe
 
 
 class Standing(Enum):

@@ -7,13 +7,13 @@ conflicts, is said where they are called.
 
 from typing import Any
 
-from zones.errors import OwnerUnreadable, TenantMoved
-from zones.keyspace import range_begin, range_end
-from zones.layout import Layout, Place
-from zones.part_writes import PartWrites, add_to_count
-from zones.probes import probe
-from zones.records import ItemRecord, OwnerRecord, TenantRule, decode, encode, is_newer
-from zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES, TEXT_BYTES_MAX
+from fairlead.zones.errors import OwnerUnreadable, TenantMoved
+from fairlead.zones.keyspace import range_begin, range_end
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.part_writes import PartWrites, add_to_count
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, OwnerRecord, TenantRule, decode, encode, is_newer
+from fairlead.zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES, TEXT_BYTES_MAX
 
 
 def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:

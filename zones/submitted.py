@@ -1,16 +1,17 @@
 """Handlers submitted to a running fleet: code kept in the shard, a version number per kind, the newest one in force.
 
-What the code is and whether to trust it is not known here: `actors.submitted` packs, signs, verifies and loads it.
+What the code is and whether to trust it is not known here: `fairlead.actors.submitted` packs, signs, verifies and loads
+it.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from zones.errors import QueueError
-from zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_begin, range_end, unpack_int
-from zones.layout import check_name
-from zones.records import HandlerRecord, decode, encode
-from zones.vesting import WANT_ALL
+from fairlead.zones.errors import QueueError
+from fairlead.zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_begin, range_end, unpack_int
+from fairlead.zones.layout import check_name
+from fairlead.zones.records import HandlerRecord, decode, encode
+from fairlead.zones.vesting import WANT_ALL
 
 CODE_BYTES_MAX = 90_000  # Below FoundationDB's value limit of 100 kB, with room for the rest of the record.
 

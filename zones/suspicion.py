@@ -8,10 +8,10 @@ writes before the handler begins (`QueueZone.extend_steps`): what waited in the 
 
 from typing import Any
 
-from zones.buried import bury
-from zones.layout import Place
-from zones.probes import probe
-from zones.records import ItemRecord
+from fairlead.zones.buried import bury
+from fairlead.zones.layout import Place
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord
 
 LAPSED_ALONE = "its worker died or stalled while it ran this item alone"
 # Where a suspect has no process of its own (in threads), its death may be another item's doing. So three more in a row

@@ -11,13 +11,13 @@ nothing, and clears it. So whatever happens to a worker, what counts is what hol
 from collections.abc import Sequence
 from typing import Any
 
-from zones import limits
-from zones.keyspace import TenantKeys, range_begin, range_end, unpack_bytes, unpack_names
-from zones.layout import Place, Tenant
-from zones.probes import probe
-from zones.records import ItemRecord, TenantRule, decode
-from zones.steps import Steps
-from zones.vesting import WANT_ALL
+from fairlead.zones import limits
+from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_bytes, unpack_names
+from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, TenantRule, decode
+from fairlead.zones.steps import Steps
+from fairlead.zones.vesting import WANT_ALL
 
 SPARE_MARKS = 64  # Marks that mean nothing are cleared so many at a time, at least.
 

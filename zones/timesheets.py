@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zones.keyspace import ROOT, SHEET, pack_bytes, pack_int, range_begin, range_end
-from zones.layout import Tenant
-from zones.records import Count, Progress, TimeUs, pack_value, unpacked
-from zones.vesting import WANT_ALL
+from fairlead.zones.keyspace import ROOT, SHEET, pack_bytes, pack_int, range_begin, range_end
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import Count, Progress, TimeUs, pack_value, unpacked
+from fairlead.zones.vesting import WANT_ALL
 
 SHEET_US = 1_000_000  # How often a worker writes, while it does anything.
 LIVE_US = 5_000_000  # A sheet of running items that is older is that of a dead worker.

@@ -17,9 +17,9 @@ from collections import Counter
 from functools import cached_property
 from typing import Any
 
-from zones import stored_item
-from zones.layout import Layout, Tenant
-from zones.records import TenantRule
+from fairlead.zones import stored_item
+from fairlead.zones.layout import Layout, Tenant
+from fairlead.zones.records import TenantRule
 
 ITEM = 1_000  # Credit is counted in thousandths of an item.
 

@@ -8,8 +8,8 @@ damaged is passed over; an audit finds it.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from zones.keyspace import IndexEntry, QueueKeys
-from zones.steps import Steps
+from fairlead.zones.keyspace import IndexEntry, QueueKeys
+from fairlead.zones.steps import Steps
 
 WANT_ALL = -2  # StreamingMode.want_all: a batch is read whole; the default fetches in small steps.
 FIRST_LOOK = 2  # Keys that tell whether anything has vested, and whether there is more.

@@ -23,19 +23,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from zones import pointers, rules, stored_item
-from zones.dequeue import Choice, Fit, Room, Search, choose_steps, take
-from zones.items import LeasedItem
-from zones.layout import Layout, Place
-from zones.pointers import PointerRef
-from zones.presence import listing_steps
-from zones.probes import probe
-from zones.records import ItemRecord, PointerRecord, decode, is_newer
-from zones.rules import NO_RULES, Rules, rules_steps
-from zones.settings import ZoneSettings
-from zones.steps import Steps, alone, begun, in_step
-from zones.turns import ITEM, Turns
-from zones.vesting import conflict_before_first
+from fairlead.zones import pointers, rules, stored_item
+from fairlead.zones.dequeue import Choice, Fit, Room, Search, choose_steps, take
+from fairlead.zones.items import LeasedItem
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.presence import listing_steps
+from fairlead.zones.probes import probe
+from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
+from fairlead.zones.rules import NO_RULES, Rules, rules_steps
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.steps import Steps, alone, begun, in_step
+from fairlead.zones.turns import ITEM, Turns
+from fairlead.zones.vesting import conflict_before_first
 
 
 class Found(Enum):

@@ -14,10 +14,10 @@ Read in this order:
     consumer      a consumer of them: started, counted, drained
 """
 
-import actors.ray_environment  # noqa: F401 - what Ray reads when it is imported, so before it
+import fairlead.actors.ray_environment  # noqa: F401 - what Ray reads when it is imported, so before it
 
 # isort: split
-from actors.ray_host.cluster import ClusterUnreachable, connect, disconnect
-from actors.ray_host.consumer import FleetNotStarted, RayConsumer
+from fairlead.actors.ray_host.cluster import ClusterUnreachable, connect, disconnect
+from fairlead.actors.ray_host.consumer import FleetNotStarted, RayConsumer
 
 __all__ = ["ClusterUnreachable", "FleetNotStarted", "RayConsumer", "connect", "disconnect"]

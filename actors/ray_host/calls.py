@@ -13,10 +13,10 @@ import msgspec
 import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
-from actors.host import ActorDied
-from actors.supervisor import Supervisor
-from actors.thread_host import Done, Unanswered
-from zones.engines.progress import unsupervised
+from fairlead.actors.host import ActorDied
+from fairlead.actors.supervisor import Supervisor
+from fairlead.actors.thread_host import Done, Unanswered
+from fairlead.zones.engines.progress import unsupervised
 
 NAMESPACE = "fairlead"
 

@@ -13,9 +13,9 @@ import ray._private.worker as ray_worker
 from ray._private.authentication.authentication_token_generator import generate_new_authentication_token
 from ray.exceptions import AuthenticationError
 
-from actors.ray_environment import TOKEN_FILE
-from actors.ray_host.calls import NAMESPACE
-from zones.errors import QueueError
+from fairlead.actors.ray_environment import TOKEN_FILE
+from fairlead.actors.ray_host.calls import NAMESPACE
+from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.ray")
 

@@ -10,16 +10,16 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.consumer import Opening, deal_workers
-from actors.identity import Identity
-from actors.ray_host.calls import NAMESPACE
-from actors.ray_host.tree import COORDINATOR, CoordinatorActor, ManagerActor, ScannerActor, WorkerActor
-from actors.supervisor import ActorFailed
-from actors.telemetry.tally import Reading
-from actors.thread_host import thread_supervisor
-from actors.worker import Isolation
-from zones.engines.progress import note_progress
-from zones.errors import QueueError
+from fairlead.actors.consumer import Opening, deal_workers
+from fairlead.actors.identity import Identity
+from fairlead.actors.ray_host.calls import NAMESPACE
+from fairlead.actors.ray_host.tree import COORDINATOR, CoordinatorActor, ManagerActor, ScannerActor, WorkerActor
+from fairlead.actors.supervisor import ActorFailed
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.thread_host import thread_supervisor
+from fairlead.actors.worker import Isolation
+from fairlead.zones.engines.progress import note_progress
+from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.ray")
 

@@ -10,9 +10,9 @@ from typing import Any
 import ray
 from ray._private.state import actors as actors_of_cluster
 
-from actors.supervisor import Supervisor
-from actors.thread_host import thread_supervisor
-from zones.engines import Clock
+from fairlead.actors.supervisor import Supervisor
+from fairlead.actors.thread_host import thread_supervisor
+from fairlead.zones.engines import Clock
 
 log = logging.getLogger("fairlead.ray")
 

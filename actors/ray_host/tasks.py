@@ -10,14 +10,14 @@ from typing import Any
 import ray
 from opentelemetry import trace
 
-from actors.handlers import plain_and_options
-from actors.job import Job
-from actors.telemetry.run import Run, RunningJob, is_recorded
-from actors.telemetry.sent import LEDGER, Tell
-from actors.telemetry.spans import passed_on
-from actors.telemetry.telemetry import Elsewhere
-from actors.telemetry.traces import NOT_RECORDED, is_sampled, trace_of
-from zones.records import Trace
+from fairlead.actors.handlers import plain_and_options
+from fairlead.actors.job import Job
+from fairlead.actors.telemetry.run import Run, RunningJob, is_recorded
+from fairlead.actors.telemetry.sent import LEDGER, Tell
+from fairlead.actors.telemetry.spans import passed_on
+from fairlead.actors.telemetry.telemetry import Elsewhere
+from fairlead.actors.telemetry.traces import NOT_RECORDED, is_sampled, trace_of
+from fairlead.zones.records import Trace
 
 
 class Tasks:

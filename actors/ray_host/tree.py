@@ -13,27 +13,27 @@ from typing import Any, TypeVar, cast
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
-from actors.garbage import collect_rarely
-from actors.holdings import Held
-from actors.host import Host
-from actors.housekeeping import Housekeeping
-from actors.identity import Identity
-from actors.job import Job
-from actors.manager import Manager
-from actors.messages import ItemRef, Report, Scan, Served
-from actors.ray_host.calls import RayRemote, called_with
-from actors.ray_host.restarts import restarting_supervisor
-from actors.ray_host.tasks import Tasks
-from actors.scanner import Scanner
-from actors.submitted import keep_loading
-from actors.telemetry.sent import LEDGER, Sent
-from actors.telemetry.tally import Reading
-from actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
-from actors.worker import Isolation, Worker
-from zones.engines import Clock
-from zones.engines.progress import unsupervised
-from zones.pointers import PointerRef
+from fairlead.actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
+from fairlead.actors.garbage import collect_rarely
+from fairlead.actors.holdings import Held
+from fairlead.actors.host import Host
+from fairlead.actors.housekeeping import Housekeeping
+from fairlead.actors.identity import Identity
+from fairlead.actors.job import Job
+from fairlead.actors.manager import Manager
+from fairlead.actors.messages import ItemRef, Report, Scan, Served
+from fairlead.actors.ray_host.calls import RayRemote, called_with
+from fairlead.actors.ray_host.restarts import restarting_supervisor
+from fairlead.actors.ray_host.tasks import Tasks
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.submitted import keep_loading
+from fairlead.actors.telemetry.sent import LEDGER, Sent
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
+from fairlead.actors.worker import Isolation, Worker
+from fairlead.zones.engines import Clock
+from fairlead.zones.engines.progress import unsupervised
+from fairlead.zones.pointers import PointerRef
 
 log = logging.getLogger("fairlead.ray")
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from actors.selection.reading import Eligible, peek, some
-from actors.selection.selection import Selection
-from actors.settings import ConsumerSettings
-from zones.keyspace import PartKeys
-from zones.layout import Layout
-from zones.pointers import PointerRef
+from fairlead.actors.selection.reading import Eligible, peek, some
+from fairlead.actors.selection.selection import Selection
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout
+from fairlead.zones.pointers import PointerRef
 
 
 class AtRandom(Selection):

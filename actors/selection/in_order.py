@@ -7,14 +7,14 @@ consumers"). It asks three times per `in_order_lease`, and says whether it has h
 from collections.abc import Sequence
 from typing import Any
 
-from actors.host import Host, Remote
-from actors.selection.at_random import AtRandom
-from actors.selection.reading import Eligible, oldest
-from actors.settings import ConsumerSettings
-from zones.keyspace import PartKeys
-from zones.layout import Layout
-from zones.pointers import PointerRef
-from zones.probes import probe
+from fairlead.actors.host import Host, Remote
+from fairlead.actors.selection.at_random import AtRandom
+from fairlead.actors.selection.reading import Eligible, oldest
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.probes import probe
 
 
 class InOrder(AtRandom):

@@ -1,9 +1,9 @@
 """Selection from own parts: consumers that do not collide (beyond QuiCK; the idea is the CockroachDB recipe's).
 
 **Who owns what.** Every consumer holds a session in each shard: it beats once a second, and a session that has been
-silent for five is over (`zones.presence`). The live sessions divide the top-level queue among them (`stretch`), each by
-itself, from the list that it reads when it beats. Nobody asks for a part, and nobody gives one up: the list changes,
-and everybody divides anew within a second.
+silent for five is over (`fairlead.zones.presence`). The live sessions divide the top-level queue among them
+(`stretch`), each by itself, from the list that it reads when it beats. Nobody asks for a part, and nobody gives one up:
+the list changes, and everybody divides anew within a second.
 
 **What it takes.** The oldest pointers of its own stretch, in order. Of all others some that are overdue: that have
 waited for `overdue_us`, and, if it has more of its own than half a batch, for so much longer than those that it comes
@@ -31,16 +31,16 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from actors.selection.reading import Eligible, oldest, read_on, some
-from actors.selection.selection import Selection
-from actors.selection.stretch import NOTHING, Session, Stretch
-from actors.selection.turns import in_turns, order
-from actors.settings import ConsumerSettings
-from zones.keyspace import PartKeys
-from zones.layout import Layout
-from zones.pointers import PointerRef, earliest_vesting_us, scan_back
-from zones.probes import probe
-from zones.steps import in_step
+from fairlead.actors.selection.reading import Eligible, oldest, read_on, some
+from fairlead.actors.selection.selection import Selection
+from fairlead.actors.selection.stretch import NOTHING, Session, Stretch
+from fairlead.actors.selection.turns import in_turns, order
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout
+from fairlead.zones.pointers import PointerRef, earliest_vesting_us, scan_back
+from fairlead.zones.probes import probe
+from fairlead.zones.steps import in_step
 
 OVERDUE_POLLS = 10  # An owner that is idle looks every five polls at least,
 OVERDUE_US = 200_000  # and later than twice that by so much at most, unless its machine or its store is very busy.

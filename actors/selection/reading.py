@@ -11,12 +11,12 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from actors.selection.turns import by_tenant, in_turns, order, tenant_of
-from actors.settings import ConsumerSettings
-from zones.keyspace import PartKeys
-from zones.pointers import PointerRef, scan
-from zones.probes import probe
-from zones.steps import Steps, in_step
+from fairlead.actors.selection.turns import by_tenant, in_turns, order, tenant_of
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.pointers import PointerRef, scan
+from fairlead.zones.probes import probe
+from fairlead.zones.steps import Steps, in_step
 
 IN_ORDER_MAX = 512  # Pointers of one scan in order: some 100 ms of work, after which older ones may have vested.
 PART_READ_MIN = 8

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from actors.selection.reading import Eligible
-from actors.selection.stretch import Session
-from zones.keyspace import PartKeys
-from zones.layout import Layout
-from zones.pointers import PointerRef, earliest_vesting_us
-from zones.steps import in_step
+from fairlead.actors.selection.reading import Eligible
+from fairlead.actors.selection.stretch import Session
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout
+from fairlead.zones.pointers import PointerRef, earliest_vesting_us
+from fairlead.zones.steps import in_step
 
 
 class Selection:

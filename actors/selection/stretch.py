@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
-from zones.pointers import PointerRef
+from fairlead.zones.pointers import PointerRef
 
 PLACES = 1 << 32  # Of a part.
 

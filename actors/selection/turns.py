@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise, zip_longest
 from typing import NamedTuple, TypeVar
 
-from zones.pointers import PointerRef
-from zones.probes import probe
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.probes import probe
 
 # Tenants with several pointers whose last turns are remembered. One that is forgotten comes a turn too early.
 REMEMBERED_MAX = 1_000

@@ -1,12 +1,12 @@
 """The ways to select by name, as `ConsumerSettings.selection` has it."""
 
-from actors.host import Host, Remote
-from actors.selection.at_random import AtRandom
-from actors.selection.in_order import InOrder
-from actors.selection.own_parts import OwnParts
-from actors.selection.selection import Selection
-from actors.settings import ConsumerSettings
-from zones.layout import Layout
+from fairlead.actors.host import Host, Remote
+from fairlead.actors.selection.at_random import AtRandom
+from fairlead.actors.selection.in_order import InOrder
+from fairlead.actors.selection.own_parts import OwnParts
+from fairlead.actors.selection.selection import Selection
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.layout import Layout
 
 
 def selection_for(

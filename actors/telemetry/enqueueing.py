@@ -11,23 +11,23 @@ from types import TracebackType
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
-from actors.telemetry.errors import error_type
-from actors.telemetry.metrics import SYSTEM
-from actors.telemetry.run import is_recorded
-from actors.telemetry.sent import LEDGER, Sent
-from actors.telemetry.spans import about, fail
-from actors.telemetry.tenants import tenant_hash
-from actors.telemetry.traces import NOT_RECORDED, trace_of
-from zones.items import Enqueued, EnqueueStatus, NewItem
-from zones.layout import Tenant
-from zones.records import Trace
-from zones.shard import Shard
+from fairlead.actors.telemetry.errors import error_type
+from fairlead.actors.telemetry.metrics import SYSTEM
+from fairlead.actors.telemetry.run import is_recorded
+from fairlead.actors.telemetry.sent import LEDGER, Sent
+from fairlead.actors.telemetry.spans import about, fail
+from fairlead.actors.telemetry.tenants import tenant_hash
+from fairlead.actors.telemetry.traces import NOT_RECORDED, trace_of
+from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import Trace
+from fairlead.zones.shard import Shard
 
 _tracer = trace.get_tracer(SYSTEM)
 
 
 class Enqueueing:
-    """One call that may enqueue, in one transaction or in several; see `zones.tenant_transaction.Enqueuer`.
+    """One call that may enqueue, in one transaction or in several; see `fairlead.zones.tenant_transaction.Enqueuer`.
 
     Args:
       tenant: for whom; None: for several.

@@ -4,10 +4,10 @@ So it is one look-up and a few additions, about two microseconds an item (`bench
 and what it sums up to, is found out when somebody asks.
 """
 
-from actors.messages import ItemRef
-from actors.telemetry.errors import ErrorTypes, error_type
-from actors.telemetry.metrics import CONSUMED, DURATION, ENDS, FAILED, ITEM_LATENCY
-from actors.telemetry.tally import Histogram, Reading
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.telemetry.errors import ErrorTypes, error_type
+from fairlead.actors.telemetry.metrics import CONSUMED, DURATION, ENDS, FAILED, ITEM_LATENCY
+from fairlead.actors.telemetry.tally import Histogram, Reading
 
 
 class _OfKind:
@@ -44,7 +44,7 @@ class Handled(dict[str, _OfKind]):
             of_kind.latencies.record(began_us - ref.vested_us)
 
     def settle(self, kind: str, outcome: str, count: int) -> None:
-        """Count what became of items, in the words of `actors.settlement`."""
+        """Count what became of items, in the words of `fairlead.actors.settlement`."""
         self[kind].ends[outcome] += count
 
     def fail(self, kind: str) -> None:

@@ -127,5 +127,5 @@ METRICS = (
 )  # fmt: skip
 NAMED = {metric.name: metric for metric in METRICS}
 
-# What a settled item's end is called in `actors.settlement`.
+# What a settled item's end is called in `fairlead.actors.settlement`.
 ENDS = {"completed": COMPLETED, "retried": RETRIED, "buried": BURIED, "dropped": DROPPED, "lost": LOST}

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
-from actors.telemetry.spans import end_run
-from actors.telemetry.tenants import tenant_hash
-from zones.layout import Tenant
+from fairlead.actors.telemetry.spans import end_run
+from fairlead.actors.telemetry.tenants import tenant_hash
+from fairlead.zones.layout import Tenant
 
 
 class RunningJob(NamedTuple):

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from opentelemetry import metrics
 
-from actors.telemetry.errors import ErrorTypes
-from actors.telemetry.metrics import ATTRIBUTES, OPERATION, SENT, SYSTEM
-from actors.telemetry.spans import about
-from actors.telemetry.tally import Histogram, Reading
-from zones.process_lock import ProcessLock
+from fairlead.actors.telemetry.errors import ErrorTypes
+from fairlead.actors.telemetry.metrics import ATTRIBUTES, OPERATION, SENT, SYSTEM
+from fairlead.actors.telemetry.spans import about
+from fairlead.actors.telemetry.tally import Histogram, Reading
+from fairlead.zones.process_lock import ProcessLock
 
 KEPT_MAX = 500  # Calls of a task that are told at once.
 SERIES_MAX = 1_000  # Whose attributes are not made anew for each call.

@@ -21,12 +21,12 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from actors.messages import ItemRef
-from actors.telemetry.errors import error_type
-from actors.telemetry.metrics import ATTRIBUTES, OPERATION_TYPES, SYSTEM
-from actors.telemetry.tenants import tenant_hash
-from actors.telemetry.traces import context_of, is_sampled, trace_of
-from zones.records import Trace
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.telemetry.errors import error_type
+from fairlead.actors.telemetry.metrics import ATTRIBUTES, OPERATION_TYPES, SYSTEM
+from fairlead.actors.telemetry.tenants import tenant_hash
+from fairlead.actors.telemetry.traces import context_of, is_sampled, trace_of
+from fairlead.zones.records import Trace
 
 LINKS_MAX = 128  # What OpenTelemetry keeps of a span by default.
 NEVER_BEGIN = ("AlwaysOffSampler", "TraceIdRatioBased{0.0}")  # Samplers, as they describe themselves.

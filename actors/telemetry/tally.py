@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
-from actors.telemetry.metrics import Metric
+from fairlead.actors.telemetry.metrics import Metric
 
 Series = tuple[str, tuple[str, ...]]  # A metric's name, and the values of its labels.
 

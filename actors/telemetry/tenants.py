@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from zones.layout import Tenant
+from fairlead.zones.layout import Tenant
 
 HASH_BYTES = 8
 

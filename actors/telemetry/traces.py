@@ -9,7 +9,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from zones.records import Trace
+from fairlead.zones.records import Trace
 
 STATE_CHARACTERS_MAX = 512  # Of a tracestate: what the standard asks everybody to carry.
 _PARENT, _STATE = "traceparent", "tracestate"

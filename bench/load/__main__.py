@@ -24,7 +24,7 @@ from bench.machine import describe, scratch
 from bench.report import Options, parser, plain, say, show
 from bench.stores import commit_ms
 from fairlead import Config, ConsumerSettings
-from zones.errors import QueueError
+from fairlead.zones.errors import QueueError
 
 QUICK = Load(tenants=100, enqueues_per_s=40, work_ms=10, seconds=4, warm_s=1)
 _DEFAULT = Load()

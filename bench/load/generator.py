@@ -17,7 +17,7 @@ from bench.load.schedule import Sending, schedule
 
 
 class Clock(Protocol):
-    """The time, as `zones.engines.Clock`."""
+    """The time, as `fairlead.zones.engines.Clock`."""
 
     def now_us(self) -> int: ...
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument
 
 UNIFORM, PARETO = "uniform", "pareto"
 SKEWS = (UNIFORM, PARETO)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from hdrh.histogram import HdrHistogram
 
-from actors.waits import waits_in
 from bench.load.histograms import Waits, of_buckets, waits
+from fairlead.actors.waits import waits_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ FEW_FRACTIONS = (0.001, 0.02, 0.2, 0.5)
 
 
 class Line(NamedTuple):
-    """One line of the figure: consumers of a shape that choose pointers in one of the ways of `actors.selection`."""
+    """One line of the figure: consumers of a shape, which choose pointers by one way of `fairlead.actors.selection`."""
 
     name: str
     shape: Shape

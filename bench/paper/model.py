@@ -1,6 +1,6 @@
 """The simulated form: the product's scanners, managers and workers in virtual time, at the paper's scale.
 
-Nothing goes wrong in it and nobody checks: `simulation.unwatched`. What takes time:
+Nothing goes wrong in it and nobody checks: `fairlead.simulation.unwatched`. What takes time:
     a store     a read version 1 ms, a read 0.5 ms, a commit 7 ms, on average, half of each fixed and half exponential
     a call      0.3 ms there and 0.3 ms back, likewise, between actors of one machine
     a handler   what the load says
@@ -20,9 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 
-from actors.handlers import Registry, handler_of
-from actors.job import Job
-from actors.settings import ConsumerSettings
 from bench.load.histograms import histogram, record
 from bench.load.offered import Load
 from bench.load.outcome import Outcome, outcome
@@ -30,21 +27,24 @@ from bench.load.schedule import Sending, schedule
 from bench.loads import TENANT_APP, tenant_name
 from bench.paper.forms import SIMULATED, Backlog, refuse_if_through
 from bench.paper.setup import Setup
-from simulation.actor import Actor
-from simulation.cluster import Cluster
-from simulation.host import SimulatedHost
-from simulation.plan import Plan
-from simulation.store import Latencies
-from simulation.unwatched import NoLog, Unwatched
-from simulation.world import START_US, World
-from zones.attempt import Attempt
-from zones.engines import sorted_map
-from zones.items import Enqueued, NewItem, new_item
-from zones.layout import Tenant
-from zones.periodic import Period
-from zones.settings import ZoneSettings
-from zones.shard import DEFAULT_PART_COUNT, Shard
-from zones.steps import in_step
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.job import Job
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.plan import Plan
+from fairlead.simulation.store import Latencies
+from fairlead.simulation.unwatched import NoLog, Unwatched
+from fairlead.simulation.world import START_US, World
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines import sorted_map
+from fairlead.zones.items import Enqueued, NewItem, new_item
+from fairlead.zones.layout import Tenant
+from fairlead.zones.periodic import Period
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import DEFAULT_PART_COUNT, Shard
+from fairlead.zones.steps import in_step
 
 LATENCIES = Latencies(read_version_us=1_000, read_us=500, commit_us=7_000)
 CALL_US = 300
@@ -149,7 +149,7 @@ class _Scene:
         """End it."""
         self._cluster.close()
 
-    # --- See `simulation.cluster.Application` ---
+    # --- See `fairlead.simulation.cluster.Application` ---
 
     def registry(self, host: SimulatedHost) -> Registry:
         """Return the one handler."""
@@ -208,7 +208,7 @@ def _plan(setup: Setup) -> Plan:
 
 
 class _NoApplication:
-    """Nobody handles anything: see `simulation.cluster.Application`."""
+    """Nobody handles anything: see `fairlead.simulation.cluster.Application`."""
 
     def registry(self, host: SimulatedHost) -> Registry:
         """Return none."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actors.settings import ConsumerSettings
+from fairlead.actors.settings import ConsumerSettings
 
 
 @dataclass(frozen=True, slots=True)

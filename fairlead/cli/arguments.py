@@ -13,7 +13,7 @@ import click
 
 from fairlead.handle import NoResult
 from fairlead.tenant_database import NotBuried
-from zones.errors import ItemGone
+from fairlead.zones.errors import ItemGone
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from actors.supervisor import ActorFailed
 from fairlead import wording
+from fairlead.actors.supervisor import ActorFailed
 from fairlead.app import App
 from fairlead.cli.arguments import tenants_spelled_out
 from fairlead.cli.output import JSON
@@ -21,8 +21,8 @@ from fairlead.shards import StoreMissing
 from fairlead.showing import plain, ready
 from fairlead.tenant_database import NotBuried
 from fairlead.wording import TRACEBACK, fields_of
-from zones.engines import StoreError
-from zones.errors import ItemGone, QueueError, ShardRefused
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
 
 FOUND_FAULTS = 1
 REFUSED = 2

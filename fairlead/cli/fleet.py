@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from actors.garbage import collect_rarely
-from actors.waits import without_waits
 from fairlead import fleet
+from fairlead.actors.garbage import collect_rarely
+from fairlead.actors.waits import without_waits
 from fairlead.app import App
 from fairlead.cli.failures import INTERRUPTED
 from fairlead.cli.output import example, json_option, show, wants_json

@@ -16,9 +16,9 @@ from fairlead.exhuming import Exhumed, discard_all, revive_all
 from fairlead.showing import ago
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import BuriedView, buried_view
-from zones import buried as graves
-from zones.graves import Sought
-from zones.shard import Shard
+from fairlead.zones import buried as graves
+from fairlead.zones.graves import Sought
+from fairlead.zones.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from fairlead.operator import operator_here
 from fairlead.showing import ago, payload_text
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import ItemView, State, progress_in_words
-from zones.items import DEFAULT_PRIORITY, EnqueueStatus
+from fairlead.zones.items import DEFAULT_PRIORITY, EnqueueStatus
 
 
 @click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop alice --store embedded:./data"))

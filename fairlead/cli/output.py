@@ -18,7 +18,7 @@ from rich.text import Text
 
 from fairlead.showing import payload_text, plain, ready, when
 from fairlead.views import BuriedView, ItemView
-from zones import records
+from fairlead.zones import records
 
 JSON = "fairlead.json"  # where the context notes that `--json` was given
 WIDTH = 160  # Of a table in a pipe or a file.

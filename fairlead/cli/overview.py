@@ -17,9 +17,9 @@ from fairlead.shards import Shards, StoreMissing
 from fairlead.showing import ago, when
 from fairlead.status import COUNTED_MAX, ShardStatus, slowest_loop
 from fairlead.wording import fields_of, message_of, remedy_of, sentence_of
-from zones.engines import Stall, StoreError
-from zones.errors import ShardRefused
-from zones.presence import Presence
+from fairlead.zones.engines import Stall, StoreError
+from fairlead.zones.errors import ShardRefused
+from fairlead.zones.presence import Presence
 
 
 @click.command(epilog=example("fairlead status --app shop:app"))

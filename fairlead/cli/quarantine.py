@@ -8,12 +8,12 @@ import click
 from fairlead.cli.output import example, json_option, show, table
 from fairlead.cli.target import Target, target_options
 from fairlead.showing import ago, when
-from zones import quarantine as kept
-from zones.attempt import Attempt
-from zones.audit.places import Places
-from zones.errors import QueueError
-from zones.quarantine import SetAside
-from zones.shard import Shard
+from fairlead.zones import quarantine as kept
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.audit.places import Places
+from fairlead.zones.errors import QueueError
+from fairlead.zones.quarantine import SetAside
+from fairlead.zones.shard import Shard
 
 
 class NotSetAside(QueueError):

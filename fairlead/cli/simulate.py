@@ -15,9 +15,9 @@ from fairlead.cli.output import example, json_option, progress, show, table
 from fairlead.simulated.application import NotDeterministic, SimulatedApp, simulated_app
 
 if TYPE_CHECKING:
-    from simulation.campaign import Tally
-    from simulation.kept import Kept
-    from simulation.trial import Report
+    from fairlead.simulation.campaign import Tally
+    from fairlead.simulation.kept import Kept
+    from fairlead.simulation.trial import Report
 
 FAILED = 1  # The exit code when a promise was broken, or a rare point never reached.
 INTERRUPTED = 130  # By Ctrl-C, with nothing found by then.
@@ -44,7 +44,7 @@ class Subject(NamedTuple):
 
     def run(self, seed: int) -> "list[Report]":
         """Run the worlds of a seed. One that breaks a promise is the last."""
-        from simulation.campaign import run_worlds
+        from fairlead.simulation.campaign import run_worlds
 
         return run_worlds(seed, self.kept, self.code)
 
@@ -64,9 +64,9 @@ class Faults(click.ParamType["tuple[str, ...]"]):
     name = "names"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "tuple[str, ...]":
-        """Return the names, in the order of `simulation.faults.FAULTS`."""
-        from simulation.faults.table import FAULTS
-        from simulation.kept import in_order
+        """Return the names, in the order of `fairlead.simulation.faults.FAULTS`."""
+        from fairlead.simulation.faults.table import FAULTS
+        from fairlead.simulation.kept import in_order
 
         names = [] if value.strip() == "none" else [name.strip() for name in value.split(",")]
         for name in names:
@@ -82,7 +82,7 @@ class Sizes(click.ParamType["dict[str, int]"]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
         """Return the numbers by name."""
-        from simulation.kept import SIZES
+        from fairlead.simulation.kept import SIZES
 
         pairs = [each.strip().partition("=") for each in value.split(",")]
         sizes: dict[str, int] = {}
@@ -152,7 +152,7 @@ def simulate(
     often each was. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early with what
     was found so far; if that is nothing, with 130.
     """
-    from simulation.kept import Kept
+    from fairlead.simulation.kept import Kept
 
     subject = Subject(reference, Kept(faults=faults, **(sizes or {})))
     if reference is not None:
@@ -176,8 +176,8 @@ def simulate(
 
 
 def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbose: bool) -> None:
-    from simulation.campaign import STANDARD_SEEDS, Tally, campaign
-    from simulation.kept import ALL
+    from fairlead.simulation.campaign import STANDARD_SEEDS, Tally, campaign
+    from fairlead.simulation.kept import ALL
 
     started_s = time.monotonic()
     tally, interrupted = Tally(), False
@@ -220,8 +220,8 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbo
 
 def _why_stopped(tally: "Tally", seeds: int, subject: Subject) -> str | None:
     """Return why a campaign ran fewer seeds than it was asked for, if it was not interrupted."""
-    from simulation.campaign import ENOUGH
-    from simulation.run import DRAINS
+    from fairlead.simulation.campaign import ENOUGH
+    from fairlead.simulation.run import DRAINS
 
     if tally.repeated is None or tally.seeds == seeds:
         return None
@@ -233,7 +233,7 @@ def _why_stopped(tally: "Tally", seeds: int, subject: Subject) -> str | None:
 
 def _check_replay(seed: int, subject: Subject, events: str) -> None:
     """Refuse an application of which a seed tells nothing: run twice, it goes two ways."""
-    from simulation.replay import difference
+    from fairlead.simulation.replay import difference
 
     found = difference(events, lambda: subject.run(seed)[-1])
     if found is not None:
@@ -242,7 +242,7 @@ def _check_replay(seed: int, subject: Subject, events: str) -> None:
 
 def _ever_smaller(seed: int, subject: Subject) -> "Iterator[Report]":
     """Run a failing seed again, with less and less, and yield each run that still fails."""
-    from simulation.shrink import runs_for, shrink
+    from fairlead.simulation.shrink import runs_for, shrink
 
     report = subject.run(seed)[-1]
     if not report.violations:
@@ -260,7 +260,7 @@ def _ever_smaller(seed: int, subject: Subject) -> "Iterator[Report]":
 
 
 def _replay(seed: int, subject: Subject) -> None:
-    from simulation.campaign import broken_by, events_of
+    from fairlead.simulation.campaign import broken_by, events_of
 
     reports = subject.run(seed)
     broken = broken_by(reports[-1])
@@ -327,9 +327,9 @@ def _smallest_lines(report: "Report", subject: Subject) -> Iterator[str]:
 
 
 def _smallest_answer(report: "Report", subject: Subject) -> dict[str, Any]:
-    from simulation.application import without_commits
-    from simulation.kept import all_of
-    from simulation.trial import LAST_EVENTS
+    from fairlead.simulation.application import without_commits
+    from fairlead.simulation.kept import all_of
+    from fairlead.simulation.trial import LAST_EVENTS
 
     events = report.lines[: report.end]
     size = all_of(report.plan).sizes()

@@ -11,7 +11,7 @@ from fairlead.cli.output import example, json_option, show
 from fairlead.cli.target import Target, target_options
 from fairlead.explaining import limit_in_words
 from fairlead.steering import Steering
-from zones.records import KindRule
+from fairlead.zones.records import KindRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from fairlead.looks.apart import look_apart
 from fairlead.operator import operator_here
 from fairlead.showing import plain
 from fairlead.tenant_database import TenantDatabase
-from zones import submitted
-from zones.errors import QueueError
+from fairlead.zones import submitted
+from fairlead.zones.errors import QueueError
 
 
 class StoreInMemory(QueueError):

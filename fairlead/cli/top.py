@@ -28,7 +28,7 @@ from fairlead.looks.work import LATELY_SLOTS, RunningOn, busiest, by_kind, longe
 from fairlead.showing import ago, plain, when
 from fairlead.status import COUNTED_MAX
 from fairlead.views import progress_in_words
-from zones.series import KEPT_SLOTS, SLOT_US
+from fairlead.zones.series import KEPT_SLOTS, SLOT_US
 
 ROWS = 10  # Of tenants, and of items that run.
 MINUTES = KEPT_SLOTS * SLOT_US // 60_000_000

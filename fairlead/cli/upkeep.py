@@ -16,11 +16,11 @@ from fairlead.cli.output import example, json_option, progress, show, table
 from fairlead.cli.target import Target, target_options
 from fairlead.shards import Shards
 from fairlead.showing import when
-from zones import backup as backups
-from zones.audit import Finding, Report, audit
-from zones.backup import BackupInfo
-from zones.backup.backup_file import check_digest, read_header
-from zones.errors import QueueError
+from fairlead.zones import backup as backups
+from fairlead.zones.audit import Finding, Report, audit
+from fairlead.zones.backup import BackupInfo
+from fairlead.zones.backup.backup_file import check_digest, read_header
+from fairlead.zones.errors import QueueError
 
 FINDINGS_SHOWN = 100
 

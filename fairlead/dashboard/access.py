@@ -14,7 +14,7 @@ from hashlib import sha256
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from zones.errors import QueueError
+from fairlead.zones.errors import QueueError
 
 TOKEN_CHARACTERS_MIN = 16
 SESSION_US = 12 * 3600 * 1_000_000  # A working day: then one logs in again.

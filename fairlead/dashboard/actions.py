@@ -1,7 +1,7 @@
 """What each button does: what it is called, what it asks first, and the deed itself.
 
 An action is made from a query, the same for the page that asks and for the form that says yes. Whoever says yes is
-written down with it (`zones.deeds`).
+written down with it (`fairlead.zones.deeds`).
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from fairlead.dashboard.words import owner
 from fairlead.exhuming import Exhumed, discard_all, in_words, revive_all
 from fairlead.operator import Operator
 from fairlead.operator_log import in_words as to_in_words
-from zones.errors import BadArgument
-from zones.graves import Sought
-from zones.layout import DEFAULT_ZONE
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.graves import Sought
+from fairlead.zones.layout import DEFAULT_ZONE
 
 BULK_US = 5_000_000  # How long a bulk goes on for one click; then it says how many are done, and that there are more.
 COUNTED_MAX = 2_000  # Items, and some more graves, that are counted before it is asked: what a tenth of a second takes.

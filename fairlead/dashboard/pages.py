@@ -29,11 +29,11 @@ from fairlead.looks.work import (
 from fairlead.operator_log import NOT_ENDED, merged
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
-from zones import deeds
-from zones.errors import BadArgument, ItemGone
-from zones.graves import Sought
-from zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
-from zones.shard import Shard
+from fairlead.zones import deeds
+from fairlead.zones.errors import BadArgument, ItemGone
+from fairlead.zones.graves import Sought
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
+from fairlead.zones.shard import Shard
 
 ROWS_MAX = 200
 TENANTS_OF_PAGE = 50

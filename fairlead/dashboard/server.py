@@ -9,7 +9,7 @@ import uvicorn
 from fairlead.app import App
 from fairlead.dashboard.access import Access, checked_token
 from fairlead.dashboard.site import Site
-from zones.errors import QueueError
+from fairlead.zones.errors import QueueError
 
 SECRET_BYTES = 32
 STOP_S = 1  # Pages that are looked at are cut off then.

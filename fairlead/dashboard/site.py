@@ -26,8 +26,8 @@ from fairlead.operator import Operator
 from fairlead.shards import StoreMissing, UnknownShard
 from fairlead.tenant_database import NotBuried
 from fairlead.wording import remedy_of, sentence_of
-from zones.engines import StoreError
-from zones.errors import ItemGone, QueueError, ShardRefused
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
 
 LIVE_S = 2.0  # How often a page's changing part is sent again; more seldom where it takes long to make.
 LIVE_SHARE = 0.05  # Of a core, for one page that is looked at.

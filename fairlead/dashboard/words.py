@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 
 from fairlead.showing import payload_text, plain, ready, when
 from fairlead.views import progress_in_words
-from zones.errors import PayloadDamaged
-from zones.items import unpack_payload
-from zones.layout import Tenant
-from zones.records import ItemRecord
+from fairlead.zones.errors import PayloadDamaged
+from fairlead.zones.items import unpack_payload
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import ItemRecord
 
 PAYLOAD_CHARACTERS = 4_000  # Of a payload on its item's page.
 TEXT_CHARACTERS = 160  # Of an error in a table.

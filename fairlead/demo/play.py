@@ -14,7 +14,7 @@ from fairlead.demo.corpus import SourceFile, read_library
 from fairlead.demo.library import app, store_file
 from fairlead.demo.verdict import Verdict, judge
 from fairlead.status import look
-from zones.errors import QueueError
+from fairlead.zones.errors import QueueError
 
 MARK = "fairlead-demo"  # A file in the demo's store: what has none is not the demo's to delete or to read.
 REFERENCE = "fairlead.demo.library:app"

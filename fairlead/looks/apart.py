@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 
 from fairlead.shards import Shards, StoreMissing
 from fairlead.wording import remedy_of, sentence_of
-from zones.engines import StoreError
-from zones.errors import ShardRefused
-from zones.shard import Shard
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import ShardRefused
+from fairlead.zones.shard import Shard
 
 T = TypeVar("T")
 

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from fairlead.explaining import Explanation, explain_at
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
-from zones.attempt import Attempt
-from zones.buried import BuriedItem
-from zones.layout import Tenant
-from zones.records import BuriedRecord, ItemRecord, decode
-from zones.results import Returned, ending
-from zones.shard import Shard
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.buried import BuriedItem
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import BuriedRecord, ItemRecord, decode
+from fairlead.zones.results import Returned, ending
+from fairlead.zones.shard import Shard
 
 
 class ItemSeen(NamedTuple):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from fairlead.looks.work import Work, by_kind
 from fairlead.status import ShardStatus
-from zones.records import KindRule
-from zones.series import KindTally
+from fairlead.zones.records import KindRule
+from fairlead.zones.series import KindTally
 
 
 class KindSeen(NamedTuple):

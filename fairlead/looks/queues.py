@@ -9,16 +9,16 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any, NamedTuple
 
-from zones.attempt import Attempt
-from zones.depth import oldest_of
-from zones.keyspace import IndexEntry, QueueKeys, TenantKeys
-from zones.layout import Layout, Place, Tenant
-from zones.pointers import PointerRef, place_of
-from zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
-from zones.rules import tenants_with_rules, zone_names
-from zones.shard import Shard
-from zones.steps import Steps, in_step
-from zones.vesting import WANT_ALL
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.depth import oldest_of
+from fairlead.zones.keyspace import IndexEntry, QueueKeys, TenantKeys
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.pointers import PointerRef, place_of
+from fairlead.zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
+from fairlead.zones.rules import tenants_with_rules, zone_names
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import Steps, in_step
+from fairlead.zones.vesting import WANT_ALL
 
 QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
 TENANTS_RULED_MAX = 100  # Tenants that somebody has said something about are looked at as well.

@@ -3,16 +3,16 @@
 from itertools import islice
 from typing import NamedTuple
 
-from zones.attempt import Attempt
-from zones.buried import BuriedItem, in_zone
-from zones.graves import LOOKED_MAX, Sought, Unearthed, search
-from zones.items import Item
-from zones.keyspace import TenantKeys
-from zones.layout import Tenant
-from zones.queue_zone import LATER_THAN_ANY_US
-from zones.records import TenantRule
-from zones.rules import tenant_rule, zone_names
-from zones.shard import Shard
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.buried import BuriedItem, in_zone
+from fairlead.zones.graves import LOOKED_MAX, Sought, Unearthed, search
+from fairlead.zones.items import Item
+from fairlead.zones.keyspace import TenantKeys
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue_zone import LATER_THAN_ANY_US
+from fairlead.zones.records import TenantRule
+from fairlead.zones.rules import tenant_rule, zone_names
+from fairlead.zones.shard import Shard
 
 QUEUES_MAX = 20
 ITEMS_MAX = 50  # Of each queue.

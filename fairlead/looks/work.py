@@ -1,21 +1,22 @@
 """What the workers do and have done, by their own account: items that run, rates and ages over time, time used.
 
-It is what `zones.timesheets` and `zones.series` hold: a second old at most, or two, and gone an hour later. How many
-slots there are the consumers tell, with their signs of life: a worker that has nothing to do writes no sheet.
+It is what `fairlead.zones.timesheets` and `fairlead.zones.series` hold: a second old at most, or two, and gone an hour
+later. How many slots there are the consumers tell, with their signs of life: a worker that has nothing to do writes no
+sheet.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from zones import presence, series, timesheets
-from zones.attempt import Attempt
-from zones.layout import Layout, Tenant
-from zones.presence import Present
-from zones.records import ItemRecord, decode
-from zones.series import KEPT_SLOTS, SLOT_US, KindTally, Slot, Tally, slot_of
-from zones.shard import Shard
-from zones.timesheets import RUNNING_MAX, RunningAt, Timesheet
+from fairlead.zones import presence, series, timesheets
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import Layout, Tenant
+from fairlead.zones.presence import Present
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.series import KEPT_SLOTS, SLOT_US, KindTally, Slot, Tally, slot_of
+from fairlead.zones.shard import Shard
+from fairlead.zones.timesheets import RUNNING_MAX, RunningAt, Timesheet
 
 LATELY_SLOTS = 6  # A minute: a rate of now.
 SHOWN_MAX = 200  # Of the items that run.

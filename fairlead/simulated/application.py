@@ -5,16 +5,16 @@ from contextlib import contextmanager
 from functools import cache, partial, update_wrapper
 from random import Random
 
-from actors.handlers import Registry
+from fairlead.actors.handlers import Registry
 from fairlead.app import App
 from fairlead.loading import load_app
 from fairlead.shards import Shards
 from fairlead.simulated.machine import Machine, on, replaced
-from zones.engines import Database, StoreError
-from zones.errors import QueueError
-from zones.layout import Tenant
-from zones.periodic import Period
-from zones.shard import Shard
+from fairlead.zones.engines import Database, StoreError
+from fairlead.zones.errors import QueueError
+from fairlead.zones.layout import Tenant
+from fairlead.zones.periodic import Period
+from fairlead.zones.shard import Shard
 
 
 class NothingToSimulate(QueueError):
@@ -50,7 +50,7 @@ class NotDeterministic(QueueError):
 
 
 class SimulatedApp:
-    """An application for the simulator; see `simulation.application.Code`."""
+    """An application for the simulator; see `fairlead.simulation.application.Code`."""
 
     def __init__(self, app: App) -> None:
         self.app = app

@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Protocol
 
-from zones.errors import QueueError
-from zones.shard import Shard
+from fairlead.zones.errors import QueueError
+from fairlead.zones.shard import Shard
 
 STUCK_S = 60.0  # Real seconds without a turn. A turn takes a moment.
 

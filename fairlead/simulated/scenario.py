@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from actors.handlers import describe
+from fairlead.actors.handlers import describe
 from fairlead.tenant_database import TenantDatabase
-from zones.errors import BadArgument
+from fairlead.zones.errors import BadArgument
 
 Begin = TypeVar("Begin", bound=Callable[[], object])
 Request = TypeVar("Request", bound=Callable[[Random], object])

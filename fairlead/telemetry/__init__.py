@@ -14,6 +14,6 @@ Read in this order:
     logs        log lines that name their job
 """
 
-from actors.telemetry.tenants import tenant_hash
+from fairlead.actors.telemetry.tenants import tenant_hash
 
 __all__ = ["tenant_hash"]

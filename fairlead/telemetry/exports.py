@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from actors.telemetry.spans import spans_of_process
-from actors.telemetry.tally import Reading
-from actors.telemetry.telemetry import Exports, Fail, Telemetry
+from fairlead.actors.telemetry.spans import spans_of_process
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.telemetry.telemetry import Exports, Fail, Telemetry
 from fairlead.telemetry.logs import log_to_stderr
 from fairlead.telemetry.variables import NoSuchExporter, asked, variables_of
 

@@ -5,18 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from actors.supervisor import ActorFailed
-from actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
-from actors.telemetry.sent import LEDGER
-from actors.telemetry.tally import Reading
+from fairlead.actors.supervisor import ActorFailed
+from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
+from fairlead.actors.telemetry.sent import LEDGER
+from fairlead.actors.telemetry.tally import Reading
 from fairlead.app import App
 from fairlead.fleet import Fleet
 from fairlead.telemetry.exports import ProcessExports
-from zones import depth as depths
-from zones.attempt import Attempt
-from zones.depth import Waits
-from zones.layout import Layout
-from zones.rules import read_rules
+from fairlead.zones import depth as depths
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.depth import Waits
+from fairlead.zones.layout import Layout
+from fairlead.zones.rules import read_rules
 
 log = logging.getLogger("fairlead.telemetry")
 
@@ -52,7 +52,7 @@ class Front:
         return {**of_actors, STORES: self.of_stores(), PROCESS: LEDGER.read()}
 
     def of_stores(self) -> Reading:
-        """Return depth and oldest age of every shard that can be read. Snapshot reads; see `zones.depth`."""
+        """Return depth and oldest age of every shard that can be read. Snapshot reads; see `fairlead.zones.depth`."""
         reading = Reading()
         for name, shard in self._app.shards.items():
             try:

@@ -9,8 +9,8 @@ record are indented: nothing in it draws on a terminal, or looks like another re
 import logging
 import sys
 
-from actors.spelled import spelled_out
-from actors.telemetry.run import name_jobs_in_logs
+from fairlead.actors.spelled import spelled_out
+from fairlead.actors.telemetry.run import name_jobs_in_logs
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(job_ids)s"
 INDENT = "    "

@@ -13,9 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from actors.telemetry.metrics import METRICS, Form, Metric
-from actors.telemetry.tally import Reading
-from zones.errors import QueueError
+from fairlead.actors.telemetry.metrics import METRICS, Form, Metric
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.zones.errors import QueueError
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 

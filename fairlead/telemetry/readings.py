@@ -18,9 +18,9 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from actors.telemetry import metrics
-from actors.telemetry.metrics import ATTRIBUTES, NAMED, OPERATION_TYPES, SYSTEM, Form
-from actors.telemetry.tally import Reading
+from fairlead.actors.telemetry import metrics
+from fairlead.actors.telemetry.metrics import ATTRIBUTES, NAMED, OPERATION_TYPES, SYSTEM, Form
+from fairlead.actors.telemetry.tally import Reading
 
 _SINCE_BEGIN = AggregationTemporality.CUMULATIVE
 Points = dict[str, list[NumberDataPoint | HistogramDataPoint]]

@@ -24,9 +24,9 @@ from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, TraceState, set_span_in_context
 from opentelemetry.util.types import Attributes
 
-from actors.telemetry.metrics import SYSTEM
-from actors.telemetry.tally import Reading
-from actors.telemetry.telemetry import Fail
+from fairlead.actors.telemetry.metrics import SYSTEM
+from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.telemetry.telemetry import Fail
 from fairlead.telemetry.readings import metrics_data
 from fairlead.telemetry.variables import Asked, exporter_of, interval_s
 

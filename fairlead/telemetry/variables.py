@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from zones.errors import QueueError
+from fairlead.zones.errors import QueueError
 
 PREFIX = "OTEL_"
 INTERVAL_MS = 60_000.0  # The standard's default.

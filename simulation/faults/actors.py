@@ -6,13 +6,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from simulation.faults.aftermath import held_for_nothing, missing_actor, silent_consumer
-from simulation.faults.fault import Fault
-from simulation.host import SimulatedHost
+from fairlead.simulation.faults.aftermath import held_for_nothing, missing_actor, silent_consumer
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.host import SimulatedHost
 
 if TYPE_CHECKING:
-    from simulation.actor import Actor, Node
-    from simulation.cluster import Cluster
+    from fairlead.simulation.actor import Actor, Node
+    from fairlead.simulation.cluster import Cluster
 
 HAND_OVER_US_MAX = 5_000_000  # As the hosts wait for managers that are to stop.
 HAND_OVER_LOOK_US = 10_000

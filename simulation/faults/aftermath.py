@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zones.presence import BEAT_US, listing
+from fairlead.zones.presence import BEAT_US, listing
 
 if TYPE_CHECKING:
-    from simulation.cluster import Cluster
+    from fairlead.simulation.cluster import Cluster
 
 
 def missing_actor(cluster: Cluster) -> str | None:

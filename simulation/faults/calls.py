@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from simulation.faults.aftermath import held_for_nothing
-from simulation.faults.fault import Fault
-from simulation.network import Passage
+from fairlead.simulation.faults.aftermath import held_for_nothing
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.network import Passage
 
 
 class CallFault(Fault):

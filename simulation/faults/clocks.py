@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from simulation.faults.actors import ActorFault
+from fairlead.simulation.faults.actors import ActorFault
 
 if TYPE_CHECKING:
-    from simulation.actor import Actor, Node
+    from fairlead.simulation.actor import Actor, Node
 
 OFF_US: Final = 3_600_000_000
 LASTS_US: Final = 1_000_000  # A consumer looks once a second whether its clock is off.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulation.faults.fault import Fault
-from simulation.store import Fate, SimulatedStore
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.store import Fate, SimulatedStore
 
 
 class CommitFault(Fault):

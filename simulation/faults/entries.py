@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from simulation.faults.fault import Fault
-from simulation.shadow import ShardShadow, ZoneName
-from zones.attempt import Attempt
-from zones.layout import ID_BYTES, Place, Tenant
-from zones.shard import Shard
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.shadow import ShardShadow, ZoneName
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import ID_BYTES, Place, Tenant
+from fairlead.zones.shard import Shard
 
 EARLY_US = 1_000_000  # By how much they have vested: every clock in the cluster agrees that they have.
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from simulation.cluster import Cluster
+    from fairlead.simulation.cluster import Cluster
 
 
 class Fault:

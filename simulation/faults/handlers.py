@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar, Final
 
-from actors.handlers import Handler
-from actors.job import Job
-from simulation.faults.aftermath import held_for_nothing
-from simulation.faults.fault import Fault
-from simulation.host import SimulatedHost
+from fairlead.actors.handlers import Handler
+from fairlead.actors.job import Job
+from fairlead.simulation.faults.aftermath import held_for_nothing
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.host import SimulatedHost
 
 KILLERS_MAX: Final = 8
 ISOLATED_US: Final = 500_000  # How long a killer runs where it may: so that others come meanwhile.

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.faults.actors import ActorFault
-from simulation.host import SimulatedHost
-from simulation.world import DrawnError
+from fairlead.simulation.faults.actors import ActorFault
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.world import DrawnError
 
 if TYPE_CHECKING:
-    from simulation.actor import Actor
+    from fairlead.simulation.actor import Actor
 
 
 class DyingLoops(ActorFault):

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from simulation.faults.fault import Fault
-from zones import rules
-from zones.attempt import Attempt
-from zones.layout import Tenant, local_tenant
-from zones.placement import home
-from zones.records import KindRule
-from zones.shard import Shard
+from fairlead.simulation.faults.fault import Fault
+from fairlead.zones import rules
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import Tenant, local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.records import KindRule
+from fairlead.zones.shard import Shard
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class _RulesForAWhile(Fault):
         self.insist(shard, partial(change, shard, holds=holds))
 
     def say_of_kind(self, kind: str, *, holding: dict[str, Any], ending: dict[str, Any], holds: bool) -> None:
-        """Change a kind's rule on the kind's own shard, and let the others repeat it, see `zones.rules`."""
+        """Change a kind's rule on the kind's own shard, and let the others repeat it, see `fairlead.zones.rules`."""
         shards = self.shards()
         own, changes = shards[home(local_tenant(kind), list(shards))], holding if holds else ending
 

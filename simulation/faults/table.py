@@ -2,16 +2,16 @@
 
 from typing import Final
 
-from simulation.faults.actors import CoordinatorLoss, Kills, NodeKills, NodePauses, Pauses, Restarts
-from simulation.faults.calls import DoubledCalls, LateCalls, LostCalls
-from simulation.faults.clocks import ClockJumps, WrongClocks
-from simulation.faults.commits import Conflicts, LateCommits, OldTransactions, Recoveries, UnknownResults
-from simulation.faults.entries import StrayEntries
-from simulation.faults.fault import Fault
-from simulation.faults.handlers import ExitingHandlers, FailingHandlers, HangingHandlers, KillingHandlers
-from simulation.faults.loops import DyingLoops, StandingLoops
-from simulation.faults.rules import LimitsByRule, PausesByRule, WeightsByRule
-from simulation.faults.watches import LostWatches, RefusedWatches
+from fairlead.simulation.faults.actors import CoordinatorLoss, Kills, NodeKills, NodePauses, Pauses, Restarts
+from fairlead.simulation.faults.calls import DoubledCalls, LateCalls, LostCalls
+from fairlead.simulation.faults.clocks import ClockJumps, WrongClocks
+from fairlead.simulation.faults.commits import Conflicts, LateCommits, OldTransactions, Recoveries, UnknownResults
+from fairlead.simulation.faults.entries import StrayEntries
+from fairlead.simulation.faults.fault import Fault
+from fairlead.simulation.faults.handlers import ExitingHandlers, FailingHandlers, HangingHandlers, KillingHandlers
+from fairlead.simulation.faults.loops import DyingLoops, StandingLoops
+from fairlead.simulation.faults.rules import LimitsByRule, PausesByRule, WeightsByRule
+from fairlead.simulation.faults.watches import LostWatches, RefusedWatches
 
 FAULTS: Final[dict[str, type[Fault]]] = {
     "conflicts": Conflicts,

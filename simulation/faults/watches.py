@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from simulation.faults.fault import Fault
+from fairlead.simulation.faults.fault import Fault
 
 if TYPE_CHECKING:
-    from simulation.store import SimulatedStore
+    from fairlead.simulation.store import SimulatedStore
 
 
 class WatchFault(Fault):

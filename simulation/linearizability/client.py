@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from simulation.linearizability import zone_model as model
-from simulation.linearizability.history import Attempt as Attempted
-from simulation.linearizability.history import Recorder, Told
-from simulation.linearizability.zone_model import Item, Refusal
-from simulation.world import START_US
-from zones.attempt import Attempt
-from zones.buried import bury, read, revive
-from zones.dequeue import Room
-from zones.errors import ItemGone, NotVested
-from zones.items import Outcome, unpack_payload
-from zones.layout import Tenant, item_id_of
-from zones.records import ItemRecord, decode
-from zones.shard import Shard
-from zones.steps import alone
-from zones.tenant_transaction import TenantTransaction
+from fairlead.simulation.linearizability import zone_model as model
+from fairlead.simulation.linearizability.history import Attempt as Attempted
+from fairlead.simulation.linearizability.history import Recorder, Told
+from fairlead.simulation.linearizability.zone_model import Item, Refusal
+from fairlead.simulation.world import START_US
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.buried import bury, read, revive
+from fairlead.zones.dequeue import Room
+from fairlead.zones.errors import ItemGone, NotVested
+from fairlead.zones.items import Outcome, unpack_payload
+from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import alone
+from fairlead.zones.tenant_transaction import TenantTransaction
 
 ALICE = Tenant("shop", "alice")
 NAMES = ("first", "second")  # ids that several clients give

@@ -11,22 +11,22 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from actors.handlers import Registry
-from simulation.actor import Actor
-from simulation.cluster import Cluster
-from simulation.host import SimulatedHost
-from simulation.kept import ALL, Kept
-from simulation.linearizability.client import Client, Known
-from simulation.linearizability.counterexample import counterexample
-from simulation.linearizability.history import Recorder
-from simulation.linearizability.search import Verdict, is_linearizable
-from simulation.linearizability.zone_model import QUEUE_ZONE
-from simulation.oracles.oracle import Bench
-from simulation.plan import draw_plan
-from simulation.trial import STEP_US, Report, Trial
-from simulation.world import Violation, World
-from zones.engines.errors import StoreError
-from zones.periodic import Period
+from fairlead.actors.handlers import Registry
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.kept import ALL, Kept
+from fairlead.simulation.linearizability.client import Client, Known
+from fairlead.simulation.linearizability.counterexample import counterexample
+from fairlead.simulation.linearizability.history import Recorder
+from fairlead.simulation.linearizability.search import Verdict, is_linearizable
+from fairlead.simulation.linearizability.zone_model import QUEUE_ZONE
+from fairlead.simulation.oracles.oracle import Bench
+from fairlead.simulation.plan import draw_plan
+from fairlead.simulation.trial import STEP_US, Report, Trial
+from fairlead.simulation.world import Violation, World
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.periodic import Period
 
 PROMISE = "the operations of a queue zone are linearizable"
 STEPS_MAX = 500_000  # Fifteen times what the longest of thirty thousand histories took; five seconds.
@@ -49,7 +49,7 @@ FAULTS_OF_CLIENTS: Final = frozenset(
 
 
 def check_clients(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
-    """Let clients use a zone in a world of `seed`, and check their history; arguments as for `simulation.run.run`.
+    """Let clients use a zone in a world of `seed`, check their history; arguments as for `fairlead.simulation.run.run`.
 
     Never raises a `Violation`: the report holds it. A history that the search does not decide is one, too.
     """

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from simulation.linearizability.history import Model, Operation
+from fairlead.simulation.linearizability.history import Model, Operation
 
 S = TypeVar("S", bound=Hashable)
 

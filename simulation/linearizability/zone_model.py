@@ -1,4 +1,4 @@
-"""A queue zone that does one thing at a time: its operations and their outcomes, as `zones.queue_zone` documents them.
+"""A queue zone that does one thing at a time: the operations and outcomes of `fairlead.zones.queue_zone`.
 
 A call knows what the product's operation was given, the time `now_us` included, which is the caller's own clock's.
 
@@ -15,9 +15,9 @@ from collections import deque
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from simulation.linearizability.history import Call, Model, Operation
-from zones.items import EnqueueStatus, Outcome
-from zones.suspicion import SHARED_LAPSES
+from fairlead.simulation.linearizability.history import Call, Model, Operation
+from fairlead.zones.items import EnqueueStatus, Outcome
+from fairlead.zones.suspicion import SHARED_LAPSES
 
 
 class Item(NamedTuple):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from simulation.oracles.oracle import Oracle
-from simulation.shadow import ItemName, Meaning, ShardShadow
-from simulation.world import World
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.shadow import ItemName, Meaning, ShardShadow
+from fairlead.simulation.world import World
 
 
 class Deed(Enum):

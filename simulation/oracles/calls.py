@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from simulation.oracles.oracle import Oracle
-from simulation.world import World
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.world import World
 
 WINDOW_US = 100_000
 CALLS_MAX = 150  # A call takes 0.1 ms at least, there and back: who asks again at once makes several hundred.

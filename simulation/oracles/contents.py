@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from simulation.oracles.oracle import Oracle
-from simulation.shadow import Meaning, ZoneShadow
-from simulation.world import World
-from zones.layout import Layout
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.shadow import Meaning, ZoneShadow
+from fairlead.simulation.world import World
+from fairlead.zones.layout import Layout
 
 
 class IndexNamesEveryItem(Oracle):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from actors.polls import RESCAN_US, SCAN_STRETCH_MAX, WATCHED_RESCAN_US
-from actors.selection.own_parts import overdue_us
-from simulation.faults.rules import WEIGHTS
-from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import Meaning, ShardShadow, ZoneName
-from simulation.world import START_US, World
-from zones.records import ItemRecord
+from fairlead.actors.polls import RESCAN_US, SCAN_STRETCH_MAX, WATCHED_RESCAN_US
+from fairlead.actors.selection.own_parts import overdue_us
+from fairlead.simulation.faults.rules import WEIGHTS
+from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.shadow import Meaning, ShardShadow, ZoneName
+from fairlead.simulation.world import START_US, World
+from fairlead.zones.records import ItemRecord
 
 if TYPE_CHECKING:
-    from simulation.plan import Plan
+    from fairlead.simulation.plan import Plan
 
 LOOK_US = 100_000  # How often the oracle looks who waits.
 ITEM_US = 300_000  # For how long an item occupies a slot: twice the mean of the standard workload.

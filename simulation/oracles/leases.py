@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from actors.messages import ItemRef
-from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemChange, ItemName, Meaning, item_of
-from simulation.world import World
+from fairlead.actors.messages import ItemRef
+from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.shadow import ItemChange, ItemName, Meaning, item_of
+from fairlead.simulation.world import World
 
 Holding = tuple[ItemName, bytes]  # under which lease
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from simulation.oracles.oracle import Oracle
-from simulation.shadow import ShardShadow, unpacked
-from zones import keyspace
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.shadow import ShardShadow, unpacked
+from fairlead.zones import keyspace
 
 _STAYS = {
     keyspace.META,

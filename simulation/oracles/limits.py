@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemName, Limit, Meaning
-from simulation.world import World
-from zones.layout import Tenant
-from zones.records import ItemRecord
+from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.shadow import ItemName, Limit, Meaning
+from fairlead.simulation.world import World
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import ItemRecord
 
 
 class VisitsTakeTheirShare(Oracle):

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from simulation.network import Reply
-from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemChange, ItemName, Meaning, ShardShadow, item_of
-from simulation.world import World
+from fairlead.simulation.network import Reply
+from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.shadow import ItemChange, ItemName, Meaning, ShardShadow, item_of
+from fairlead.simulation.world import World
 
 
 class ItemsRunBeforeTheyGo(Oracle):

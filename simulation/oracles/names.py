@@ -1,12 +1,12 @@
 """Names: the id of a completed item stays taken for as long as its enqueuer asked, and no other id does."""
 
-from simulation.oracles.oracle import Oracle
-from simulation.shadow import ItemName, Meaning, unpacked
-from simulation.world import World
-from zones import completions, keyspace
-from zones.completions import How
-from zones.keyspace import TenantKeys, ZoneKeys
-from zones.layout import Tenant
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.shadow import ItemName, Meaning, unpacked
+from fairlead.simulation.world import World
+from fairlead.zones import completions, keyspace
+from fairlead.zones.completions import How
+from fairlead.zones.keyspace import TenantKeys, ZoneKeys
+from fairlead.zones.layout import Tenant
 
 
 class NamesStayTaken(Oracle):

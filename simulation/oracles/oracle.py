@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from actors.job import Job
-from simulation.network import Network, Reply
-from simulation.shadow import ItemName, Meaning, ShardShadow
-from simulation.store import Commit, SimulatedStore
-from simulation.world import World
+from fairlead.actors.job import Job
+from fairlead.simulation.network import Network, Reply
+from fairlead.simulation.shadow import ItemName, Meaning, ShardShadow
+from fairlead.simulation.store import Commit, SimulatedStore
+from fairlead.simulation.world import World
 
 
 @dataclass(slots=True, eq=False)

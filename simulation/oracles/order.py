@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from simulation.network import Reply
-from simulation.oracles.oracle import Oracle
-from simulation.world import World
+from fairlead.simulation.network import Reply
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.world import World
 
 
 class _Asked(NamedTuple):

@@ -6,9 +6,9 @@ time; or its zone is throttled, or holds a kind that nobody knows, and is looked
 
 from dataclasses import dataclass
 
-from simulation.oracles.oracle import Oracle
-from simulation.shadow import Meaning, ZoneShadow
-from simulation.world import World
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.shadow import Meaning, ZoneShadow
+from fairlead.simulation.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation.oracles.oracle import Oracle
-from simulation.shadow import ItemName, Meaning, ShardShadow, unpacked
-from simulation.world import World
-from zones.layout import Tenant
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.shadow import ItemName, Meaning, ShardShadow, unpacked
+from fairlead.simulation.world import World
+from fairlead.zones.layout import Tenant
 
 EXACTLY_ONCE = frozenset({"effect", "fenced", "chain"})  # Kinds whose handlers write an effect with their completion.
 

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from actors.part_watch import LOOK_US as PART_LOOK_US
-from actors.polls import SCAN_STRETCH_MAX, WATCHED_RESCAN_US
-from actors.rests import OVERSLEEPERS, REST_BEATS, WAKING
-from actors.selection.own_parts import overdue_us
-from simulation.oracles.fairness import LOOK_US, RECOVERY_US, ZONES_OF_TENANT
-from simulation.oracles.oracle import Oracle, Run
-from simulation.shadow import ItemName, Meaning, Paused, ShardShadow, ZoneName, ZoneShadow
-from simulation.world import START_US, World
-from zones.presence import BEAT_US
-from zones.records import ItemRecord
+from fairlead.actors.part_watch import LOOK_US as PART_LOOK_US
+from fairlead.actors.polls import SCAN_STRETCH_MAX, WATCHED_RESCAN_US
+from fairlead.actors.rests import OVERSLEEPERS, REST_BEATS, WAKING
+from fairlead.actors.selection.own_parts import overdue_us
+from fairlead.simulation.oracles.fairness import LOOK_US, RECOVERY_US, ZONES_OF_TENANT
+from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.shadow import ItemName, Meaning, Paused, ShardShadow, ZoneName, ZoneShadow
+from fairlead.simulation.world import START_US, World
+from fairlead.zones.presence import BEAT_US
+from fairlead.zones.records import ItemRecord
 
 if TYPE_CHECKING:
-    from simulation.plan import Plan
+    from fairlead.simulation.plan import Plan
 
 TRANSACTIONS = 3  # From a pointer that has vested to a handler that starts: a scan, a visit, and one for a conflict.
 CALLS = 4  # A hand-over and its answer, an item sent and answered.

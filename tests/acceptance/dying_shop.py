@@ -9,17 +9,17 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import actors.custody
-import actors.scanner
-import actors.worker
+import fairlead.actors.custody
+import fairlead.actors.scanner
+import fairlead.actors.worker
 from tests.acceptance.shop import app
 
 __all__ = ["app"]
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "scanner": (actors.scanner.Scanner, "_visit_shard"),
-    "keeping": (actors.worker, "chores"),
-    "settling": (actors.custody.Custody, "settle"),
+    "scanner": (fairlead.actors.scanner.Scanner, "_visit_shard"),
+    "keeping": (fairlead.actors.worker, "chores"),
+    "settling": (fairlead.actors.custody.Custody, "settle"),
 }
 
 

@@ -14,11 +14,11 @@ from random import Random
 from typing import IO, Any
 from uuid import uuid4
 
-from actors.identity import Identity
-from actors.settings import ConsumerSettings
 from fairlead import App, Config
+from fairlead.actors.identity import Identity
+from fairlead.actors.settings import ConsumerSettings
 from fairlead.fleet import AppOpening
-from zones.settings import ZoneSettings
+from fairlead.zones.settings import ZoneSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = "tests.acceptance.shop:app"
@@ -50,7 +50,7 @@ def eventually(
 @contextlib.contextmanager
 def consumer(chosen: Config, *, reference: str = SHOP, drain_ms: int = 1_000) -> Iterator[Any]:
     """Run a consumer of Ray actors on the session's cluster; drain it at the end."""
-    from actors import ray_host
+    from fairlead.actors import ray_host
 
     identity = Identity(os.urandom(8), "test", os.getpid(), time.time_ns() // 1000)
     running = ray_host.RayConsumer(AppOpening(reference, str(ROOT), chosen), identity)

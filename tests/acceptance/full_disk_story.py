@@ -9,10 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 from fairlead import App, Config, new_item
+from fairlead.zones.engines import StoreUnavailable
 from tests.acceptance.fleets import SHOP, config, eventually, machine, opened, written
 from tests.acceptance.loads import TENANTS, assert_all_done, assert_nothing_left, depth
 from tests.acceptance.shop import payload
-from zones.engines import StoreUnavailable
 
 DISK_MB = 24
 BALLAST_MB = 12

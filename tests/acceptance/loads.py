@@ -11,12 +11,12 @@ from types import TracebackType
 
 from fairlead import App, TenantTransaction, new_item
 from fairlead.status import look
+from fairlead.zones.audit import audit
+from fairlead.zones.engines import transact
+from fairlead.zones.keyspace import DB, DEPTH, GRAVE, ROOT, ROOT_RANGE, TOP, ZONE
+from fairlead.zones.tuples import unpack
 from tests.acceptance.fleets import eventually
 from tests.acceptance.shop import payload
-from zones.audit import audit
-from zones.engines import transact
-from zones.keyspace import DB, DEPTH, GRAVE, ROOT, ROOT_RANGE, TOP, ZONE
-from zones.tuples import unpack
 
 TENANTS = 20
 NOTHING: Mapping[int, str] = {}

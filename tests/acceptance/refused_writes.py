@@ -12,9 +12,9 @@ import sys
 from collections import Counter
 from functools import partial
 
+from fairlead.zones.engines import StoreError, StoreUnavailable, Transaction, transact
+from fairlead.zones.engines import open as open_database
 from tests.clocks import WallClock
-from zones.engines import StoreError, StoreUnavailable, Transaction, transact
-from zones.engines import open as open_database
 
 TIMES = 60
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import actors.ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+import fairlead.actors.ray_host
 
 # isort: split
 import ray

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
-from actors.host import ActorDied
-from actors.ray_host.calls import NAMESPACE, RayRemote, called_with
-from actors.supervisor import Supervisor
+from fairlead.actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from fairlead.actors.host import ActorDied
+from fairlead.actors.ray_host.calls import NAMESPACE, RayRemote, called_with
+from fairlead.actors.supervisor import Supervisor
+from fairlead.zones.pointers import PointerRef
 from tests.acceptance.fleets import eventually
-from zones.pointers import PointerRef
 
 # isort: split
 import ray

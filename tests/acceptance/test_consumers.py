@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.zones.layout import named_tenant
+from fairlead.zones.placement import home
 from tests.acceptance.fleets import SHOP, config, consumer, eventually, machine, opened, written
 from tests.acceptance.loads import TENANTS, Load, assert_all_done, assert_nothing_left, depth, runs_of
 from tests.acceptance.shop import payload
-from zones.layout import named_tenant
-from zones.placement import home
 
 
 def overlapping(runs: dict[str, list[tuple[int, int]]]) -> list[str]:

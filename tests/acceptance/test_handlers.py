@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from actors.handlers import handler_of
-from actors.job import Job
-from actors.ray_host.tasks import Tasks
-from actors.ray_host.tree import RayRunners, TellSent
-from actors.telemetry.telemetry import Exports
-from actors.thread_host import ThreadHost, thread_supervisor
+from fairlead.actors.handlers import handler_of
+from fairlead.actors.job import Job
+from fairlead.actors.ray_host.tasks import Tasks
+from fairlead.actors.ray_host.tree import RayRunners, TellSent
+from fairlead.actors.telemetry.telemetry import Exports
+from fairlead.actors.thread_host import ThreadHost, thread_supervisor
 from fairlead.clock import SystemClock
+from fairlead.zones.errors import BadArgument
 from tests.acceptance import remote_shop
 from tests.acceptance.fleets import config, consumer, eventually, opened
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth
 from tests.acceptance.shop import payload
 from tests.actors.stage import held_item
-from zones.errors import BadArgument
 
 # isort: split
 import ray

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fairlead import App
+from fairlead.zones.buried import listing
+from fairlead.zones.settings import ZoneSettings
 from tests.acceptance.fleets import config, consumer, eventually, is_whole, opened
 from tests.acceptance.loads import depth
 from tests.acceptance.shop import payload
-from zones.buried import listing
-from zones.settings import ZoneSettings
 
 WORKERS = 2
 QUICK = 20

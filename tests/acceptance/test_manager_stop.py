@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from actors.consumer import Opened
-from actors.handlers import Registry
-from actors.messages import UNTOLD, Scan, Served
-from actors.ray_host import calls, tree
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers
-from actors.supervisor import Supervisor
-from actors.thread_host import ThreadRemote, Unanswered
+from fairlead.actors.consumer import Opened
+from fairlead.actors.handlers import Registry
+from fairlead.actors.messages import UNTOLD, Scan, Served
+from fairlead.actors.ray_host import calls, tree
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.supervisor import Supervisor
+from fairlead.actors.thread_host import ThreadRemote, Unanswered
 from fairlead.clock import SystemClock
 
 A_WHILE_S = 0.2

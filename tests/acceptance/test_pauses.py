@@ -14,10 +14,10 @@ import pytest
 
 from fairlead import App, Config
 from fairlead.status import look
+from fairlead.zones.engines import write_stall
 from tests.acceptance.fleets import ROLES, config, consumer, eventually, is_whole, paused
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, effects, lines_of
 from tests.acceptance.shop import payload
-from zones.engines import write_stall
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

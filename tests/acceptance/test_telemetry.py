@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from actors.telemetry.tenants import tenant_hash
 from fairlead import Tenant
+from fairlead.actors.telemetry.tenants import tenant_hash
 from tests.acceptance.collector import Collector, attributes, collecting
 from tests.acceptance.fleets import ROOT, config, consumer, eventually
 from tests.acceptance.loads import lines_of

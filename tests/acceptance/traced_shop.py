@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-import actors.ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+import fairlead.actors.ray_host
 
 # isort: split
 import ray

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
+from fairlead.zones.engines import Database
 from tests.actors.stage import Stage
 from tests.actors.staged_watches import StagedDatabase
 from tests.rooted import on_cluster
-from zones.engines import Database
 
 STAGED = "engine_of_the_stage"
 # In the stories of a listener. FoundationDB has none: watches tell its scanners, before the test's ear says anything.

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from simulation.host import SimulatedHost
+from fairlead.simulation.host import SimulatedHost
+from fairlead.zones.engines import Database, transact
 from tests.rooted import RootedDatabase, RootedTransaction
-from zones.engines import Database, transact
 
 OPERATION_CANCELLED = 1101
 

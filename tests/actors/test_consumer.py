@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from actors.consumer import Consumer, Opened
-from actors.handlers import Registry, handler_of
-from actors.host import ActorDied
-from actors.identity import Identity
-from actors.job import Job
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers
-from actors.supervisor import ActorFailed
-from actors.thread_host import CALLS_AT_ONCE, ThreadRemote, thread_supervisor
+from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.host import ActorDied
+from fairlead.actors.identity import Identity
+from fairlead.actors.job import Job
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.supervisor import ActorFailed
+from fairlead.actors.thread_host import CALLS_AT_ONCE, ThreadRemote, thread_supervisor
 from fairlead.clock import SystemClock
+from fairlead.zones import engines, series, timesheets
+from fairlead.zones.engines import Database
+from fairlead.zones.items import new_item
+from fairlead.zones.layout import Tenant
+from fairlead.zones.presence import Present, listing
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.shard import Shard, open_shard
 from tests.zones.faults import FaultyDatabase
-from zones import engines, series, timesheets
-from zones.engines import Database
-from zones.items import new_item
-from zones.layout import Tenant
-from zones.presence import Present, listing
-from zones.records import ItemRecord, decode
-from zones.shard import Shard, open_shard
 
 ALICE = Tenant("shop", "alice")
 CLOCK = SystemClock()
@@ -107,8 +107,8 @@ def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_wh
 
 STUCK = """
 import sys, threading
-from actors.supervisor import Supervisor
-from actors.thread_host import ThreadRemote
+from fairlead.actors.supervisor import Supervisor
+from fairlead.actors.thread_host import ThreadRemote
 
 class Stuck:
     def serve(self):

@@ -1,6 +1,6 @@
 """Who may scan a shard in order, and for how long (QuiCK section 6, "Concurrency between consumers")."""
 
-from actors.coordinator import Coordinator
+from fairlead.actors.coordinator import Coordinator
 
 LEASE_US = 3_000_000
 

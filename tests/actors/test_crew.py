@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actors.crew import SENT_MAX, Crew, Member, deal, room_for_kinds, share_of
-from actors.host import ActorDied
-from actors.messages import ItemRef
+from fairlead.actors.crew import SENT_MAX, Crew, Member, deal, room_for_kinds, share_of
+from fairlead.actors.host import ActorDied
+from fairlead.actors.messages import ItemRef
 from tests.actors.stage import Played, Stage, item_ref, report
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from actors.failures import QUIET_US
-from actors.handlers import FailureHook, PermanentError
-from actors.job import Job
-from actors.retry import Retry
-from actors.worker import Worker
+from fairlead.actors.failures import QUIET_US
+from fairlead.actors.handlers import FailureHook, PermanentError
+from fairlead.actors.job import Job
+from fairlead.actors.retry import Retry
+from fairlead.actors.worker import Worker
+from fairlead.zones.layout import Tenant
 from tests.actors.stage import MS, Stage
-from zones.layout import Tenant
 
 
 @pytest.fixture

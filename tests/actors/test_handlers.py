@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from actors.handlers import Form, HandlerTwice, NotTransactional, PermanentError, Registry, handler_of
-from actors.job import Job
-from actors.retry import Retry
-from zones.errors import BadArgument
-from zones.tenant_transaction import TenantTransaction
+from fairlead.actors.handlers import Form, HandlerTwice, NotTransactional, PermanentError, Registry, handler_of
+from fairlead.actors.job import Job
+from fairlead.actors.retry import Retry
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.tenant_transaction import TenantTransaction
 
 
 def plain(job: Job) -> None:

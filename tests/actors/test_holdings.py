@@ -1,6 +1,6 @@
 """What a worker holds, and what starts next."""
 
-from actors.holdings import RESERVE_MAX, Held, Holdings, Phase
+from fairlead.actors.holdings import RESERVE_MAX, Held, Holdings, Phase
 from tests.actors.stage import MS, SECOND, held_item
 
 

@@ -6,27 +6,27 @@ from typing import Any
 
 import pytest
 
-from actors import housekeeping, late_look
-from actors import submitted as submitted_handlers
-from actors.handlers import Registry, handler_of
-from actors.housekeeping import Housekeeping
-from actors.identity import Identity
-from actors.late_look import LateLook
-from actors.rests import WATCHED_REST_BEATS
-from actors.selection.stretch import PLACES, Session, Stretch
-from actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
+from fairlead.actors import housekeeping, late_look
+from fairlead.actors import submitted as submitted_handlers
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.housekeeping import Housekeeping
+from fairlead.actors.identity import Identity
+from fairlead.actors.late_look import LateLook
+from fairlead.actors.rests import WATCHED_REST_BEATS
+from fairlead.actors.selection.stretch import PLACES, Session, Stretch
+from fairlead.actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
+from fairlead.zones import completions, presence, rules, series
+from fairlead.zones.dequeue import Room
+from fairlead.zones.engines.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
+from fairlead.zones.history import keep_taken
+from fairlead.zones.keyspace import TIME_KEY, TenantKeys
+from fairlead.zones.layout import Tenant, local_tenant
+from fairlead.zones.periodic import period
+from fairlead.zones.presence import LIVE_US, Presence
+from fairlead.zones.records import HandlerRecord
+from fairlead.zones.shard import Shard
+from fairlead.zones.visit import VisitTerms, visit_all
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, SIGNING_KEY, Stage
-from zones import completions, presence, rules, series
-from zones.dequeue import Room
-from zones.engines.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
-from zones.history import keep_taken
-from zones.keyspace import TIME_KEY, TenantKeys
-from zones.layout import Tenant, local_tenant
-from zones.periodic import period
-from zones.presence import LIVE_US, Presence
-from zones.records import HandlerRecord
-from zones.shard import Shard
-from zones.visit import VisitTerms, visit_all
 
 
 @pytest.fixture

@@ -6,20 +6,20 @@ import threading
 import time
 from random import Random
 
-from actors.consumer import Consumer, Opened
-from actors.handlers import Registry, handler_of
-from actors.identity import Identity
-from actors.job import Job
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers
+from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.identity import Identity
+from fairlead.actors.job import Job
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers
 from fairlead.clock import SystemClock
-from zones import engines
-from zones.attempt import Attempt
-from zones.items import new_item
-from zones.layout import Tenant
-from zones.records import ItemRecord, decode, encode
-from zones.settings import ZoneSettings
-from zones.shard import Shard, open_shard
+from fairlead.zones import engines
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.items import new_item
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import ItemRecord, decode, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import Shard, open_shard
 
 CLOCK = SystemClock()
 PATIENCE_S = 20.0

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from actors.handlers import PermanentError
-from actors.job import Job, NoStoreHere
-from actors.messages import ItemRef
-from actors.retry import Retry
 from fairlead import TenantTransaction
+from fairlead.actors.handlers import PermanentError
+from fairlead.actors.job import Job, NoStoreHere
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.retry import Retry
+from fairlead.zones.buried import revive
+from fairlead.zones.errors import ItemGone, LeaseLost
 from tests.actors.stage import ALICE, LEASE_MS, Stage
 from tests.zones.faults import Fault
-from zones.buried import revive
-from zones.errors import ItemGone, LeaseLost
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from actors.holdings import Held, Phase
-from actors.job import STUCK_US
-from actors.keeping import TICK_US, TRANSACTION_LEASE_US, WAITING_US_MAX, Chores, chores, lease_at_start
+from fairlead.actors.holdings import Held, Phase
+from fairlead.actors.job import STUCK_US
+from fairlead.actors.keeping import TICK_US, TRANSACTION_LEASE_US, WAITING_US_MAX, Chores, chores, lease_at_start
 from tests.actors.stage import SECOND, held_item
 
 LEASE_US = 9 * SECOND

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from actors.handlers import Registry, handler_of
-from actors.host import ActorDied
-from actors.manager import Manager
-from actors.messages import VERSION_AGE_US_MAX, ItemRef, Report, Scan, Served
-from actors.settings import ConsumerSettings
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.host import ActorDied
+from fairlead.actors.manager import Manager
+from fairlead.actors.messages import VERSION_AGE_US_MAX, ItemRef, Report, Scan, Served
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones import rules
+from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
+from fairlead.zones.layout import Tenant
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.presence import Presence, beat
+from fairlead.zones.records import OwnerRecord, encode
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
 from tests.zones.faults import Fault
-from zones import rules
-from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
-from zones.layout import Tenant
-from zones.pointers import PointerRef
-from zones.presence import Presence, beat
-from zones.records import OwnerRecord, encode
 
 
 @pytest.fixture
@@ -404,7 +404,7 @@ def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
         raise TypeError("planted")
 
     with monkeypatch.context() as planted:
-        planted.setattr("actors.manager.visit_all", broken)
+        planted.setattr("fairlead.actors.manager.visit_all", broken)
         with pytest.raises(TypeError, match="planted"):
             serve(stage, manager)
     assert serve(stage, manager).items == 1
@@ -447,7 +447,7 @@ def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, what was beyond was visited in vain, thousands of times a second."""
-    monkeypatch.setattr("actors.manager.LEFT_ALONE_MAX", 1)
+    monkeypatch.setattr("fairlead.actors.manager.LEFT_ALONE_MAX", 1)
     sign = Presence("there", 1, ["fax"], stage.now_us, stage.now_us)
     stage.shard.transact(lambda attempt: beat(attempt.tr, b"another", sign))
     manager, _ = managed(stage, [10], pause_recheck_ms=2_000)

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from actors.selection.own_parts import HELP_POLLS, OVERDUE_PER_PART, OwnParts, overdue_us
-from actors.selection.reading import IN_ORDER_MAX
-from actors.selection.stretch import NOTHING, PLACES, Session, Stretch
-from actors.settings import ConsumerSettings
+from fairlead.actors.selection.own_parts import HELP_POLLS, OVERDUE_PER_PART, OwnParts, overdue_us
+from fairlead.actors.selection.reading import IN_ORDER_MAX
+from fairlead.actors.selection.stretch import NOTHING, PLACES, Session, Stretch
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import Tenant
+from fairlead.zones.pointers import PointerRef
 from tests.actors.stage import ALONE, MS, SECOND, Stage
-from zones.attempt import Attempt
-from zones.layout import Tenant
-from zones.pointers import PointerRef
 
 POLL_MS = 10
 OVERDUE_MS = overdue_us(ConsumerSettings(poll_interval_ms=POLL_MS)) // MS

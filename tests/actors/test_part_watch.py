@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from actors.part_watch import LOOK_US, WATCH_US_MAX, PartWatch
-from zones.keyspace import PartKeys
+from fairlead.actors.part_watch import LOOK_US, WATCH_US_MAX, PartWatch
+from fairlead.zones.keyspace import PartKeys
 
 
 class Refused(Exception):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from actors.patience import ANSWER_MS, REST_US, Patience
+from fairlead.actors.patience import ANSWER_MS, REST_US, Patience
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TIMED_OUT, StoreError
 from tests.actors.stage import MS, SECOND, Stage
 from tests.zones.faults import Fault
-from zones.attempt import Attempt
-from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TIMED_OUT, StoreError
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from actors.process_life import has_ended, this_life
+from fairlead.actors.process_life import has_ended, this_life
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
 
-TELL = "from actors.process_life import this_life; print(this_life().decode(), flush=True); input()"
+TELL = "from fairlead.actors.process_life import this_life; print(this_life().decode(), flush=True); input()"
 
 
 @pytest.fixture

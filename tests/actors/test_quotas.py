@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from actors.manager import Manager
-from actors.messages import Report
+from fairlead.actors.manager import Manager
+from fairlead.actors.messages import Report
+from fairlead.zones import rules
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.keyspace import LIMIT, ROOT, RULE, pack_int, pack_text, range_begin, range_end
+from fairlead.zones.layout import Tenant, local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.records import FORMAT
+from fairlead.zones.shard import Shard
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 from tests.actors.test_manager import PlayedWorkers, managed, serve
 from tests.zones.faults import Fault
-from zones import rules
-from zones.attempt import Attempt
-from zones.engines.errors import NOT_COMMITTED
-from zones.keyspace import LIMIT, ROOT, RULE, pack_int, pack_text, range_begin, range_end
-from zones.layout import Tenant, local_tenant
-from zones.placement import home
-from zones.records import FORMAT
-from zones.shard import Shard
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
-from actors.host import ActorDied
-from actors.ray_host import tree
-from actors.ray_host.calls import RayRemote, called_with
-from actors.supervisor import STALL_US, Supervisor
-from actors.thread_host import ThreadHost
+from fairlead.actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from fairlead.actors.host import ActorDied
+from fairlead.actors.ray_host import tree
+from fairlead.actors.ray_host.calls import RayRemote, called_with
+from fairlead.actors.supervisor import STALL_US, Supervisor
+from fairlead.actors.thread_host import ThreadHost
 from fairlead.clock import SystemClock
 from tests.acceptance.fleets import eventually
 from tests.actors.stage import held_item

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
-from actors.identity import Identity
-from actors.ray_host import restarts, tree
-from actors.ray_host.restarts import restarting_supervisor
+from fairlead.actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from fairlead.actors.identity import Identity
+from fairlead.actors.ray_host import restarts, tree
+from fairlead.actors.ray_host.restarts import restarting_supervisor
 from fairlead.clock import SystemClock
 
 PATIENCE_S = 10.0

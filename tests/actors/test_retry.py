@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from actors.retry import Retry, delay_us
-from zones.errors import BadArgument
-from zones.settings import DELAY_MS_MAX
+from fairlead.actors.retry import Retry, delay_us
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.settings import DELAY_MS_MAX
 
 SECOND = 1_000_000
 

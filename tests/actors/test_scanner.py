@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from actors.host import ActorDied
-from actors.messages import Served
-from actors.polls import EAGER_PART, STRETCH_MAX
-from actors.scanner import Scanner
-from actors.settings import ConsumerSettings
-from actors.waits import waits_in, within_us
+from fairlead.actors.host import ActorDied
+from fairlead.actors.messages import Served
+from fairlead.actors.polls import EAGER_PART, STRETCH_MAX
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.waits import waits_in, within_us
+from fairlead.zones import rules
+from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.layout import Tenant
+from fairlead.zones.shard import Shard
+from fairlead.zones.visit import LeftAlone
 from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Ear, Played, Stage
-from zones import rules
-from zones.engines import StoreUnavailable
-from zones.layout import Tenant
-from zones.shard import Shard
-from zones.visit import LeftAlone
 
 
 @pytest.fixture

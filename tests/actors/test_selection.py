@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from actors.selection.in_order import InOrder
-from actors.selection.reading import IN_ORDER_MAX
-from actors.selection.turns import batches, tenant_of
-from actors.settings import ConsumerSettings
-from simulation.host import SimulatedHost
+from fairlead.actors.selection.in_order import InOrder
+from fairlead.actors.selection.reading import IN_ORDER_MAX
+from fairlead.actors.selection.turns import batches, tenant_of
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.simulation.host import SimulatedHost
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.items import new_item
+from fairlead.zones.layout import Tenant
+from fairlead.zones.pointers import PointerRef
 from tests.actors.stage import SECOND, Played, Stage
-from zones.attempt import Attempt
-from zones.items import new_item
-from zones.layout import Tenant
-from zones.pointers import PointerRef
 
 
 @pytest.fixture

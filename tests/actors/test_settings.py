@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from actors.settings import BadSettings, ConsumerSettings
-from zones.errors import BadArgument
+from fairlead.actors.settings import BadSettings, ConsumerSettings
+from fairlead.zones.errors import BadArgument
 
 
 @pytest.mark.parametrize(

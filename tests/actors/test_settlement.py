@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from actors.failed_attempt import worded
-from actors.handlers import PermanentError
-from actors.job import Job
-from actors.messages import ItemRef
-from actors.retry import Retry
+from fairlead.actors.failed_attempt import worded
+from fairlead.actors.handlers import PermanentError
+from fairlead.actors.job import Job
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.retry import Retry
+from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE
+from fairlead.zones.records import OwnerRecord, encode
 from tests.actors.stage import ALICE, Stage
 from tests.zones.faults import Fault
-from zones.engines.errors import TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE
-from zones.records import OwnerRecord, encode
 
 
 @pytest.fixture

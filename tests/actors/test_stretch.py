@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from actors.selection.stretch import NOTHING, PLACES, Stretch, divide, joined
-from zones.pointers import PointerRef
+from fairlead.actors.selection.stretch import NOTHING, PLACES, Stretch, divide, joined
+from fairlead.zones.pointers import PointerRef
 
 
 def ids(count: int) -> list[bytes]:

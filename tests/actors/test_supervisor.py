@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from actors.ray_host.restarts import restart_pause_s
-from actors.supervisor import STALL_US, Supervisor
-from actors.thread_host import thread_supervisor
+from fairlead.actors.ray_host.restarts import restart_pause_s
+from fairlead.actors.supervisor import STALL_US, Supervisor
+from fairlead.actors.thread_host import thread_supervisor
+from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError
+from fairlead.zones.engines.progress import note_progress, unsupervised
 from tests.actors.stage import Stage
-from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError
-from zones.engines.progress import note_progress, unsupervised
 
 SECOND = 1_000_000
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from actors.handlers import Form, Handler
-from actors.job import Job
-from actors.timekeeping import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
+from fairlead.actors.handlers import Form, Handler
+from fairlead.actors.job import Job
+from fairlead.actors.timekeeping import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
+from fairlead.zones import series, timesheets
+from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import Progress
+from fairlead.zones.series import SLOT_US, Slot
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.timesheets import Timesheet
 from tests.actors.stage import ALICE, IDENTITY, MS, Stage, item_ref
 from tests.zones.faults import Fault
-from zones import series, timesheets
-from zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
-from zones.errors import BadArgument
-from zones.layout import Tenant
-from zones.records import Progress
-from zones.series import SLOT_US, Slot
-from zones.shard import Shard
-from zones.tenant_transaction import TenantTransaction
-from zones.timesheets import Timesheet
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from actors.portions import Portioner
-from actors.selection.turns import REMEMBERED_MAX, Plan, TenantTurns, in_turns
-from zones.pointers import PointerRef
+from fairlead.actors.portions import Portioner
+from fairlead.actors.selection.turns import REMEMBERED_MAX, Plan, TenantTurns, in_turns
+from fairlead.zones.pointers import PointerRef
 
 NOW_US = 1_000_000
 

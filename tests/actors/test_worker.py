@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from actors import running
-from actors.handlers import PermanentError
-from actors.job import Job
-from actors.retry import Retry
 from fairlead import TenantTransaction
-from simulation.world import Task, World
+from fairlead.actors import running
+from fairlead.actors.handlers import PermanentError
+from fairlead.actors.job import Job
+from fairlead.actors.retry import Retry
+from fairlead.simulation.world import Task, World
+from fairlead.zones.layout import Tenant
 from tests.actors.stage import ALICE, BOB, MS, SECOND, Stage
 from tests.zones.faults import Fault
-from zones.layout import Tenant
 
 
 @pytest.fixture

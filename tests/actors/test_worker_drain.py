@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from actors.job import Job
-from actors.submitted import pack_handler, submit
-from actors.worker import FAREWELL_US, Worker
+from fairlead.actors.job import Job
+from fairlead.actors.submitted import pack_handler, submit
+from fairlead.actors.worker import FAREWELL_US, Worker
+from fairlead.zones.records import encode
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, SIGNING_KEY, Outcome, Stage
-from zones.records import encode
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_items_that_cannot_be_read_on_arrival_are_left_to_lapse(stage: Stage, ca
 
 def test_a_transaction_that_the_store_refuses_is_no_failure_of_the_item(stage: Stage) -> None:
     """A kind with one attempt would be buried for a full disk."""
-    from actors.retry import Retry
+    from fairlead.actors.retry import Retry
 
     worker = stage.worker([
         stage.handler("mail", lambda job, tr: tr.set(("done",), b"yes"), transactional=True, retry=Retry(attempts=1))
@@ -262,7 +262,7 @@ def test_an_item_whose_payload_is_damaged_fails_by_itself(stage: Stage) -> None:
 
 def test_an_item_of_a_tenant_that_has_moved_is_lost_and_the_rest_goes_on(stage: Stage) -> None:
     """Before, it ended the settling loop, and with it the worker."""
-    from zones.records import OwnerRecord
+    from fairlead.zones.records import OwnerRecord
 
     worker, _ = working(stage, takes_ms=500, payloads=1)
     stage.enqueue("mail", tenant=BOB)

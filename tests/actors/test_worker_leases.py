@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from actors.handlers import Handler
-from actors.host import Host
-from actors.job import Job
-from actors.retry import Retry
-from actors.worker import Isolation, Worker
 from fairlead import TenantTransaction
+from fairlead.actors.handlers import Handler
+from fairlead.actors.host import Host
+from fairlead.actors.job import Job
+from fairlead.actors.retry import Retry
+from fairlead.actors.worker import Isolation, Worker
+from fairlead.zones.settings import ZoneSettings
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, Stage
 from tests.zones.faults import Fault
-from zones.settings import ZoneSettings
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from bench import floor
 from bench.floor import Floor
 from bench.loads import PAYLOAD, TENANT_APP, tenant_name
 from fairlead import new_item
-from zones.layout import DEFAULT_ZONE, Layout, Tenant
-from zones.records import ItemRecord, PointerRecord, encode
-from zones.settings import ZoneSettings
+from fairlead.zones.layout import DEFAULT_ZONE, Layout, Tenant
+from fairlead.zones.records import ItemRecord, PointerRecord, encode
+from fairlead.zones.settings import ZoneSettings
 
 NOW_US = 1_800_000_000_000_000
 KEYS_PER_ITEM = 2  # record and index; the count is one per zone

@@ -11,11 +11,11 @@ import pytest
 from bench import floor_foundationdb
 from bench.floor import Floor
 from bench.floor_foundationdb import FoundationFloor
+from fairlead.zones import engines
+from fairlead.zones.engines import Database
+from fairlead.zones.keyspace import ROOT
 from tests.clocks import ManualClock
 from tests.rooted import cluster_url
-from zones import engines
-from zones.engines import Database
-from zones.keyspace import ROOT
 
 ITEMS, ZONES = 250, 100
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from actors.settings import SELECTIONS
 from bench.load.histograms import histogram, waits
 from bench.load.offered import Load
 from bench.load.outcome import Leases, Outcome
@@ -20,6 +19,7 @@ from bench.paper.points import Row, row
 from bench.paper.setup import AS_IN_THE_PAPER, OURS, setup
 from bench.report import plain
 from fairlead import App, Config
+from fairlead.actors.settings import SELECTIONS
 from fairlead.clock import SystemClock
 from tests.bench.test_core import run
 

@@ -12,11 +12,11 @@ import pytest
 from bench import stores
 from bench.loads import store_url
 from bench.stores import StoreInUse, Stores
+from fairlead.zones import engines
+from fairlead.zones.engines import transact
+from fairlead.zones.keyspace import META_KEY, ROOT_RANGE
 from tests.clocks import ManualClock
 from tests.rooted import cluster_url
-from zones import engines
-from zones.engines import transact
-from zones.keyspace import META_KEY, ROOT_RANGE
 
 
 def test_an_embedded_store_is_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from bench.telemetry import UNTOLD, parts_us
 from tests.style.sources import ROOT
 
 PROGRAM = """
-from actors import running
-from actors.telemetry.handled import Handled
+from fairlead.actors import running
+from fairlead.actors.telemetry.handled import Handled
 from fairlead.loading import load_attribute
 load_attribute({untold!r})
 handled = Handled()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.zones.engines import Database, StreamingMode, transact
+from fairlead.zones.engines import open as open_database
 from tests.clocks import ManualClock
-from zones.engines import Database, StreamingMode, transact
-from zones.engines import open as open_database
 
 ENGINES = ["memory", "embedded", pytest.param("fdb", marks=pytest.mark.foundationdb)]
 

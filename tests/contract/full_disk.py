@@ -8,9 +8,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from fairlead.zones.engines import Database, StoreUnavailable, Transaction, transact
+from fairlead.zones.engines import open as open_database
 from tests.clocks import WallClock
-from zones.engines import Database, StoreUnavailable, Transaction, transact
-from zones.engines import open as open_database
 
 VALUE_BYTES = 50_000
 BALLAST_BYTES = 1 << 20

@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from fairlead.zones.engines import Database, lmdb_files, stored_log, transact
+from fairlead.zones.engines import open as open_database
 from tests.clocks import WallClock
-from zones.engines import Database, lmdb_files, stored_log, transact
-from zones.engines import open as open_database
 
 ANSWER_WITHIN_S = 60
 

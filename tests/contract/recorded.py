@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zones.engines import Database, StreamingMode
+from fairlead.zones.engines import Database, StreamingMode
 
 PREFIX = b"\x15answers/"
 ALL = b"\x15answers0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.zones.engines import Database
 from tests.contract.conftest import Space, code_of
-from zones.engines import Database
 
 # operation, value before (None: no key), parameter, value after; from FoundationDB's `Atomic.h` and recorded answers.
 TABLE = [

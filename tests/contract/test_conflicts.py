@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import Database, StreamingMode
 from tests.contract.conftest import Space, code_of
-from zones.engines import Database, StreamingMode
 
 CONFLICT = 1020
 

@@ -16,7 +16,7 @@ CONTAINER = ["unshare", "-Urpf", "--mount-proc"]
 OPEN = """
 import logging, random, sys, threading
 from tests.clocks import WallClock
-from zones.engines import StoreUnavailable, open, stall_watch, transact
+from fairlead.zones.engines import StoreUnavailable, open, stall_watch, transact
 logging.basicConfig(stream=sys.stdout)
 stall_watch._LOOK_S = 0.2
 try:

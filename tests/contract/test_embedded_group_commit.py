@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import Database, Transaction, transact
+from fairlead.zones.engines import open as open_database
 from tests.clocks import WallClock
 from tests.contract.conftest import code_of
-from zones.engines import Database, Transaction, transact
-from zones.engines import open as open_database
 
 
 @pytest.fixture

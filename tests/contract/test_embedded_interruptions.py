@@ -17,22 +17,22 @@ from typing import Any, NamedTuple
 import lmdb
 import pytest
 
+from fairlead.zones.engines import embedded, group_commit, joint_commit, letterbox, lmdb_commit, stored_log
+from fairlead.zones.engines.commit import CommitRequest
+from fairlead.zones.engines.embedded import EmbeddedStore
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.group_commit import GroupCommit
+from fairlead.zones.engines.joint_commit import JointCommit
+from fairlead.zones.engines.letterbox import Letterbox
+from fairlead.zones.engines.lmdb_commit import LmdbCommits
+from fairlead.zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines.stored_log import StoredLog
+from fairlead.zones.engines.transaction import Transaction
+from fairlead.zones.engines.write_lock import WriteLock
+from fairlead.zones.engines.writes import Writes
 from tests.clocks import WallClock
 from tests.contract.interruptions import WAITS, Hang, Interruptions, Stage
 from tests.simulation.mutations.mutation import mutation
-from zones.engines import embedded, group_commit, joint_commit, letterbox, lmdb_commit, stored_log
-from zones.engines.commit import CommitRequest
-from zones.engines.embedded import EmbeddedStore
-from zones.engines.errors import StoreError
-from zones.engines.group_commit import GroupCommit
-from zones.engines.joint_commit import JointCommit
-from zones.engines.letterbox import Letterbox
-from zones.engines.lmdb_commit import LmdbCommits
-from zones.engines.lmdb_files import LmdbFiles
-from zones.engines.stored_log import StoredLog
-from zones.engines.transaction import Transaction
-from zones.engines.write_lock import WriteLock
-from zones.engines.writes import Writes
 
 CLOCK = WallClock()
 ONE = (1).to_bytes(8, "little")

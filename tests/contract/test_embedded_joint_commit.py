@@ -15,15 +15,15 @@ from typing import Any
 import lmdb
 import pytest
 
+from fairlead.zones.engines import Database, StoreUnavailable, joint_commit, lmdb_commit, transact
+from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.embedded import EmbeddedStore
+from fairlead.zones.engines.joint_commit import JointCommit
+from fairlead.zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines.stored_log import StoredLog
 from tests.clocks import WallClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour, say
-from zones.engines import Database, StoreUnavailable, joint_commit, lmdb_commit, transact
-from zones.engines import open as open_database
-from zones.engines.embedded import EmbeddedStore
-from zones.engines.joint_commit import JointCommit
-from zones.engines.lmdb_files import LmdbFiles
-from zones.engines.stored_log import StoredLog
 
 LIMIT_S = 30.0
 ONE = (1).to_bytes(8, "little")

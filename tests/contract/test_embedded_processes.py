@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import Database, StoreError, StreamingMode, Transaction, lmdb_files, transact
+from fairlead.zones.engines import open as open_database
 from tests.clocks import ManualClock, WallClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour, say
-from zones.engines import Database, StoreError, StreamingMode, Transaction, lmdb_files, transact
-from zones.engines import open as open_database
 
 
 def key(number: int) -> bytes:

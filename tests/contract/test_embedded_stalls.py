@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.zones.engines import Database, stall_watch, transact, write_lock, write_stall
+from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.write_lock import STALL_US
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour, say, stopped_holder
 from tests.documents.blocks import DOCS, blocks_of
-from zones.engines import Database, stall_watch, transact, write_lock, write_stall
-from zones.engines import open as open_database
-from zones.engines.write_lock import STALL_US
 
 PATIENCE_S = 20.0
 
@@ -149,7 +149,7 @@ def test_a_holder_of_whom_nothing_is_known_is_not_taken_for_another_process(
 ) -> None:
     """The lock file of a container's store holds the ids of that container."""
     with stopped_holder(url) as pid:
-        monkeypatch.setattr("zones.engines.write_lock._has_mapped", lambda process, file: False)
+        monkeypatch.setattr("fairlead.zones.engines.write_lock._has_mapped", lambda process, file: False)
         stall = write_stall(db)
         assert stall is not None
         assert stall.pid is None

@@ -19,11 +19,11 @@ from typing import Any
 import lmdb
 import pytest
 
+from fairlead.zones.engines import Database, StoreUnavailable, lmdb_files, stored_log, transact
+from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.own_keys import FORMAT_KEY, LOG_BEGIN
 from tests.clocks import ManualClock
 from tests.contract.conftest import code_of
-from zones.engines import Database, StoreUnavailable, lmdb_files, stored_log, transact
-from zones.engines import open as open_database
-from zones.engines.own_keys import FORMAT_KEY, LOG_BEGIN
 
 ROOT = Path(__file__).parents[2]
 DAY_US = 86_400_000_000
@@ -91,7 +91,7 @@ def test_a_store_that_was_deleted_and_made_anew_is_another_store(tmp_path: Path)
 
 def test_two_processes_may_create_a_store_at_the_same_time(tmp_path: Path) -> None:
     script = (
-        "import random, sys; from tests.clocks import WallClock; from zones.engines import open, transact\n"
+        "import random, sys; from tests.clocks import WallClock; from fairlead.zones.engines import open, transact\n"
         "db = open('embedded:' + sys.argv[1], clock=WallClock(), random=random.Random())\n"
         "transact(db, lambda tr: tr.add(b'n', b'\\x01'))\n"
     )
@@ -371,7 +371,7 @@ def test_a_disk_without_room_for_a_new_store_is_an_error_and_no_signal(tmp_path:
         pytest.skip("this user may not mount anything")
     script = (
         "import random, sys; from tests.clocks import WallClock\n"
-        "from zones.engines import open, StoreUnavailable, transact\n"
+        "from fairlead.zones.engines import open, StoreUnavailable, transact\n"
         "try:\n"
         "    db = open('embedded:' + sys.argv[1], clock=WallClock(), random=random.Random())\n"
         "    transact(db, lambda tr: tr.set(b'a', bytes(50_000)))\n"
@@ -406,7 +406,8 @@ def test_a_file_that_may_not_grow_further_is_treated_like_a_full_disk(tmp_path: 
 def test_a_read_only_place_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "store").close()
     script = (
-        "import random, sys; from tests.clocks import WallClock; from zones.engines import open, StoreUnavailable\n"
+        "import random, sys; from tests.clocks import WallClock\n"
+        "from fairlead.zones.engines import open, StoreUnavailable\n"
         "for path in sys.argv[1:]:\n"
         "    try:\n"
         "        open('embedded:' + path, clock=WallClock(), random=random.Random())\n"

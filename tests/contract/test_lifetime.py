@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from fairlead.zones.engines import Database
 from tests.clocks import ManualClock
 from tests.contract.conftest import Space, code_of, read_version
-from zones.engines import Database
 
 Pass = Callable[[int], None]
 WINDOW_US = 5_000_000

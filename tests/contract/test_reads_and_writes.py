@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from fairlead.zones.engines import Database, KeyValue, StreamingMode, Transaction
 from tests.contract.conftest import Space, code_of
-from zones.engines import Database, KeyValue, StreamingMode, Transaction
 
 
 def test_a_committed_value_is_read_by_the_next_transaction(db: Database, space: Space) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.zones.engines import open as open_database
 from tests.clocks import ManualClock
 from tests.contract.recorded import Machine, programs
-from zones.engines import open as open_database
 
 # The one deviation, stated where users meet it: LMDB takes keys of up to 511 bytes.
 KEYS_TOO_LONG_FOR_LMDB = {"key of the largest size"}

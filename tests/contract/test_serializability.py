@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.zones.engines import Database, atomics, stored_log, transact
+from fairlead.zones.engines import open as open_database
 from tests.clocks import ManualClock, WallClock
 from tests.contract.neighbours import Neighbour
-from zones.engines import Database, atomics, stored_log, transact
-from zones.engines import open as open_database
 
 TRANSACTIONS = 4
 KEYS = st.sampled_from([bytes([letter]) for letter in b"abcdef"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import Database, Listener, transact
 from tests.contract.conftest import Space, code_of
-from zones.engines import Database, Listener, transact
 
 TOO_OLD, CONFLICT, UNKNOWN, TIMED_OUT, CANCELLED, VERSION_CHANGED = 1007, 1020, 1021, 1031, 1025, 1039
 

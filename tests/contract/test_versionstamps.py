@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.zones.engines import Database
 from tests.contract.conftest import Space, code_of, read_version
-from zones.engines import Database
 
 
 def stamped_key(space: Space, name: str) -> bytes:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import Database
 from tests.contract.conftest import Space, code_of
-from zones.engines import Database
 
 PATIENCE_S = 5.0
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from fairlead import App, Config
 from fairlead.cli import main
-from zones import engines
-from zones.keyspace import ROOT_RANGE
+from fairlead.zones import engines
+from fairlead.zones.keyspace import ROOT_RANGE
 
 ROOT = Path(__file__).resolve().parents[2]
 

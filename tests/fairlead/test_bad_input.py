@@ -15,10 +15,10 @@ import lmdb
 import pytest
 
 from fairlead.testing import ManualClock
+from fairlead.zones import engines
+from fairlead.zones.engines.own_keys import FORMAT_KEY
+from fairlead.zones.keyspace import META_KEY
 from tests.fairlead.shell import ROOT, Answer, everything, run, run_process
-from zones import engines
-from zones.engines.own_keys import FORMAT_KEY
-from zones.keyspace import META_KEY
 
 REFUSED, UNUSABLE, NOT_THERE = 2, 3, 4
 

@@ -13,10 +13,10 @@ import pytest
 from fairlead import App, Job, PermanentError, Retry
 from fairlead.cli import main
 from fairlead.testing import drain
+from fairlead.zones import presence
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.presence import Presence
 from tests.fairlead.shell import run, run_process
-from zones import presence
-from zones.attempt import Attempt
-from zones.presence import Presence
 
 STORE = ("--store", "embedded:data")
 ALICE = ("--tenant", "shop", "alice")

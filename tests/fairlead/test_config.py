@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from actors.settings import ConsumerSettings
 from fairlead import App, config
+from fairlead.actors.settings import ConsumerSettings
 from fairlead.config import HIDDEN, Config, settings_of
 from fairlead.layers import BadConfig
-from zones.settings import ZoneSettings
+from fairlead.zones.settings import ZoneSettings
 
 KEY = "correct horse battery staple"
 

@@ -16,9 +16,9 @@ import pytest
 
 from fairlead import App, BadArgument, BadConfig, Config
 from fairlead.config import load, settings_of
+from fairlead.zones.errors import QueueError
 from tests.fairlead.shell import run
 from tests.zones.test_corrupt_records import cases, damaged, each
-from zones.errors import QueueError
 
 TOML = b"""
 shards = "embedded:./data"

@@ -10,11 +10,11 @@ import pytest
 from fairlead import App, Config, Job, PayloadDamaged, TenantDatabase
 from fairlead.looks.glance import glance
 from fairlead.testing import drain
+from fairlead.zones import engines
+from fairlead.zones.keyspace import META_KEY
+from fairlead.zones.layout import Place
+from fairlead.zones.records import FORMAT, ItemRecord, decode, encode
 from tests.fairlead.shell import run
-from zones import engines
-from zones.keyspace import META_KEY
-from zones.layout import Place
-from zones.records import FORMAT, ItemRecord, decode, encode
 
 DAMAGED = bytes([FORMAT]) + b"\xc1"
 ALICE = ("--tenant", "shop", "alice")

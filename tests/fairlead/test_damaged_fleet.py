@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from actors.telemetry.errors import USERS_ERROR
 from fairlead import App, Config, Job, fleet
+from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.fleet import Fleet
+from fairlead.zones import engines
+from fairlead.zones.audit import audit
+from fairlead.zones.keyspace import META_KEY, ROOT_RANGE, TenantKeys
+from fairlead.zones.tuples import elements_of
 from tests.zones.corrupting import damage_of
-from zones import engines
-from zones.audit import audit
-from zones.keyspace import META_KEY, ROOT_RANGE, TenantKeys
-from zones.tuples import elements_of
 
 VICTIMS, BYSTANDERS = 30, 10
 LIMIT_S = 20.0

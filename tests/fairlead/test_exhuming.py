@@ -11,8 +11,8 @@ from fairlead import App, Job, Operator, Sought, TenantDatabase, exhuming
 from fairlead.operator_log import Entry, read_log
 from fairlead.shards import UnknownShard
 from fairlead.testing import drain
+from fairlead.zones.graves import EXHUMED_MAX
 from tests.fairlead.shell import everything, run
-from zones.graves import EXHUMED_MAX
 
 
 def fail_all(app: App, alice: TenantDatabase, count: int, kind: str = "mail") -> None:

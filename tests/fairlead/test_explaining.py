@@ -21,13 +21,13 @@ from fairlead import (
     new_item,
 )
 from fairlead.testing import ManualClock, drain
+from fairlead.zones import presence
+from fairlead.zones.keyspace import ROOT
+from fairlead.zones.presence import Presence
+from fairlead.zones.records import FORMAT
+from fairlead.zones.steps import alone
 from tests.fairlead.live import HELD_MAX, Gate, consumer, eventually, until
 from tests.fairlead.shell import run
-from zones import presence
-from zones.keyspace import ROOT
-from zones.presence import Presence
-from zones.records import FORMAT
-from zones.steps import alone
 
 # --- Not yet ---
 
@@ -361,7 +361,7 @@ def test_an_item_is_found_without_its_tenant_wherever_it_is(app: App, alice: Ten
 def test_an_item_beyond_what_is_looked_through_is_not_said_to_be_nowhere(
     app: App, alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zones.inquiry.ZONES_MAX", 3)
+    monkeypatch.setattr("fairlead.zones.inquiry.ZONES_MAX", 3)
     app.enqueue_many((app.tenant("shop", f"user {number}"), new_item("mail")) for number in range(10))
     assert app.explain("order-10").cause is Cause.NOT_FOUND
 

@@ -16,7 +16,7 @@ from tests.fairlead.shell import ROOT
 
 DYING = """
 import os, signal, sys, threading
-from actors.manager import Manager
+from fairlead.actors.manager import Manager
 from fairlead import App, Config, ConsumerSettings, fleet
 from tests.rooted import enter_root
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.thread_host import NeedsRay
 from fairlead import App, fleet
+from fairlead.actors.thread_host import NeedsRay
 
 
 class RemoteFunction:

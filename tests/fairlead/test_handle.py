@@ -27,14 +27,14 @@ from fairlead import (
 )
 from fairlead.looks.items import look_at_item
 from fairlead.testing import ManualClock, drain
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.errors import QueueError
+from fairlead.zones.history import forget
+from fairlead.zones.layout import Place
+from fairlead.zones.progress import progress_steps
+from fairlead.zones.results import RESULT_BYTES_MAX, Pending, ending
+from fairlead.zones.steps import alone
 from tests.fairlead.shell import run
-from zones.attempt import Attempt
-from zones.errors import QueueError
-from zones.history import forget
-from zones.layout import Place
-from zones.progress import progress_steps
-from zones.results import RESULT_BYTES_MAX, Pending, ending
-from zones.steps import alone
 
 
 def clock_of(app: App) -> ManualClock:

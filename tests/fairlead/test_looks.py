@@ -17,11 +17,11 @@ from fairlead.looks.queues import delayed_items, waiting_tenants
 from fairlead.looks.tenants import look_at_buried, look_at_tenant
 from fairlead.looks.work import Work, over_time, slots_of
 from fairlead.testing import ManualClock, drain
-from zones.graves import Sought
-from zones.layout import Tenant
-from zones.presence import Presence, Present
-from zones.series import SLOT_US, KindTally, Slot, Tally
-from zones.shard import Shard
+from fairlead.zones.graves import Sought
+from fairlead.zones.layout import Tenant
+from fairlead.zones.presence import Presence, Present
+from fairlead.zones.series import SLOT_US, KindTally, Slot, Tally
+from fairlead.zones.shard import Shard
 
 SECOND_US = 1_000_000
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from actors.freeing import free
-from actors.messages import ItemRef
-from actors.submitted import submit
 from fairlead import App, TenantDatabase
+from fairlead.actors.freeing import free
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.submitted import submit
 from fairlead.cli import quarantine
+from fairlead.zones import deeds, submitted
+from fairlead.zones import quarantine as kept
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.rules import read_rules, tenant_rule
+from fairlead.zones.shard import Shard
 from tests.zones.faults import Fault, FaultyDatabase
-from zones import deeds, submitted
-from zones import quarantine as kept
-from zones.layout import Tenant
-from zones.records import ItemRecord, decode
-from zones.rules import read_rules, tenant_rule
-from zones.shard import Shard
 
 APPLIED = pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 ALICE = Tenant("shop", "alice")

@@ -14,8 +14,8 @@ import pytest
 
 from fairlead import App, Config, Job, PayloadDamaged, PayloadNotData, QueueError, fleet
 from fairlead.testing import ManualClock, drain
+from fairlead.zones.items import NewItem
 from tests.fairlead.test_damaged_fleet import eventually
-from zones.items import NewItem
 
 FLAG = "it ran"
 

@@ -15,11 +15,11 @@ import pytest
 from fairlead import App, NoShards, ShardRefused, StoreMissing, StoreUnavailable, UnknownShard
 from fairlead.shards import Shards
 from fairlead.testing import ManualClock
-from zones import engines
-from zones.keyspace import META_KEY
-from zones.layout import Tenant
-from zones.settings import ZoneSettings
-from zones.shard import Shard, open_shard
+from fairlead.zones import engines
+from fairlead.zones.keyspace import META_KEY
+from fairlead.zones.layout import Tenant
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import Shard, open_shard
 
 PATIENCE_S = 10
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from simulation import campaign, shrink
-from simulation.campaign import Broken, Outcome, Tally, run_seed
-from simulation.probes import probe_names
+from fairlead.simulation import campaign, shrink
+from fairlead.simulation.campaign import Broken, Outcome, Tally, run_seed
+from fairlead.simulation.probes import probe_names
+from fairlead.zones import stored_item
+from fairlead.zones.layout import Place
 from tests.fairlead.shell import run
-from zones import stored_item
-from zones.layout import Place
 
 FEW = ("simulate", "--seeds", 3, "--first", 7)
 SMALL = ("--size", "items=40,trouble_ms=1000")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli import main
-from simulation.application import DRAIN_US_MAX
-from simulation.plan import Plan
+from fairlead.simulation.application import DRAIN_US_MAX
+from fairlead.simulation.plan import Plan
 from tests.fairlead.shell import ROOT, run
 
 DOC = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")

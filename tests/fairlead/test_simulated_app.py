@@ -21,12 +21,12 @@ from typing import Any, cast
 
 import pytest
 
-from actors.running import run_handler
 from fairlead import App
+from fairlead.actors.running import run_handler
 from fairlead.simulated import machine
-from simulation import application, shrink
+from fairlead.simulation import application, shrink
+from fairlead.zones.errors import BadArgument
 from tests.fairlead.shell import ROOT, Answer, run, run_process
-from zones.errors import BadArgument
 
 PATIENCE_S = 60.0
 
@@ -756,7 +756,7 @@ def test_ctrl_c_around_a_handler_is_no_failure_of_it(write: Write, monkeypatch: 
         run_handler(*args)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("actors.worker.run_handler", run_and_interrupt)
+    monkeypatch.setattr("fairlead.actors.worker.run_handler", run_and_interrupt)
     assert run("simulate", write(ONCE + CHARGE), "--seed", 0, "--size", "items=1").code == 130
 
 

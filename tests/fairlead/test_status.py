@@ -9,10 +9,10 @@ import pytest
 from fairlead import App, Job, PermanentError, TenantDatabase, new_item, status
 from fairlead.status import ShardStatus
 from fairlead.testing import ManualClock, drain
+from fairlead.zones import presence
+from fairlead.zones.presence import Presence
 from tests.contract.neighbours import stopped_holder
 from tests.fairlead.shell import run
-from zones import presence
-from zones.presence import Presence
 
 SECOND = 1_000_000
 

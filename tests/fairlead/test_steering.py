@@ -13,9 +13,9 @@ import pytest
 from fairlead import App, BadArgument, Job, TenantDatabase, UnknownShard
 from fairlead.steering import Steering
 from fairlead.testing import ManualClock, drain
+from fairlead.zones import rules
+from fairlead.zones.records import KindRule
 from tests.fairlead.shell import run
-from zones import rules
-from zones.records import KindRule
 
 
 @pytest.fixture

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-import actors.submitted
-from actors.handlers import Form, Handler, NotTransactional, Registry
-from actors.submitted import HandlerNotPacked, SubmittedHandlers, pack_handler, submit
-from actors.supervisor import STALL_US, Supervisor
+import fairlead.actors.submitted
 from fairlead import App, BadArgument, Config, Retry, SubmissionsOff
+from fairlead.actors.handlers import Form, Handler, NotTransactional, Registry
+from fairlead.actors.submitted import HandlerNotPacked, SubmittedHandlers, pack_handler, submit
+from fairlead.actors.supervisor import STALL_US, Supervisor
 from fairlead.loading import load_attribute
 from fairlead.testing import ManualClock
 from fairlead.wording import remedy_of
-from zones import submitted
-from zones.attempt import Attempt
-from zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_end
-from zones.records import HandlerRecord, encode
-from zones.shard import Shard
+from fairlead.zones import submitted
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_end
+from fairlead.zones.records import HandlerRecord, encode
+from fairlead.zones.shard import Shard
 
 KEY = b"correct horse battery staple"
 OTHER_KEY = b"another horse battery staple"
@@ -61,14 +61,14 @@ def test_a_loop_that_imports_code_which_takes_long_has_not_stood_still(
     """Before, an import of ten seconds failed the actor, and so again in each of its lives."""
     failures: list[str] = []
     supervisor = Supervisor(failures.append, lambda thread_id: "")
-    unpacked = actors.submitted._unpacked
+    unpacked = fairlead.actors.submitted._unpacked
 
     def slowly(record: HandlerRecord) -> Any:
         for _ in range(3):
             supervisor.look(STALL_US)
         return unpacked(record)
 
-    monkeypatch.setattr(actors.submitted, "_unpacked", slowly)
+    monkeypatch.setattr(fairlead.actors.submitted, "_unpacked", slowly)
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
 
@@ -98,7 +98,7 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
     """Before, the second found nothing new and no handler, and its worker dropped the items that it had been sent."""
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
-    unpack = actors.submitted._unpacked
+    unpack = fairlead.actors.submitted._unpacked
     importing, second_is_back = threading.Event(), threading.Event()
 
     def import_slowly(record: HandlerRecord) -> Handler:
@@ -106,7 +106,7 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
         second_is_back.wait(0.3)  # It cannot be, while it waits for this to end.
         return unpack(record)
 
-    monkeypatch.setattr(actors.submitted, "_unpacked", import_slowly)
+    monkeypatch.setattr(fairlead.actors.submitted, "_unpacked", import_slowly)
     first = threading.Thread(target=loaded.load, args=(shards,))
     first.start()
     assert importing.wait(10)

@@ -21,10 +21,10 @@ from fairlead.looks.health import Weight, concerns
 from fairlead.shards import StoreMissing
 from fairlead.status import ShardStatus
 from fairlead.views import progress_in_words
+from fairlead.zones.depth import Waits
+from fairlead.zones.presence import Presence, Present
+from fairlead.zones.records import KindRule, Progress
 from tests.fairlead.shell import ROOT, run
-from zones.depth import Waits
-from zones.presence import Presence, Present
-from zones.records import KindRule, Progress
 
 PATIENCE_S = 30.0
 NOW_US = 1_700_000_000_000_000

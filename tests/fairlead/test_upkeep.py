@@ -10,8 +10,8 @@ import pytest
 
 from fairlead import App
 from fairlead.testing import drain
+from fairlead.zones import engines
 from tests.fairlead.shell import everything, run, run_process
-from zones import engines
 
 STORE = ("--store", "embedded:data")
 ALICE = ("--tenant", "shop", "alice")

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from simulation.database import SimulatedDatabase
-from simulation.host import NodeClock, SimulatedHost
-from simulation.oracles.oracle import Bench
-from simulation.shadow import ShardShadow
-from simulation.store import Latencies, SimulatedStore
-from simulation.world import World
-from zones.layout import Tenant
-from zones.settings import ZoneSettings
-from zones.shard import Shard, open_shard
+from fairlead.simulation.database import SimulatedDatabase
+from fairlead.simulation.host import NodeClock, SimulatedHost
+from fairlead.simulation.oracles.oracle import Bench
+from fairlead.simulation.shadow import ShardShadow
+from fairlead.simulation.store import Latencies, SimulatedStore
+from fairlead.simulation.world import World
+from fairlead.zones.layout import Tenant
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import Shard, open_shard
 
 T = TypeVar("T")
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from simulation.campaign import run_seed
-from simulation.linearizability import client
-from simulation.linearizability.clients import PROMISE, Clients, check_clients
-from simulation.linearizability.history import Operation
+from fairlead.simulation.campaign import run_seed
+from fairlead.simulation.linearizability import client
+from fairlead.simulation.linearizability.clients import PROMISE, Clients, check_clients
+from fairlead.simulation.linearizability.history import Operation
+from fairlead.zones import dequeue, queue_zone, stored_item
+from fairlead.zones.dequeue import choose_steps
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.vesting import Vested, read_first_of_each_priority, read_vested
 from tests.simulation.races.missing_guards import leave_no_receipts
-from zones import dequeue, queue_zone, stored_item
-from zones.dequeue import choose_steps
-from zones.items import EnqueueStatus
-from zones.queue_zone import QueueZone
-from zones.vesting import Vested, read_first_of_each_priority, read_vested
 
 SEEDS = 200
 
@@ -185,7 +185,9 @@ def test_a_min_vesting_of_the_first_priority_only_is_found(monkeypatch: Patch) -
 def test_a_campaign_tells_of_a_history_without_an_order(monkeypatch: Patch) -> None:
     monkeypatch.setattr(queue_zone, "keep_taken", lambda *_: None)
     seed = assert_found()
-    monkeypatch.setattr("simulation.campaign.WORLDS", (check_clients,))  # The shop's oracles would speak first.
+    monkeypatch.setattr(
+        "fairlead.simulation.campaign.WORLDS", (check_clients,)
+    )  # The shop's oracles would speak first.
     (broken,) = run_seed(seed).broken
     assert (broken.seed, broken.oracle) == (seed, PROMISE)
     assert "right would be" in broken.what

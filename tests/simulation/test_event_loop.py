@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from simulation.event_loop import EventLoop
+from fairlead.simulation.event_loop import EventLoop
+from fairlead.zones.layout import Tenant
 from tests.simulation.stage import SECOND, Stage
-from zones.layout import Tenant
 
 ALICE = Tenant("shop", "alice")
 

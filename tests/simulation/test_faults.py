@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from actors.scanner import Scanner
-from simulation.actor import Actor
-from simulation.faults.commits import Conflicts
-from simulation.faults.table import FAULTS
-from simulation.run import Simulation, run
-from simulation.trial import Report
-from zones import visit
-from zones.visit import Found, Visit
+from fairlead.actors.scanner import Scanner
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.faults.commits import Conflicts
+from fairlead.simulation.faults.table import FAULTS
+from fairlead.simulation.run import Simulation, run
+from fairlead.simulation.trial import Report
+from fairlead.zones import visit
+from fairlead.zones.visit import Found, Visit
 
 SHORT: dict[str, Any] = {"items": 60, "trouble_us": 1_500_000}
 SEEDS = range(10)
@@ -47,7 +47,7 @@ def test_an_actor_that_does_not_come_back_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_consumer_that_does_not_show_that_it_lives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zones.presence.beat", lambda *_: None)
+    monkeypatch.setattr("fairlead.zones.presence.beat", lambda *_: None)
     assert "does not show on s0 that it lives" in what_is_left(faults=("coordinator loss",))
 
 

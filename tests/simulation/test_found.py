@@ -5,30 +5,30 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from actors.handlers import Registry, handler_of
-from actors.holdings import Held, Holdings
-from actors.host import ActorDied
-from actors.job import Job
-from actors.keeping import lease_at_start
-from actors.manager import Manager
-from actors.messages import ItemRef, Report, Served
-from actors.scanner import Scanner
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers
-from actors.worker import Worker
-from simulation.host import NodeClock, SimulatedHost
-from simulation.running import SimulatedRunners
-from simulation.world import START_US, World
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.holdings import Held, Holdings
+from fairlead.actors.host import ActorDied
+from fairlead.actors.job import Job
+from fairlead.actors.keeping import lease_at_start
+from fairlead.actors.manager import Manager
+from fairlead.actors.messages import ItemRef, Report, Served
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.worker import Worker
+from fairlead.simulation.host import NodeClock, SimulatedHost
+from fairlead.simulation.running import SimulatedRunners
+from fairlead.simulation.world import START_US, World
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.dequeue import Room
+from fairlead.zones.items import new_item, pack_payload
+from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import ItemRecord
+from fairlead.zones.steps import alone
 from tests.actors.stage import ALONE, IDENTITY
 from tests.simulation.stage import ALICE, SECOND, Stage
-from zones.attempt import Attempt
-from zones.dequeue import Room
-from zones.items import new_item, pack_payload
-from zones.layout import Tenant, item_id_of
-from zones.pointers import PointerRef
-from zones.queue_zone import QueueZone
-from zones.records import ItemRecord
-from zones.steps import alone
 
 
 class FullWorker:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.linearizability.counterexample import counterexample, shortest
-from simulation.linearizability.history import Model, Operation, Recorder, Told
-from simulation.linearizability.search import Verdict, is_linearizable
+from fairlead.simulation.linearizability.counterexample import counterexample, shortest
+from fairlead.simulation.linearizability.history import Model, Operation, Recorder, Told
+from fairlead.simulation.linearizability.search import Verdict, is_linearizable
 
 STEPS = 100_000
 

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from actors import keeping
-from actors.scanner import Scanner
-from actors.settings import ConsumerSettings
-from actors.worker import Worker
-from simulation.oracles.calls import NobodyAsksAgainAndAgain
-from simulation.oracles.leases import LeasesAreRespected
-from simulation.oracles.lives import NothingLapsesWithoutCause
-from simulation.oracles.waits import NothingWaitsBesideFreeSlots
-from simulation.run import run
-from simulation.store import Latencies
+from fairlead.actors import keeping
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.worker import Worker
+from fairlead.simulation.oracles.calls import NobodyAsksAgainAndAgain
+from fairlead.simulation.oracles.leases import LeasesAreRespected
+from fairlead.simulation.oracles.lives import NothingLapsesWithoutCause
+from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from fairlead.simulation.run import run
+from fairlead.simulation.store import Latencies
+from fairlead.zones import pointers
+from fairlead.zones.settings import ZoneSettings
 from tests.simulation.mutations.mutation import mutation
-from zones import pointers
-from zones.settings import ZoneSettings
 
 SEEDS = range(25)
 # A fleet that is idle most of the time, and hears of work by watches alone.

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from random import Random
 
-from simulation.faults.table import FAULTS
-from simulation.plan import draw_plan
-from zones.settings import ZoneSettings
+from fairlead.simulation.faults.table import FAULTS
+from fairlead.simulation.plan import draw_plan
+from fairlead.zones.settings import ZoneSettings
 
 NOT_READ = {"drain_ms"}  # The simulator's restarts draw how long a drain may take.
 PLANS = [draw_plan(Random(seed)) for seed in range(200)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from simulation.probes import probe_names
-from simulation.run import run
-from zones.probes import probe, probes_into
+from fairlead.simulation.probes import probe_names
+from fairlead.simulation.run import run
+from fairlead.zones.probes import probe, probes_into
 
 
 def test_every_probe_has_a_name_of_its_own() -> None:

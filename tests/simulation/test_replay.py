@@ -14,13 +14,14 @@ from unittest.mock import patch
 
 import pytest
 
-from simulation.campaign import run_seed
-from simulation.run import run
+from fairlead.simulation.campaign import run_seed
+from fairlead.simulation.run import run
+from fairlead.zones import pointers
 from tests.style.sources import ROOT
-from zones import pointers
 
 RUN_SEEDS = (
-    "import sys; from simulation.campaign import run_seed; print(*(run_seed(int(s)).events for s in sys.argv[1:]))"
+    "import sys; from fairlead.simulation.campaign import run_seed; "
+    "print(*(run_seed(int(s)).events for s in sys.argv[1:]))"
 )
 
 

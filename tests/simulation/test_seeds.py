@@ -1,7 +1,7 @@
 """Whole runs of a seed's worlds: nothing is lost, doubled, or left behind, whatever happens meanwhile."""
 
-from simulation.campaign import run_seed
-from simulation.run import run
+from fairlead.simulation.campaign import run_seed
+from fairlead.simulation.run import run
 
 
 def test_a_fresh_seed_breaks_no_promise(fresh_seed: int) -> None:

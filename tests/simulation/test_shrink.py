@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from simulation.kept import ALL, Kept, all_of, less_than
-from simulation.run import run
-from simulation.shrink import RUNS_MAX, RUNS_MIN, ever_less, runs_for, shrink
-from simulation.trial import Report
-from simulation.world import Violation, World
+from fairlead.simulation.kept import ALL, Kept, all_of, less_than
+from fairlead.simulation.run import run
+from fairlead.simulation.shrink import RUNS_MAX, RUNS_MIN, ever_less, runs_for, shrink
+from fairlead.simulation.trial import Report
+from fairlead.simulation.world import Violation, World
+from fairlead.zones import stored_item
+from fairlead.zones.layout import Place
 from tests.fairlead.shell import run as command
-from zones import stored_item
-from zones.layout import Place
 
 WHOLE = Kept(
     faults=("conflicts", "kills", "pauses"),
@@ -171,7 +171,7 @@ def failing_run() -> Report:
 def test_a_campaign_shows_the_smallest_run_of_its_first_failure_and_the_command_that_replays_it(
     forgetful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulation.shrink.RUNS_MAX", 12)
+    monkeypatch.setattr("fairlead.simulation.shrink.RUNS_MAX", 12)
     seed = failing_run().seed
     assert SOME.faults is not None
     chosen = ("--faults", ", ".join(SOME.faults), "--size", "items=40,trouble_ms=2000")

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from actors.handlers import Registry, handler_of
-from actors.job import Job
-from actors.selection.turns import TenantTurns
-from actors.settings import ConsumerSettings
-from simulation.actor import Actor
-from simulation.cluster import Cluster
-from simulation.host import SimulatedHost
-from simulation.plan import draw_plan
-from simulation.unwatched import NoLog, Unwatched
-from simulation.world import World
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.job import Job
+from fairlead.actors.selection.turns import TenantTurns
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.plan import draw_plan
+from fairlead.simulation.unwatched import NoLog, Unwatched
+from fairlead.simulation.world import World
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.items import new_item
+from fairlead.zones.layout import Tenant
+from fairlead.zones.periodic import Period
+from fairlead.zones.shard import Shard
 from tests.simulation.test_fleets import CALM
-from zones.attempt import Attempt
-from zones.items import new_item
-from zones.layout import Tenant
-from zones.periodic import Period
-from zones.shard import Shard
 
 SECOND = 1_000_000
 ITEMS = 1_000  # Of each tenant.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulation.cluster import Cluster
-from simulation.oracles.oracle import Bench
-from simulation.plan import draw_plan
-from simulation.unwatched import NoLog, Unwatched
-from simulation.workload import Shop
-from simulation.world import START_US, World
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.oracles.oracle import Bench
+from fairlead.simulation.plan import draw_plan
+from fairlead.simulation.unwatched import NoLog, Unwatched
+from fairlead.simulation.workload import Shop
+from fairlead.simulation.world import START_US, World
 
 
 def run(world: World, bench: Bench) -> Cluster:

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from actors.messages import Served
-from actors.polls import HELD_RESCAN_US, SLEEP_US_MIN, WATCHED_RESCAN_US
-from actors.scanner import Scanner
-from actors.settings import ConsumerSettings
-from simulation.database import LatentTransaction
+from fairlead.actors.messages import Served
+from fairlead.actors.polls import HELD_RESCAN_US, SLEEP_US_MIN, WATCHED_RESCAN_US
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.simulation.database import LatentTransaction
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.items import new_item
+from fairlead.zones.pointers import move
+from fairlead.zones.records import PointerRecord, decode
+from fairlead.zones.steps import alone
 from tests.actors.stage import ALONE, Played
 from tests.simulation.stage import ALICE, SECOND, Stage
-from zones.attempt import Attempt
-from zones.items import new_item
-from zones.pointers import move
-from zones.records import PointerRecord, decode
-from zones.steps import alone
 
 MS = 1_000
 PARTS = 16

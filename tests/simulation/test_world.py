@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from actors.host import ActorDied
-from simulation.actor import Actor, Node
-from simulation.host import NodeClock, SimulatedHost
-from simulation.network import Network, Passage, SimulatedRemote
-from simulation.store import LATE_US_MAX, Fate
-from simulation.world import START_US, Violation, World
+from fairlead.actors.host import ActorDied
+from fairlead.simulation.actor import Actor, Node
+from fairlead.simulation.host import NodeClock, SimulatedHost
+from fairlead.simulation.network import Network, Passage, SimulatedRemote
+from fairlead.simulation.store import LATE_US_MAX, Fate
+from fairlead.simulation.world import START_US, Violation, World
+from fairlead.zones.engines import StoreError, transact
+from fairlead.zones.items import new_item
 from tests.simulation.stage import ALICE, SECOND, Stage
-from zones.engines import StoreError, transact
-from zones.items import new_item
 
 MS = 1_000
 

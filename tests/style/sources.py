@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("fairlead", "actors", "zones", "simulation", "bench")
+# What is installed: the folders beside `fairlead/` are packages below it, by the links that lead to them.
+PACKAGES = ("fairlead", "actors", "zones", "simulation")
+PRODUCT = (*PACKAGES, "bench")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,11 +1,14 @@
 """Who may import what, where import-linter cannot say it."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.style.sources import (
+    ROOT,
     Function,
     Offence,
     Source,
@@ -19,13 +22,40 @@ from tests.style.sources import (
 
 # Modules that are loaded only when they are chosen, and why. Nothing else is imported inside a function.
 LAZY = {
-    "actors.ray_host": "importing Ray takes seconds, and the threads host never needs it",
+    "fairlead.actors.ray_host": "importing Ray takes seconds, and the threads host never needs it",
     "fairlead.dashboard": "a web server is slow to import, and only one command serves pages",
     "fairlead.telemetry.prometheus": "prometheus_client is needed by one process, where a port is set",
     "fairlead.telemetry.sdk": "OpenTelemetry's SDK and its exporters are needed only where something is exported",
-    "simulation": "only one command runs the simulator, and greenlets with it",
-    "zones.engines.foundationdb": "it loads FoundationDB's client library, which other engines do without",
+    "fairlead.simulation": "only one command runs the simulator, and greenlets with it",
+    "fairlead.zones.engines.foundationdb": "it loads FoundationDB's client library, which other engines do without",
 }
+# What the modules of each folder may import of ours.
+ALLOWED = {
+    "zones": ("fairlead.zones",),
+    "actors": ("fairlead.actors", "fairlead.zones"),
+    "simulation": ("fairlead.simulation", "fairlead.actors", "fairlead.zones"),
+    "fairlead": ("fairlead",),
+    "bench": ("fairlead", "bench"),
+    "tests": ("fairlead", "bench", "tests"),
+}
+OURS = ("fairlead", *ALLOWED)
+RUNS_THE_SIMULATOR = "fairlead/cli/simulate.py"
+
+
+def imports_against_the_arrow(source: Source) -> Iterator[Offence]:
+    """Yield each import of ours that `ALLOWED` does not list for the folder of the file.
+
+    A package of ours has one name: `import zones` works in a checkout, and would load each of its modules twice.
+    """
+    allowed = ALLOWED[source.path.partition("/")[0]]
+    for node, module in imports(ast.walk(source.tree)):
+        if not any(_is_within(module, ours) for ours in OURS):
+            continue
+        against = not any(_is_within(module, each) for each in allowed)
+        if source.path.startswith("fairlead/") and _is_within(module, "fairlead.simulation"):
+            against = source.path != RUNS_THE_SIMULATOR
+        if against:
+            yield Offence(place(source, node), f"{source.path} imports {module}", f"import only from {allowed}")
 
 
 def imports_inside_functions(source: Source) -> Iterator[Offence]:
@@ -43,8 +73,8 @@ def imports_inside_functions(source: Source) -> Iterator[Offence]:
 def engines_that_look_up(source: Source) -> Iterator[Offence]:
     """Yield each import of a part of `zones` that lies above the engines."""
     for node, module in imports(ast.walk(source.tree)):
-        if _is_within(module, "zones") and not _is_within(module, "zones.engines"):
-            yield Offence(place(source, node), f"an engine imports {module}", "move what it needs into zones.engines")
+        if _is_within(module, "fairlead.zones") and not _is_within(module, "fairlead.zones.engines"):
+            yield Offence(place(source, node), f"an engine imports {module}", "move it into fairlead.zones.engines")
 
 
 def foundationdb_outside_its_engine(source: Source) -> Iterator[Offence]:
@@ -58,9 +88,42 @@ def foundationdb_outside_its_engine(source: Source) -> Iterator[Offence]:
         if _is_within(module, "fdb") and not pure:
             yield Offence(
                 place(source, node),
-                f"{module} is imported outside zones.engines.foundationdb",
-                "open the database through zones.engines; in zones, `from fdb import tuple` is allowed",
+                f"{module} is imported outside fairlead.zones.engines.foundationdb",
+                "open the database through fairlead.zones.engines; in zones, `from fdb import tuple` is allowed",
             )
+
+
+def test_imports_point_one_way() -> None:
+    assert_none(imports_against_the_arrow, product_sources(*ALLOWED))
+
+
+def test_no_module_is_loaded_twice() -> None:
+    """As `fairlead.zones` and as `zones`, there would be two of each class, and an error of one is not of the other."""
+    program = (
+        "import collections, sys, fairlead.actors.ray_host, fairlead.cli, fairlead.dashboard, fairlead.simulation.run\n"
+        "from pathlib import Path\n"
+        "files = [Path(f).resolve() for m in list(sys.modules.values()) if (f := getattr(m, '__file__', None))]\n"
+        "print([str(f) for f, n in collections.Counter(files).items() if n > 1 and f.is_relative_to(Path.cwd())])"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("path", "planted"),
+    [
+        ("tests/planted.py", "import zones"),
+        ("bench/planted.py", "from actors.worker import Worker"),
+        ("zones/planted.py", "from fairlead.actors import worker"),
+        ("zones/planted.py", "from fairlead import App"),
+        ("actors/planted.py", "from fairlead.app import App"),
+        ("simulation/planted.py", "import fairlead.testing"),
+        ("fairlead/planted.py", "from fairlead.simulation.run import run"),
+        ("fairlead/planted.py", "from bench import core"),
+    ],
+)
+def test_a_planted_import_against_the_arrow_is_found_once(path: str, planted: str) -> None:
+    assert len(list(imports_against_the_arrow(source(path, planted)))) == 1
 
 
 def test_nothing_is_imported_inside_a_function_but_what_is_loaded_by_choice() -> None:
@@ -84,11 +147,13 @@ def test_a_planted_import_inside_a_function_is_found_once(planted: str) -> None:
 
 
 def test_a_module_that_is_loaded_by_choice_may_be_imported_inside_a_function() -> None:
-    text = "def open(url):\n    from zones.engines.foundationdb import Database\n    return Database(url)"
+    text = "def open(url):\n    from fairlead.zones.engines.foundationdb import Database\n    return Database(url)"
     assert list(imports_inside_functions(source("zones/engines/planted.py", text))) == []
 
 
-@pytest.mark.parametrize("planted", ["import zones.item", "from zones import item", "from zones.item import Item"])
+@pytest.mark.parametrize(
+    "planted", ["import fairlead.zones.item", "from fairlead.zones import item", "from fairlead.zones.item import Item"]
+)
 def test_a_planted_look_up_from_an_engine_is_found(planted: str) -> None:
     assert len(list(engines_that_look_up(source("zones/engines/planted.py", planted)))) == 1
 

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from tests.style.sources import PRODUCT, ROOT
+from tests.style.sources import ROOT
 
 
 def test_every_dependency_is_pinned_within_its_bounds() -> None:
@@ -42,11 +42,6 @@ def test_what_is_pinned_takes_the_oldest_python_that_is_promised() -> None:
         and oldest not in SpecifierSet(wanted)
     ]
     assert not too_new, f"pin older ones in constraints.txt: {too_new}"
-
-
-def test_the_wheel_holds_every_package() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) == set(PRODUCT)
 
 
 def test_importing_the_face_loads_neither_ray_nor_the_foundationdb_client() -> None:

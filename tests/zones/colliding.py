@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zones.engines import Database
-from zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines import Database
+from fairlead.zones.engines.errors import NOT_COMMITTED
 
 Body = Callable[[Any], object]
 

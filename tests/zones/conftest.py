@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
+from fairlead.zones import engines
+from fairlead.zones.engines import Database
 from tests.clocks import ManualClock
 from tests.rooted import on_cluster
 from tests.zones.world import World
-from zones import engines
-from zones.engines import Database
 
 ENGINES = ["memory", "embedded", pytest.param("foundationdb", marks=pytest.mark.foundationdb)]
 

@@ -12,9 +12,7 @@ from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.clocks import ManualClock
-from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
-from zones import (
+from fairlead.zones import (
     attempt,
     buried,
     completions,
@@ -30,19 +28,21 @@ from zones import (
     series,
     timesheets,
 )
-from zones import submitted as handlers
-from zones.engines import Database, transact
-from zones.items import new_item
-from zones.keyspace import META_KEY, ROOT, ROOT_RANGE
-from zones.layout import Place, Tenant, local_tenant
-from zones.periodic import period
-from zones.records import KindRule, TenantRule
-from zones.series import KindTally, Tally
-from zones.shard_time import ShardClock
-from zones.shard_time import beat as beat_time
-from zones.steps import alone, in_step
-from zones.tenant_transaction import TenantTransaction
-from zones.timesheets import Running, Timesheet
+from fairlead.zones import submitted as handlers
+from fairlead.zones.engines import Database, transact
+from fairlead.zones.items import new_item
+from fairlead.zones.keyspace import META_KEY, ROOT, ROOT_RANGE
+from fairlead.zones.layout import Place, Tenant, local_tenant
+from fairlead.zones.periodic import period
+from fairlead.zones.records import KindRule, TenantRule
+from fairlead.zones.series import KindTally, Tally
+from fairlead.zones.shard_time import ShardClock
+from fairlead.zones.shard_time import beat as beat_time
+from fairlead.zones.steps import alone, in_step
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.timesheets import Running, Timesheet
+from tests.clocks import ManualClock
+from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 
 CAROL = Tenant("shop", "carol")
 DAVE = Tenant("shop", "dave")

@@ -8,10 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.clocks import ManualClock
-from tests.zones.faults import Fault, FaultyDatabase, FaultyTransaction
-from tests.zones.world import ALICE, NOBODYS, SECOND, World
-from zones.attempt import (
+from fairlead.zones.attempt import (
     RECEIPT_BUCKETS,
     RECEIPT_LIFE_US,
     SEED_BYTES,
@@ -20,8 +17,8 @@ from zones.attempt import (
     new_seed,
     receipt_key,
 )
-from zones.engines import Database
-from zones.engines.errors import (
+from fairlead.zones.engines import Database
+from fairlead.zones.engines.errors import (
     CLUSTER_VERSION_CHANGED,
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
@@ -29,11 +26,14 @@ from zones.engines.errors import (
     TRANSACTION_TIMED_OUT,
     ResultUnknown,
 )
-from zones.items import Enqueued, EnqueueStatus, new_item
-from zones.keyspace import RECEIPT, ROOT, ROOT_RANGE, pack_int, range_end
-from zones.shard import Shard, open_shard
-from zones.steps import alone
-from zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from fairlead.zones.items import Enqueued, EnqueueStatus, new_item
+from fairlead.zones.keyspace import RECEIPT, ROOT, ROOT_RANGE, pack_int, range_end
+from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.steps import alone
+from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from tests.clocks import ManualClock
+from tests.zones.faults import Fault, FaultyDatabase, FaultyTransaction
+from tests.zones.world import ALICE, NOBODYS, SECOND, World
 
 RECEIPTS = (ROOT + pack_int(RECEIPT), range_end(ROOT + pack_int(RECEIPT)))
 WRITES: dict[str, Callable[[ApplicationTransaction], object]] = {

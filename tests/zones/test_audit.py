@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import rules
+from fairlead.zones.audit import Finding, Report, audit, graves, items, tallies, tops, walk
+from fairlead.zones.audit.records import DAMAGED_RECORD
+from fairlead.zones.buried import bury, grave_key
+from fairlead.zones.dequeue import Room
+from fairlead.zones.engines import Database
+from fairlead.zones.history import forget_key
+from fairlead.zones.items import LeasedItem, new_item
+from fairlead.zones.keyspace import HANDLER, ROOT, RULE, pack_int, pack_text
+from fairlead.zones.layout import Place, Tenant, local_tenant
+from fairlead.zones.limits import take_slots
+from fairlead.zones.pointers import delete, move
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import FORMAT, OwnerRecord, TenantRule, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.stored_item import change_count, insert
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.clocks import ManualClock
 from tests.zones.faults import Fault, FaultyDatabase
 from tests.zones.world import ALICE, ANY, BOB, LEASE_US, MS, SECOND, World
-from zones import rules
-from zones.audit import Finding, Report, audit, graves, items, tallies, tops, walk
-from zones.audit.records import DAMAGED_RECORD
-from zones.buried import bury, grave_key
-from zones.dequeue import Room
-from zones.engines import Database
-from zones.history import forget_key
-from zones.items import LeasedItem, new_item
-from zones.keyspace import HANDLER, ROOT, RULE, pack_int, pack_text
-from zones.layout import Place, Tenant, local_tenant
-from zones.limits import take_slots
-from zones.pointers import delete, move
-from zones.queue_zone import QueueZone
-from zones.records import FORMAT, OwnerRecord, TenantRule, encode
-from zones.settings import ZoneSettings
-from zones.stored_item import change_count, insert
-from zones.tenant_transaction import TenantTransaction
 
 NEWER = bytes([FORMAT + 1]) + b"what it means only they know"
 DAMAGED = bytes([FORMAT]) + b"\xc1"

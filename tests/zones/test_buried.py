@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.buried import BuriedItem, bury, discard, grave_range, listing, read, revive
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.items import unpack_payload
+from fairlead.zones.layout import local_tenant
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import FORMAT, BuriedRecord, ItemRecord, OwnerRecord, encode
+from fairlead.zones.stored_item import read_payload
 from tests.zones.world import ALICE, BOB, SECOND, World
-from zones.buried import BuriedItem, bury, discard, grave_range, listing, read, revive
-from zones.errors import TenantMoved
-from zones.items import unpack_payload
-from zones.layout import local_tenant
-from zones.queue_zone import QueueZone
-from zones.records import FORMAT, BuriedRecord, ItemRecord, OwnerRecord, encode
-from zones.stored_item import read_payload
 
 
 def bury_item(world: World, item_id: bytes, *, zone: QueueZone | None = None, **why: Any) -> None:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import completions
+from fairlead.zones.completions import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
+from fairlead.zones.errors import ItemGone
+from fairlead.zones.items import new_item
+from fairlead.zones.keyspace import HISTORY, ROOT, pack_int, range_begin, range_end
+from fairlead.zones.layout import Tenant
+from fairlead.zones.steps import alone
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
-from zones import completions
-from zones.completions import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
-from zones.errors import ItemGone
-from zones.items import new_item
-from zones.keyspace import HISTORY, ROOT, pack_int, range_begin, range_end
-from zones.layout import Tenant
-from zones.steps import alone
 
 TOTAL = ROOT + pack_int(HISTORY)
 

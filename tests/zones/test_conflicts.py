@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.buried import bury, discard, read
+from fairlead.zones.dequeue import Room
+from fairlead.zones.history import forget
+from fairlead.zones.items import EnqueueStatus, NewItem, new_item
+from fairlead.zones.keyspace import ROOT_RANGE
+from fairlead.zones.layout import item_id_of
+from fairlead.zones.pointers import PointerRef, look, scan
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import OwnerRecord, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.steps import alone
+from fairlead.zones.visit import Found, lease, visit_all
 from tests.zones.colliding import Body, collides, commits
 from tests.zones.world import ANY, BOB, LEASE_US, MS, NOBODYS, SECOND, World
-from zones.buried import bury, discard, read
-from zones.dequeue import Room
-from zones.history import forget
-from zones.items import EnqueueStatus, NewItem, new_item
-from zones.keyspace import ROOT_RANGE
-from zones.layout import item_id_of
-from zones.pointers import PointerRef, look, scan
-from zones.queue_zone import QueueZone
-from zones.records import OwnerRecord, encode
-from zones.settings import ZoneSettings
-from zones.steps import alone
-from zones.visit import Found, lease, visit_all
 
 SETTINGS = ZoneSettings()
 PRESENT, BURIED, COMPLETED = EnqueueStatus.PRESENT, EnqueueStatus.BURIED, EnqueueStatus.COMPLETED

@@ -18,23 +18,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.clocks import ManualClock
-from tests.zones import corrupting
-from tests.zones.corrupting import WAYS, damaged_world, deeds, memory, populate
-from tests.zones.world import World
-from zones import completions, limits, presence, results, series, timesheets
-from zones.audit import audit
-from zones.backup import backup, restore
-from zones.backup.backup_file import DIGEST_BYTES, HEADER_BYTES_MAX, MAGIC
-from zones.engines import StoreError
-from zones.engines.commit import CommitRequest
-from zones.engines.commit_log import Reads
-from zones.engines.letters import UNREADABLE, pack, pack_answer, unpack, unpack_answer
-from zones.engines.ranges import KeySet
-from zones.engines.writes import Writes
-from zones.errors import BackupRefused, PayloadDamaged, QueueError, ShardRefused
-from zones.items import pack_payload, unpack_payload
-from zones.records import (
+from fairlead.zones import completions, limits, presence, results, series, timesheets
+from fairlead.zones.audit import audit
+from fairlead.zones.backup import backup, restore
+from fairlead.zones.backup.backup_file import DIGEST_BYTES, HEADER_BYTES_MAX, MAGIC
+from fairlead.zones.engines import StoreError
+from fairlead.zones.engines.commit import CommitRequest
+from fairlead.zones.engines.commit_log import Reads
+from fairlead.zones.engines.letters import UNREADABLE, pack, pack_answer, unpack, unpack_answer
+from fairlead.zones.engines.ranges import KeySet
+from fairlead.zones.engines.writes import Writes
+from fairlead.zones.errors import BackupRefused, PayloadDamaged, QueueError, ShardRefused
+from fairlead.zones.items import pack_payload, unpack_payload
+from fairlead.zones.records import (
     BuriedRecord,
     HandlerRecord,
     ItemRecord,
@@ -50,6 +46,10 @@ from zones.records import (
     encode,
     unpacked,
 )
+from tests.clocks import ManualClock
+from tests.zones import corrupting
+from tests.zones.corrupting import WAYS, damaged_world, deeds, memory, populate
+from tests.zones.world import World
 
 SEED = int(os.environ.get("FAIRLEAD_FUZZ_SEED", "0"))
 ITEM = ItemRecord(

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.zones.corrupting import populated, world_of
-from tests.zones.world import ALICE, BOB, PART_COUNT, SECOND, World
-from zones import buried, completions, inquiry, series, submitted, timesheets
-from zones.audit import audit
-from zones.dequeue import Fit
-from zones.history import FORGET_BYTES_MAX, forget_key
-from zones.items import new_item
-from zones.keyspace import (
+from fairlead.zones import buried, completions, inquiry, series, submitted, timesheets
+from fairlead.zones.audit import audit
+from fairlead.zones.dequeue import Fit
+from fairlead.zones.history import FORGET_BYTES_MAX, forget_key
+from fairlead.zones.items import new_item
+from fairlead.zones.keyspace import (
     FORGET,
     GRAVE,
     HANDLER,
@@ -29,10 +27,12 @@ from zones.keyspace import (
     pack_int,
     range_begin,
 )
-from zones.limits import take_tokens
-from zones.records import FORMAT, KindRule, TenantRule
-from zones.rules import read_rules, set_tenant_rule, tenants_with_rules, wake_parked, zone_names
-from zones.visit import Found
+from fairlead.zones.limits import take_tokens
+from fairlead.zones.records import FORMAT, KindRule, TenantRule
+from fairlead.zones.rules import read_rules, set_tenant_rule, tenants_with_rules, wake_parked, zone_names
+from fairlead.zones.visit import Found
+from tests.zones.corrupting import populated, world_of
+from tests.zones.world import ALICE, BOB, PART_COUNT, SECOND, World
 
 DAMAGED = bytes([FORMAT]) + b"\xc1"
 NEWER = bytes([FORMAT + 1]) + b"what it means only they know"

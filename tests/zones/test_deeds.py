@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import deeds
+from fairlead.zones.audit import audit
+from fairlead.zones.audit.records import DAMAGED_KEY, DAMAGED_RECORD
+from fairlead.zones.keyspace import DEED, ROOT, pack_int
+from fairlead.zones.records import FORMAT, DeedRecord
 from tests.zones.colliding import collides
 from tests.zones.world import World
-from zones import deeds
-from zones.audit import audit
-from zones.audit.records import DAMAGED_KEY, DAMAGED_RECORD
-from zones.keyspace import DEED, ROOT, pack_int
-from zones.records import FORMAT, DeedRecord
 
 
 def deed(number: int, **how: Any) -> DeedRecord:

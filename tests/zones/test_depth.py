@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.zones import depth
+from fairlead.zones.depth import HELD_ITEMS_MAX, Waits
+from fairlead.zones.layout import Tenant
 from tests.zones.world import World
-from zones import depth
-from zones.depth import HELD_ITEMS_MAX, Waits
-from zones.layout import Tenant
 
 SECOND = 1_000_000
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.buried import listing
+from fairlead.zones.dequeue import Fit, Room
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.items import LeasedItem, new_item
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import FORMAT
+from fairlead.zones.steps import alone
+from fairlead.zones.suspicion import SHARED_LAPSES
 from tests.zones.world import ALICE, LEASE_US, SECOND, World
-from zones.buried import listing
-from zones.dequeue import Fit, Room
-from zones.errors import BadArgument
-from zones.items import LeasedItem, new_item
-from zones.queue_zone import QueueZone
-from zones.records import FORMAT
-from zones.steps import alone
-from zones.suspicion import SHARED_LAPSES
 
 
 def ids(world: World, count: int, kind: str = "mail") -> list[bytes]:

@@ -1,6 +1,6 @@
 """How long something has lasted, by a clock that may step meanwhile."""
 
-from zones.elapsed import LOOK_US_MAX, Elapsed
+from fairlead.zones.elapsed import LOOK_US_MAX, Elapsed
 
 
 def test_time_adds_up_from_look_to_look() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import completions
+from fairlead.zones.buried import bury, discard, read, revive
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.items import EnqueueStatus, Item, new_item, unpack_payload
+from fairlead.zones.layout import item_id_of, local_tenant
+from fairlead.zones.steps import alone
+from fairlead.zones.stored_item import read_payload
 from tests.zones.world import ALICE, ANY, BOB, MS, SECOND, World
-from zones import completions
-from zones.buried import bury, discard, read, revive
-from zones.errors import BadArgument
-from zones.items import EnqueueStatus, Item, new_item, unpack_payload
-from zones.layout import item_id_of, local_tenant
-from zones.steps import alone
-from zones.stored_item import read_payload
 
 ENQUEUED, PRESENT = EnqueueStatus.ENQUEUED, EnqueueStatus.PRESENT
 BURIED, COMPLETED = EnqueueStatus.BURIED, EnqueueStatus.COMPLETED

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from zones import errors
-from zones.errors import QueueError
+from fairlead.zones import errors
+from fairlead.zones.errors import QueueError
 
 ERRORS = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, QueueError)]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import graves
+from fairlead.zones.graves import Sought, Unearthed
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import OwnerRecord, encode
 from tests.zones.colliding import collides
 from tests.zones.test_buried import bury_item
 from tests.zones.world import ALICE, BOB, SECOND, World
-from zones import graves
-from zones.graves import Sought, Unearthed
-from zones.queue_zone import QueueZone
-from zones.records import OwnerRecord, encode
 
 
 def bury(world: World, kind: str = "mail", error: str = "ValueError: no", *, zone: QueueZone | None = None) -> bytes:

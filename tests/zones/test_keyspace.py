@@ -8,10 +8,10 @@ import fdb.tuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zones import keyspace
-from zones.buried import grave_key
-from zones.history import forget_key
-from zones.keyspace import (
+from fairlead.zones import keyspace
+from fairlead.zones.buried import grave_key
+from fairlead.zones.history import forget_key
+from fairlead.zones.keyspace import (
     BURIED,
     COUNT,
     DATA,
@@ -43,8 +43,8 @@ from zones.keyspace import (
     range_begin,
     range_end,
 )
-from zones.layout import Layout, Tenant
-from zones.settings import ZoneSettings
+from fairlead.zones.layout import Layout, Tenant
+from fairlead.zones.settings import ZoneSettings
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
 IDS = st.binary(min_size=16, max_size=16)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from zones.errors import BadArgument
-from zones.layout import Layout, Tenant, check_name, local_tenant, named_tenant
-from zones.placement import home
-from zones.settings import ZoneSettings
-from zones.tuples import pack
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.layout import Layout, Tenant, check_name, local_tenant, named_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.tuples import pack
 
 SHARDS = ["blue", "green", "red"]
 TENANTS = [Tenant("shop", f"user{number}") for number in range(2_000)]
@@ -85,9 +85,9 @@ def test_tenants_spread_evenly_over_shards() -> None:
 
 def test_every_process_agrees_where_a_tenant_lives_and_which_part_holds_its_pointer() -> None:
     program = (
-        "from zones.layout import Layout, Tenant\n"
-        "from zones.placement import home\n"
-        "from zones.settings import ZoneSettings\n"
+        "from fairlead.zones.layout import Layout, Tenant\n"
+        "from fairlead.zones.placement import home\n"
+        "from fairlead.zones.settings import ZoneSettings\n"
         "layout = Layout(shard_id=b'', part_count=16, settings=ZoneSettings())\n"
         "for user in ('alice', 'bob', 'zo\\u00eb'):\n"
         "    place = layout.place(Tenant('shop', user), 'queue')\n"

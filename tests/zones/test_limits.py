@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import limits, rules
+from fairlead.zones.records import KindRule
 from tests.zones.colliding import collides
 from tests.zones.world import SECOND, World
-from zones import limits, rules
-from zones.records import KindRule
 
 LEASE_US = 10 * SECOND
 APART_US = 10 * SECOND  # How far good clocks may be apart.

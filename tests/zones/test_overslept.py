@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.pointers import LateLooked, longest_sleep_us, wake_overslept
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.visit import lease
 from tests.zones.world import MS, SECOND, World
-from zones.keyspace import PartKeys
-from zones.pointers import LateLooked, longest_sleep_us, wake_overslept
-from zones.settings import ZoneSettings
-from zones.visit import lease
 
 HOUR_US = 3_600 * SECOND
 SETTINGS = ZoneSettings()

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from fairlead import App, new_item
+from fairlead.zones import engines
+from fairlead.zones.engines import Database
+from fairlead.zones.part_writes import PartWrites
+from fairlead.zones.steps import alone
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
 from tests.zones.test_store_calls import calls
 from tests.zones.world import World
-from zones import engines
-from zones.engines import Database
-from zones.part_writes import PartWrites
-from zones.steps import alone
 
 KEY, OTHER = b"a count", b"another"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.items import Enqueued, unpack_payload
+from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
+from fairlead.zones.layout import local_tenant
+from fairlead.zones.periodic import Period, last_tick_us, period, periods_of, tick_steps
+from fairlead.zones.steps import alone
 from tests.zones.world import SECOND, World
-from zones.errors import BadArgument
-from zones.items import Enqueued, unpack_payload
-from zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
-from zones.layout import local_tenant
-from zones.periodic import Period, last_tick_us, period, periods_of, tick_steps
-from zones.steps import alone
 
 MINUTE = 60 * SECOND
 MINUTELY = period("sweep", every_ms=60_000)

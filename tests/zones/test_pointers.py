@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.zones.buried import bury, read, revive
+from fairlead.zones.dequeue import Fit, Room
+from fairlead.zones.items import new_item
+from fairlead.zones.keyspace import META_KEY, PartKeys, TenantKeys, ZoneKeys, pack_text
+from fairlead.zones.layout import Place, local_tenant
+from fairlead.zones.pointers import PointerRef, earliest_vesting_us, place_of, scan, scan_back
+from fairlead.zones.presence import LIVE_US
+from fairlead.zones.records import FORMAT, PointerRecord, encode
+from fairlead.zones.settings import WINDOW_KEYS, ZoneSettings
+from fairlead.zones.steps import alone
+from fairlead.zones.visit import Found, LeftAlone, lease, visit_all
 from tests.zones.world import ALICE, BOB, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World
-from zones.buried import bury, read, revive
-from zones.dequeue import Fit, Room
-from zones.items import new_item
-from zones.keyspace import META_KEY, PartKeys, TenantKeys, ZoneKeys, pack_text
-from zones.layout import Place, local_tenant
-from zones.pointers import PointerRef, earliest_vesting_us, place_of, scan, scan_back
-from zones.presence import LIVE_US
-from zones.records import FORMAT, PointerRecord, encode
-from zones.settings import WINDOW_KEYS, ZoneSettings
-from zones.steps import alone
-from zones.visit import Found, LeftAlone, lease, visit_all
 
 SETTINGS = ZoneSettings()
 SLACK_US = SETTINGS.wake_slack_ms * MS

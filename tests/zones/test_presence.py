@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fairlead.zones import presence
+from fairlead.zones.keyspace import ROOT, SESSION, pack_bytes, pack_int
+from fairlead.zones.presence import FORGET_US, LIVE_US, Presence, Present, Sessions
 from tests.zones.world import SECOND, World
-from zones import presence
-from zones.keyspace import ROOT, SESSION, pack_bytes, pack_int
-from zones.presence import FORGET_US, LIVE_US, Presence, Present, Sessions
 
 ANNA, BERT = b"anna\x00id", b"bert"
 

@@ -6,17 +6,17 @@ from random import Random
 
 import pytest
 
+from fairlead.zones import quarantine
+from fairlead.zones.audit import audit, graves, items, records
+from fairlead.zones.buried import bury
+from fairlead.zones.errors import OwnerUnreadable
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.keyspace import ROOT
+from fairlead.zones.quarantine import SetAside, listing
+from fairlead.zones.records import FORMAT, TenantRule
+from fairlead.zones.rules import set_tenant_rule
 from tests.zones.corrupting import CAROL, damaged_world, populate
 from tests.zones.world import ALICE, World
-from zones import quarantine
-from zones.audit import audit, graves, items, records
-from zones.buried import bury
-from zones.errors import OwnerUnreadable
-from zones.items import EnqueueStatus
-from zones.keyspace import ROOT
-from zones.quarantine import SetAside, listing
-from zones.records import FORMAT, TenantRule
-from zones.rules import set_tenant_rule
 
 DAMAGED = bytes([FORMAT]) + b"\xc1"
 NEWER = bytes([FORMAT + 1]) + b"what it means only they know"

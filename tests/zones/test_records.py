@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zones.records import (
+from fairlead.zones.records import (
     FORMAT,
     BuriedRecord,
     HandlerRecord,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from fairlead.zones import completions, results
+from fairlead.zones.audit import audit
+from fairlead.zones.completions import EndedItem, EndedOfZone
+from fairlead.zones.history import forget_range
+from fairlead.zones.results import NotKept, Returned, ending
 from tests.zones.world import SECOND, World
-from zones import completions, results
-from zones.audit import audit
-from zones.completions import EndedItem, EndedOfZone
-from zones.history import forget_range
-from zones.results import NotKept, Returned, ending
 
 ITEM = b"1" * 16
 

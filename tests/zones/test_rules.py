@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import rules
+from fairlead.zones.dequeue import Room
+from fairlead.zones.errors import RuleUnreadable, TenantMoved
+from fairlead.zones.keyspace import ROOT, RULE, pack_int, pack_text
+from fairlead.zones.layout import Tenant
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.records import FORMAT, KindRule, OwnerRecord, TenantRule, encode
+from fairlead.zones.rules import NO_RULES, WAKE_MAX
+from fairlead.zones.steps import alone
+from fairlead.zones.visit import Found, Visit, visit_all
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, ANY, BOB, PAUSE_US, SECOND, World
-from zones import rules
-from zones.dequeue import Room
-from zones.errors import RuleUnreadable, TenantMoved
-from zones.keyspace import ROOT, RULE, pack_int, pack_text
-from zones.layout import Tenant
-from zones.pointers import PointerRef
-from zones.records import FORMAT, KindRule, OwnerRecord, TenantRule, encode
-from zones.rules import NO_RULES, WAKE_MAX
-from zones.steps import alone
-from zones.visit import Found, Visit, visit_all
 
 MAX_SLEEP_US = 300 * SECOND
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import depth, series
+from fairlead.zones.items import new_item
+from fairlead.zones.keyspace import ROOT, SERIES, pack_int, range_begin, range_end
+from fairlead.zones.series import KEPT_SLOTS, KINDS_MAX, SLOT_US, TENANTS_MAX, KindTally, Slot, Tally, slot_of
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, World
-from zones import depth, series
-from zones.items import new_item
-from zones.keyspace import ROOT, SERIES, pack_int, range_begin, range_end
-from zones.series import KEPT_SLOTS, KINDS_MAX, SLOT_US, TENANTS_MAX, KindTally, Slot, Tally, slot_of
 
 WORKER, OTHER = b"worker\x00one", b"worker two"
 ALL = ROOT + pack_int(SERIES)

@@ -9,16 +9,16 @@ from random import Random
 import msgspec
 import pytest
 
+from fairlead.zones.engines import Database
+from fairlead.zones.errors import BadArgument, ShardRefused
+from fairlead.zones.keyspace import KEY_FORMAT, META_KEY
+from fairlead.zones.records import FORMAT, ShardRecord, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import find_or_make, open_shard
 from tests.clocks import ManualClock
 from tests.zones.colliding import collides
 from tests.zones.faults import FaultyDatabase
 from tests.zones.world import ALICE, SECOND, World
-from zones.engines import Database
-from zones.errors import BadArgument, ShardRefused
-from zones.keyspace import KEY_FORMAT, META_KEY
-from zones.records import FORMAT, ShardRecord, encode
-from zones.settings import ZoneSettings
-from zones.shard import find_or_make, open_shard
 
 
 def test_a_shard_keeps_its_id_and_its_number_of_parts(db: Database, clock: ManualClock) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.keyspace import TIME_KEY
+from fairlead.zones.shard_time import ShardClock, Standing, beat
 from tests.zones.colliding import Body, collides
 from tests.zones.world import SECOND, World
-from zones.keyspace import TIME_KEY
-from zones.shard_time import ShardClock, Standing, beat
 
 MAX_SKEW_US = 5 * SECOND
 WATCH_US = 3 * SECOND

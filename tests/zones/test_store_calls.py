@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import engines
+from fairlead.zones.buried import bury, read, revive
+from fairlead.zones.dequeue import Room, Search, choose_steps
+from fairlead.zones.engines import Database
+from fairlead.zones.items import new_item
+from fairlead.zones.layout import item_id_of
+from fairlead.zones.pointers import scan
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.steps import alone
+from fairlead.zones.turns import Turns
+from fairlead.zones.visit import Found, lease, visit_all
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
 from tests.zones.world import ALICE, ANY, LEASE_US, MS, SECOND, World
-from zones import engines
-from zones.buried import bury, read, revive
-from zones.dequeue import Room, Search, choose_steps
-from zones.engines import Database
-from zones.items import new_item
-from zones.layout import item_id_of
-from zones.pointers import scan
-from zones.records import ItemRecord, decode
-from zones.settings import ZoneSettings
-from zones.steps import alone
-from zones.turns import Turns
-from zones.visit import Found, lease, visit_all
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.zones import submitted
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.keyspace import HANDLER, ROOT, pack_int, pack_text
+from fairlead.zones.submitted import CODE_BYTES_MAX, HandlerTooLarge
 from tests.zones.world import World
-from zones import submitted
-from zones.errors import BadArgument
-from zones.keyspace import HANDLER, ROOT, pack_int, pack_text
-from zones.submitted import CODE_BYTES_MAX, HandlerTooLarge
 
 
 def sign(kind: str, version: int, code: bytes) -> bytes:

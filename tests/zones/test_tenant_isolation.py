@@ -12,14 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fairlead.zones import engines
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import QueueError
+from fairlead.zones.keyspace import DEPTH, ROOT, ROOT_RANGE, TenantKeys, pack_int
+from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from tests.clocks import ManualClock
 from tests.zones.world import NOBODYS, World
-from zones import engines
-from zones.engines import StoreError
-from zones.errors import QueueError
-from zones.keyspace import DEPTH, ROOT, ROOT_RANGE, TenantKeys, pack_int
-from zones.layout import Tenant, item_id_of
-from zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 
 # Neighbours on either side, in name and in order: what begins alike, ends alike, or sorts next.
 MINE = Tenant("shop", "alice")

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import rules
+from fairlead.zones.dequeue import Room
+from fairlead.zones.items import new_item
+from fairlead.zones.keyspace import range_begin, range_end
+from fairlead.zones.layout import Tenant
+from fairlead.zones.records import TenantRule
+from fairlead.zones.steps import alone
+from fairlead.zones.tenant_limits import allowed_steps
+from fairlead.zones.visit import Visit, visit_all
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, THROTTLE_US, World
-from zones import rules
-from zones.dequeue import Room
-from zones.items import new_item
-from zones.keyspace import range_begin, range_end
-from zones.layout import Tenant
-from zones.records import TenantRule
-from zones.steps import alone
-from zones.tenant_limits import allowed_steps
-from zones.visit import Visit, visit_all
 
 
 def limit(world: World, tenant: Tenant = ALICE, **changes: object) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import fdb.tuple
 import pytest
 
+from fairlead.zones.engines import Database
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.errors import BadArgument, PayloadNotData
+from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem, new_item, unpack_payload
+from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.tenant_transaction import ApplicationTransaction, Key
 from tests.clocks import ManualClock
 from tests.zones.colliding import collides
 from tests.zones.faults import Fault, FaultyDatabase
 from tests.zones.world import ALICE, BOB, NOBODYS, World
-from zones.engines import Database
-from zones.engines.errors import NOT_COMMITTED
-from zones.errors import BadArgument, PayloadNotData
-from zones.items import Enqueued, EnqueueStatus, NewItem, new_item, unpack_payload
-from zones.layout import Tenant, item_id_of
-from zones.tenant_transaction import ApplicationTransaction, Key
 
 
 def transact(world: World, body: Callable[[ApplicationTransaction], Any], tenant: Tenant = ALICE, **how: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from fairlead.zones import timesheets
+from fairlead.zones.keyspace import ROOT, SHEET, pack_bytes, pack_int
+from fairlead.zones.records import Progress
+from fairlead.zones.timesheets import FORGET_US, LIVE_US, Running, Timesheet, longest_running
 from tests.zones.world import ALICE, World
-from zones import timesheets
-from zones.keyspace import ROOT, SHEET, pack_bytes, pack_int
-from zones.records import Progress
-from zones.timesheets import FORGET_US, LIVE_US, Running, Timesheet, longest_running
 
 WORKER, OTHER = b"one\x00", b"two"
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from fairlead.zones.pointers import wake_overslept
 from tests.zones.world import BOB, SECOND, World
-from zones.pointers import wake_overslept
 
 HOUR_US = 3_600 * SECOND
 

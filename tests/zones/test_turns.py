@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
+from fairlead.zones import rules
+from fairlead.zones.dequeue import Room
+from fairlead.zones.items import new_item
+from fairlead.zones.layout import Tenant
+from fairlead.zones.visit import VisitTerms, visit_all
 from tests.zones.world import ANY, SECOND, World
-from zones import rules
-from zones.dequeue import Room
-from zones.items import new_item
-from zones.layout import Tenant
-from zones.visit import VisitTerms, visit_all
 
 
 def named(user: str) -> Tenant:

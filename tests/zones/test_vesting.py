@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.clocks import ManualClock
-from zones import engines
-from zones.engines import Database, transact
-from zones.keyspace import IndexEntry, QueueKeys
-from zones.steps import alone
-from zones.vesting import (
+from fairlead.zones import engines
+from fairlead.zones.engines import Database, transact
+from fairlead.zones.keyspace import IndexEntry, QueueKeys
+from fairlead.zones.steps import alone
+from fairlead.zones.vesting import (
     FIRST_LOOK,
     Reading,
     Vested,
@@ -23,6 +22,7 @@ from zones.vesting import (
     read_first_of_each_priority,
     read_vested,
 )
+from tests.clocks import ManualClock
 
 NOW_US = 1_000
 KEYS = QueueKeys(b"index/")

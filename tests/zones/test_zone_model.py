@@ -13,16 +13,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from fairlead.zones.buried import bury, discard, listing, read, revive
+from fairlead.zones.items import EnqueueStatus, LeasedItem, Outcome, new_item
+from fairlead.zones.layout import item_id_of
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.steps import alone
+from fairlead.zones.suspicion import SHARED_LAPSES
+from fairlead.zones.visit import Found
 from tests.clocks import ManualClock
 from tests.zones.conftest import open_empty
 from tests.zones.world import ANY, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World
-from zones.buried import bury, discard, listing, read, revive
-from zones.items import EnqueueStatus, LeasedItem, Outcome, new_item
-from zones.layout import item_id_of
-from zones.settings import ZoneSettings
-from zones.steps import alone
-from zones.suspicion import SHARED_LAPSES
-from zones.visit import Found
 
 NAMES = st.sampled_from(["a", "b", "c", None])
 KINDS = st.sampled_from(["mail", "index", "fax"])

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
+from fairlead.zones import history
+from fairlead.zones.dequeue import Fit, Room, Search, choose_steps, take
+from fairlead.zones.engines import Database, transact
+from fairlead.zones.items import Enqueued, LeasedItem, NewItem, new_item
+from fairlead.zones.keyspace import HISTORY, ROOT, ROOT_RANGE, pack_int, range_end
+from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.pointers import PointerRef, scan
+from fairlead.zones.presence import Presence, beat
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import ItemRecord, PointerRecord, decode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import open_shard
+from fairlead.zones.steps import alone, in_step
+from fairlead.zones.turns import Turns
+from fairlead.zones.visit import Visit, VisitTerms, visit_all
 from tests.clocks import ManualClock
-from zones import history
-from zones.dequeue import Fit, Room, Search, choose_steps, take
-from zones.engines import Database, transact
-from zones.items import Enqueued, LeasedItem, NewItem, new_item
-from zones.keyspace import HISTORY, ROOT, ROOT_RANGE, pack_int, range_end
-from zones.layout import Tenant, item_id_of
-from zones.pointers import PointerRef, scan
-from zones.presence import Presence, beat
-from zones.queue_zone import QueueZone
-from zones.records import ItemRecord, PointerRecord, decode
-from zones.settings import ZoneSettings
-from zones.shard import open_shard
-from zones.steps import alone, in_step
-from zones.turns import Turns
-from zones.visit import Visit, VisitTerms, visit_all
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ alarms. What a check finds is looked at once more, with read conflicts, in a tra
 that is reported, and that mends. Nothing that a newer version wrote is touched.
 """
 
-from zones.audit.auditor import audit
-from zones.audit.findings import Finding, Report
+from fairlead.zones.audit.auditor import audit
+from fairlead.zones.audit.findings import Finding, Report
 
 __all__ = ["audit", "Finding", "Report"]

@@ -4,22 +4,22 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from zones import presence, timesheets
-from zones.audit import graves, tops, zone_rows
-from zones.audit.findings import Finding, Report
-from zones.audit.places import skip_data, tenant_range
-from zones.audit.records import check_damaged_key, check_record, check_soft_record
-from zones.audit.tallies import (
+from fairlead.zones import presence, timesheets
+from fairlead.zones.audit import graves, tops, zone_rows
+from fairlead.zones.audit.findings import Finding, Report
+from fairlead.zones.audit.places import skip_data, tenant_range
+from fairlead.zones.audit.records import check_damaged_key, check_record, check_soft_record
+from fairlead.zones.audit.tallies import (
     add_items,
     differences,
     settle,
     tally_of_shard,
     tally_of_zone,
 )
-from zones.audit.walk import Check, confirm, walk
-from zones.audit.zone_rows import ZoneRows
-from zones.engines import KeyValue
-from zones.keyspace import (
+from fairlead.zones.audit.walk import Check, confirm, walk
+from fairlead.zones.audit.zone_rows import ZoneRows
+from fairlead.zones.engines import KeyValue
+from fairlead.zones.keyspace import (
     BURIED,
     CHANGED,
     COUNT,
@@ -53,13 +53,13 @@ from zones.keyspace import (
     range_end,
     unpack_name,
 )
-from zones.layout import Place
-from zones.pointers import PointerRef
-from zones.records import DeedRecord, HandlerRecord, OwnerRecord, PeriodicRecord, TenantRule, decode, is_newer
-from zones.rules import record_type
-from zones.shard import Shard
-from zones.stored_item import number_of
-from zones.tuples import elements_of
+from fairlead.zones.layout import Place
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.records import DeedRecord, HandlerRecord, OwnerRecord, PeriodicRecord, TenantRule, decode, is_newer
+from fairlead.zones.rules import record_type
+from fairlead.zones.shard import Shard
+from fairlead.zones.stored_item import number_of
+from fairlead.zones.tuples import elements_of
 
 Progress = Callable[[int], None]
 
@@ -87,8 +87,8 @@ def audit(
 ) -> Report:
     """Check every invariant of a shard, and with `repair` mend what can be mended without losing an item.
 
-    With `quarantine` it also sets aside what is damaged (see `zones.quarantine`), and then goes through all once more,
-    to repair what that has left behind. The report is of the last time, and of what was done before.
+    With `quarantine` it also sets aside what is damaged (see `fairlead.zones.quarantine`), and then goes through all
+    once more, to repair what that has left behind. The report is of the last time, and of what was done before.
 
     Runs beside producers and consumers: it takes transactions of some 50 ms, conflicts with nobody unless it repairs,
     and reports nothing that was not so in one version of the store. Tenants' own data is passed over.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from zones.layout import Place, Tenant
+from fairlead.zones.layout import Place, Tenant
 
 FINDINGS_MAX = 10_000  # Beyond it they are only counted: a list that nobody can read helps nobody.
 

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from zones.audit.findings import Problem, pair
-from zones.audit.items import with_payload
-from zones.audit.places import Places, ZoneKey
-from zones.buried import grave_key
-from zones.history import TIME_BYTES, forget_key
-from zones.keyspace import DONE, RESULT
-from zones.layout import Layout, Place, Tenant
-from zones.records import BuriedRecord, decode, is_newer
-from zones.steps import Steps
-from zones.tuples import elements_of
+from fairlead.zones.audit.findings import Problem, pair
+from fairlead.zones.audit.items import with_payload
+from fairlead.zones.audit.places import Places, ZoneKey
+from fairlead.zones.buried import grave_key
+from fairlead.zones.history import TIME_BYTES, forget_key
+from fairlead.zones.keyspace import DONE, RESULT
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.records import BuriedRecord, decode, is_newer
+from fairlead.zones.steps import Steps
+from fairlead.zones.tuples import elements_of
 
 DAMAGED_BURIED = "a buried item's record is damaged"
 NOT_LISTED = "a buried item is missing from the shard's list"

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from zones import stored_item
-from zones.audit.findings import Problem, Range, pair
-from zones.keyspace import IndexEntry, range_begin, range_end
-from zones.layout import Place
-from zones.queue_zone import QueueZone
-from zones.records import BuriedRecord, ItemRecord, decode, is_newer
-from zones.steps import Steps, alone
+from fairlead.zones import stored_item
+from fairlead.zones.audit.findings import Problem, Range, pair
+from fairlead.zones.keyspace import IndexEntry, range_begin, range_end
+from fairlead.zones.layout import Place
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import BuriedRecord, ItemRecord, decode, is_newer
+from fairlead.zones.steps import Steps, alone
 
 DAMAGED_ITEM = "an item's record is damaged"
 NO_ENTRY = "an item has no entry in the vesting index"

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from zones.keyspace import DATA, DB, ROOT, ZONE, pack_int, range_end, tenant_prefix
-from zones.layout import Layout, Place, Tenant
-from zones.tuples import elements_of
+from fairlead.zones.keyspace import DATA, DB, ROOT, ZONE, pack_int, range_end, tenant_prefix
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.tuples import elements_of
 
 _DB = ROOT + pack_int(DB)
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from zones.audit.findings import Problem, pair
-from zones.records import Record, decode, is_newer
-from zones.steps import Steps
+from fairlead.zones.audit.findings import Problem, pair
+from fairlead.zones.records import Record, decode, is_newer
+from fairlead.zones.steps import Steps
 
 DAMAGED_RECORD = "a record is damaged"
 DAMAGED_KEY = "a key is damaged"

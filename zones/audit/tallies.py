@@ -13,17 +13,17 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from zones.attempt import Attempt
-from zones.audit.findings import Problem, Report
-from zones.audit.places import Places, tenant_range
-from zones.audit.walk import Chunk, Skip, nothing, read_chunk
-from zones.engines import Database, KeyValue, transact
-from zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end, unpack_name
-from zones.layout import Layout, Place
-from zones.records import ItemRecord, decode
-from zones.shard import Shard
-from zones.stored_item import number_of
-from zones.vesting import WANT_ALL
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.audit.findings import Problem, Report
+from fairlead.zones.audit.places import Places, tenant_range
+from fairlead.zones.audit.walk import Chunk, Skip, nothing, read_chunk
+from fairlead.zones.engines import Database, KeyValue, transact
+from fairlead.zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end, unpack_name
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.stored_item import number_of
+from fairlead.zones.vesting import WANT_ALL
 
 WRONG_COUNT = "a count differs from the items"
 WRONG_DEPTH = "a depth differs from the items"

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from zones import pointers
-from zones.audit.findings import Problem
-from zones.layout import Layout, Place
-from zones.pointers import PointerRef
-from zones.queue_zone import QueueZone
-from zones.records import ItemRecord, PointerRecord, decode, is_newer
-from zones.rules import may_sleep
-from zones.steps import Steps, alone
-from zones.vesting import read_first_of_each_priority
+from fairlead.zones import pointers
+from fairlead.zones.audit.findings import Problem
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
+from fairlead.zones.rules import may_sleep
+from fairlead.zones.steps import Steps, alone
+from fairlead.zones.vesting import read_first_of_each_priority
 
 NO_POINTER = "a zone with items has no pointer"
 LATE_POINTER = "a pointer vests later than its zone needs"

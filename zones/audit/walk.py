@@ -1,18 +1,18 @@
 """Walking through a key space in bounded transactions, and running checks on what is there.
 
-A check is an operation of `zones.steps`: it sends its reads, yields, and compares. All checks of a chunk run side by
-side in the transaction that read the chunk.
+A check is an operation of `fairlead.zones.steps`: it sends its reads, yields, and compares. All checks of a chunk run
+side by side in the transaction that read the chunk.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zones.attempt import Attempt
-from zones.audit.findings import Problem, Report
-from zones.engines import Database, KeyValue, transact
-from zones.quarantine import set_aside
-from zones.shard import Shard
-from zones.steps import Steps, alone, in_step
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.audit.findings import Problem, Report
+from fairlead.zones.engines import Database, KeyValue, transact
+from fairlead.zones.quarantine import set_aside
+from fairlead.zones.shard import Shard
+from fairlead.zones.steps import Steps, alone, in_step
 
 CHUNK_KEYS = 500  # With the reads of their checks some 50 ms of a transaction's 5 s.
 CHUNK_BYTES = 1_000_000

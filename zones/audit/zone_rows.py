@@ -5,12 +5,12 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from zones.audit import graves, items, tops
-from zones.audit.places import Places, ZoneKey
-from zones.audit.records import check_damaged_key, check_record
-from zones.audit.walk import Check
-from zones.engines import KeyValue
-from zones.keyspace import (
+from fairlead.zones.audit import graves, items, tops
+from fairlead.zones.audit.places import Places, ZoneKey
+from fairlead.zones.audit.records import check_damaged_key, check_record
+from fairlead.zones.audit.walk import Check
+from fairlead.zones.engines import KeyValue
+from fairlead.zones.keyspace import (
     BUCKET,
     BURIED,
     COUNT,
@@ -28,9 +28,9 @@ from zones.keyspace import (
     IndexEntry,
     TenantKeys,
 )
-from zones.layout import ID_BYTES, Layout, Place
-from zones.records import OwnerRecord
-from zones.tuples import elements_of
+from fairlead.zones.layout import ID_BYTES, Layout, Place
+from fairlead.zones.records import OwnerRecord
+from fairlead.zones.tuples import elements_of
 
 
 class ZoneRows(NamedTuple):

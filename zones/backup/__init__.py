@@ -10,8 +10,8 @@ and periods. So it does not matter of which engine it was taken, into which it i
 large one were read one after the other.
 """
 
-from zones.backup.backup_file import BackupInfo
-from zones.backup.restoring import restore
-from zones.backup.taking import backup
+from fairlead.zones.backup.backup_file import BackupInfo
+from fairlead.zones.backup.restoring import restore
+from fairlead.zones.backup.taking import backup
 
 __all__ = ["backup", "restore", "BackupInfo"]

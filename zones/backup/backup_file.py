@@ -20,9 +20,9 @@ from typing import Annotated, BinaryIO, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from zones.errors import BackupRefused
-from zones.keyspace import PART_COUNT_MAX
-from zones.records import UNDECODABLE, TimeUs
+from fairlead.zones.errors import BackupRefused
+from fairlead.zones.keyspace import PART_COUNT_MAX
+from fairlead.zones.records import UNDECODABLE, TimeUs
 
 MAGIC = b"fairlead backup\n"
 FILE_FORMAT = 1

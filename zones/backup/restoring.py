@@ -14,9 +14,9 @@ from functools import partial
 from random import Random
 from typing import Any, BinaryIO, NamedTuple
 
-from zones import pointers
-from zones.audit.places import Places, ZoneKey
-from zones.backup.backup_file import (
+from fairlead.zones import pointers
+from fairlead.zones.audit.places import Places, ZoneKey
+from fairlead.zones.backup.backup_file import (
     NEWER,
     BackupInfo,
     Header,
@@ -27,15 +27,15 @@ from zones.backup.backup_file import (
     read_pairs,
     read_trailer,
 )
-from zones.buried import grave_key
-from zones.engines import Clock, Database, transact
-from zones.errors import BackupRefused
-from zones.history import TIME_BYTES, forget_key
-from zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
-from zones.layout import Layout, Place
-from zones.records import FORMAT, BuriedRecord, ItemRecord, ShardRecord, decode, encode
-from zones.settings import ZoneSettings
-from zones.shard import RESTORING
+from fairlead.zones.buried import grave_key
+from fairlead.zones.engines import Clock, Database, transact
+from fairlead.zones.errors import BackupRefused
+from fairlead.zones.history import TIME_BYTES, forget_key
+from fairlead.zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.records import FORMAT, BuriedRecord, ItemRecord, ShardRecord, decode, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import RESTORING
 
 NOT_EMPTY = "the store is not empty"
 TOO_LARGE_KEY = "a key is longer than this engine takes"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
-from zones.backup.backup_file import FILE_FORMAT, BackupInfo, BackupWriter, Header, Trailer, pack_pair
-from zones.engines import KeyValue, transact
-from zones.errors import ShardRefused
-from zones.keyspace import (
+from fairlead.zones.backup.backup_file import FILE_FORMAT, BackupInfo, BackupWriter, Header, Trailer, pack_pair
+from fairlead.zones.engines import KeyValue, transact
+from fairlead.zones.errors import ShardRefused
+from fairlead.zones.keyspace import (
     BURIED,
     CHANGED,
     COUNT,
@@ -34,9 +34,9 @@ from zones.keyspace import (
     range_end,
     tenant_prefix,
 )
-from zones.records import FORMAT, is_newer
-from zones.shard import Shard
-from zones.vesting import WANT_ALL
+from fairlead.zones.records import FORMAT, is_newer
+from fairlead.zones.shard import Shard
+from fairlead.zones.vesting import WANT_ALL
 
 # A transaction ends at the first border between tenants after one of the former, and at the latest at the latter.
 ENOUGH_US = 2_000_000

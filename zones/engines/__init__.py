@@ -46,8 +46,8 @@ from __future__ import annotations
 
 import random as random_module
 
-from zones.engines.clock import Clock
-from zones.engines.database import (
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.database import (
     Database,
     Future,
     KeyValue,
@@ -57,11 +57,11 @@ from zones.engines.database import (
     StreamingMode,
     Transaction,
 )
-from zones.engines.embedded import EmbeddedDatabase
-from zones.engines.errors import StoreError, StoreUnavailable
-from zones.engines.memory import MemoryDatabase
-from zones.engines.retry import RETRIES_MAX, transact
-from zones.engines.write_lock import Stall
+from fairlead.zones.engines.embedded import EmbeddedDatabase
+from fairlead.zones.engines.errors import StoreError, StoreUnavailable
+from fairlead.zones.engines.memory import MemoryDatabase
+from fairlead.zones.engines.retry import RETRIES_MAX, transact
+from fairlead.zones.engines.write_lock import Stall
 
 __all__ = [
     "open",
@@ -104,7 +104,7 @@ def open(url: str, *, clock: Clock, random: random_module.Random) -> Database:
     if engine != "fdb" or not colon:
         raise ValueError(f"not a store: {url!r}; write memory:, embedded:PATH, or fdb:CLUSTER_FILE")
     # Imported when chosen: it needs a library that the other engines do without.
-    from zones.engines.foundationdb import open_cluster
+    from fairlead.zones.engines.foundationdb import open_cluster
 
     return open_cluster(url, place)
 

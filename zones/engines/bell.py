@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from zones.engines.hint_files import make_file
+from fairlead.zones.engines.hint_files import make_file
 
 FILE: Final = "bell"
 SEATS: Final = 64

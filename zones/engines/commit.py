@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from zones.engines.commit_log import Reads
-from zones.engines.database import Future, Limits, Pair
-from zones.engines.errors import StoreError
-from zones.engines.writes import Mutations, Writes
+from fairlead.zones.engines.commit_log import Reads
+from fairlead.zones.engines.database import Future, Limits, Pair
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.writes import Mutations, Writes
 
 if TYPE_CHECKING:
-    from zones.engines.clock import Clock
-    from zones.engines.watches import Versionstamp, Watch, Watches
+    from fairlead.zones.engines.clock import Clock
+    from fairlead.zones.engines.watches import Versionstamp, Watch, Watches
 
 Outcome = tuple[int, Mutations] | StoreError  # Of a commit: its version and what it did, or why it was not made.
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from zones.engines.ranges import KeySet, Range, any_overlap, any_point_in, merge
+from fairlead.zones.engines.ranges import KeySet, Range, any_overlap, any_point_in, merge
 
 MANY_TIMES: Final = 16  # So many more points, and looking each up is quicker than going through all.
 WINDOW_US: Final = 5_000_000  # FoundationDB's: a transaction lives for 5 s. Versions are microseconds, or close.

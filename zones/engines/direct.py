@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from zones.engines.database import KeyValue
+from fairlead.zones.engines.database import KeyValue
 
 ADD: Final = 2  # Of the client's mutations.
 COMPARE_AND_CLEAR: Final = 20

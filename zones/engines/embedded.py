@@ -17,27 +17,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from zones.engines.bell import Bell, Listener
-from zones.engines.clock import Clock
-from zones.engines.commit import CommitRequest
-from zones.engines.commit_log import WINDOW_US
-from zones.engines.database import Limits
-from zones.engines.errors import (
+from fairlead.zones.engines.bell import Bell, Listener
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import CommitRequest
+from fairlead.zones.engines.commit_log import WINDOW_US
+from fairlead.zones.engines.database import Limits
+from fairlead.zones.engines.errors import (
     FUTURE_VERSION,
     TRANSACTION_TOO_OLD,
     StoreError,
 )
-from zones.engines.group_commit import GroupCommit, QueuedCommit
-from zones.engines.joint_commit import JointCommit
-from zones.engines.lmdb_commit import TURN_WAIT_S, LmdbCommits
-from zones.engines.lmdb_files import LmdbFiles
-from zones.engines.lmdb_snapshot import LmdbSnapshot
-from zones.engines.options import TRANSACTION_BYTES_MAX
-from zones.engines.stall_watch import StallWatch
-from zones.engines.stored_log import StoredLog
-from zones.engines.transaction import Transaction
-from zones.engines.watches import Watches
-from zones.engines.write_lock import Stall
+from fairlead.zones.engines.group_commit import GroupCommit, QueuedCommit
+from fairlead.zones.engines.joint_commit import JointCommit
+from fairlead.zones.engines.lmdb_commit import TURN_WAIT_S, LmdbCommits
+from fairlead.zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines.lmdb_snapshot import LmdbSnapshot
+from fairlead.zones.engines.options import TRANSACTION_BYTES_MAX
+from fairlead.zones.engines.stall_watch import StallWatch
+from fairlead.zones.engines.stored_log import StoredLog
+from fairlead.zones.engines.transaction import Transaction
+from fairlead.zones.engines.watches import Watches
+from fairlead.zones.engines.write_lock import Stall
 
 LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
 

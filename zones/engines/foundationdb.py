@@ -22,10 +22,10 @@ from typing import Any, Final, NoReturn
 
 import fdb
 
-from zones.engines.bursts import Burst
-from zones.engines.database import Limits, Transaction
-from zones.engines.direct import Client, DirectTransaction
-from zones.engines.errors import TRANSACTION_TIMED_OUT, StoreUnavailable
+from fairlead.zones.engines.bursts import Burst
+from fairlead.zones.engines.database import Limits, Transaction
+from fairlead.zones.engines.direct import Client, DirectTransaction
+from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, StoreUnavailable
 
 API_VERSION: Final = 730
 LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=10_000_000)

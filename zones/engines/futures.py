@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from zones.engines.errors import StoreError
+from fairlead.zones.engines.errors import StoreError
 
 _T = TypeVar("_T")
 

@@ -18,8 +18,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from zones.engines.commit import CommitRequest
-from zones.engines.errors import COMMIT_UNKNOWN_RESULT, TRANSACTION_CANCELLED, StoreError
+from fairlead.zones.engines.commit import CommitRequest
+from fairlead.zones.engines.errors import COMMIT_UNKNOWN_RESULT, TRANSACTION_CANCELLED, StoreError
 
 # A duty is taken up again so often. Signals come one at a time: what interrupts it more often is an error in here.
 INTERRUPTIONS_MAX: Final = 8

@@ -26,10 +26,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from zones.engines.clock import Clock
-from zones.engines.commit import CommitRequest, Outcome
-from zones.engines.letterbox import LETTER_BYTES_MAX, NAME_BYTES, Letterbox
-from zones.engines.letters import UNREADABLE, mark_of, pack, pack_answer, unpack, unpack_answer
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import CommitRequest, Outcome
+from fairlead.zones.engines.letterbox import LETTER_BYTES_MAX, NAME_BYTES, Letterbox
+from fairlead.zones.engines.letters import UNREADABLE, mark_of, pack, pack_answer, unpack, unpack_answer
 
 # A word that does not come is waited for so long; then whoever leads may have died, or is in another container.
 WORD_WAIT_S: Final = 0.002

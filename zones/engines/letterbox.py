@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from zones.engines.hint_files import make_file
+from fairlead.zones.engines.hint_files import make_file
 
 FILE: Final = "letters"
 BOXES: Final = 32

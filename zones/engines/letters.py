@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
-from zones.engines import atomics
-from zones.engines.atomics import Atomic
-from zones.engines.clock import Clock
-from zones.engines.commit import CommitRequest, Outcome
-from zones.engines.commit_log import Reads
-from zones.engines.errors import StoreError
-from zones.engines.ranges import KEYS_END, KeySet, Range
-from zones.engines.writes import Waiting, Writes
+from fairlead.zones.engines import atomics
+from fairlead.zones.engines.atomics import Atomic
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import CommitRequest, Outcome
+from fairlead.zones.engines.commit_log import Reads
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.ranges import KEYS_END, KeySet, Range
+from fairlead.zones.engines.writes import Waiting, Writes
 
 _MARK_BEGIN: Final = KEYS_END + b"mark"
 COMMITS_MAX: Final = 64  # In a letter.

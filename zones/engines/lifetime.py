@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from zones.engines.clock import Clock
-from zones.engines.errors import TRANSACTION_TIMED_OUT, USED_DURING_COMMIT, StoreError
-from zones.engines.options import Persistent
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, USED_DURING_COMMIT, StoreError
+from fairlead.zones.engines.options import Persistent
 
 NEVER_US: Final = 1 << 62
 

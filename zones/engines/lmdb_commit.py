@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from zones.engines.commit import CommitRequest, Outcome, version_stamp
-from zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, StoreError
-from zones.engines.joint_commit import JointCommit
-from zones.engines.lmdb_files import LmdbFiles, end_broken
-from zones.engines.own_keys import EMPTY_KEY
-from zones.engines.stored_log import VERSIONS_APART, StoredLog
-from zones.engines.writes import Mutations
+from fairlead.zones.engines.commit import CommitRequest, Outcome, version_stamp
+from fairlead.zones.engines.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, StoreError
+from fairlead.zones.engines.joint_commit import JointCommit
+from fairlead.zones.engines.lmdb_files import LmdbFiles, end_broken
+from fairlead.zones.engines.own_keys import EMPTY_KEY
+from fairlead.zones.engines.stored_log import VERSIONS_APART, StoredLog
+from fairlead.zones.engines.writes import Mutations
 
 TURN_WAIT_S: Final = 0.02  # Some bodies of 128 visits, which take seven milliseconds each.
 TURN_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.

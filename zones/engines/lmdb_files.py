@@ -16,13 +16,13 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import lmdb
 
-from zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
-from zones.engines.filesystems import network_filesystem
-from zones.engines.holes import fill_holes
-from zones.engines.lmdb_refusals import refusal_of
-from zones.engines.own_keys import FORMAT_KEY
-from zones.engines.stored_log import start_log
-from zones.engines.write_lock import WriteLock
+from fairlead.zones.engines.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
+from fairlead.zones.engines.filesystems import network_filesystem
+from fairlead.zones.engines.holes import fill_holes
+from fairlead.zones.engines.lmdb_refusals import refusal_of
+from fairlead.zones.engines.own_keys import FORMAT_KEY
+from fairlead.zones.engines.stored_log import start_log
+from fairlead.zones.engines.write_lock import WriteLock
 
 _T = TypeVar("_T")
 

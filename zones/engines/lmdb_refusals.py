@@ -10,7 +10,7 @@ from typing import Final
 
 import lmdb
 
-from zones.engines.errors import StoreFull, StoreUnavailable
+from fairlead.zones.engines.errors import StoreFull, StoreUnavailable
 
 HARDLY_ANY_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
 

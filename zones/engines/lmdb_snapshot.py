@@ -7,11 +7,11 @@ from typing import Any
 
 import lmdb
 
-from zones.engines.database import Pair
-from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
-from zones.engines.lmdb_files import LmdbFiles
-from zones.engines.own_keys import EMPTY_KEY
-from zones.engines.stored_log import StoredLog
+from fairlead.zones.engines.database import Pair
+from fairlead.zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines.own_keys import EMPTY_KEY
+from fairlead.zones.engines.stored_log import StoredLog
 
 
 class LmdbSnapshot:

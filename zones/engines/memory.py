@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from zones.engines import sorted_map
-from zones.engines.clock import Clock
-from zones.engines.commit import CommitDone, CommitRequest, version_stamp
-from zones.engines.commit_log import WINDOW_US, LogEntry, after
-from zones.engines.database import Limits, Pair
-from zones.engines.errors import FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_TOO_OLD, StoreError
-from zones.engines.options import TRANSACTION_BYTES_MAX
-from zones.engines.transaction import Transaction
-from zones.engines.watches import Watches
-from zones.engines.writes import Mutations
+from fairlead.zones.engines import sorted_map
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import CommitDone, CommitRequest, version_stamp
+from fairlead.zones.engines.commit_log import WINDOW_US, LogEntry, after
+from fairlead.zones.engines.database import Limits, Pair
+from fairlead.zones.engines.errors import FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.options import TRANSACTION_BYTES_MAX
+from fairlead.zones.engines.transaction import Transaction
+from fairlead.zones.engines.watches import Watches
+from fairlead.zones.engines.writes import Mutations
 
 LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
 

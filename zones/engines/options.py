@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zones.engines.errors import CLIENT_INVALID_OPERATION, INVALID_OPTION_VALUE
+from fairlead.zones.engines.errors import CLIENT_INVALID_OPERATION, INVALID_OPTION_VALUE
 
 if TYPE_CHECKING:
-    from zones.engines.transaction import Transaction
+    from fairlead.zones.engines.transaction import Transaction
 
 TRANSACTION_BYTES_MAX: Final = 10_000_000
 _INT_MAX: Final = 2**31 - 1

@@ -1,8 +1,8 @@
 """Progress: how a supervised loop shows that it goes on, from wherever in the code it is.
 
 A loop that stands still cannot say so. So it says the opposite, often: in each turn, in each attempt of a transaction,
-and before each sleep, with how long it may now be silent. Its supervisor looks once a second (`actors.supervisor`).
-A thread that nobody supervises notes nothing.
+and before each sleep, with how long it may now be silent. Its supervisor looks once a second
+(`fairlead.actors.supervisor`). A thread that nobody supervises notes nothing.
 """
 
 from __future__ import annotations

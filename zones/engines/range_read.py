@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from zones.engines.database import KeyValue, StreamingMode
-from zones.engines.errors import StoreError
-from zones.engines.futures import Done, FailedValue, Value
-from zones.engines.ranges import KEYS_BEGIN, KEYS_END
+from fairlead.zones.engines.database import KeyValue, StreamingMode
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.futures import Done, FailedValue, Value
+from fairlead.zones.engines.ranges import KEYS_BEGIN, KEYS_END
 
 if TYPE_CHECKING:
-    from zones.engines.reading import Reading
+    from fairlead.zones.engines.reading import Reading
 
 
 class SnapshotReads:

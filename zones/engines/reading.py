@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from zones.engines.clock import Clock
-from zones.engines.commit import NO_VERSION, Snapshot, Store
-from zones.engines.commit_log import WINDOW_US
-from zones.engines.database import KeyValue, Pair, StreamingMode
-from zones.engines.errors import (
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import NO_VERSION, Snapshot, Store
+from fairlead.zones.engines.commit_log import WINDOW_US
+from fairlead.zones.engines.database import KeyValue, Pair, StreamingMode
+from fairlead.zones.engines.errors import (
     ACCESSED_UNREADABLE,
     EXACT_MODE_WITHOUT_LIMITS,
     FUTURE_VERSION,
@@ -25,11 +25,11 @@ from zones.engines.errors import (
     StoreError,
     TransactionTooLong,
 )
-from zones.engines.futures import Done, FailedValue, Value
-from zones.engines.lifetime import Lifetime
-from zones.engines.range_read import RangeRead, SnapshotReads
-from zones.engines.ranges import KEYS_END, KeySet, covers
-from zones.engines.writes import Waiting, Writes
+from fairlead.zones.engines.futures import Done, FailedValue, Value
+from fairlead.zones.engines.lifetime import Lifetime
+from fairlead.zones.engines.range_read import RangeRead, SnapshotReads
+from fairlead.zones.engines.ranges import KEYS_END, KeySet, covers
+from fairlead.zones.engines.writes import Waiting, Writes
 
 # Bytes fetched at a time, per streaming mode, as in the C binding. The iterator mode grows with every piece.
 _PIECE_BYTES: Final = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from zones.engines.committing import Committing, note_commit
-from zones.engines.database import Database, Transaction
-from zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong
-from zones.engines.progress import ATTEMPT_US, note_progress
+from fairlead.zones.engines.committing import Committing, note_commit
+from fairlead.zones.engines.database import Database, Transaction
+from fairlead.zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong
+from fairlead.zones.engines.progress import ATTEMPT_US, note_progress
 
 _T = TypeVar("_T")
 

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any, Final
 
-from zones.engines.database import Pair
+from fairlead.zones.engines.database import Pair
 
 FANOUT_MAX: Final = 64  # Children of a node. More make reads cheaper, fewer make updates cheaper.
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from zones.engines.lmdb_files import LmdbFiles
-from zones.engines.write_lock import STALL_US
+from fairlead.zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines.write_lock import STALL_US
 
 log = logging.getLogger("fairlead.store")
 

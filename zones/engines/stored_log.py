@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
-from zones.engines.commit_log import WINDOW_US, LogEntry, Reads, after
-from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
-from zones.engines.own_keys import LOG_BEGIN, log_key, log_version
-from zones.engines.ranges import KeySet, Range
+from fairlead.zones.engines.commit_log import WINDOW_US, LogEntry, Reads, after
+from fairlead.zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.own_keys import LOG_BEGIN, log_key, log_version
+from fairlead.zones.engines.ranges import KeySet, Range
 
 TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a long transaction asks for them.
 PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is not done for each.

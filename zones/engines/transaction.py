@@ -13,11 +13,11 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from zones.engines.clock import Clock
-from zones.engines.commit import NO_VERSION, CommitRequest, Store
-from zones.engines.commit_log import Reads
-from zones.engines.database import Database, Future
-from zones.engines.errors import (
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import NO_VERSION, CommitRequest, Store
+from fairlead.zones.engines.commit_log import Reads
+from fairlead.zones.engines.database import Database, Future
+from fairlead.zones.engines.errors import (
     FUTURE_VERSION,
     NO_COMMIT_VERSION,
     RETRYABLE,
@@ -28,16 +28,16 @@ from zones.engines.errors import (
     StoreError,
     TransactionTooLong,
 )
-from zones.engines.futures import Done
-from zones.engines.options import Persistent, TransactionOptions
-from zones.engines.watches import Versionstamp, Watch
-from zones.engines.writing import Writing
+from fairlead.zones.engines.futures import Done
+from fairlead.zones.engines.options import Persistent, TransactionOptions
+from fairlead.zones.engines.watches import Versionstamp, Watch
+from fairlead.zones.engines.writing import Writing
 
 _BACKOFF_OLD_US: Final = 10_000  # Its FUTURE_VERSION_RETRY_DELAY, after 1007 and 1009.
 
 
 class Transaction(Writing):
-    """A transaction with the binding's API; `zones.engines.database.Transaction` says what that is.
+    """A transaction with the binding's API; `fairlead.zones.engines.database.Transaction` says what that is.
 
     One thread at a time may use it. It keeps its database open.
 

@@ -12,12 +12,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from zones.engines.errors import TRANSACTION_CANCELLED, StoreError
+from fairlead.zones.engines.errors import TRANSACTION_CANCELLED, StoreError
 
 if TYPE_CHECKING:
-    from zones.engines.commit import Store
-    from zones.engines.lifetime import Lifetime
-    from zones.engines.writes import Mutations
+    from fairlead.zones.engines.commit import Store
+    from fairlead.zones.engines.lifetime import Lifetime
+    from fairlead.zones.engines.writes import Mutations
 
 POLL_US: Final = 2_000  # How soon a waiting watch notices another process's commit.
 COUNT_MIN: Final = 100  # Of dropped watches so many may lie about.

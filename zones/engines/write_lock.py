@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zones.engines.clock import Clock
+from fairlead.zones.engines.clock import Clock
 
 # The head of LMDB 0.9's lock file with glibc's mutexes on x86-64. Elsewhere nobody can tell who holds the lock.
 _LAYOUT_KNOWN: Final = sys.platform == "linux" and platform.machine() == "x86_64"

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from zones.engines.atomics import COALESCING, Atomic
-from zones.engines.database import Pair
-from zones.engines.errors import CLIENT_INVALID_OPERATION, StoreError
-from zones.engines.ranges import KeySet, Range, any_overlap, covers, gaps, merge
+from fairlead.zones.engines.atomics import COALESCING, Atomic
+from fairlead.zones.engines.database import Pair
+from fairlead.zones.engines.errors import CLIENT_INVALID_OPERATION, StoreError
+from fairlead.zones.engines.ranges import KeySet, Range, any_overlap, covers, gaps, merge
 
 STAMP_BYTES: Final = 10
 _WRITE_BYTES: Final = 53  # What FoundationDB's client counts for a write beside its bytes: mutation and conflict range.

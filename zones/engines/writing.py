@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from zones.engines import atomics
-from zones.engines.atomics import Atomic
-from zones.engines.clock import Clock
-from zones.engines.commit import Store
-from zones.engines.errors import (
+from fairlead.zones.engines import atomics
+from fairlead.zones.engines.atomics import Atomic
+from fairlead.zones.engines.clock import Clock
+from fairlead.zones.engines.commit import Store
+from fairlead.zones.engines.errors import (
     INVERTED_RANGE,
     KEY_OUTSIDE_LEGAL_RANGE,
     KEY_TOO_LARGE,
     VALUE_TOO_LARGE,
     StoreError,
 )
-from zones.engines.ranges import KEYS_BEGIN, KEYS_END
-from zones.engines.reading import Reading
-from zones.engines.watches import Watch
-from zones.engines.writes import OFFSET_BYTES
+from fairlead.zones.engines.ranges import KEYS_BEGIN, KEYS_END
+from fairlead.zones.engines.reading import Reading
+from fairlead.zones.engines.watches import Watch
+from fairlead.zones.engines.writes import OFFSET_BYTES
 
 _FOUNDATIONDB_KEY_BYTES_MAX: Final = 10_000
 _SHORTER_KEYS: Final = "Shorten the key: the embedded engine takes 511 bytes, FoundationDB 10,000."
@@ -88,7 +88,7 @@ class Writing(Reading):
                 if begin <= watch.key < end:
                     watch.written(watch.key, None)
 
-    # --- Atomic operations: see `zones.engines.atomics` for what each makes of the value ---
+    # --- Atomic operations: see `fairlead.zones.engines.atomics` for what each makes of the value ---
 
     def add(self, key: bytes, param: bytes) -> None:
         """Add little-endian integers; the value becomes as long as `param`."""

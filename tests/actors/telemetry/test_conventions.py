@@ -16,17 +16,17 @@ from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
-from actors.telemetry import enqueueing, sent
-from actors.telemetry.handled import Handled
-from actors.telemetry.metrics import ATTRIBUTES, DURATION, METRICS, NAMED, OPERATION, SYSTEM, Form
-from actors.telemetry.sent import Ledger
-from actors.telemetry.spans import Spans, end_run
-from actors.telemetry.tally import Reading
 from fairlead import App, TenantTransaction, new_item
+from fairlead.actors.telemetry import enqueueing, sent
+from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.telemetry.metrics import ATTRIBUTES, DURATION, METRICS, NAMED, OPERATION, SYSTEM, Form
+from fairlead.actors.telemetry.sent import Ledger
+from fairlead.actors.telemetry.spans import Spans, end_run
+from fairlead.actors.telemetry.tally import Reading
 from fairlead.telemetry.readings import metrics_data
+from fairlead.zones.engines import StoreUnavailable
 from tests.actors.stage import ALICE, item_ref
 from tests.actors.telemetry.recorder import Recorder
-from zones.engines import StoreUnavailable
 
 ATTRIBUTE_NAMES = {value for name, value in vars(messaging_attributes).items() if name.isupper()}
 METRIC_NAMES = {value for name, value in vars(messaging_metrics).items() if name.isupper()}
@@ -149,7 +149,7 @@ def test_every_point_of_a_messaging_metric_says_what_is_required_and_no_more_tha
 
 def test_operations_that_failed_say_by_what_and_others_do_not(readings: tuple[Points, Points]) -> None:
     counted, metered = readings
-    store, told = "zones.engines.errors.StoreUnavailable", itertools.chain(counted, metered)
+    store, told = "fairlead.zones.engines.errors.StoreUnavailable", itertools.chain(counted, metered)
     failed = {(name, about[ERROR], count) for name, about, count in told if ERROR in about and count}
     assert failed == {
         ("messaging.client.operation.duration", "KeyError", 1),
@@ -195,7 +195,7 @@ def test_spans_that_failed_say_by_what_and_others_do_not(spans: list[ReadableSpa
     failed = [(span.name, (span.attributes or {})[ERROR]) for span in spans if ERROR in (span.attributes or {})]
     assert failed == [
         ("enqueue mail", "KeyError"),
-        ("enqueue mail", "zones.engines.errors.StoreUnavailable"),
+        ("enqueue mail", "fairlead.zones.engines.errors.StoreUnavailable"),
         ("serve main", "StoreUnavailable"),
         ("run mail", "KeyError"),
     ]

@@ -11,19 +11,19 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from actors.telemetry import enqueueing
-from actors.telemetry.errors import error_type
-from actors.telemetry.metrics import OPERATION, SENT
-from actors.telemetry.run import Run, RunningJob
-from actors.telemetry.sent import KEPT_MAX, LEDGER, Ledger, Sent
-from actors.telemetry.tenants import tenant_hash
-from actors.telemetry.traces import NOT_RECORDED, trace_of
 from fairlead import App, TenantDatabase, TenantTransaction, new_item
+from fairlead.actors.telemetry import enqueueing
+from fairlead.actors.telemetry.errors import error_type
+from fairlead.actors.telemetry.metrics import OPERATION, SENT
+from fairlead.actors.telemetry.run import Run, RunningJob
+from fairlead.actors.telemetry.sent import KEPT_MAX, LEDGER, Ledger, Sent
+from fairlead.actors.telemetry.tenants import tenant_hash
+from fairlead.actors.telemetry.traces import NOT_RECORDED, trace_of
 from fairlead.testing import ManualClock
+from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.records import ItemRecord, Trace, decode
 from tests.actors.stage import ALICE
 from tests.actors.telemetry.recorder import Recorder, ids
-from zones.engines import StoreUnavailable
-from zones.records import ItemRecord, Trace, decode
 
 UNTRACED_US_MAX = 25.0  # Measured: 7; and an enqueue takes 135.
 

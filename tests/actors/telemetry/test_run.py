@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry import trace
 
-from actors.telemetry.run import LOG_FIELDS, Run, RunningJob, name_jobs_in_logs
-from actors.telemetry.spans import Spans
-from actors.telemetry.tenants import tenant_hash
+from fairlead.actors.telemetry.run import LOG_FIELDS, Run, RunningJob, name_jobs_in_logs
+from fairlead.actors.telemetry.spans import Spans
+from fairlead.actors.telemetry.tenants import tenant_hash
 from tests.actors.stage import ALICE, item_ref
 from tests.actors.telemetry.recorder import Recorder, ids
 

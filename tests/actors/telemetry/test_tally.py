@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from actors.messages import ItemRef
-from actors.telemetry.errors import ERROR_TYPES_MAX, OTHER, ErrorTypes, error_type
-from actors.telemetry.handled import Handled
-from actors.telemetry.metrics import (
+from fairlead.actors.messages import ItemRef
+from fairlead.actors.telemetry.errors import ERROR_TYPES_MAX, OTHER, ErrorTypes, error_type
+from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.telemetry.metrics import (
     COMPLETED,
     CONFLICTS,
     CONSUMED,
@@ -18,9 +18,9 @@ from actors.telemetry.metrics import (
     POINTER_LATENCY,
     Form,
 )
-from actors.telemetry.tally import Histogram, Tally
+from fairlead.actors.telemetry.tally import Histogram, Tally
+from fairlead.zones.errors import LeaseLost
 from tests.actors.stage import item_ref
-from zones.errors import LeaseLost
 
 MS = 1_000
 
@@ -78,7 +78,7 @@ def test_attempts_that_fail_are_counted_by_the_class_of_their_error_and_apart_fr
     for error in (None, ConnectionError("no"), ConnectionError("no"), LeaseLost()):
         handled.end(ref_of("mail", 0), began_us=0, ended_us=20 * MS, error=error)
     reading = handled.read()
-    found = {"": 1, "ConnectionError": 2, "zones.errors.LeaseLost": 1}
+    found = {"": 1, "ConnectionError": 2, "fairlead.zones.errors.LeaseLost": 1}
     for failed_by, count in found.items():
         assert reading.numbers[CONSUMED.name, ("mail", failed_by)] == count
         assert reading.histograms[DURATION.name, ("mail", failed_by)][1] == pytest.approx(count * 0.02)

@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from actors.consumer import Consumer
-from actors.identity import Identity
 from fairlead import App, Job, Retry, new_item
+from fairlead.actors.consumer import Consumer
+from fairlead.actors.identity import Identity
 from fairlead.fleet import open_for_actors
 from fairlead.operator_log import read_log
 from fairlead.testing import drain

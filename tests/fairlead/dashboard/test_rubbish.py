@@ -24,12 +24,12 @@ from fairlead.dashboard.guard import HEADERS
 from fairlead.dashboard.pages import PAGES, Query
 from fairlead.dashboard.site import Site
 from fairlead.testing import ManualClock, drain
+from fairlead.zones import engines
+from fairlead.zones.errors import QueueError
+from fairlead.zones.keyspace import META_KEY, ROOT_RANGE
 from tests.fairlead.dashboard.asking import HOST, Answer, answered, open_site, read
 from tests.zones.corrupting import damage, damage_of
 from tests.zones.test_corrupt_records import cases, damaged, each
-from zones import engines
-from zones.errors import QueueError
-from zones.keyspace import META_KEY, ROOT_RANGE
 
 TOKEN = "a token of some length"
 MARKUP = "<script>said()</script>"

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from actors.telemetry.metrics import METRICS, Form, Metric
+from fairlead.actors.telemetry.metrics import METRICS, Form, Metric
 from fairlead.telemetry.prometheus import FleetCollector, prometheus_name
 from tests.fairlead.shell import ROOT
 

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
 from fairlead import App
+from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
 from fairlead.telemetry.front import PROCESS, STORES, Front
 from fairlead.testing import ManualClock, drain
-from zones.engines import StoreUnavailable
+from fairlead.zones.engines import StoreUnavailable
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from actors.consumer import Consumer
-from actors.identity import Identity
-from actors.supervisor import ActorFailed
 from fairlead import App
+from fairlead.actors.consumer import Consumer
+from fairlead.actors.identity import Identity
+from fairlead.actors.supervisor import ActorFailed
 from fairlead.fleet import open_for_actors
 from fairlead.telemetry import sdk
 from fairlead.telemetry.exports import ProcessExports

@@ -1,28 +1,28 @@
 """Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
 
-from actors import crew, keeping
-from actors.coordinator import Coordinator
-from actors.crew import Member
-from actors.custody import Custody
-from actors.handed_over import HandedOver
-from actors.job import Job
-from actors.manager import Manager
-from actors.portions import Portioner
-from actors.selection import reading, stretch
-from actors.selection.in_order import InOrder
-from actors.selection.own_parts import OwnParts
-from actors.supervisor import Supervisor
-from actors.worker import Worker
-from simulation.oracles.fairness import NoTenantWaitsTooLong
-from simulation.oracles.lapses import SuspectsGoOneByOne
-from simulation.oracles.leases import LeasesAreRespected
-from simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
-from simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
-from simulation.oracles.order import OneGoesInOrder
-from simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from fairlead.actors import crew, keeping
+from fairlead.actors.coordinator import Coordinator
+from fairlead.actors.crew import Member
+from fairlead.actors.custody import Custody
+from fairlead.actors.handed_over import HandedOver
+from fairlead.actors.job import Job
+from fairlead.actors.manager import Manager
+from fairlead.actors.portions import Portioner
+from fairlead.actors.selection import reading, stretch
+from fairlead.actors.selection.in_order import InOrder
+from fairlead.actors.selection.own_parts import OwnParts
+from fairlead.actors.supervisor import Supervisor
+from fairlead.actors.worker import Worker
+from fairlead.simulation.oracles.fairness import NoTenantWaitsTooLong
+from fairlead.simulation.oracles.lapses import SuspectsGoOneByOne
+from fairlead.simulation.oracles.leases import LeasesAreRespected
+from fairlead.simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
+from fairlead.simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
+from fairlead.simulation.oracles.order import OneGoesInOrder
+from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from fairlead.zones import visit
+from fairlead.zones.dequeue import Room
 from tests.simulation.mutations.mutation import mutation
-from zones import visit
-from zones.dequeue import Room
 
 HELD_BY_ONE = LeasesAreRespected.promise
 NO_LAPSE = NothingLapsesWithoutCause.promise

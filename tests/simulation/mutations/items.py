@@ -1,16 +1,16 @@
 """Bugs in what is stored of an item: records, index entries, counts, payloads, and ids that are taken."""
 
-from actors import running
-from simulation.oracles.answers import AnswersAreTrue
-from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
-from simulation.oracles.leftovers import NothingIsLeftBehind
-from simulation.oracles.lives import ItemsAreEnqueuedOnce
-from simulation.oracles.names import NamesStayTaken
-from simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, PaymentsHappenOnce, TicksComeOnce
+from fairlead.actors import running
+from fairlead.simulation.oracles.answers import AnswersAreTrue
+from fairlead.simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.lives import ItemsAreEnqueuedOnce
+from fairlead.simulation.oracles.names import NamesStayTaken
+from fairlead.simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, PaymentsHappenOnce, TicksComeOnce
+from fairlead.zones import attempt, buried, history, periodic, stored_item
+from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.mutations.mutation import mutation
-from zones import attempt, buried, history, periodic, stored_item
-from zones.queue_zone import QueueZone
-from zones.tenant_transaction import TenantTransaction
 
 INDEX, COUNTS = IndexNamesEveryItem.promise, CountsEqualItems.promise
 ANSWERS = AnswersAreTrue.promise

@@ -1,15 +1,15 @@
 """Bugs in leases and lapses: who may take, change, finish or bury an item."""
 
-from actors import keeping, settlement
-from actors.holdings import Holdings
-from actors.worker import Worker
-from simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
-from simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
-from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
-from simulation.oracles.lives import ItemsRunBeforeTheyGo, NothingLapsesWithoutCause, OnlyTheTriedAreBuried
+from fairlead.actors import keeping, settlement
+from fairlead.actors.holdings import Holdings
+from fairlead.actors.worker import Worker
+from fairlead.simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
+from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
+from fairlead.simulation.oracles.lives import ItemsRunBeforeTheyGo, NothingLapsesWithoutCause, OnlyTheTriedAreBuried
+from fairlead.zones import dequeue, suspicion
+from fairlead.zones.queue_zone import QueueZone
 from tests.simulation.mutations.mutation import mutation
-from zones import dequeue, suspicion
-from zones.queue_zone import QueueZone
 
 HELD_BY_ONE = LeasesAreRespected.promise
 RUN_BEFORE = ItemsRunBeforeTheyGo.promise

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
-from simulation.run import run
-from simulation.world import Violation
+from fairlead.simulation.run import run
+from fairlead.simulation.world import Violation
 
 SEEDS = range(200)  # The campaign within which every bug must be found.
 

@@ -1,15 +1,15 @@
 """Bugs in pointers: a zone with work that nobody is led to, and what guards against it."""
 
-from actors.housekeeping import Housekeeping
-from simulation.oracles.contents import IndexNamesEveryItem
-from simulation.oracles.fairness import NoTenantWaitsTooLong
-from simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
-from simulation.oracles.leftovers import NothingIsLeftBehind
-from simulation.oracles.pointers import PointersLeadToWork
-from simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from fairlead.actors.housekeeping import Housekeeping
+from fairlead.simulation.oracles.contents import IndexNamesEveryItem
+from fairlead.simulation.oracles.fairness import NoTenantWaitsTooLong
+from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.pointers import PointersLeadToWork
+from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from fairlead.zones import pointers, vesting, visit
+from fairlead.zones.queue_zone import QueueZone
 from tests.simulation.mutations.mutation import mutation
-from zones import pointers, vesting, visit
-from zones.queue_zone import QueueZone
 
 IN_TIME = PointersLeadToWork.promise
 DRAINS = "everything drains after the faults"

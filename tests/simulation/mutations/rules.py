@@ -1,15 +1,15 @@
 """Bugs in rules: what is paused runs, or does not go on; more run than a limit allows."""
 
-from actors.housekeeping import Housekeeping
-from actors.quotas import Quotas
-from simulation.oracles.leftovers import NothingIsLeftBehind
-from simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits
-from simulation.oracles.pauses import WhatIsPausedStays
-from simulation.oracles.pointers import PointersLeadToWork
-from simulation.run import DRAINS, GETS_OVER
+from fairlead.actors.housekeeping import Housekeeping
+from fairlead.actors.quotas import Quotas
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits
+from fairlead.simulation.oracles.pauses import WhatIsPausedStays
+from fairlead.simulation.oracles.pointers import PointersLeadToWork
+from fairlead.simulation.run import DRAINS, GETS_OVER
+from fairlead.zones import limits, rules, tenant_limits, visit
+from fairlead.zones.turns import Turn
 from tests.simulation.mutations.mutation import mutation
-from zones import limits, rules, tenant_limits, visit
-from zones.turns import Turn
 
 RULES = (
     mutation(

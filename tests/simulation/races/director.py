@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from simulation.host import SimulatedHost
-from simulation.store import Latencies, PendingCommit, SimulatedStore
-from simulation.world import World
-from zones.engines.commit import CommitRequest
-from zones.engines.errors import StoreError
-from zones.shard import Shard
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.store import Latencies, PendingCommit, SimulatedStore
+from fairlead.simulation.world import World
+from fairlead.zones.engines.commit import CommitRequest
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.shard import Shard
 
 T = TypeVar("T")
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from simulation.database import LatentTransaction, LateValue
+from fairlead.simulation.database import LatentTransaction, LateValue
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.keyspace import DB, GUARD, ROOT, TOP, TenantKeys, ZoneKeys, pack_int
+from fairlead.zones.layout import DEFAULT_ZONE
+from fairlead.zones.shard import Shard
 from tests.simulation.stage import ALICE
-from zones.attempt import Attempt
-from zones.keyspace import DB, GUARD, ROOT, TOP, TenantKeys, ZoneKeys, pack_int
-from zones.layout import DEFAULT_ZONE
-from zones.shard import Shard
 
 Patch = pytest.MonkeyPatch
 

@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from actors.consumer import ClockedCoordinator
-from actors.handlers import Handler, Registry, handler_of
-from actors.holdings import Held
-from actors.housekeeping import Housekeeping
-from actors.identity import Identity
-from actors.job import Job
-from actors.manager import Manager
-from actors.messages import ItemRef, Report, Served
-from actors.scanner import Scanner
-from actors.selection.stretch import Session
-from actors.settings import ConsumerSettings
-from actors.submitted import SubmittedHandlers
-from actors.worker import Worker
+from fairlead.actors.consumer import ClockedCoordinator
+from fairlead.actors.handlers import Handler, Registry, handler_of
+from fairlead.actors.holdings import Held
+from fairlead.actors.housekeeping import Housekeeping
+from fairlead.actors.identity import Identity
+from fairlead.actors.job import Job
+from fairlead.actors.manager import Manager
+from fairlead.actors.messages import ItemRef, Report, Served
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.selection.stretch import Session
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.submitted import SubmittedHandlers
+from fairlead.actors.worker import Worker
 from fairlead.shards import Shards
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.running import SimulatedRunners
+from fairlead.simulation.shadow import ZoneName, ZoneShadow
 from fairlead.tenant_database import TenantDatabase
-from simulation.host import SimulatedHost
-from simulation.running import SimulatedRunners
-from simulation.shadow import ZoneName, ZoneShadow
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.dequeue import Room
+from fairlead.zones.items import LeasedItem
+from fairlead.zones.layout import DEFAULT_ZONE, Place
+from fairlead.zones.periodic import Period
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.actors.stage import ALONE, IDENTITY, Played, report
 from tests.simulation.races.director import DirectedStore, Role
 from tests.simulation.stage import ALICE, SECOND, Stage
-from zones.attempt import Attempt
-from zones.dequeue import Room
-from zones.items import LeasedItem
-from zones.layout import DEFAULT_ZONE, Place
-from zones.periodic import Period
-from zones.pointers import PointerRef
-from zones.records import ItemRecord, decode
-from zones.settings import ZoneSettings
-from zones.shard import Shard
-from zones.tenant_transaction import TenantTransaction
 
 T = TypeVar("T")
 

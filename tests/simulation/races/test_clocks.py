@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import pointers
+from fairlead.zones.audit.auditor import audit
+from fairlead.zones.audit.items import LONG_LEASE
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.errors import ItemGone
+from fairlead.zones.keyspace import TIME_KEY
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard_time import ShardClock, Standing
 from tests.simulation.races.missing_guards import TENANTS, Patch, declare_nothing, read_by_snapshot
 from tests.simulation.races.scene import HousekeeperRole, Scene, paid, pay, ref_of
 from tests.simulation.stage import SECOND
-from zones import pointers
-from zones.audit.auditor import audit
-from zones.audit.items import LONG_LEASE
-from zones.engines.errors import NOT_COMMITTED
-from zones.errors import ItemGone
-from zones.keyspace import TIME_KEY
-from zones.settings import ZoneSettings
-from zones.shard_time import ShardClock, Standing
 
 HOUR_US = 3_600 * SECOND
 HOUR_MS = 3_600_000

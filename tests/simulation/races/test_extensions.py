@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from actors import custody, keeping, timekeeping
-from actors.handlers import handler_of
-from actors.holdings import Phase
-from actors.job import Job
+from fairlead.actors import custody, keeping, timekeeping
+from fairlead.actors.handlers import handler_of
+from fairlead.actors.holdings import Phase
+from fairlead.actors.job import Job
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import Scene, WorkerRole
 from tests.simulation.stage import SECOND
-from zones.engines.errors import NOT_COMMITTED
-from zones.tenant_transaction import TenantTransaction
 
 ATTEMPT_US = 4_500_000  # Longer than a third of a lease, shorter than a transaction may take.
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from actors import settlement
-from actors.settlement import Verdict
+from fairlead.actors import settlement
+from fairlead.actors.settlement import Verdict
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.errors import ItemGone, LeaseLost
+from fairlead.zones.held import held_record
+from fairlead.zones.items import LeasedItem
+from fairlead.zones.shard import Shard
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import ManagerRole, Scene, held, paid, pay, ref_of
 from tests.simulation.stage import ALICE, SECOND
-from zones.engines.errors import NOT_COMMITTED
-from zones.errors import ItemGone, LeaseLost
-from zones.held import held_record
-from zones.items import LeasedItem
-from zones.shard import Shard
 
 SHORT_LEASE_US = SECOND
 
@@ -172,7 +172,7 @@ def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: H
 def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
     """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
     held_by = held_record
-    monkeypatch.setattr("zones.held.held_record", lambda value, lease_id: held_by(value, None))
+    monkeypatch.setattr("fairlead.zones.held.held_record", lambda value, lease_id: held_by(value, None))
     scene = Scene()
     holder, manager = an_item_is_taken_over(scene, does)
     assert holder.refused == [NOT_COMMITTED]

@@ -1,18 +1,18 @@
 """What two do for a shard at the same moment: make it, tick for it, tidy it up while it is used."""
 
-from simulation.database import SimulatedDatabase
-from simulation.shadow import ZoneName, ZoneShadow
-from simulation.store import Latencies
+from fairlead.simulation.database import SimulatedDatabase
+from fairlead.simulation.shadow import ZoneName, ZoneShadow
+from fairlead.simulation.store import Latencies
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.keyspace import META_KEY, ROOT
+from fairlead.zones.layout import DEFAULT_ZONE, local_tenant
+from fairlead.zones.periodic import period
+from fairlead.zones.shard import Shard, open_shard
 from tests.simulation.races.director import DirectedStore, Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, ignore_the_guard, read_by_snapshot
 from tests.simulation.races.scene import HousekeeperRole, Scene, pay, ref_of
 from tests.simulation.stage import SECOND
-from zones.engines.errors import NOT_COMMITTED
-from zones.items import EnqueueStatus
-from zones.keyspace import META_KEY, ROOT
-from zones.layout import DEFAULT_ZONE, local_tenant
-from zones.periodic import period
-from zones.shard import Shard, open_shard
 
 MINUTE_MS = 60_000
 

@@ -5,18 +5,18 @@ Who says that an id is free, taken or buried has read with conflict why; so it i
 
 import pytest
 
-from actors.settlement import Verdict, settle
+from fairlead.actors.settlement import Verdict, settle
 from fairlead.handle import EnqueuedHandle
 from fairlead.tenant_database import NotBuried
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.layout import item_id_of
+from fairlead.zones.records import OwnerRecord, encode
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import Scene, held
-from zones.engines.errors import NOT_COMMITTED
-from zones.errors import TenantMoved
-from zones.items import EnqueueStatus
-from zones.layout import item_id_of
-from zones.records import OwnerRecord, encode
-from zones.tenant_transaction import TenantTransaction
 
 # --- Enqueued, and enqueued or cancelled ---
 

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from fairlead.handle import EnqueuedHandle
+from fairlead.simulation.database import LatentTransaction
 from fairlead.tenant_database import TenantDatabase
-from simulation.database import LatentTransaction
+from fairlead.zones import visit
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.items import Enqueued, new_item
+from fairlead.zones.layout import item_id_of
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import (
     ALICES,
@@ -25,13 +32,6 @@ from tests.simulation.races.missing_guards import (
 )
 from tests.simulation.races.scene import SLACK_US, ManagerRole, Scene
 from tests.simulation.stage import SECOND
-from zones import visit
-from zones.engines.errors import NOT_COMMITTED
-from zones.items import Enqueued, new_item
-from zones.layout import item_id_of
-from zones.pointers import PointerRef
-from zones.settings import ZoneSettings
-from zones.tenant_transaction import TenantTransaction
 
 HOUR_MS = 3_600_000
 DELETES_AT_ONCE = ZoneSettings(min_inactive_ms=0)

@@ -9,20 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+from fairlead.zones.attempt import SEED_BYTES, Attempt
+from fairlead.zones.dequeue import Room
+from fairlead.zones.engines import Database, stored_log, transact
+from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.errors import TRANSACTION_TOO_OLD
+from fairlead.zones.errors import ItemGone
+from fairlead.zones.items import LeasedItem
+from fairlead.zones.layout import Tenant
+from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.clocks import ManualClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour
 from tests.simulation.races.missing_guards import Patch
-from zones.attempt import SEED_BYTES, Attempt
-from zones.dequeue import Room
-from zones.engines import Database, stored_log, transact
-from zones.engines import open as open_database
-from zones.engines.errors import TRANSACTION_TOO_OLD
-from zones.errors import ItemGone
-from zones.items import LeasedItem
-from zones.layout import Tenant
-from zones.shard import Shard, open_shard
-from zones.tenant_transaction import TenantTransaction
 
 ALICE = Tenant("shop", "alice")
 SECOND = 1_000_000

@@ -7,20 +7,20 @@ managers hold, and what nobody can run, is passed over: it never stops up the wi
 from collections.abc import Sequence
 from typing import Any
 
-from actors.consumer import ClockedCoordinator
-from actors.coordinator import Coordinator
-from actors.messages import ItemRef, Served
-from actors.selection.in_order import InOrder
-from actors.selection.reading import Eligible
+from fairlead.actors.consumer import ClockedCoordinator
+from fairlead.actors.coordinator import Coordinator
+from fairlead.actors.messages import ItemRef, Served
+from fairlead.actors.selection.in_order import InOrder
+from fairlead.actors.selection.reading import Eligible
+from fairlead.zones import pointers
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.records import PointerRecord
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import ScannerRole, Scene, manager_in
 from tests.simulation.stage import SECOND
-from zones import pointers
-from zones.attempt import Attempt
-from zones.layout import Place, Tenant
-from zones.pointers import PointerRef
-from zones.records import PointerRecord
-from zones.tenant_transaction import TenantTransaction
 
 POINTERS = 60
 PATIENCE_US = SECOND  # A third of `in_order_lease_ms`: so long a full scanner waits before it gives its leave up.

@@ -6,16 +6,16 @@ belongs, and once it is overdue to others too.
 
 import pytest
 
-from actors.selection.own_parts import OwnParts
-from actors.selection.stretch import Stretch
+from fairlead.actors.selection.own_parts import OwnParts
+from fairlead.actors.selection.stretch import Stretch
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.layout import Tenant
+from fairlead.zones.pointers import PointerRef
+from fairlead.zones.presence import LIVE_US
+from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import ConsumerRole, Scene, manager_in
 from tests.simulation.stage import SECOND
-from zones.attempt import Attempt
-from zones.layout import Tenant
-from zones.pointers import PointerRef
-from zones.presence import LIVE_US
-from zones.tenant_transaction import TenantTransaction
 
 POINTERS = 60
 POLL_MS = 10

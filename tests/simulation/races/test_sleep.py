@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import buried, pointers, visit
+from fairlead.zones.attempt import Attempt
+from fairlead.zones.dequeue import Choice
+from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.layout import Place
+from fairlead.zones.records import PointerRecord
+from fairlead.zones.shard import Shard
+from fairlead.zones.visit import VisitTerms
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import Patch, declare_nothing, ignore_the_guard
 from tests.simulation.races.scene import LEASE_US, SLACK_US, ManagerRole, Scene
 from tests.simulation.stage import ALICE, SECOND
-from zones import buried, pointers, visit
-from zones.attempt import Attempt
-from zones.dequeue import Choice
-from zones.engines.errors import NOT_COMMITTED
-from zones.layout import Place
-from zones.records import PointerRecord
-from zones.shard import Shard
-from zones.visit import VisitTerms
 
 POINTER_LEASE_US = SECOND  # `pointer_lease_ms`
 

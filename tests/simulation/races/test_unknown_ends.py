@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
-from actors import settlement
-from actors.handlers import handler_of
-from actors.job import Job
-from actors.settlement import Verdict
 from fairlead import tenant_database
-from tests.simulation.races.director import Role, SentCommit
-from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, read_by_snapshot
-from tests.simulation.races.scene import MAIL, Scene, WorkerRole, held, paid
-from tests.simulation.stage import ALICE, SECOND
-from zones.engines.errors import (
+from fairlead.actors import settlement
+from fairlead.actors.handlers import handler_of
+from fairlead.actors.job import Job
+from fairlead.actors.settlement import Verdict
+from fairlead.zones.engines.errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
     TRANSACTION_TIMED_OUT,
     TRANSACTION_TOO_OLD,
 )
-from zones.errors import LeaseLost
-from zones.held import held_record
-from zones.items import EnqueueStatus
-from zones.layout import item_id_of
-from zones.tenant_transaction import TenantTransaction
+from fairlead.zones.errors import LeaseLost
+from fairlead.zones.held import held_record
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.layout import item_id_of
+from fairlead.zones.tenant_transaction import TenantTransaction
+from tests.simulation.races.director import Role, SentCommit
+from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, read_by_snapshot
+from tests.simulation.races.scene import MAIL, Scene, WorkerRole, held, paid
+from tests.simulation.stage import ALICE, SECOND
 
 WINDOW_US = 5 * SECOND  # of a transaction
 
@@ -65,7 +65,7 @@ def test_an_item_that_was_given_back_and_taken_by_another_is_not_given_back_agai
 
 def test_without_the_comparison_of_leases_a_give_back_is_done_twice(monkeypatch: Patch) -> None:
     held_by = held_record
-    monkeypatch.setattr("zones.held.held_record", lambda value, lease_id: held_by(value, None))
+    monkeypatch.setattr("fairlead.zones.held.held_record", lambda value, lease_id: held_by(value, None))
     assert not given_back_with_unknown_result(Scene())
 
 

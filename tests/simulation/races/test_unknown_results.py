@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from actors import manager, settlement
-from actors.handlers import handler_of
-from actors.job import Job
+from fairlead.actors import manager, settlement
+from fairlead.actors.handlers import handler_of
+from fairlead.actors.job import Job
 from fairlead.handle import EnqueuedHandle
-from tests.simulation.races.director import Role, SentCommit
-from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, look_for_nothing, read_by_snapshot
-from tests.simulation.races.scene import ManagerRole, Scene, held, paid
-from tests.simulation.stage import SECOND
-from zones.engines.errors import (
+from fairlead.zones.engines.errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
     TRANSACTION_TIMED_OUT,
     StoreError,
 )
-from zones.items import EnqueueStatus
-from zones.probes import probes_into
-from zones.tenant_transaction import TenantTransaction
-from zones.visit import lease
+from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.probes import probes_into
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.visit import lease
+from tests.simulation.races.director import Role, SentCommit
+from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, look_for_nothing, read_by_snapshot
+from tests.simulation.races.scene import ManagerRole, Scene, held, paid
+from tests.simulation.stage import SECOND
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import dequeue, visit
+from fairlead.zones.dequeue import Search
+from fairlead.zones.keyspace import IndexEntry
+from fairlead.zones.steps import Steps
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import Scene
 from tests.simulation.stage import SECOND
-from zones import dequeue, visit
-from zones.dequeue import Search
-from zones.keyspace import IndexEntry
-from zones.steps import Steps
 
 WINDOW_KEYS = 4
 FAXES = 5 * WINDOW_KEYS

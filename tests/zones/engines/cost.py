@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import lmdb
 
+from fairlead.zones.engines import Database
+from fairlead.zones.engines import open as open_database
 from tests.clocks import WallClock
-from zones.engines import Database
-from zones.engines import open as open_database
 
 ONE = (1).to_bytes(8, "little")
 

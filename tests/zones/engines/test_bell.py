@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.zones.engines import Database, Listener, transact
+from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.bell import FILE, SEATS, Bell
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour
-from zones.engines import Database, Listener, transact
-from zones.engines import open as open_database
-from zones.engines.bell import FILE, SEATS, Bell
 
 SOON_S = 10.0  # A limit, and not a measure: a word comes within a millisecond.
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import engines
+from fairlead.zones.engines import Database
+from fairlead.zones.engines.bursts import TOGETHER, Burst
+from fairlead.zones.engines.errors import NOT_COMMITTED, StoreError
 from tests.clocks import ManualClock
-from zones import engines
-from zones.engines import Database
-from zones.engines.bursts import TOGETHER, Burst
-from zones.engines.errors import NOT_COMMITTED, StoreError
 
 ONE = (1).to_bytes(8, "little")
 

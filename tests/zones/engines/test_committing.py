@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fairlead.clock import SystemClock
+from fairlead.zones.engines import transact
+from fairlead.zones.engines.committing import Committing
+from fairlead.zones.engines.memory import MemoryDatabase
 from tests.zones.faults import Fault, FaultyDatabase
-from zones.engines import transact
-from zones.engines.committing import Committing
-from zones.engines.memory import MemoryDatabase
 
 
 def test_a_commit_is_under_way_from_the_end_of_a_body_until_its_result_is_known() -> None:

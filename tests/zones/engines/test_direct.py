@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import Database, StreamingMode, transact
+from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.direct import ADD, COMPARE_AND_CLEAR, ITERATOR, READ, WRITE
 from tests.clocks import ManualClock
 from tests.rooted import new_root
-from zones.engines import Database, StreamingMode, transact
-from zones.engines import open as open_database
-from zones.engines.direct import ADD, COMPARE_AND_CLEAR, ITERATOR, READ, WRITE
 
 ONE = (1).to_bytes(8, "little")
 NOT_COMMITTED = 1020

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones.engines import StoreUnavailable, StreamingMode
+from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT
 from tests.clocks import ManualClock
-from zones.engines import StoreUnavailable, StreamingMode
-from zones.engines import open as open_database
-from zones.engines.errors import TRANSACTION_TIMED_OUT
 
 
 def test_other_engines_do_not_load_the_binding() -> None:
     script = (
-        "import sys, random; from tests.clocks import ManualClock; from zones.engines import open\n"
+        "import sys, random; from tests.clocks import ManualClock; from fairlead.zones.engines import open\n"
         "open('memory:', clock=ManualClock(), random=random.Random(1))\n"
         "assert not [name for name in sys.modules if name == 'fdb' or name.startswith('fdb.')]\n"
     )
@@ -37,13 +37,13 @@ def test_streaming_modes_are_the_bindings_integers() -> None:
 
 def test_every_option_that_is_accepted_without_effect_is_one_of_the_bindings() -> None:
     options = pytest.importorskip("fdb.fdboptions")
-    from zones.engines.options import WITHOUT_EFFECT
+    from fairlead.zones.engines.options import WITHOUT_EFFECT
 
     assert set(options.TransactionOption) >= WITHOUT_EFFECT
 
 
 def test_a_missing_client_library_is_named_with_the_package_that_brings_it() -> None:
-    from zones.engines import foundationdb
+    from fairlead.zones.engines import foundationdb
 
     if foundationdb._client_library_found():
         pytest.skip("the client library is installed here")
@@ -71,7 +71,7 @@ def test_the_binding_has_a_timeout_for_all_transactions_of_a_database() -> None:
 
 @pytest.mark.foundationdb
 def test_no_transaction_waits_for_ever_for_a_cluster_that_is_away(tmp_path: Path) -> None:
-    from zones.engines import foundationdb
+    from fairlead.zones.engines import foundationdb
 
     cluster_file = tmp_path / "fdb.cluster"
     cluster_file.write_text("nobody:here@127.0.0.1:1\n")
@@ -112,7 +112,7 @@ def test_a_cluster_that_cannot_be_reached_is_named_with_what_to_do(
     code: int, cluster_file: str, reason: str, remedy: str
 ) -> None:
     """Before, the client's own errors came out with their tracebacks, on the first transaction."""
-    from zones.engines import foundationdb
+    from fairlead.zones.engines import foundationdb
 
     told = foundationdb.unreachable(cluster_file, ClientError(code))
     assert told.reason == reason
@@ -133,9 +133,8 @@ def test_a_file_that_is_no_cluster_file_is_named(tmp_path: Path) -> None:
 
 FORK = """
 import os, random, sys
-import zones.engines
 from tests.clocks import ManualClock
-from zones.engines import StoreUnavailable, foundationdb
+from fairlead.zones.engines import StoreUnavailable, foundationdb, open as open_engine
 
 def opened():
     {opened}
@@ -163,10 +162,10 @@ STANDING_IN = """
     if not clusters._opened:
         clusters._network_runs = True
         clusters._opened[""] = foundationdb.FoundationDatabase("fdb:", "", (), Client())
-    return zones.engines.open("fdb:", clock=ManualClock(), random=random.Random(1))
+    return open_engine("fdb:", clock=ManualClock(), random=random.Random(1))
 """
 REAL = """
-    return zones.engines.open("fdb:" + os.environ["FDB_CLUSTER_FILE"], clock=ManualClock(), random=random.Random(1))
+    return open_engine("fdb:" + os.environ["FDB_CLUSTER_FILE"], clock=ManualClock(), random=random.Random(1))
 """
 
 
@@ -180,7 +179,7 @@ def test_a_process_that_was_forked_after_a_cluster_was_opened_says_so(opened: st
 
 
 def test_a_process_that_was_forked_before_a_cluster_was_opened_may_open_one() -> None:
-    from zones.engines import foundationdb
+    from fairlead.zones.engines import foundationdb
 
     clusters = foundationdb.Clusters()
     clusters.lose_in_fork()
@@ -215,7 +214,7 @@ class _Waiting:
 
 def waited(in_thread: bool) -> list[str]:
     """Return how a thread, or the main one, waits twice for a future that was asked to wait in the client twice."""
-    from zones.engines.foundationdb import _wait_in_client
+    from fairlead.zones.engines.foundationdb import _wait_in_client
 
     waits: list[str] = []
 

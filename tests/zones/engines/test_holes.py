@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from zones.engines.errors import StoreUnavailable
-from zones.engines.holes import fill_holes
-from zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines.errors import StoreUnavailable
+from fairlead.zones.engines.holes import fill_holes
+from fairlead.zones.engines.lmdb_files import LmdbFiles
 
 PAGE = 4_096
 

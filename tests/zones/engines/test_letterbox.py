@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.zones.engines import Database
+from fairlead.zones.engines.letterbox import BOXES, FILE, Letterbox
 from tests.contract.neighbours import Neighbour
-from zones.engines import Database
-from zones.engines.letterbox import BOXES, FILE, Letterbox
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
+from fairlead.zones.engines import atomics
+from fairlead.zones.engines.commit import CommitRequest, version_stamp
+from fairlead.zones.engines.commit_log import LogEntry, Reads
+from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.letters import COMMITS_MAX, WRITES_MAX, mark_of, pack, pack_answer, unpack, unpack_answer
+from fairlead.zones.engines.ranges import KEYS_END, KeySet
+from fairlead.zones.engines.writes import Mutations, Writes
 from tests.clocks import ManualClock
-from zones.engines import atomics
-from zones.engines.commit import CommitRequest, version_stamp
-from zones.engines.commit_log import LogEntry, Reads
-from zones.engines.errors import StoreError
-from zones.engines.letters import COMMITS_MAX, WRITES_MAX, mark_of, pack, pack_answer, unpack, unpack_answer
-from zones.engines.ranges import KEYS_END, KeySet
-from zones.engines.writes import Mutations, Writes
 
 NAME = b"a letter"
 STAMP = version_stamp(7)

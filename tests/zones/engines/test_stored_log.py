@@ -7,12 +7,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from zones.engines import stored_log
-from zones.engines.commit_log import WINDOW_US, Reads
-from zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
-from zones.engines.own_keys import LOG_BEGIN, log_key, log_version
-from zones.engines.ranges import KeySet
-from zones.engines.stored_log import StoredLog, start_log
+from fairlead.zones.engines import stored_log
+from fairlead.zones.engines.commit_log import WINDOW_US, Reads
+from fairlead.zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.own_keys import LOG_BEGIN, log_key, log_version
+from fairlead.zones.engines.ranges import KeySet
+from fairlead.zones.engines.stored_log import StoredLog, start_log
 
 
 def append(env: lmdb.Environment, log: StoredLog, version: int) -> None:

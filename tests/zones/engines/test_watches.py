@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.zones import engines
+from fairlead.zones.engines import Database
 from tests.clocks import ManualClock
-from zones import engines
-from zones.engines import Database
 
 
 @pytest.fixture(params=["memory", "embedded"])
