@@ -27,7 +27,7 @@ from fairlead.actors.telemetry.handled import Handled
 from fairlead.actors.timekeeping import Account, Timekeeper
 from fairlead.actors.zone_by_zone import zone_by_zone
 from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE
+from fairlead.zones.engines.errors import MAYBE_COMMITTED, TRANSACTION_TOO_LARGE, error_code
 from fairlead.zones.items import Outcome
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
@@ -286,8 +286,8 @@ class Custody:
             try:
                 settled = settlement.settle(self._shard, completed, failed, again=may_be_done)
             except self._shard.db.errors as error:
-                may_be_done = may_be_done or error.code in MAYBE_COMMITTED  # type: ignore[attr-defined]
-                if error.code != TRANSACTION_TOO_LARGE or len(completed) + len(failed) == 1:  # type: ignore[attr-defined]
+                may_be_done = may_be_done or error_code(error) in MAYBE_COMMITTED
+                if error_code(error) != TRANSACTION_TOO_LARGE or len(completed) + len(failed) == 1:
                     raise
                 too_large = True
 

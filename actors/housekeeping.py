@@ -10,7 +10,7 @@ unless there is more to do. On FoundationDB, where reads cost, chores that find 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from fairlead.actors.host import Host
 from fairlead.actors.identity import Identity
@@ -22,6 +22,7 @@ from fairlead.actors.submitted import SubmittedHandlers, load_submitted
 from fairlead.actors.unknown_kinds import LOOK_US, WATCHED_LOOK_US, UnknownKinds, unserved_kinds
 from fairlead.zones import completions, presence, series, timesheets
 from fairlead.zones.attempt import RECEIPT_BUCKETS, Attempt, clear_receipts
+from fairlead.zones.engines import Reader
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.history import forget
 from fairlead.zones.keyspace import PartKeys
@@ -244,7 +245,7 @@ class Housekeeping:
         lists, clears = rests.is_due(LISTING, self._beats), rests.is_due("clearing receipts", self._beats)
         bucket = rests.turn("clearing receipts") % RECEIPT_BUCKETS
 
-        def list_others(tr: Any, now_us: int) -> list[Present]:
+        def list_others(tr: Reader, now_us: int) -> list[Present]:
             return [each for each in presence.listing(tr, now_us=now_us) if each.consumer_id != mine]
 
         def body(attempt: Attempt) -> tuple[Standing, int, list[Present], bool]:

@@ -8,7 +8,6 @@ transaction of its own first. A manager never takes more than its workers have r
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fairlead.actors.crew import Crew, held_of_kind, room_for_kinds, share_of
 from fairlead.actors.freeing import LOOK_S, Freeing, give_back
@@ -27,7 +26,14 @@ from fairlead.actors.telemetry.tally import Reading
 from fairlead.actors.unreadable import Unreadable
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.dequeue import UNLIMITED, Room
-from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, StoreFull
+from fairlead.zones.engines import Transaction
+from fairlead.zones.engines.errors import (
+    NOT_COMMITTED,
+    TRANSACTION_TOO_LARGE,
+    TRANSACTION_TOO_OLD,
+    StoreFull,
+    error_code,
+)
 from fairlead.zones.errors import OwnerUnreadable, TenantMoved
 from fairlead.zones.pointers import PointerRef
 from fairlead.zones.probes import probe
@@ -196,7 +202,7 @@ class Manager:
             if isinstance(error, OwnerUnreadable) and len(refs) == 1:
                 self._unreadable.note_owner(shard.name, shard.layout, refs[0], error)
         except shard.db.errors as error:
-            code = error.code  # type: ignore[attr-defined]
+            code = error_code(error)
             served.counts["conflicts"] += code == NOT_COMMITTED
             if version and code in (NOT_COMMITTED, TRANSACTION_TOO_OLD):
                 probe("a visit at the read version of its scan conflicts, and is made at a new one")
@@ -263,7 +269,7 @@ class Manager:
             visits, found = visit_all(attempt.tr, shard.layout, refs, this_room, terms, known)
             return visits
 
-        def applied(tr: Any) -> bool:
+        def applied(tr: Transaction) -> bool:
             for visit in visits:
                 for item in visit.items:
                     assert visit.place is not None
@@ -320,7 +326,7 @@ class Manager:
         try:
             return self._visit(shard, [ref], room, items_max, lease_id)
         except shard.db.errors as error:
-            if error.code not in CAN_BE_HALVED:  # type: ignore[attr-defined]
+            if error_code(error) not in CAN_BE_HALVED:
                 raise
             probe("a visit conflicts although its pointer is leased")
             return []  # the lease runs out by itself

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from fairlead.zones.engines import Transaction
 from fairlead.zones.engines.lost_watch import why_lost
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.probes import probe
@@ -101,7 +102,7 @@ class PartWatch:
         """Return the number by which `hold` knows a scan that begins now."""
         return self._number
 
-    def watch(self, tr: Any, parts: Sequence[PartKeys], now_us: int) -> list[Watch]:
+    def watch(self, tr: Transaction, parts: Sequence[PartKeys], now_us: int) -> list[Watch]:
         """Watch parts from the version on that `tr` reads at; this counts once `hold` knows of it. May run twice."""
         return [(part, tr.watch(part.changed)) for part in parts if self._needs_watch(part.part, now_us)]
 

@@ -7,11 +7,11 @@ asked each time.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines import RETRIES_MAX, Clock
-from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT
+from fairlead.zones.engines import RETRIES_MAX, Clock, Transaction
+from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, error_code
 from fairlead.zones.probes import probe
 from fairlead.zones.shard import Shard
 
@@ -37,7 +37,7 @@ class Patience:
         shard: Shard,
         body: Callable[[Attempt], T],
         *,
-        applied: Callable[[Any], bool] | None = None,
+        applied: Callable[[Transaction], bool] | None = None,
         retries_max: int = RETRIES_MAX,
     ) -> T:
         """As `shard.transact`, for `ANSWER_MS` with all its retries, where the store is not in this process.
@@ -54,7 +54,7 @@ class Patience:
         try:
             return shard.transact(in_time, applied=applied, retries_max=retries_max)
         except shard.db.errors as error:
-            if error.code == TRANSACTION_TIMED_OUT:  # type: ignore[attr-defined]
+            if error_code(error) == TRANSACTION_TIMED_OUT:
                 probe("a shard that does not answer is left alone for a while")
                 self._until_us[shard.name] = self._clock.now_us() + REST_US
             raise

@@ -8,13 +8,14 @@ two of its rounds a manager spends what it has, without asking anybody.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.actors.host import Host, Lock
 from fairlead.actors.patience import Patience
 from fairlead.zones import limits, rules
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.dequeue import UNLIMITED
+from fairlead.zones.engines import Reader
 from fairlead.zones.layout import local_tenant
 from fairlead.zones.placement import home
 from fairlead.zones.probes import probe
@@ -275,7 +276,7 @@ class Quotas:
                 )
             return _Taken(rule, slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
 
-        def applied(tr: Any) -> bool:
+        def applied(tr: Reader) -> bool:
             """Nobody can tell; but tokens come back once, and an attempt of unknown result may have put them back."""
             nonlocal unused
             unused = 0

@@ -8,7 +8,6 @@ own lease.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from fairlead.actors import retry
 from fairlead.actors.failed_attempt import Cause, Failure
@@ -20,6 +19,7 @@ from fairlead.zones import completions, results
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.buried import bury
 from fairlead.zones.completions import EndedOfZone, How
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.items import Outcome
 from fairlead.zones.part_writes import PartWrites
@@ -84,7 +84,7 @@ def settle(shard: Shard, completed: Sequence[Held], failed: Sequence[Verdict], *
     def body(attempt: Attempt) -> Settled:
         return _settle_once(shard, attempt, completed, failed, gone_is_mine=may_be_applied)
 
-    def applied(tr: Any) -> bool:
+    def applied(tr: Reader) -> bool:
         """Nobody can tell yet; but an item that is gone from now on may have been taken away by this call."""
         nonlocal may_be_applied
         may_be_applied = True
@@ -140,7 +140,7 @@ def may_be_completed(held: Held) -> bool:
     return held.job.may_be_completed or held.handler.form is Form.REMOTE
 
 
-def _settle_failed(shard: Shard, tr: Any, verdict: Verdict, now_us: int, ended: list[EndedOfZone]) -> str:
+def _settle_failed(shard: Shard, tr: Transaction, verdict: Verdict, now_us: int, ended: list[EndedOfZone]) -> str:
     """Requeue, bury or drop one item; say what became of it. Adds to `ended` what is gone for good."""
     held = verdict.held
     zone = shard.zone(held.ref.tenant, held.ref.zone)

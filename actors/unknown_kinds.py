@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 from fairlead.zones import presence
 from fairlead.zones.depth import depth
+from fairlead.zones.engines import Reader
 from fairlead.zones.layout import Layout
 
 log = logging.getLogger("fairlead.housekeeping")
@@ -16,7 +16,7 @@ WATCHED_LOOK_US = 60_000_000  # Where reads cost.
 KINDS_MAX = 1_000  # So many are told of; a store with more has been told of often enough.
 
 
-def unserved_kinds(tr: Any, layout: Layout, *, now_us: int) -> list[str]:
+def unserved_kinds(tr: Reader, layout: Layout, *, now_us: int) -> list[str]:
     """Return the kinds that have items and that no live consumer knows. Snapshot reads."""
     live = [each for each in presence.listing(tr, now_us=now_us) if each.live]
     known = {kind for each in live for kind in each.presence.kinds}

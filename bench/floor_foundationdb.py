@@ -8,10 +8,9 @@ has; no read version is cached, and none is risky. A commit that fails ends the 
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from bench.floor import PlainLoop, count_key, prefix_of
-from fairlead.zones.engines import Database, transact
+from fairlead.zones.engines import Database, Transaction, transact
 
 BEGIN, END = b"fl/", b"fl0"  # All keys of a floor. Those of a queue begin with another byte.
 
@@ -45,7 +44,7 @@ class FoundationFloor(PlainLoop):
 class _Writing:
     """A transaction of the binding under the names of LMDB's, which has sent the reads of its counts."""
 
-    def __init__(self, tr: Any, zones: Iterable[int]) -> None:
+    def __init__(self, tr: Transaction, zones: Iterable[int]) -> None:
         self.put = tr.set
         self.delete = tr.clear
         self._tr = tr

@@ -199,7 +199,7 @@ def _bury(app: App, count: int) -> None:
 
     def body(attempt: Attempt, begin: int) -> None:
         for each in made[begin : begin + BURIED_PER_TRANSACTION]:
-            record = decode(ItemRecord, attempt.tr.get(place.keys.item(each.item_id)).value)
+            record = decode(ItemRecord, attempt.tr.get(place.keys.item(each.item_id)).value or b"")
             assert record is not None
             buried.bury(attempt.tr, place, each.item_id, record, reason="error", error=error, traceback=trace,
                         now_us=attempt.now_us)  # fmt: skip

@@ -218,7 +218,7 @@ def _bury(app: App) -> str:
 
 def _bury_one(attempt: Attempt, *, shard: Shard, user: str, item_id: bytes, reason: str) -> None:
     place = shard.layout.place(Tenant("shop", user), "queue")
-    record = decode(ItemRecord, attempt.tr.get(place.keys.item(item_id)).value)
+    record = decode(ItemRecord, attempt.tr.get(place.keys.item(item_id)).value or b"")
     assert record is not None
     record.error_count = 1
     buried.bury(attempt.tr, place, item_id, record, reason="error", error=f"ValueError: {reason}",

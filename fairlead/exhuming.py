@@ -16,6 +16,7 @@ from fairlead.operator import Operator
 from fairlead.zones import deeds, graves
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.buried import BuriedItem
+from fairlead.zones.engines import Transaction
 from fairlead.zones.graves import EXHUMED_MAX, Sought
 from fairlead.zones.records import DeedRecord
 from fairlead.zones.shard import Shard
@@ -156,7 +157,7 @@ def _changed(shard: Shard, items: Sequence[BuriedItem], deed: DeedRecord, change
             deeds.note(attempt.tr, replace(deed, count=deed.count + len(done)))
         return done
 
-    def was_applied(tr: Any) -> bool:
+    def was_applied(tr: Transaction) -> bool:
         written = deeds.find(tr, deed.id)
         return written is not None and written.count == deed.count + len(done)
 

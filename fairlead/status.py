@@ -6,13 +6,12 @@ million tenants, and conflicts with nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from fairlead.zones import depth, presence, rules
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.buried import grave_range
 from fairlead.zones.depth import Waits
-from fairlead.zones.engines import Stall, write_stall
+from fairlead.zones.engines import Reader, Stall, write_stall
 from fairlead.zones.layout import Layout, Tenant
 from fairlead.zones.pointers import UNREADABLE, scan
 from fairlead.zones.presence import Presence, Present
@@ -126,7 +125,7 @@ def look(shard: Shard, url: str) -> ShardStatus:
     return shard.transact(body)
 
 
-def _marks(tr: Any, layout: Layout) -> list[bytes]:
+def _marks(tr: Reader, layout: Layout) -> list[bytes]:
     """Return what the entries of pointers say, see `pointers.move`."""
     marks: list[bytes] = []
     for part in layout.parts:
@@ -136,7 +135,7 @@ def _marks(tr: Any, layout: Layout) -> list[bytes]:
     return marks
 
 
-def _count(tr: Any, ranges: list[tuple[bytes, bytes]]) -> int:
+def _count(tr: Reader, ranges: list[tuple[bytes, bytes]]) -> int:
     count = 0
     for begin, end in ranges:
         if count < COUNTED_MAX:
@@ -144,7 +143,7 @@ def _count(tr: Any, ranges: list[tuple[bytes, bytes]]) -> int:
     return count
 
 
-def _count_vested(tr: Any, layout: Layout, now_us: int) -> int:
+def _count_vested(tr: Reader, layout: Layout, now_us: int) -> int:
     count = 0
     for part in layout.parts:
         if count < COUNTED_MAX:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlead.zones import stored_item
 from fairlead.zones.buried import BuriedItem
+from fairlead.zones.engines import Reader
 from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.items import unpack_payload
 from fairlead.zones.layout import Place, Tenant
@@ -64,7 +65,7 @@ class BuriedView:
     buried_us: int
 
 
-def item_view(shard: Shard, tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, now_us: int) -> ItemView:
+def item_view(shard: Shard, tr: Reader, place: Place, item_id: bytes, record: ItemRecord, *, now_us: int) -> ItemView:
     """Return the view of an item, its payload read by snapshot if it lies apart."""
     state = State.VESTED if record.vesting_us <= now_us else State.LEASED if record.lease_id else State.DELAYED
     return ItemView(
@@ -86,7 +87,7 @@ def item_view(shard: Shard, tr: Any, place: Place, item_id: bytes, record: ItemR
     )
 
 
-def buried_view(shard: Shard, tr: Any, buried: BuriedItem) -> BuriedView:
+def buried_view(shard: Shard, tr: Reader, buried: BuriedItem) -> BuriedView:
     """Return the view of a buried item, its payload read by snapshot if it lies apart."""
     place = shard.layout.place(buried.tenant, buried.zone)
     item = buried.record.item
@@ -117,7 +118,7 @@ def _number(number: float) -> str:
     return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
 
 
-def _payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> Any:
+def _payload(tr: Reader, place: Place, item_id: bytes, record: ItemRecord) -> Any:
     """Return a payload, read by snapshot if it lies apart; of one that is damaged, what is wrong."""
     try:
         return unpack_payload(stored_item.read_payload(tr, place, item_id, record))

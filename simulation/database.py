@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import Task, World
+from fairlead.zones.engines import database
 from fairlead.zones.engines.bursts import Burst
 from fairlead.zones.engines.clock import Clock
 from fairlead.zones.engines.database import KeyValue, StreamingMode
@@ -270,7 +271,7 @@ class SimulatedDatabase:
         """Return nothing to wait for."""
         return nullcontext()
 
-    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+    def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
         """Return the transaction as FoundationDB's engine does."""
         return Burst(tr)
 

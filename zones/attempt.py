@@ -11,9 +11,9 @@ it, so that at most one of them is applied.
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fairlead.zones.engines import RETRIES_MAX, Clock, Database, transact
+from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction, transact
 from fairlead.zones.engines.errors import ResultUnknown
 from fairlead.zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
 from fairlead.zones.probes import probe
@@ -40,7 +40,7 @@ class Attempt:
 
     __slots__ = ("_ordinal", "_seed", "has_read", "needs_receipt", "now_us", "tr")
 
-    def __init__(self, tr: Any, seed: bytes, now_us: int) -> None:
+    def __init__(self, tr: Transaction, seed: bytes, now_us: int) -> None:
         self.tr = tr
         self.now_us = now_us
         self.needs_receipt = self.has_read = False
@@ -68,7 +68,7 @@ def run(
     *,
     clock: Clock,
     random: Random,
-    applied: Callable[[Any], bool] | None = None,
+    applied: Callable[[Transaction], bool] | None = None,
     retries_max: int = RETRIES_MAX,
 ) -> T:
     """Run `body` in a transaction until it is committed, and return its result.
@@ -89,14 +89,14 @@ def run(
     last_has_receipt = last_needs_receipt = False
     landed: int | None = None
 
-    def has_landed(tr: Any) -> bool:
+    def has_landed(tr: Transaction) -> bool:
         """Look whether an attempt with a receipt was applied after all, perhaps later than anybody asked; and which."""
         nonlocal landed
         value = tr.get(receipt_key(seed, expires_us)).value
         landed = None if value is None else int.from_bytes(value, "big")
         return landed is not None
 
-    def attempt_once(tr: Any) -> T:
+    def attempt_once(tr: Transaction) -> T:
         nonlocal last_has_receipt, last_needs_receipt
         if results and has_landed(tr):
             probe("a transaction of unknown result is found applied by its own retry")
@@ -110,7 +110,7 @@ def run(
             results.append(result)
         return result
 
-    def was_applied(tr: Any) -> bool:
+    def was_applied(tr: Transaction) -> bool:
         if results:
             probe("a transaction of unknown result looks for its receipt")
             if has_landed(tr):
@@ -123,7 +123,7 @@ def run(
     return result if landed is None else results[landed]
 
 
-def _write_receipt(tr: Any, receipt: bytes, number: int, *, has_read: bool) -> None:
+def _write_receipt(tr: Transaction, receipt: bytes, number: int, *, has_read: bool) -> None:
     """Write the receipt of an attempt, which reads it with conflict, as of now at the latest.
 
     A body that only writes has read nothing yet. Without a read version of this moment its commit, should it arrive
@@ -141,7 +141,7 @@ def receipt_key(seed: bytes, expires_us: int) -> bytes:
     return _RECEIPT + pack_int(seed[SEED_TIME_BYTES] % RECEIPT_BUCKETS) + pack_int(expires_us) + pack_bytes(seed)
 
 
-def clear_receipts(tr: Any, bucket: int, *, now_us: int) -> bool:
+def clear_receipts(tr: Transaction, bucket: int, *, now_us: int) -> bool:
     """Clear all receipts of a bucket that have expired, however many: each transaction with a receipt leaves one key.
 
     Reads whether there are any, by snapshot, and says so; writes one range, which nobody reads. May run twice.

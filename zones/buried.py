@@ -5,9 +5,10 @@ the shard, ordered by time, lets an operator find them all without a search.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones import stored_item
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import (
     GRAVE,
     ROOT,
@@ -39,7 +40,7 @@ class BuriedItem(NamedTuple):
 
 
 def bury(
-    tr: Any,
+    tr: Transaction,
     place: Place,
     item_id: bytes,
     record: ItemRecord,
@@ -62,7 +63,7 @@ def bury(
     tr.set(grave_key(place, item_id, now_us), record.kind.encode())
 
 
-def read(tr: Any, place: Place, item_id: bytes) -> BuriedRecord | None:
+def read(tr: Transaction, place: Place, item_id: bytes) -> BuriedRecord | None:
     """Return the buried record of an item, or None. Reads its key and ownership with conflict.
 
     Raises:
@@ -74,13 +75,13 @@ def read(tr: Any, place: Place, item_id: bytes) -> BuriedRecord | None:
     return None if stored.value is None else decode(BuriedRecord, stored.value)
 
 
-def exhume(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
+def exhume(tr: Transaction, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
     """Clear the buried record and its place in the shard's list; the payload stays. `read` came before."""
     tr.clear(place.keys.buried(item_id))
     tr.clear(grave_key(place, item_id, buried.buried_us))
 
 
-def revive(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord, *, now_us: int) -> None:
+def revive(tr: Transaction, place: Place, item_id: bytes, buried: BuriedRecord, *, now_us: int) -> None:
     """Put a buried item back into its queue, due now, its attempts forgotten. `read` came before.
 
     The caller wakes the pointer (`QueueZone.wake_steps`).
@@ -96,14 +97,14 @@ def revive(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord, *, now_u
     stored_item.change_count(tr, place, record.kind, 1)
 
 
-def discard(tr: Any, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
+def discard(tr: Transaction, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
     """Delete a buried item for good, payload included. `read` came before."""
     exhume(tr, place, item_id, buried)
     if buried.item.payload_bytes:
         stored_item.clear_payload(tr, place, item_id)
 
 
-def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
+def listing(tr: Reader, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
     """Yield the shard's buried items, oldest first. Snapshot reads; one that is unreadable is passed over."""
     for row in tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=items_max):
         grave = grave_of(row.key, layout)
@@ -116,7 +117,7 @@ def listing(tr: Any, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
             yield BuriedItem(place.tenant, place.name, item_id, record)
 
 
-def in_zone(tr: Any, place: Place, *, items_max: int) -> tuple[list[BuriedItem], bool]:
+def in_zone(tr: Reader, place: Place, *, items_max: int) -> tuple[list[BuriedItem], bool]:
     """Return buried items of a queue zone, by their ids, and whether these are all. Snapshot reads.
 
     One that is unreadable is passed over.
@@ -131,7 +132,7 @@ def in_zone(tr: Any, place: Place, *, items_max: int) -> tuple[list[BuriedItem],
     ], len(rows) <= items_max
 
 
-def graves_named(tr: Any, layout: Layout, item_id: bytes, *, graves_max: int) -> tuple[list[Place], bool]:
+def graves_named(tr: Reader, layout: Layout, item_id: bytes, *, graves_max: int) -> tuple[list[Place], bool]:
     """Return the zones in which an item of this id is buried, and whether all graves were looked at. Snapshot reads.
 
     The youngest graves are looked at first.

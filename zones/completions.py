@@ -14,10 +14,11 @@ is that of the commit's first zone: commits of busy parts do not all write at on
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from fairlead.zones.layout import Layout, Place, Tenant
 from fairlead.zones.records import pack_value, unpacked
@@ -77,7 +78,7 @@ _commit_decoder = msgspec.msgpack.Decoder(list[EndedOfZone])
 _block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # when, and the commit's ends as they were written
 
 
-def note(tr: Any, layout: Layout, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
+def note(tr: Transaction, layout: Layout, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
     """Write down, in the transaction in which they end, what items end. A blind write; may run twice."""
     if not ended:
         return
@@ -97,7 +98,7 @@ def ends_of(key: bytes, value: bytes) -> list[EndedOfZone]:
     return ends
 
 
-def find(tr: Any, item_id: bytes) -> list[Ended]:
+def find(tr: Reader, item_id: bytes) -> list[Ended]:
     """Return how an item ended, the last time first: its name may have been given again. Snapshot reads."""
     found: list[Ended] = []
     for row in tr.snapshot.get_range(range_begin(_FRESH), range_end(_FRESH), reverse=True, streaming_mode=WANT_ALL):
@@ -110,7 +111,7 @@ def find(tr: Any, item_id: bytes) -> list[Ended]:
     return sorted(found, key=lambda each: -each.ended_us)
 
 
-def how_ended(tr: Any, place: Place, item_id: bytes) -> How | None:
+def how_ended(tr: Transaction, place: Place, item_id: bytes) -> How | None:
     """Return how an item of this zone ended, the last time; None: that is not known, or not to this version.
 
     Snapshot reads, as `find`.
@@ -119,7 +120,7 @@ def how_ended(tr: Any, place: Place, item_id: bytes) -> How | None:
     return next((how for how in How if ended[:1] == [how]), None)
 
 
-def tidy(tr: Any, parts: range, *, now_us: int) -> bool:
+def tidy(tr: Transaction, parts: range, *, now_us: int) -> bool:
     """Pack what is fresh in some parts, and clear what is too old or too much of all; say if there was any.
 
     A little at a time: it keeps up with some thousand commits a second. Conflicts with whoever packs the same parts, or
@@ -149,7 +150,7 @@ class _Fresh(NamedTuple):
     value: bytes
 
 
-def _blocks(tr: Any, parts: range, until_us: int) -> list[list[_Fresh]]:
+def _blocks(tr: Reader, parts: range, until_us: int) -> list[list[_Fresh]]:
     """Read what ended until then and is fresh, as far as one transaction packs it, by the block that it goes into."""
     begin, end = _FRESH + pack_int(parts.start), _FRESH + pack_int(parts.stop)
     read = 0
@@ -174,7 +175,7 @@ def _blocks(tr: Any, parts: range, until_us: int) -> list[list[_Fresh]]:
     return blocks
 
 
-def _clear_oldest(tr: Any, total: int, now_us: int) -> int:
+def _clear_oldest(tr: Transaction, total: int, now_us: int) -> int:
     """Clear blocks, the oldest first, while they are too many or too old; return how many bytes that were.
 
     A total that is damaged may be less than what is cleared.

@@ -10,8 +10,9 @@ and one of them tries again. A deed is found by its id: one that is repeated aft
 goes on over many transactions, stays one.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import DEED, ROOT, pack_int, range_begin, range_end, unpack_int
 from fairlead.zones.records import DeedRecord, decode, encode
 from fairlead.zones.vesting import WANT_ALL
@@ -30,7 +31,7 @@ class Numbered(NamedTuple):
     deed: DeedRecord
 
 
-def note(tr: Any, deed: DeedRecord) -> None:
+def note(tr: Transaction, deed: DeedRecord) -> None:
     """Write a deed down, in place of what was written of it before. Clears the one that is 10,000 older.
 
     Reads with conflict: the last 16 deeds. Writes 1 key and clears 1. May run twice.
@@ -50,7 +51,7 @@ def note(tr: Any, deed: DeedRecord) -> None:
         tr.clear(_PREFIX + pack_int(number - DEEDS_MAX))
 
 
-def find(tr: Any, deed_id: bytes) -> DeedRecord | None:
+def find(tr: Transaction, deed_id: bytes) -> DeedRecord | None:
     """Return a deed of late: one of the last 16. Reads them with conflict."""
     for row in tr.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=LOOKED_BACK, reverse=True):
         deed = decode(DeedRecord, row.value)
@@ -59,7 +60,7 @@ def find(tr: Any, deed_id: bytes) -> DeedRecord | None:
     return None
 
 
-def latest(tr: Any, *, deeds_max: int, before: int | None = None) -> list[Numbered]:
+def latest(tr: Reader, *, deeds_max: int, before: int | None = None) -> list[Numbered]:
     """Return the last deeds, the latest first; of those numbered below `before` if that is given. Snapshot reads.
 
     One that a newer version wrote, or that is damaged, is passed over.

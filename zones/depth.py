@@ -5,9 +5,10 @@ Snapshot reads: a look costs the same with a million tenants, and conflicts with
 
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones.dequeue import Fit
+from fairlead.zones.engines import KeyValue, Reader
 from fairlead.zones.keyspace import pack_text, range_begin, range_end, unpack_name
 from fairlead.zones.layout import Layout, Place
 from fairlead.zones.pointers import PointerRef, place_of
@@ -56,15 +57,15 @@ class Depth(NamedTuple):
     whole: bool
 
 
-def depth(tr: Any, layout: Layout) -> Depth:
+def depth(tr: Reader, layout: Layout) -> Depth:
     """Return how many items of each kind are in all queues: waiting, delayed and leased ones, not buried ones.
 
     Of very many kinds it tells the first by name, as far as it has read the counts of all parts.
     """
     begin, end = range_begin(layout.parts[0].depth_prefix), range_end(layout.parts[-1].depth_prefix)
-    rows = list(tr.snapshot.get_range(begin, end, KINDS_MIN, False, WANT_ALL))
-    if len(rows) < KINDS_MIN:
-        return _few(layout, rows)
+    first = list(tr.snapshot.get_range(begin, end, KINDS_MIN, False, WANT_ALL))
+    if len(first) < KINDS_MIN:
+        return _few(layout, first)
     keys_max = max(KINDS_MIN, KEYS_MAX // layout.part_count)
     ranges = [
         (
@@ -93,7 +94,7 @@ def depth(tr: Any, layout: Layout) -> Depth:
     return Depth({kind: count for kind, count in sorted(found.items()) if count}, whole=not read_to)
 
 
-def _few(layout: Layout, rows: Sequence[Any]) -> Depth:
+def _few(layout: Layout, rows: Sequence[KeyValue]) -> Depth:
     """Return the depth from the counts of all parts, which follow each other."""
     found: dict[str, int] = {}
     prefixes = [part.depth_prefix for part in layout.parts]
@@ -105,7 +106,7 @@ def _few(layout: Layout, rows: Sequence[Any]) -> Depth:
     return Depth({kind: count for kind, count in sorted(found.items()) if count}, whole=True)
 
 
-def oldest_us(tr: Any, layout: Layout, now_us: int, *, asleep: bool = True) -> int | None:
+def oldest_us(tr: Reader, layout: Layout, now_us: int, *, asleep: bool = True) -> int | None:
     """Return since when the oldest item waits, held back or not; None: none does. See `Waits.oldest_us`.
 
     `asleep`: whether to look at queues that are not visited because all that has vested there is held back, too. Of
@@ -115,7 +116,7 @@ def oldest_us(tr: Any, layout: Layout, now_us: int, *, asleep: bool = True) -> i
     return oldest_of(tr, [*seen.awake, *seen.held], now_us)
 
 
-def waits(tr: Any, layout: Layout, now_us: int, *, paused: bool) -> Waits:
+def waits(tr: Reader, layout: Layout, now_us: int, *, paused: bool) -> Waits:
     """Return since when the oldest item waits, and how much is held back.
 
     `paused`: whether the shard is: then all is held back.
@@ -134,7 +135,7 @@ def waits(tr: Any, layout: Layout, now_us: int, *, paused: bool) -> Waits:
     )
 
 
-def oldest_of(tr: Any, places: Iterable[Place], now_us: int) -> int | None:
+def oldest_of(tr: Reader, places: Iterable[Place], now_us: int) -> int | None:
     """Return since when the oldest item of some queues waits; None: none does."""
     firsts = in_step(look_at_first_of_each_priority(tr, place.keys) for place in places)
     waiting = (entry.vesting_us for first in firsts for entry in first)
@@ -150,7 +151,7 @@ class _Queues(NamedTuple):
     held_whole: bool
 
 
-def _look_at_queues(tr: Any, layout: Layout, now_us: int, *, paused: bool, asleep: bool = True) -> _Queues:
+def _look_at_queues(tr: Reader, layout: Layout, now_us: int, *, paused: bool, asleep: bool = True) -> _Queues:
     """Return the queues that may hold the oldest item: by their pointers, which say what the last visit found."""
     each_max = max(POINTERS_OF_PART_MIN, POINTERS_MAX // layout.part_count)
     vested, vested_whole = _pointers(tr, layout, each_max, until_us=now_us)
@@ -177,7 +178,7 @@ def _look_at_queues(tr: Any, layout: Layout, now_us: int, *, paused: bool, aslee
 
 
 def _pointers(
-    tr: Any, layout: Layout, each_max: int, *, after_us: int | None = None, until_us: int | None = None
+    tr: Reader, layout: Layout, each_max: int, *, after_us: int | None = None, until_us: int | None = None
 ) -> tuple[list[PointerRef], bool]:
     """Return the pointers that vest first within a time, up to `each_max` of each part, and whether these are all."""
     reads = []

@@ -7,9 +7,10 @@ where the last one stopped. The place is kept in the zone's pointer, so that who
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones import stored_item
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.items import LeasedItem
 from fairlead.zones.keyspace import IndexEntry
 from fairlead.zones.layout import Place
@@ -132,7 +133,7 @@ class Choice(NamedTuple):
     suspects: int
 
 
-def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Steps[Choice]:
+def choose_steps(tr: Transaction, search: "Search", turn: Turn, *, lease_us: int) -> Steps[Choice]:
     """Choose vested items that a room admits, in (priority, vesting time) order, for `take` to lease.
 
     As many as the tenant's turn allows, whose first read has been sent.
@@ -195,7 +196,14 @@ def choose_steps(tr: Any, search: "Search", turn: Turn, *, lease_us: int) -> Ste
 
 
 def take(
-    tr: Any, place: Place, choice: Choice, *, lease_id: bytes, lease_us: int, now_us: int, holder: bytes | None = None
+    tr: Transaction,
+    place: Place,
+    choice: Choice,
+    *,
+    lease_id: bytes,
+    lease_us: int,
+    now_us: int,
+    holder: bytes | None = None,
 ) -> list[LeasedItem]:
     """Lease the items of a choice for the consumer `holder`. Writes them and their index entries.
 
@@ -208,7 +216,7 @@ def take(
 
 
 def lease(
-    tr: Any,
+    tr: Transaction,
     place: Place,
     item_id: bytes,
     record: ItemRecord,
@@ -269,7 +277,7 @@ class Search:
         if keys.vest_priority(0) <= resume < keys.vest_end():  # A damaged one would lead into another tenant's queue.
             self.resume, self.passed = resume, passed
 
-    def pick_steps(self, tr: Any, count_max: int, wanted: Callable[[], int]) -> Steps[list[tuple[IndexEntry, str]]]:
+    def pick_steps(self, tr: Reader, count_max: int, wanted: Callable[[], int]) -> Steps[list[tuple[IndexEntry, str]]]:
         """Choose entries that can run, from where the search stands; take their room.
 
         `wanted` says how many, at most `count_max`; it is asked once what the first round reads is there.
@@ -366,7 +374,7 @@ def _leads_to(entry: IndexEntry, record: ItemRecord) -> bool:
     return record.vesting_us == entry.vesting_us and record.priority == entry.priority
 
 
-def _clear_dangling(tr: Any, place: Place, entry: IndexEntry) -> None:
+def _clear_dangling(tr: Transaction, place: Place, entry: IndexEntry) -> None:
     """Clear an index entry that disagrees with the record it names; the record was read with conflict."""
     key = place.keys.vest(entry.priority, entry.vesting_us, entry.id)
     tr.add_read_conflict_key(key)

@@ -5,10 +5,11 @@ and the records only of those whose key does not rule them out. It goes on where
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones import buried
 from fairlead.zones.buried import BuriedItem
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.keyspace import pack_int
 from fairlead.zones.layout import Layout, Place, Tenant
@@ -58,7 +59,7 @@ class Unearthed(NamedTuple):
 
 
 def search(
-    tr: Any,
+    tr: Reader,
     layout: Layout,
     sought: Sought,
     *,
@@ -100,7 +101,7 @@ def search(
     return Unearthed(items, None if whole else _behind(rows[-1].key, latest_first), len(rows))
 
 
-def revive_all(tr: Any, layout: Layout, items: Sequence[BuriedItem], *, now_us: int) -> list[BuriedItem]:
+def revive_all(tr: Transaction, layout: Layout, items: Sequence[BuriedItem], *, now_us: int) -> list[BuriedItem]:
     """Put buried items back into their queues, due now, and wake their pointers; return those that were.
 
     Left out is what is not buried any more, or was buried anew, or whose tenant has left. Reads with conflict: the
@@ -115,7 +116,7 @@ def revive_all(tr: Any, layout: Layout, items: Sequence[BuriedItem], *, now_us: 
     return [item for _, item, _ in revived]
 
 
-def discard_all(tr: Any, layout: Layout, items: Sequence[BuriedItem]) -> list[BuriedItem]:
+def discard_all(tr: Transaction, layout: Layout, items: Sequence[BuriedItem]) -> list[BuriedItem]:
     """Delete buried items for good; return those that were. Left out, and read with conflict: see `revive_all`."""
     discarded = _still_buried(tr, layout, items)
     for place, item, record in discarded:
@@ -123,7 +124,9 @@ def discard_all(tr: Any, layout: Layout, items: Sequence[BuriedItem]) -> list[Bu
     return [item for _, item, _ in discarded]
 
 
-def _still_buried(tr: Any, layout: Layout, items: Sequence[BuriedItem]) -> list[tuple[Place, BuriedItem, BuriedRecord]]:
+def _still_buried(
+    tr: Transaction, layout: Layout, items: Sequence[BuriedItem]
+) -> list[tuple[Place, BuriedItem, BuriedRecord]]:
     places = [layout.place(item.tenant, item.zone) for item in items]
     reads = [
         (tr.get(place.keys.tenant.owner), tr.get(place.keys.buried(item.id)))

@@ -1,9 +1,9 @@
 """Whether whoever says that it holds an item does: what was found, and the error for it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from fairlead.zones import stored_item
+from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
 from fairlead.zones.items import Outcome
 from fairlead.zones.layout import Place
@@ -14,7 +14,7 @@ from fairlead.zones.steps import Steps
 Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
 
 
-def held_steps(tr: Any, place: Place, held: Sequence[Holding]) -> Steps[list[ItemRecord | Outcome]]:
+def held_steps(tr: Transaction, place: Place, held: Sequence[Holding]) -> Steps[list[ItemRecord | Outcome]]:
     """Read the records of held items with conflict, and the tenant's ownership; for one not to be touched, why not."""
     owner = tr.get(place.keys.tenant.owner)
     reads = [tr.get(place.keys.item(item_id)) for item_id, _ in held]

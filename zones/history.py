@@ -7,6 +7,7 @@ may go. So it is with results: their values begin with the time, too.
 
 from typing import Any, NamedTuple
 
+from fairlead.zones.engines import Transaction
 from fairlead.zones.items import EnqueueStatus
 from fairlead.zones.keyspace import (
     FORGET,
@@ -38,14 +39,14 @@ class AskedOfId(NamedTuple):
     done: Any = None
 
 
-def keep_taken(tr: Any, place: Place, item_id: bytes, until_us: int) -> None:
+def keep_taken(tr: Transaction, place: Place, item_id: bytes, until_us: int) -> None:
     """Keep the id of a completed item taken until `until_us`. Writes two keys, conflicts with an enqueue of the id."""
     key = place.keys.done(item_id)
     tr.set(key, until_us.to_bytes(TIME_BYTES, "big"))
     tr.set(forget_key(place, key, until_us), b"")
 
 
-def ask_of_id(tr: Any, keys: ZoneKeys, item_id: bytes, *, is_given: bool) -> AskedOfId:
+def ask_of_id(tr: Transaction, keys: ZoneKeys, item_id: bytes, *, is_given: bool) -> AskedOfId:
     """Read with conflict whether an id is there; of one that a user gave, also whether it is buried or kept taken."""
     if not is_given:
         return AskedOfId(tr.get(keys.item(item_id)))
@@ -67,7 +68,7 @@ def status_of_id(asked: AskedOfId, now_us: int) -> EnqueueStatus:
     return EnqueueStatus.ENQUEUED
 
 
-def forget(tr: Any, part: int, *, now_us: int, keys_max: int) -> int:
+def forget(tr: Transaction, part: int, *, now_us: int, keys_max: int) -> int:
     """Clear up to `keys_max` ids and results of a part whose time has passed; return how many.
 
     Snapshot reads of the list; may run twice.

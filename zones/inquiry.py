@@ -5,11 +5,12 @@ conflicts with nobody.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones import completions, quarantine, stored_item
 from fairlead.zones.buried import graves_named
 from fairlead.zones.completions import Ended
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import IndexEntry, item_key
 from fairlead.zones.layout import Layout, Place
 from fairlead.zones.limits import is_kind_full
@@ -70,7 +71,7 @@ class Facts(NamedTuple):
     suspect: bool
 
 
-def inquire(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Facts:
+def inquire(tr: Transaction, place: Place, item_id: bytes, *, now_us: int) -> Facts:
     """Return what is known of an item of this id in a queue zone.
 
     Raises:
@@ -117,7 +118,7 @@ class Whereabouts(NamedTuple):
     whole: bool
 
 
-def whereabouts(tr: Any, layout: Layout, item_id: bytes) -> Whereabouts:
+def whereabouts(tr: Transaction, layout: Layout, item_id: bytes) -> Whereabouts:
     """Look for an item whose tenant is unknown: among active zones, in graves, among what has ended lately."""
     ids, all_pointers = pointer_ids(tr, layout, ids_max=ZONES_MAX)
     snapshot = tr.snapshot
@@ -133,14 +134,14 @@ def _is_at(ended: Ended, place: Place) -> bool:
     return (ended.tenant, ended.zone) == (place.tenant, place.name)
 
 
-def _kind_full(tr: Any, kind: str, rules: Rules, layout: Layout, now_us: int) -> bool:
+def _kind_full(tr: Reader, kind: str, rules: Rules, layout: Layout, now_us: int) -> bool:
     apart_us = layout.settings.clocks_apart_us_max
     return kind in rules.limited_kinds and is_kind_full(
         tr, kind, rules.kinds[kind], clocks_apart_us=apart_us, now_us=now_us
     )
 
 
-def _items_before(tr: Any, place: Place, item_id: bytes, item: ItemRecord, now_us: int) -> int:
+def _items_before(tr: Reader, place: Place, item_id: bytes, item: ItemRecord, now_us: int) -> int:
     """Count the vested items of a zone that come before one, in (priority, vesting time) order."""
     keys, count = place.keys, 0
     last = keys.vest(item.priority, item.vesting_us, item_id)
@@ -160,7 +161,7 @@ def _items_before(tr: Any, place: Place, item_id: bytes, item: ItemRecord, now_u
     return count
 
 
-def _pointers_before(tr: Any, place: Place, pointer: PointerRecord, now_us: int) -> int:
+def _pointers_before(tr: Reader, place: Place, pointer: PointerRecord, now_us: int) -> int:
     part = place.part
     end = part.vest(POINTER_PRIORITY, min(pointer.vesting_us, now_us), place.pointer_id)
     rows = tr.snapshot.get_range(part.vest_priority(POINTER_PRIORITY), end, limit=COUNTED_MAX, streaming_mode=WANT_ALL)

@@ -15,10 +15,9 @@ A clock may be set back. What was written by a time that no good clock shows yet
 are apart at most) says nothing of when it was written: such a grant has ended, and such a bucket is full.
 """
 
-from typing import Any
-
 import msgspec
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
 from fairlead.zones.probes import probe
 from fairlead.zones.records import Count, KindRule, Rule, TimeUs, pack_value, unpacked
@@ -58,8 +57,8 @@ def stands(until_us: int, lease_us: int, *, now_us: int, clocks_apart_us: int) -
 
 
 def take_slots(
-    tr: Any, kind: str, maximum: int, *, holder: bytes, held: int, wanted: int, lease_us: int, clocks_apart_us: int,
-    now_us: int
+    tr: Transaction, kind: str, maximum: int, *, holder: bytes, held: int, wanted: int, lease_us: int,
+    clocks_apart_us: int, now_us: int,
 ) -> int:  # fmt: skip
     """Grant a holder up to `wanted` of the `maximum` that may run at once, in place of what it had; return how many.
 
@@ -89,7 +88,7 @@ def take_slots(
 
 
 def take_tokens(
-    tr: Any, kind: str, rule: KindRule, *, wanted: int, returned: int, clocks_apart_us: int, now_us: int
+    tr: Transaction, kind: str, rule: KindRule, *, wanted: int, returned: int, clocks_apart_us: int, now_us: int
 ) -> int:
     """Take up to `wanted` tokens out of a kind's bucket, after `returned` unused ones were put back; return how many.
 
@@ -103,7 +102,7 @@ def take_tokens(
     return taken
 
 
-def is_kind_full(tr: Any, kind: str, rule: KindRule, *, clocks_apart_us: int, now_us: int) -> bool:
+def is_kind_full(tr: Reader, kind: str, rule: KindRule, *, clocks_apart_us: int, now_us: int) -> bool:
     """Say whether a kind's own shard has granted all that may run or start now; of others it is False. Snapshot reads.
 
     For whoever asks why; nothing is taken by it.
@@ -127,12 +126,12 @@ def tokens_in(value: bytes | None, rule: Rule, *, clocks_apart_us: int, now_us: 
     return _filled(value, rule, now_us, clocks_apart_us).tokens // TOKEN
 
 
-def take_out(tr: Any, key: bytes, rule: Rule, *, tokens: int, clocks_apart_us: int, now_us: int) -> None:
+def take_out(tr: Transaction, key: bytes, rule: Rule, *, tokens: int, clocks_apart_us: int, now_us: int) -> None:
     """Take tokens out of the bucket under `key`. Reads it with conflict."""
     _take_out(tr, key, rule, _filled(tr.get(key).value, rule, now_us, clocks_apart_us), tokens)
 
 
-def _take_out(tr: Any, key: bytes, rule: Rule, bucket: Bucket, tokens: int) -> None:
+def _take_out(tr: Transaction, key: bytes, rule: Rule, bucket: Bucket, tokens: int) -> None:
     """Write a bucket without so many tokens; fewer than none are put back."""
     left = min(rule.burst * TOKEN, bucket.tokens - tokens * TOKEN)
     tr.set(key, pack_value(Bucket(left, bucket.at_us)))
@@ -154,7 +153,7 @@ def _filled(value: bytes | None, rule: Rule, now_us: int, clocks_apart_us: int) 
     return Bucket(tokens, max(now_us, bucket.at_us))
 
 
-def forget_limit(tr: Any, kind: str) -> None:
+def forget_limit(tr: Transaction, kind: str) -> None:
     """Clear what a limit that is no more has left. Writes only."""
     prefix = _LIMIT + pack_text(kind)
     tr.clear_range(range_begin(prefix), range_end(prefix))

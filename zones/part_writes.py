@@ -4,7 +4,8 @@ A bulk of a hundred zones lies in sixteen parts at most, and each write costs th
 """
 
 from collections import Counter
-from typing import Any
+
+from fairlead.zones.engines import Transaction
 
 _ONE = (1).to_bytes(8, "little")
 _ZERO = bytes(8)
@@ -27,7 +28,7 @@ class PartWrites:
         """Wake who watches a part's key."""
         self._told.add(key)
 
-    def write(self, tr: Any) -> None:
+    def write(self, tr: Transaction) -> None:
         """Write what was gathered: atomic adds, no reads, no conflicts."""
         for key, change in sorted(self._changes.items()):
             add_to_count(tr, key, change)
@@ -35,7 +36,7 @@ class PartWrites:
             tell(tr, key)
 
 
-def add_to_count(tr: Any, key: bytes, change: int) -> None:
+def add_to_count(tr: Transaction, key: bytes, change: int) -> None:
     """Add `change` to a count; its key goes when it reaches zero. Atomic."""
     if change:
         tr.add(key, change.to_bytes(8, "little", signed=True))
@@ -43,6 +44,6 @@ def add_to_count(tr: Any, key: bytes, change: int) -> None:
         tr.compare_and_clear(key, _ZERO)
 
 
-def tell(tr: Any, key: bytes) -> None:
+def tell(tr: Transaction, key: bytes) -> None:
     """Change a key that is watched. Atomic."""
     tr.add(key, _ONE)

@@ -9,8 +9,9 @@ Ticks that nobody was there to see (the fleet was down) are collapsed into one: 
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.items import Enqueued, new_item
 from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
@@ -65,7 +66,7 @@ def last_tick_us(period: Period, now_us: int) -> int:
     return now_us - (now_us - period.phase_us) % period.every_us
 
 
-def tick_steps(tr: Any, layout: Layout, period: Period, *, now_us: int) -> Steps[Enqueued | None]:
+def tick_steps(tr: Transaction, layout: Layout, period: Period, *, now_us: int) -> Steps[Enqueued | None]:
     """Enqueue the period's item if a tick is due, and note the next one; return what was enqueued, or None.
 
     The item is local, its payload `{"tick_us": ..., "collapsed": ...}`: the time of the tick, and how many ticks

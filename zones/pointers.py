@@ -24,8 +24,10 @@ record says when it was written and how long the pointer may sleep, and where th
 entry says so too. What vests later than its bound allows oversleeps: housekeeping looks for that, and wakes it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.engines.database import ValueFuture
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.layout import Layout, Place
 from fairlead.zones.part_writes import PartWrites, tell
@@ -53,7 +55,7 @@ class PointerRef(NamedTuple):
 
 
 def scan(
-    tr: Any, part: PartKeys, *, now_us: int, ids_max: int, begin: bytes = b""
+    tr: Reader, part: PartKeys, *, now_us: int, ids_max: int, begin: bytes = b""
 ) -> Steps[tuple[list[PointerRef], bytes | None]]:
     """Read up to `ids_max` vested pointers of a part in order, and where to go on (None: that was all).
 
@@ -68,7 +70,7 @@ def scan(
 
 
 def scan_back(
-    tr: Any, part: PartKeys, *, before_us: int, ids_max: int, end: bytes = b""
+    tr: Reader, part: PartKeys, *, before_us: int, ids_max: int, end: bytes = b""
 ) -> Steps[tuple[list[PointerRef], bytes | None]]:
     """Read up to `ids_max` pointers of a part that vested before `before_us`, the youngest first, and where to go on.
 
@@ -83,7 +85,7 @@ def scan_back(
     return list(reversed(refs.values())), rows[-1].key if len(rows) == ids_max else None
 
 
-def pointer_ids(tr: Any, layout: Layout, *, ids_max: int) -> tuple[list[bytes], bool]:
+def pointer_ids(tr: Reader, layout: Layout, *, ids_max: int) -> tuple[list[bytes], bool]:
     """Return the ids of up to `ids_max` pointers, vested or not, and whether these are all. Snapshot reads."""
     ids: list[bytes] = []
     for part in layout.parts:
@@ -95,7 +97,7 @@ def pointer_ids(tr: Any, layout: Layout, *, ids_max: int) -> tuple[list[bytes], 
     return ids, True
 
 
-def earliest_vesting_us(tr: Any, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:
+def earliest_vesting_us(tr: Reader, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:
     """Read when the next pointer of the part vests after `after_us`, or None if none does. Snapshot reads."""
     begin, end = part.vest_after(POINTER_PRIORITY, after_us), part.vest_end()
     while True:
@@ -116,7 +118,7 @@ def place_of(ref: PointerRef, layout: Layout) -> Place | None:
     return place if place is not None and place.part.part == ref.part else None
 
 
-def look(tr: Any, place: Place) -> Any:
+def look(tr: Transaction, place: Place) -> ValueFuture:
     """Read the record of the zone's pointer for somebody who inserts something, and return the future.
 
     Reads by snapshot, and with conflict the guard: so whoever inserts conflicts with who makes, deletes or puts to
@@ -128,7 +130,7 @@ def look(tr: Any, place: Place) -> Any:
     return stored
 
 
-def create(tr: Any, place: Place, *, vesting_us: int, now_us: int, parts: PartWrites | None = None) -> None:
+def create(tr: Transaction, place: Place, *, vesting_us: int, now_us: int, parts: PartWrites | None = None) -> None:
     """Make the zone's pointer. Writes the record and its index entry; a declared write conflict on the guard.
 
     The caller has looked, see `look`, so two that create the same pointer collide.
@@ -140,7 +142,7 @@ def create(tr: Any, place: Place, *, vesting_us: int, now_us: int, parts: PartWr
 
 
 def move(
-    tr: Any,
+    tr: Transaction,
     place: Place,
     pointer: PointerRecord,
     vesting_us: int,
@@ -159,7 +161,7 @@ def move(
     _store(tr, place, pointer, bound_us=vesting_us - now_us if bound_us is None else bound_us, now_us=now_us, mark=mark)
 
 
-def _store(tr: Any, place: Place, pointer: PointerRecord, *, bound_us: int, now_us: int, mark: bytes) -> None:
+def _store(tr: Transaction, place: Place, pointer: PointerRecord, *, bound_us: int, now_us: int, mark: bytes) -> None:
     pointer.looked_us, pointer.bound_us = now_us, max(0, bound_us)
     if not mark and pointer.bound_us > place.layout.settings.max_sleep_ms * 1000:
         mark = b"".join([MAY_SLEEP, *(each.to_bytes(_TIME_BYTES, "big") for each in (now_us, pointer.bound_us))])
@@ -167,7 +169,7 @@ def _store(tr: Any, place: Place, pointer: PointerRecord, *, bound_us: int, now_
     tr.set(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id), mark)
 
 
-def delete(tr: Any, place: Place, pointer: PointerRecord) -> None:
+def delete(tr: Transaction, place: Place, pointer: PointerRecord) -> None:
     """Clear the pointer and its index entry; a declared write conflict on the guard.
 
     The caller has read with conflict: the record, and the zone's whole item range.
@@ -194,7 +196,7 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
 
 
 def wake(
-    tr: Any,
+    tr: Transaction,
     place: Place,
     pointer: PointerRecord,
     *,
@@ -220,7 +222,7 @@ def wake(
     tell_scanners(tr, place, parts)
 
 
-def tell_scanners(tr: Any, place: Place, parts: PartWrites | None = None) -> None:
+def tell_scanners(tr: Transaction, place: Place, parts: PartWrites | None = None) -> None:
     """Wake the scanners that watch the pointer's part: it vests earlier than they know. One atomic add, if any does.
 
     `parts`: gathers that; None: it is written now.
@@ -260,7 +262,7 @@ class LateLooked(NamedTuple):
 
 
 def wake_overslept(
-    tr: Any, layout: Layout, part: PartKeys, *, now_us: int, entries_max: int, end: bytes = b""
+    tr: Transaction, layout: Layout, part: PartKeys, *, now_us: int, entries_max: int, end: bytes = b""
 ) -> LateLooked:
     """Wake the pointers of a part that oversleep.
 

@@ -9,10 +9,11 @@ has to compare two clocks; `Sessions`, which looks again and again, sees whether
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
 from fairlead.zones.records import Count, Kind, TimeUs, pack_value, unpacked
 from fairlead.zones.steps import Steps, alone
@@ -83,22 +84,22 @@ class Sessions:
         return live
 
 
-def beat(tr: Any, consumer_id: bytes, presence: Presence) -> None:
+def beat(tr: Transaction, consumer_id: bytes, presence: Presence) -> None:
     """Say that the consumer lives, at `presence.beat_us`. One blind write; conflicts with nothing; may run twice."""
     tr.set(_key(consumer_id), pack_value(presence))
 
 
-def leave(tr: Any, consumer_id: bytes) -> None:
+def leave(tr: Transaction, consumer_id: bytes) -> None:
     """Take the consumer off the list, because it stops in good order. One blind write; may run twice."""
     tr.clear(_key(consumer_id))
 
 
-def listing(tr: Any, *, now_us: int) -> list[Present]:
+def listing(tr: Reader, *, now_us: int) -> list[Present]:
     """Return the consumers of the shard, the live and those that died lately, by id; see `listing_steps`."""
     return alone(listing_steps(tr, now_us=now_us))
 
 
-def listing_steps(tr: Any, *, now_us: int) -> Steps[list[Present]]:
+def listing_steps(tr: Reader, *, now_us: int) -> Steps[list[Present]]:
     """Read the consumers of the shard. Snapshot reads. A record of a newer format is left out."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), streaming_mode=WANT_ALL)
     yield
@@ -110,7 +111,7 @@ def listing_steps(tr: Any, *, now_us: int) -> Steps[list[Present]]:
     return found
 
 
-def clear_dead(tr: Any, present: Sequence[Present], *, now_us: int, keys_max: int) -> int:
+def clear_dead(tr: Transaction, present: Sequence[Present], *, now_us: int, keys_max: int) -> int:
     """Clear up to `keys_max` consumers of a `listing` that have been silent for `FORGET_US`; return how many.
 
     Blind writes; may run twice. One that was only paused comes back with its next beat.

@@ -4,9 +4,9 @@ There it is seen wherever the item is, outlives the worker, and is there for the
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from fairlead.zones import stored_item
+from fairlead.zones.engines import Transaction
 from fairlead.zones.held import Holding, held_steps
 from fairlead.zones.items import Outcome
 from fairlead.zones.layout import Place
@@ -16,7 +16,7 @@ from fairlead.zones.steps import Steps
 NOTE_CHARS_MAX = 200  # It is kept in the record, which every lease rewrites.
 
 
-def progress_steps(tr: Any, place: Place, told: Sequence[tuple[Holding, Progress]]) -> Steps[list[Outcome]]:
+def progress_steps(tr: Transaction, place: Place, told: Sequence[tuple[Holding, Progress]]) -> Steps[list[Outcome]]:
     """Write progress into the records of items that are held; say how each went.
 
     Reads with conflict: ownership, the records. Writes: the records. May run twice.

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import QUARANTINE, ROOT, pack_bytes, pack_int, range_begin, range_end
 from fairlead.zones.layout import ID_BYTES
 from fairlead.zones.tuples import elements_of
@@ -37,7 +38,7 @@ class SetAside(NamedTuple):
     value: bytes
 
 
-def set_aside(tr: Any, begin: bytes, end: bytes, *, why: str, now_us: int) -> int:
+def set_aside(tr: Transaction, begin: bytes, end: bytes, *, why: str, now_us: int) -> int:
     """Move all pairs of a range into the quarantine, and return how many. Reads the range with conflict.
 
     May run twice: the second run finds nothing.
@@ -52,7 +53,7 @@ def set_aside(tr: Any, begin: bytes, end: bytes, *, why: str, now_us: int) -> in
     return len(rows)
 
 
-def listing(tr: Any, *, pairs_max: int) -> list[SetAside]:
+def listing(tr: Reader, *, pairs_max: int) -> list[SetAside]:
     """Return up to `pairs_max` pairs that were set aside, any if there are more, the last of these first.
 
     Snapshot reads.
@@ -63,13 +64,13 @@ def listing(tr: Any, *, pairs_max: int) -> list[SetAside]:
     return sorted(_pairs(rows), key=lambda pair: -pair.at_us)
 
 
-def is_there(tr: Any, key: bytes) -> bool:
+def is_there(tr: Reader, key: bytes) -> bool:
     """Say whether what lay under `key` was set aside. Snapshot reads."""
     prefix = _of(_id_of(key))
     return next(iter(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=1)), None) is not None
 
 
-def throw_away(tr: Any, pair_id: bytes) -> int:
+def throw_away(tr: Transaction, pair_id: bytes) -> int:
     """Delete what is called so for good, and return how many pairs that were. Reads them with conflict."""
     prefix = _of(pair_id)
     begin, end = range_begin(prefix), range_end(prefix)

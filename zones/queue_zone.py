@@ -10,11 +10,11 @@ one transaction. The others run one of them alone.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fairlead.zones import completions, pointers, stored_item
 from fairlead.zones.completions import EndedItem, EndedOfZone, How
 from fairlead.zones.dequeue import Room, Search, choose_steps, lease, take
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import BadArgument, NotVested
 from fairlead.zones.held import Holding, error_of, held_steps, raise_unless_done
 from fairlead.zones.history import AskedOfId, ask_of_id, keep_taken, status_of_id
@@ -44,13 +44,13 @@ class QueueZone:
         self.layout = layout
         self.place = layout.place(tenant, name)
 
-    def enqueue(self, tr: Any, item: NewItem, *, item_id: bytes, now_us: int) -> Enqueued:
+    def enqueue(self, tr: Transaction, item: NewItem, *, item_id: bytes, now_us: int) -> Enqueued:
         """Add one item; see `enqueue_steps`."""
         return alone(self.enqueue_steps(tr, [(item_id, item)], now_us=now_us))[0]
 
     def enqueue_steps(
         self,
-        tr: Any,
+        tr: Transaction,
         items: Sequence[tuple[bytes, NewItem]],
         *,
         now_us: int,
@@ -108,7 +108,7 @@ class QueueZone:
 
     def peek(
         self,
-        tr: Any,
+        tr: Reader,
         *,
         items_max: int,
         now_us: int,
@@ -129,17 +129,19 @@ class QueueZone:
                 found.append(Item(item_id, record))
         return found[:items_max]
 
-    def peek_ids(self, tr: Any, *, items_max: int, now_us: int) -> list[bytes]:
+    def peek_ids(self, tr: Reader, *, items_max: int, now_us: int) -> list[bytes]:
         """Return the ids that `peek` would return, without reading the records."""
         _check_count("items_max", items_max)
         return [entry.id for entry in self._vested(tr, items_max, now_us)]
 
-    def _vested(self, tr: Any, keys_max: int, now_us: int) -> list[IndexEntry]:
+    def _vested(self, tr: Reader, keys_max: int, now_us: int) -> list[IndexEntry]:
         first_read = min(keys_max, PEEK_READ)
         operation = collect_vested(tr, self.place.keys, now_us=now_us, keys_max=keys_max, first_read=first_read)
         return alone(operation)[0]
 
-    def obtain_lease(self, tr: Any, item_id: bytes, *, lease_id: bytes, lease_us: int, now_us: int) -> LeasedItem:
+    def obtain_lease(
+        self, tr: Transaction, item_id: bytes, *, lease_id: bytes, lease_us: int, now_us: int
+    ) -> LeasedItem:
         """Hide one vested item until `now_us + lease_us` under `lease_id` (16 random bytes).
 
         Reads with conflict: ownership, record. Writes: record, index entry. Of two that lease one item one conflicts.
@@ -157,7 +159,7 @@ class QueueZone:
             raise NotVested(item=item_id.hex(), vests_in_ms=(record.vesting_us - now_us) // 1000)
         return lease(tr, self.place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
-    def dequeue(self, tr: Any, *, room: Room, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
+    def dequeue(self, tr: Transaction, *, room: Room, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
         """Lease up to `room.items` vested items of kinds that `room` admits, in order; see `choose_steps`.
 
         QuiCK section 5: "a transactional combination of peek and obtain lease".
@@ -168,7 +170,7 @@ class QueueZone:
         operation = choose_steps(tr, search, turn, lease_us=lease_us)
         return take(tr, self.place, alone(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
-    def complete(self, tr: Any, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
+    def complete(self, tr: Transaction, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
         """Delete an item: with its lease because it is done, without because it is cancelled.
 
         Commit it together with the item's effects, and they happen exactly once. See `complete_steps`.
@@ -185,7 +187,7 @@ class QueueZone:
 
     def complete_steps(
         self,
-        tr: Any,
+        tr: Transaction,
         held: Sequence[Holding],
         *,
         now_us: int,
@@ -222,7 +224,7 @@ class QueueZone:
             ended.append(EndedOfZone(*self.place.tenant, self.place.name, gone))
         return outcomes
 
-    def extend_lease(self, tr: Any, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:
+    def extend_lease(self, tr: Transaction, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:
         """Hide a held item until `now_us + lease_us`; see `extend_steps`.
 
         Raises:
@@ -235,7 +237,7 @@ class QueueZone:
 
     def extend_steps(
         self,
-        tr: Any,
+        tr: Transaction,
         held: Sequence[Holding],
         *,
         lease_us: int,
@@ -268,7 +270,7 @@ class QueueZone:
 
     def requeue(
         self,
-        tr: Any,
+        tr: Transaction,
         item_id: bytes,
         lease_id: bytes | None,
         *,
@@ -293,7 +295,7 @@ class QueueZone:
 
     def requeue_steps(
         self,
-        tr: Any,
+        tr: Transaction,
         item_id: bytes,
         lease_id: bytes | None,
         *,
@@ -325,7 +327,7 @@ class QueueZone:
             yield from self.wake_steps(tr, earliest_us=now_us + delay_us, now_us=now_us)
         return Outcome.DONE
 
-    def wake_steps(self, tr: Any, *, earliest_us: int, now_us: int) -> Steps[None]:
+    def wake_steps(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Steps[None]:
         """See to it that the pointer vests no later than `earliest_us`; make it if there is none.
 
         For every transaction that inserts an index entry earlier than the one it replaces. Reads the pointer as
@@ -335,11 +337,11 @@ class QueueZone:
         yield
         self._see_to_pointer(tr, stored.value, earliest_us, now_us)
 
-    def count(self, tr: Any) -> dict[str, int]:
+    def count(self, tr: Reader) -> dict[str, int]:
         """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
         return alone(self.count_steps(tr))
 
-    def count_steps(self, tr: Any) -> Steps[dict[str, int]]:
+    def count_steps(self, tr: Reader) -> Steps[dict[str, int]]:
         """See `count`. A key that is damaged is passed over."""
         prefix = self.place.keys.count_prefix()
         rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
@@ -347,12 +349,12 @@ class QueueZone:
         counts = ((unpack_name(row.key, len(prefix)), number_of(row.value)) for row in rows)
         return {kind: count for kind, count in counts if kind is not None}
 
-    def is_empty(self, tr: Any) -> bool:
+    def is_empty(self, tr: Transaction) -> bool:
         """Say whether no item is present. Reads the whole item range with conflict."""
         begin, end = self.place.keys.item_range()
         return next(iter(tr.get_range(begin, end, limit=1)), None) is None
 
-    def min_vesting_us(self, tr: Any) -> int | None:
+    def min_vesting_us(self, tr: Transaction) -> int | None:
         """Return the earliest vesting time of any item, or None if the zone is empty.
 
         Reads with conflict: see `read_first_of_each_priority`.
@@ -362,7 +364,7 @@ class QueueZone:
 
     def _see_to_pointer(
         self,
-        tr: Any,
+        tr: Transaction,
         stored: bytes | None,
         earliest_us: int,
         now_us: int,

@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.zones import completions, stored_item
 from fairlead.zones.completions import How
+from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import PayloadNotData, PayloadTooLarge, QueueError
 from fairlead.zones.history import TIME_BYTES, forget_key
 from fairlead.zones.items import pack_payload, unpack_payload
@@ -78,7 +79,7 @@ def pack_result(value: Any) -> bytes:
     return packed
 
 
-def keep(tr: Any, place: Place, item_id: bytes, packed: bytes, *, now_us: int, kept_us: int) -> None:
+def keep(tr: Transaction, place: Place, item_id: bytes, packed: bytes, *, now_us: int, kept_us: int) -> None:
     """Keep the result of an item that this transaction completes, in place of one of its name. Writes two keys."""
     key, until_us = place.keys.result(item_id), now_us + kept_us
     kept = pack_value(KeptResult(packed, now_us))
@@ -86,7 +87,7 @@ def keep(tr: Any, place: Place, item_id: bytes, packed: bytes, *, now_us: int, k
     tr.set(forget_key(place, key, until_us), b"")
 
 
-def ending(tr: Any, place: Place, item_id: bytes) -> Returned | Pending | Failed | NotKept:
+def ending(tr: Transaction, place: Place, item_id: bytes) -> Returned | Pending | Failed | NotKept:
     """Return how the last item of this id ended, or that it has not. Snapshot reads, and a watch.
 
     Raises:

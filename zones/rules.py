@@ -33,6 +33,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.zones import stored_item
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.engines.database import ValueFuture
 from fairlead.zones.errors import RuleUnreadable
 from fairlead.zones.keyspace import (
     PARKED,
@@ -92,7 +94,7 @@ NOTHING_SAID = KindRule(said_us=-1)  # Older versions wrote rules that do not te
 NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
 
 
-def rules_steps(tr: Any, known: Rules) -> Steps[Rules]:
+def rules_steps(tr: Reader, known: Rules) -> Steps[Rules]:
     """Read the rules of the shard and its kinds; `known` if they are still the ones, or newer. Snapshot reads.
 
     A transaction at a relaxed read version may find older ones than are known. One rule that a newer version of the
@@ -106,7 +108,7 @@ def rules_steps(tr: Any, known: Rules) -> Steps[Rules]:
     return _read(tr, found)
 
 
-def read_rules(tr: Any) -> Rules:
+def read_rules(tr: Reader) -> Rules:
     """Return the rules of the shard and its kinds. Snapshot reads."""
     return alone(rules_steps(tr, NO_RULES))
 
@@ -116,7 +118,7 @@ def record_type(key: bytes) -> type[KindRule | TenantRule] | None:
     return KindRule if key.startswith(_KINDS) else TenantRule if key.startswith(_TENANTS) else None
 
 
-def _read(tr: Any, version: bytes) -> Rules:
+def _read(tr: Reader, version: bytes) -> Rules:
     paused = tr.snapshot.get(_PAUSED)
     kinds = {}
     for row in tr.snapshot.get_range(range_begin(_KINDS), range_end(_KINDS), streaming_mode=WANT_ALL):
@@ -132,7 +134,7 @@ def _read(tr: Any, version: bytes) -> Rules:
     )
 
 
-def is_shard_paused(tr: Any) -> Any:
+def is_shard_paused(tr: Reader) -> ValueFuture:
     """Send for whether the shard is paused, by snapshot, and return the future; its `present()` tells."""
     return tr.snapshot.get(_PAUSED)
 
@@ -140,21 +142,21 @@ def is_shard_paused(tr: Any) -> Any:
 # --- Changing them ---
 
 
-def pause_shard(tr: Any) -> None:
+def pause_shard(tr: Transaction) -> None:
     """Let nobody take anything from this shard."""
     tr.get(_PAUSED).wait()
     tr.set(_PAUSED, b"")
     _count_change(tr)
 
 
-def resume_shard(tr: Any) -> None:
+def resume_shard(tr: Transaction) -> None:
     """Let work be taken from this shard again; its pointers have stayed as they were."""
     tr.get(_PAUSED).wait()
     tr.clear(_PAUSED)
     _count_change(tr)
 
 
-def kind_rule(tr: Any, kind: str) -> KindRule | None:
+def kind_rule(tr: Transaction, kind: str) -> KindRule | None:
     """Return a kind's rule on this shard, `NOTHING_SAID` if there is none, None if it cannot be read.
 
     Reads it with conflict.
@@ -163,7 +165,7 @@ def kind_rule(tr: Any, kind: str) -> KindRule | None:
     return NOTHING_SAID if value is None else decode(KindRule, value)
 
 
-def change_kind_rule(tr: Any, kind: str, *, now_us: int, after_us: int = 0, **changes: Any) -> KindRule:
+def change_kind_rule(tr: Transaction, kind: str, *, now_us: int, after_us: int = 0, **changes: Any) -> KindRule:
     """Change some of what a kind's rule says, on the kind's own shard, and return it: the others repeat it then.
 
     What was parked while the kind was paused must be woken then: `wake_parked`. Reads and writes the rule, with
@@ -181,7 +183,7 @@ def change_kind_rule(tr: Any, kind: str, *, now_us: int, after_us: int = 0, **ch
     return rule
 
 
-def repeat_kind_rule(tr: Any, kind: str, rule: KindRule) -> KindRule:
+def repeat_kind_rule(tr: Transaction, kind: str, rule: KindRule) -> KindRule:
     """Let a shard say of a kind what the kind's own does, unless it has heard something later; return what it says.
 
     Reads and writes its rule, with conflict. One that is damaged is made anew.
@@ -197,28 +199,29 @@ def repeat_kind_rule(tr: Any, kind: str, rule: KindRule) -> KindRule:
     return rule
 
 
-def _rule_to_change(tr: Any, kind: str) -> KindRule:
+def _rule_to_change(tr: Transaction, kind: str) -> KindRule:
     rule = kind_rule(tr, check_name("kind", kind))
-    if rule is None and is_newer(tr.get(_KINDS + pack_text(kind)).value):
+    stored = tr.get(_KINDS + pack_text(kind)).value
+    if rule is None and stored is not None and is_newer(stored):
         raise RuleUnreadable(kind=kind)
     return rule or NOTHING_SAID
 
 
-def _set_kind_rule(tr: Any, kind: str, rule: KindRule) -> None:
+def _set_kind_rule(tr: Transaction, kind: str, rule: KindRule) -> None:
     tr.set(_KINDS + pack_text(kind), encode(rule))
     if not rule.is_limited:
         forget_limit(tr, kind)
     _count_change(tr)
 
 
-def change_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, *, now_us: int, **changes: Any) -> TenantRule:
+def change_tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant, *, now_us: int, **changes: Any) -> TenantRule:
     """Change some of what a tenant's rule says, and return it; see `set_tenant_rule`."""
     rule = msgspec.structs.replace(tenant_rule(tr, layout, tenant), **changes)
     set_tenant_rule(tr, layout, tenant, rule, now_us=now_us)
     return rule
 
 
-def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *, now_us: int) -> None:
+def set_tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant, rule: TenantRule, *, now_us: int) -> None:
     """Give a tenant a rule; one that says nothing is none.
 
     Reads and writes the ownership record, with which every operation on the tenant conflicts. If it was paused and is
@@ -248,7 +251,7 @@ def set_tenant_rule(tr: Any, layout: Layout, tenant: Tenant, rule: TenantRule, *
         wake_tenant(tr, layout, tenant, now_us=now_us)
 
 
-def wake_tenant(tr: Any, layout: Layout, tenant: Tenant, *, after: str = "", now_us: int) -> str | None:
+def wake_tenant(tr: Transaction, layout: Layout, tenant: Tenant, *, after: str = "", now_us: int) -> str | None:
     """Wake the pointers of `WAKE_MAX` of a tenant's queue zones, those whose names come after `after`.
 
     Returns the last of these names: call it again with that; or None: there are no more. Reads a name at a time, by
@@ -259,7 +262,7 @@ def wake_tenant(tr: Any, layout: Layout, tenant: Tenant, *, after: str = "", now
     return names[-1] if len(names) == WAKE_MAX else None
 
 
-def tenant_rule(tr: Any, layout: Layout, tenant: Tenant) -> TenantRule:
+def tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant) -> TenantRule:
     """Return a tenant's rule. Reads its ownership record with conflict.
 
     Raises:
@@ -268,7 +271,7 @@ def tenant_rule(tr: Any, layout: Layout, tenant: Tenant) -> TenantRule:
     return stored_item.check_owner(layout, tr.get(TenantKeys(*tenant).owner).value)
 
 
-def tenants_with_rules(tr: Any, *, tenants_max: int) -> list[tuple[Tenant, TenantRule]]:
+def tenants_with_rules(tr: Reader, *, tenants_max: int) -> list[tuple[Tenant, TenantRule]]:
     """Return tenants that have a rule, by name, with it. Snapshot reads; one that is unreadable is passed over."""
     rows = tr.snapshot.get_range(range_begin(_TENANTS), range_end(_TENANTS), limit=tenants_max)
     found = []
@@ -280,7 +283,7 @@ def tenants_with_rules(tr: Any, *, tenants_max: int) -> list[tuple[Tenant, Tenan
     return found
 
 
-def zone_names(tr: Any, keys: TenantKeys, *, after: str = "") -> Iterator[str]:
+def zone_names(tr: Reader, keys: TenantKeys, *, after: str = "") -> Iterator[str]:
     """Yield the names of a tenant's queue zones, also of those that hold nothing but a pointer, from behind `after` on.
 
     Snapshot reads, one for each name.
@@ -302,7 +305,7 @@ def zone_names(tr: Any, keys: TenantKeys, *, after: str = "") -> Iterator[str]:
 # --- Pointers that sleep because of a paused kind ---
 
 
-def park(tr: Any, place: Place, kinds: Collection[str]) -> None:
+def park(tr: Transaction, place: Place, kinds: Collection[str]) -> None:
     """Note that a zone's pointer falls asleep because these kinds are paused. Reads the version with conflict."""
     if not kinds:
         return
@@ -312,7 +315,7 @@ def park(tr: Any, place: Place, kinds: Collection[str]) -> None:
         tr.set(_parked(place, kind), b"")
 
 
-def may_sleep(tr: Any, place: Place) -> bool:
+def may_sleep(tr: Transaction, place: Place) -> bool:
     """Say whether a zone's pointer may sleep on although it holds work: its tenant is paused, or it is parked.
 
     Reads with conflict: ownership, the parked keys of kinds that are paused.
@@ -323,7 +326,7 @@ def may_sleep(tr: Any, place: Place) -> bool:
     return any(tr.get(_parked(place, kind)).present() for kind in read_rules(tr).paused_kinds)
 
 
-def wake_parked(tr: Any, layout: Layout, *, now_us: int) -> int:
+def wake_parked(tr: Transaction, layout: Layout, *, now_us: int) -> int:
     """Wake up to `WAKE_MAX` parked pointers of kinds that are not paused any more; return how many were looked at.
 
     Reads with conflict: the pointers' guards, and the records of those that it wakes. Call it until it returns 0.
@@ -360,9 +363,9 @@ def _parked(place: Place, kind: str) -> bytes:
     return _PARKED + pack_text(kind) + place.pointer_id
 
 
-def _wake(tr: Any, zones: Iterable[QueueZone], now_us: int) -> None:
+def _wake(tr: Transaction, zones: Iterable[QueueZone], now_us: int) -> None:
     in_step([zone.wake_steps(tr, earliest_us=now_us, now_us=now_us) for zone in zones])
 
 
-def _count_change(tr: Any) -> None:
+def _count_change(tr: Transaction) -> None:
     tr.add(_VERSION, _ONE)

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from fairlead.zones.depth import depth, oldest_us
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import ROOT, SERIES, pack_bytes, pack_int, range_begin, range_end, unpack_int
 from fairlead.zones.layout import Layout
 from fairlead.zones.records import Count, TimeUs, pack_value, unpacked
@@ -107,12 +108,12 @@ def slot_of(now_us: int) -> int:
     return now_us // SLOT_US
 
 
-def write(tr: Any, life: bytes, slot: int, tally: Tally) -> None:
+def write(tr: Transaction, life: bytes, slot: int, tally: Tally) -> None:
     """Write what a worker has done in a slot so far, in place of what it wrote before. A blind write."""
     tr.set(_FRESH + pack_int(slot) + pack_bytes(life), pack_value(tally.shortened()))
 
 
-def read(tr: Any, *, now_us: int, slots_max: int = KEPT_SLOTS) -> list[Slot]:
+def read(tr: Reader, *, now_us: int, slots_max: int = KEPT_SLOTS) -> list[Slot]:
     """Return the last slots in order, those in which nothing was summed up left out. Snapshot reads."""
     first = slot_of(now_us) - slots_max + 1
     snapshot = tr.snapshot
@@ -126,7 +127,7 @@ def read(tr: Any, *, now_us: int, slots_max: int = KEPT_SLOTS) -> list[Slot]:
     return [slots[number] for number in sorted(slots)]
 
 
-def sum_up(tr: Any, layout: Layout, *, now_us: int) -> bool:
+def sum_up(tr: Transaction, layout: Layout, *, now_us: int) -> bool:
     """Sum up what is over, and forget what is old, unless somebody has done so for this slot; say whether.
 
     One snapshot read if there is nothing to do. Else reads with conflict what it sums up: of two one does it.

@@ -6,11 +6,11 @@ must agree on are the settings they pass.
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fairlead.zones import attempt
 from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines import RETRIES_MAX, Clock, Database
+from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
 from fairlead.zones.errors import BadArgument, ShardRefused
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
@@ -49,7 +49,7 @@ class Shard:
         self,
         body: Callable[[Attempt], T],
         *,
-        applied: Callable[[Any], bool] | None = None,
+        applied: Callable[[Transaction], bool] | None = None,
         retries_max: int = RETRIES_MAX,
     ) -> T:
         """Run `body` in a transaction until it is committed; see `attempt.run`."""
@@ -57,7 +57,7 @@ class Shard:
             self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
         )
 
-    def relax(self, tr: Any) -> None:
+    def relax(self, tr: Transaction) -> None:
         """Let a transaction that has read nothing have a read version that a cluster answers sooner.
 
         Such a version may be older than what was committed last, for a moment and after a recovery of the cluster. What
@@ -127,7 +127,7 @@ def open_shard(
     return Shard(name, db, layout, clock=clock, random=random, made=made)
 
 
-def find_or_make(tr: Any, name: str, *, random: Random, part_count: int, now_us: int) -> ShardRecord:
+def find_or_make(tr: Transaction, name: str, *, random: Random, part_count: int, now_us: int) -> ShardRecord:
     """Return the shard's record, written now if there is none.
 
     Reads its key with conflict: of two that make a shard one conflicts, and finds the other's.

@@ -10,9 +10,9 @@ it takes the shard's time over.
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
 from fairlead.zones.elapsed import Elapsed
+from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import TIME_KEY
 from fairlead.zones.probes import probe
 
@@ -63,7 +63,7 @@ class ShardClock:
         return Standing.TAKEN_OVER
 
 
-def beat(tr: Any, clock: ShardClock, *, now_us: int, alone: Callable[[], bool] = lambda: False) -> Standing:
+def beat(tr: Transaction, clock: ShardClock, *, now_us: int, alone: Callable[[], bool] = lambda: False) -> Standing:
     """Judge this consumer's clock and, if it is good, advance the shard's time by it. May run twice.
 
     `alone` looks whether no other consumer is there; called only where this clock is far off, since then the answer

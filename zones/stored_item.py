@@ -5,8 +5,7 @@ record exactly once and the counts equal the items. Each writes only; what must 
 conflicts, is said where they are called.
 """
 
-from typing import Any
-
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import OwnerUnreadable, TenantMoved
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import Layout, Place
@@ -16,7 +15,7 @@ from fairlead.zones.records import ItemRecord, OwnerRecord, TenantRule, decode, 
 from fairlead.zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES, TEXT_BYTES_MAX
 
 
-def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
+def insert(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord) -> None:
     """Write a new item with its index entry and its payload. The caller counts it with `change_count`."""
     payload = record.payload
     if len(payload) > INLINE_PAYLOAD_BYTES_MAX:
@@ -28,12 +27,12 @@ def insert(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
     tr.set(place.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
 
 
-def rewrite(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> None:
+def rewrite(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord) -> None:
     """Store `record`, of which the caller changed nothing that the index names."""
     tr.set(place.keys.item(item_id), encode(record))
 
 
-def move(tr: Any, place: Place, item_id: bytes, record: ItemRecord, vesting_us: int) -> bytes:
+def move(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord, vesting_us: int) -> bytes:
     """Store `record`, changed by the caller, under a new vesting time; return its stored form."""
     tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
     record.vesting_us = vesting_us
@@ -43,7 +42,7 @@ def move(tr: Any, place: Place, item_id: bytes, record: ItemRecord, vesting_us: 
     return value
 
 
-def remove(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False) -> None:
+def remove(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False) -> None:
     """Clear an item, its index entry, its traceback, and its payload unless `keep_payload`. The caller counts it."""
     tr.clear(place.keys.item(item_id))
     tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
@@ -53,7 +52,9 @@ def remove(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, keep_pa
         clear_payload(tr, place, item_id)
 
 
-def note_failure(tr: Any, place: Place, item_id: bytes, record: ItemRecord, *, error: str, traceback: str) -> None:
+def note_failure(
+    tr: Transaction, place: Place, item_id: bytes, record: ItemRecord, *, error: str, traceback: str
+) -> None:
     """Note in `record`, which the caller stores, how an attempt failed; write the traceback beside it.
 
     It lies apart, so that leases do not rewrite it. Only an item that has failed has one, and its record says that it
@@ -78,13 +79,13 @@ def shortened(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def clear_payload(tr: Any, place: Place, item_id: bytes) -> None:
+def clear_payload(tr: Transaction, place: Place, item_id: bytes) -> None:
     """Clear the pieces of a payload that was too long for its record."""
     prefix = place.keys.payload_prefix(item_id)
     tr.clear_range(range_begin(prefix), range_end(prefix))
 
 
-def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> bytes:
+def read_payload(tr: Reader, place: Place, item_id: bytes, record: ItemRecord) -> bytes:
     """Return the payload of an item, put together from its pieces by snapshot reads if it has any."""
     if not record.payload_bytes:
         return record.payload
@@ -93,7 +94,7 @@ def read_payload(tr: Any, place: Place, item_id: bytes, record: ItemRecord) -> b
     return b"".join(pair.value for pair in tr.snapshot.get_range(range_begin(prefix), range_end(prefix)))
 
 
-def change_count(tr: Any, place: Place, kind: str, change: int, parts: PartWrites | None = None) -> None:
+def change_count(tr: Transaction, place: Place, kind: str, change: int, parts: PartWrites | None = None) -> None:
     """Add `change` to the counts of the zone and of its part; a count's key goes when it reaches zero.
 
     Atomic adds: no reads, no conflicts. Not idempotent: the caller has read, with conflict, that the items are

@@ -5,8 +5,8 @@ it.
 """
 
 from collections.abc import Callable
-from typing import Any
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import QueueError
 from fairlead.zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_begin, range_end, unpack_int
 from fairlead.zones.layout import check_name
@@ -30,7 +30,7 @@ class HandlerTooLarge(QueueError):
     message = "the submitted handler is too large"
 
 
-def submit(tr: Any, kind: str, code: bytes, *, sign: Sign, above: int, now_us: int) -> int:
+def submit(tr: Transaction, kind: str, code: bytes, *, sign: Sign, above: int, now_us: int) -> int:
     """Store `code` as the newest handler of `kind`; return its version, later than `above` and than any before.
 
     Earlier versions are cleared. Reads with conflict: the versions of the kind; of two that submit at once one
@@ -55,7 +55,7 @@ def submit(tr: Any, kind: str, code: bytes, *, sign: Sign, above: int, now_us: i
     return version
 
 
-def is_there(tr: Any, kind: str) -> bool:
+def is_there(tr: Reader, kind: str) -> bool:
     """Say whether this shard has a handler of a kind that was submitted, whoever signed it. Snapshot reads.
 
     Raises:
@@ -65,7 +65,7 @@ def is_there(tr: Any, kind: str) -> bool:
     return next(iter(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=1)), None) is not None
 
 
-def listing(tr: Any) -> list[HandlerRecord]:
+def listing(tr: Reader) -> list[HandlerRecord]:
     """Return the handlers in force on this shard, by kind. Snapshot reads; a newer format is passed over."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), streaming_mode=WANT_ALL)
     newest: dict[str, HandlerRecord] = {}

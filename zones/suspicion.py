@@ -6,9 +6,8 @@ a suspect runs isolated: if that process dies, too, it is proved. Only attempts 
 writes before the handler begins (`QueueZone.extend_steps`): what waited in the worker cannot have killed it.
 """
 
-from typing import Any
-
 from fairlead.zones.buried import bury
+from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Place
 from fairlead.zones.probes import probe
 from fairlead.zones.records import ItemRecord
@@ -34,7 +33,7 @@ def proof_against(place: Place, record: ItemRecord) -> str | None:
     return None
 
 
-def bury_lapsed(tr: Any, place: Place, item_id: bytes, record: ItemRecord, error: str, *, now_us: int) -> None:
+def bury_lapsed(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord, error: str, *, now_us: int) -> None:
     """Bury an item for what `proof_against` says; its last lapse counts, too."""
     if record.ran_alone:
         probe("an item that lapsed while it ran alone is buried")

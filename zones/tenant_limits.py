@@ -9,9 +9,9 @@ nothing, and clears it. So whatever happens to a worker, what counts is what hol
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from fairlead.zones import limits
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_bytes, unpack_names
 from fairlead.zones.layout import Place, Tenant
 from fairlead.zones.probes import probe
@@ -22,7 +22,7 @@ from fairlead.zones.vesting import WANT_ALL
 SPARE_MARKS = 64  # Marks that mean nothing are cleared so many at a time, at least.
 
 
-def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> Steps[int]:
+def allowed_steps(tr: Transaction, place: Place, rule: TenantRule, *, now_us: int) -> Steps[int]:
     """Return how many more items of a tenant that has a limit may be taken now, in any of its zones.
 
     Reads with conflict: the marks, the bucket, the records of marked items whose leases have ended; by snapshot: of
@@ -41,7 +41,7 @@ def allowed_steps(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> St
     return max(0, min(left))
 
 
-def is_tenant_full(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> bool:
+def is_tenant_full(tr: Reader, place: Place, rule: TenantRule, *, now_us: int) -> bool:
     """Say whether no more of a tenant's items may run or start now. Snapshot reads; for whoever asks why."""
     snapshot, keys = tr.snapshot, place.keys.tenant
     if rule.max_running is not None:
@@ -56,7 +56,7 @@ def is_tenant_full(tr: Any, place: Place, rule: TenantRule, *, now_us: int) -> b
     return not limits.tokens_in(snapshot.get(keys.bucket).value, rule, clocks_apart_us=apart_us, now_us=now_us)
 
 
-def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
+def note_taken(tr: Transaction, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
     """Mark items that are leased now, and take their tokens; `allowed_steps` came before, in this transaction."""
     if rule.max_running is not None:
         for item_id in item_ids:
@@ -67,14 +67,14 @@ def note_taken(tr: Any, place: Place, rule: TenantRule, item_ids: Sequence[bytes
         limits.take_out(tr, key, rule, tokens=len(item_ids), clocks_apart_us=apart_us, now_us=now_us)
 
 
-def forget_tenant_limit(tr: Any, tenant: Tenant) -> None:
+def forget_tenant_limit(tr: Transaction, tenant: Tenant) -> None:
     """Clear what a limit that is no more has left. Writes only."""
     keys = TenantKeys(*tenant)
     tr.clear_range(range_begin(keys.running_prefix), range_end(keys.running_prefix))
     tr.clear(keys.bucket)
 
 
-def _running_steps(tr: Any, place: Place, max_running: int, now_us: int) -> Steps[int]:
+def _running_steps(tr: Transaction, place: Place, max_running: int, now_us: int) -> Steps[int]:
     """Count the items that run; `max_running` if there are more marks than it reads, as after a limit was lowered."""
     prefix = place.keys.tenant.running_prefix
     marks_max = max_running + SPARE_MARKS

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fairlead.zones import tuples
 from fairlead.zones.attempt import Attempt
+from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.items import Enqueued, NewItem, new_item
 from fairlead.zones.keyspace import range_begin, range_end
@@ -143,7 +144,7 @@ class TenantTransaction:
             packed = pack_result(result)
             keep(tr, queue.place, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
 
-    def _writer(self) -> Any:
+    def _writer(self) -> Transaction:
         """Return the engine's transaction, for a write: the attempt needs a receipt from now on."""
         self._attempt.needs_receipt = True
         return self._tr
@@ -176,7 +177,7 @@ class ApplicationTransaction(TenantTransaction):
     __slots__ = ()
 
     @property
-    def raw(self) -> Any:
+    def raw(self) -> Transaction:
         """The engine's transaction, all keys of the shard within reach: of other tenants, and of the queues.
 
         Nobody sees whether it is written through, so a transaction that asks for it counts as one that writes: after a

@@ -7,10 +7,11 @@ one would have to look through all queues for the items that run. What the worke
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import ROOT, SHEET, pack_bytes, pack_int, range_begin, range_end
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Count, Progress, TimeUs, pack_value, unpacked
@@ -65,12 +66,12 @@ class RunningAt(NamedTuple):
 _decoder = msgspec.msgpack.Decoder(Timesheet)
 
 
-def write(tr: Any, life: bytes, sheet: Timesheet) -> None:
+def write(tr: Transaction, life: bytes, sheet: Timesheet) -> None:
     """Write a worker's sheet, in place of what it wrote before. A blind write; may run twice."""
     tr.set(_PREFIX + pack_bytes(life), pack_value(sheet))
 
 
-def read(tr: Any, *, now_us: int, sheets_max: int = 1_000) -> list[Timesheet]:
+def read(tr: Reader, *, now_us: int, sheets_max: int = 1_000) -> list[Timesheet]:
     """Return the sheets of workers that have written lately, or run nothing. Snapshot reads."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=sheets_max, streaming_mode=WANT_ALL)
     sheets = [sheet for row in rows if (sheet := unpacked(_decoder, row.value)) is not None]
@@ -83,7 +84,7 @@ def longest_running(sheets: Sequence[Timesheet], *, items_max: int) -> list[Runn
     return sorted(running, key=lambda each: (each.item.since_us, each.item.item_id))[:items_max]
 
 
-def clear_old(tr: Any, *, now_us: int, keys_max: int) -> None:
+def clear_old(tr: Transaction, *, now_us: int, keys_max: int) -> None:
     """Clear up to `keys_max` sheets that nobody has written on for a minute. Snapshot reads; may run twice."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=keys_max, streaming_mode=WANT_ALL)
     for row in rows:

@@ -6,8 +6,9 @@ damaged is passed over; an audit finds it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import IndexEntry, QueueKeys
 from fairlead.zones.steps import Steps
 
@@ -30,7 +31,7 @@ class Reading(NamedTuple):
 
 
 def read_vested(
-    tr: Any,
+    tr: Reader,
     keys: QueueKeys,
     *,
     now_us: int,
@@ -92,7 +93,7 @@ def read_vested(
 
 
 def collect_vested(
-    tr: Any,
+    tr: Reader,
     keys: QueueKeys,
     *,
     now_us: int,
@@ -114,14 +115,14 @@ def collect_vested(
     return entries, reading.stopped_at
 
 
-def read_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[IndexEntry]]:
+def read_first_of_each_priority(tr: Transaction, keys: QueueKeys) -> Steps[list[IndexEntry]]:
     """Read the first entry of every priority that has one; see `conflict_before_first` for the conflicts."""
     first = yield from look_at_first_of_each_priority(tr, keys)
     conflict_before_first(tr, keys, first)
     return first
 
 
-def look_at_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[IndexEntry]]:
+def look_at_first_of_each_priority(tr: Reader, keys: QueueKeys) -> Steps[list[IndexEntry]]:
     """Return the first entry of every priority that has one. Snapshot reads: conflicts with nothing."""
     first: list[IndexEntry] = []
     begin, end = keys.vest_priority(0), keys.vest_end()
@@ -140,7 +141,7 @@ def look_at_first_of_each_priority(tr: Any, keys: QueueKeys) -> Steps[list[Index
     return first
 
 
-def conflict_before_first(tr: Any, keys: QueueKeys, first: Sequence[IndexEntry]) -> None:
+def conflict_before_first(tr: Transaction, keys: QueueKeys, first: Sequence[IndexEntry]) -> None:
     """Declare read conflicts around `first`, the first entry of every priority that has one, by priority.
 
     The ranges are the point: per priority the range up to its first key, the gaps between priorities, and the tail.

@@ -21,10 +21,11 @@ and this one leaves it alone for the time said. Else the clock that is ahead wou
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones import pointers, rules, stored_item
 from fairlead.zones.dequeue import Choice, Fit, Room, Search, choose_steps, take
+from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.items import LeasedItem
 from fairlead.zones.layout import Layout, Place
 from fairlead.zones.pointers import PointerRef
@@ -94,7 +95,7 @@ class VisitTerms:
 
 
 def visit_all(
-    tr: Any, layout: Layout, refs: Sequence[PointerRef], room: Room, terms: VisitTerms, known: Rules = NO_RULES
+    tr: Transaction, layout: Layout, refs: Sequence[PointerRef], room: Room, terms: VisitTerms, known: Rules = NO_RULES
 ) -> tuple[list[Visit], Rules]:
     """Visit pointers side by side, by the rules in force; return the visits, and the rules as they were found.
 
@@ -113,7 +114,9 @@ def visit_all(
     return in_step(visits), in_force
 
 
-def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Turns, terms: VisitTerms) -> Steps[Visit]:
+def visit_steps(
+    tr: Transaction, layout: Layout, ref: PointerRef, room: Room, turns: Turns, terms: VisitTerms
+) -> Steps[Visit]:
     """Lease the pointer, dequeue from its zone, and requeue or delete it. Joins `turns`, which the batch shares.
 
     Reads with conflict: the pointer, ownership, the records of the items taken; before a sleep: the vesting index up
@@ -165,7 +168,7 @@ def visit_steps(tr: Any, layout: Layout, ref: PointerRef, room: Room, turns: Tur
     return Visit(ref, found, place, items, choice.buried, unreadable, left_alone, choice.passed_kinds, choice.suspects)
 
 
-def lease(tr: Any, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
+def lease(tr: Transaction, layout: Layout, ref: PointerRef, *, lease_id: bytes, lease_us: int, now_us: int) -> bool:
     """Take a lease on a vested pointer (QuiCK section 6, Algorithm 2, line 1); False if somebody else has it.
 
     Reads the record with conflict; writes it and its index entry. Does not conflict with enqueues. May run twice: one
@@ -211,7 +214,7 @@ def delay_after(choice: Choice, *, last_active_us: int, terms: VisitTerms, setti
     return min(next_us, sleep_us_max)
 
 
-def _requeue_awake(tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> None:
+def _requeue_awake(tr: Transaction, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> None:
     """Requeue a visited pointer to where it is not asleep to any enqueue."""
     settings = place.layout.settings
     slack_us = settings.wake_slack_ms * 1000
@@ -236,7 +239,7 @@ def _mark(choice: Choice) -> bytes:
 
 
 def _requeue_steps(
-    tr: Any, place: Place, pointer: PointerRecord, choice: Choice, room: Room, terms: VisitTerms
+    tr: Transaction, place: Place, pointer: PointerRecord, choice: Choice, room: Room, terms: VisitTerms
 ) -> Steps[tuple[Found, LeftAlone | None]]:
     """Requeue or delete a visited pointer; return which, and whether it was left to others."""
     settings = place.layout.settings
@@ -280,7 +283,7 @@ def _requeue_steps(
     return Found.SERVED, LeftAlone(place.pointer_id, vesting_us, until_us) if elsewhere else None
 
 
-def _revoke_steps(tr: Any, place: Place, choice: Choice, terms: VisitTerms) -> Steps[bool]:
+def _revoke_steps(tr: Transaction, place: Place, choice: Choice, terms: VisitTerms) -> Steps[bool]:
     """Let items vest now whose lease ends later than any may, by a clock that was ahead; say whether there were any.
 
     Of each priority it looks at the first entry, and only if that is too far away for a lease: the next visit, which
@@ -303,7 +306,7 @@ def _revoke_steps(tr: Any, place: Place, choice: Choice, terms: VisitTerms) -> S
     return revoked
 
 
-def _may_run_elsewhere_steps(tr: Any, choice: Choice, room: Room, now_us: int) -> Steps[bool]:
+def _may_run_elsewhere_steps(tr: Reader, choice: Choice, room: Room, now_us: int) -> Steps[bool]:
     """Say whether a live consumer besides this one knows a kind of what cannot run here. Snapshot reads."""
     kinds = choice.passed_kinds - room.paused
     if not kinds:
@@ -313,7 +316,7 @@ def _may_run_elsewhere_steps(tr: Any, choice: Choice, room: Room, now_us: int) -
     return knowing > any(room.fit(kind) is not Fit.UNKNOWN for kind in kinds)  # This one knows it too.
 
 
-def _clear_dangling(tr: Any, layout: Layout, ref: PointerRef) -> Steps[Visit]:
+def _clear_dangling(tr: Transaction, layout: Layout, ref: PointerRef) -> Steps[Visit]:
     """Clear an index entry that leads nowhere, or to another vesting time; the record was read with conflict."""
     key = layout.parts[ref.part].vest(ref.priority, ref.vesting_us, ref.id)
     entry = tr.get(key)

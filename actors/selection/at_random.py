@@ -5,11 +5,11 @@ Chance keeps consumers apart: they collide the less the smaller `selection_frac`
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 from fairlead.actors.selection.reading import Eligible, peek, some
 from fairlead.actors.selection.selection import Selection
 from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.layout import Layout
 from fairlead.zones.pointers import PointerRef
@@ -23,7 +23,7 @@ class AtRandom(Selection):
         self._settings = settings
         self._random = random
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+    def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """See `Selection`."""
         per_part = max(1, self._settings.peek_max // self.layout.part_count)
         peeked = [ref for refs, _ in peek(tr, parts, eligible, per_part, now_us) for ref in refs]

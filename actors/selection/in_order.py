@@ -5,12 +5,12 @@ consumers"). It asks three times per `in_order_lease`, and says whether it has h
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from fairlead.actors.host import Host, Remote
 from fairlead.actors.selection.at_random import AtRandom
 from fairlead.actors.selection.reading import Eligible, oldest
 from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.layout import Layout
 from fairlead.zones.pointers import PointerRef
@@ -41,7 +41,7 @@ class InOrder(AtRandom):
             self._request(handed_over=handed_over, wanted=True, until_us=now_us + self._lease_us)
         self._in_order = now_us < self._until_us
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+    def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """See `Selection`."""
         if self._in_order:
             return oldest(tr, parts, eligible, settings=self._settings, now_us=now_us)

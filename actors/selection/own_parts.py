@@ -36,6 +36,7 @@ from fairlead.actors.selection.selection import Selection
 from fairlead.actors.selection.stretch import NOTHING, Session, Stretch
 from fairlead.actors.selection.turns import in_turns, order
 from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.layout import Layout
 from fairlead.zones.pointers import PointerRef, earliest_vesting_us, scan_back
@@ -74,7 +75,7 @@ class OwnParts(Selection):
         self._own = session.stretch if now_us < session.until_us else NOTHING
         self._full = () if 0 <= now_us - self._helped_us < self._help_us else session.full
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+    def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """See `Selection`."""
         own = self._own
         if self._full:
@@ -110,7 +111,7 @@ class OwnParts(Selection):
         """See `Selection`. What is another's is its own business until it is overdue."""
         return 0 if part.part in self._own.parts else self._overdue_us
 
-    def due_us(self, tr: Any, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
+    def due_us(self, tr: Reader, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
         """See `Selection`. What is another's is due when it is overdue, or when full ones are to be helped again."""
         own, others = _mine(parts, self._own), _others(parts, self._own)
         overdue_us = max(0, after_us - self._overdue_us)
@@ -129,7 +130,9 @@ class OwnParts(Selection):
     def _help_due_us(self) -> int | None:
         return self._helped_us + self._help_us if self._session.full else None
 
-    def _of_others(self, tr: Any, eligible: Eligible, parts: Sequence[PartKeys], *, before_us: int) -> list[PointerRef]:
+    def _of_others(
+        self, tr: Reader, eligible: Eligible, parts: Sequence[PartKeys], *, before_us: int
+    ) -> list[PointerRef]:
         """Choose among others' pointers that have vested before a time."""
 
         def backward(part: PartKeys) -> Any:

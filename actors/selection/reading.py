@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from random import Random
-from typing import Any
 
 from fairlead.actors.selection.turns import by_tenant, in_turns, order, tenant_of
 from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.pointers import PointerRef, scan
 from fairlead.zones.probes import probe
@@ -29,7 +29,7 @@ Scan = Callable[[int, bytes], Steps[tuple[list[PointerRef], bytes | None]]]  # H
 
 
 def oldest(
-    tr: Any, parts: Sequence[PartKeys], eligible: Eligible, *, settings: ConsumerSettings, now_us: int
+    tr: Reader, parts: Sequence[PartKeys], eligible: Eligible, *, settings: ConsumerSettings, now_us: int
 ) -> list[PointerRef]:
     """Return the first eligible pointers of some parts by vesting time, tenant by tenant: a scan in order.
 
@@ -70,7 +70,7 @@ def some(refs: Sequence[PointerRef], settings: ConsumerSettings, random: Random)
 
 
 def peek(
-    tr: Any,
+    tr: Reader,
     parts: Iterable[PartKeys],
     eligible: Eligible,
     per_part: int,

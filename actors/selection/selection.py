@@ -1,10 +1,10 @@
 """What a scanner asks of its way to select. One object per scanner and shard, whose defaults are those of `random`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from fairlead.actors.selection.reading import Eligible
 from fairlead.actors.selection.stretch import Session
+from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.layout import Layout
 from fairlead.zones.pointers import PointerRef, earliest_vesting_us
@@ -20,7 +20,7 @@ class Selection:
     def begin(self, now_us: int) -> None:
         """Note that a scan begins."""
 
-    def select(self, tr: Any, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+    def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
         """Choose among the eligible pointers of some parts that have vested. Snapshot reads; conflicts with nothing."""
         raise NotImplementedError
 
@@ -32,7 +32,7 @@ class Selection:
         """Return for how long a scan may wait after something has changed in a part. Called by other threads."""
         return 0
 
-    def due_us(self, tr: Any, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
+    def due_us(self, tr: Reader, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
         """Return, by number of a part, when a scan of it may find more than one that found nothing.
 
         None: nobody knows of anything there. `after_us`: what has vested by then is accounted for. Snapshot reads.

@@ -7,10 +7,11 @@ the first entries are read.
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.depth import oldest_of
+from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import IndexEntry, QueueKeys, TenantKeys
 from fairlead.zones.layout import Layout, Place, Tenant
 from fairlead.zones.pointers import PointerRef, place_of
@@ -84,7 +85,7 @@ class AllDelayed(NamedTuple):
     whole: bool
 
 
-def active(tr: Any, layout: Layout, *, queues_max: int, after_us: int = 0) -> Active:
+def active(tr: Reader, layout: Layout, *, queues_max: int, after_us: int = 0) -> Active:
     """Return the queues whose pointers vest first, of those that vest after `after_us`. Snapshot reads."""
     each_max = max(64, 4 * queues_max // layout.part_count)
     reads = [
@@ -183,7 +184,7 @@ def _places(refs: Iterable[PointerRef], layout: Layout) -> list[Place]:
     return [place for ref in refs if (place := place_of(ref, layout)) is not None]
 
 
-def _first_places(tr: Any, layout: Layout, tenant: Tenant) -> list[Place]:
+def _first_places(tr: Reader, layout: Layout, tenant: Tenant) -> list[Place]:
     names = islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_OF_TENANT_MAX)
     return [layout.place(tenant, name) for name in names]
 
@@ -196,7 +197,7 @@ def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
-def _unvested_steps(tr: Any, keys: QueueKeys, *, now_us: int) -> Steps[list[IndexEntry]]:
+def _unvested_steps(tr: Reader, keys: QueueKeys, *, now_us: int) -> Steps[list[IndexEntry]]:
     """Read the first entries of a queue that have not vested: delayed and leased ones. Snapshot reads."""
     found: list[IndexEntry] = []
     begin, end = keys.vest_priority(0), keys.vest_end()

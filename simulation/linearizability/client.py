@@ -19,6 +19,7 @@ from fairlead.simulation.world import START_US
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.buried import bury, read, revive
 from fairlead.zones.dequeue import Room
+from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, NotVested
 from fairlead.zones.items import Outcome, unpack_payload
 from fairlead.zones.layout import Tenant, item_id_of
@@ -175,7 +176,7 @@ class Client:
         not hold for items with a name, which may be enqueued and deleted again in between, nor if a commit can be late.
         """
 
-        def was_applied(tr: Any) -> bool:
+        def was_applied(tr: Transaction) -> bool:
             asking = self._recorder.begin(self._name)
             gone = is_gone(tr, self._zone.place.keys.item(item_id))
             asking.told = [Told(model.IsGone(item_id), gone)]
@@ -345,7 +346,7 @@ class Client:
             attempts[-1].told = once(attempt)
             return attempts[-1]
 
-        def was_applied(tr: Any) -> bool:
+        def was_applied(tr: Transaction) -> bool:
             unknown.append(attempts[-1])
             self._lose(attempts[-1])
             return applied(tr)
@@ -366,7 +367,7 @@ class Client:
             self._recorder.lose(attempted)
 
 
-def is_gone(tr: Any, item_key: bytes) -> bool:
+def is_gone(tr: Transaction, item_key: bytes) -> bool:
     """Say whether no item is present under a key. Reads it with conflict."""
     return not tr.get(item_key).present()
 

@@ -322,7 +322,7 @@ class Stage:
 
         def body(attempt: Attempt) -> None:
             key = self.shard.zone(tenant).place.keys.item(item_id)
-            record = decode(ItemRecord, attempt.tr.get(key).value)
+            record = decode(ItemRecord, attempt.tr.get(key).value or b"")
             assert record is not None
             for name, value in fields.items():
                 setattr(record, name, value)
@@ -336,7 +336,7 @@ class Stage:
         def body(attempt: Attempt) -> bytes:
             zone = self.shard.zone(tenant)
             value = attempt.tr.get(zone.place.keys.item(item_id)).value
-            record = decode(ItemRecord, value)
+            record = decode(ItemRecord, value or b"")
             assert record is not None
             zone.requeue(attempt.tr, item_id, record.lease_id, delay_us=0, now_us=attempt.now_us)
             lease_id = attempt.new_id()

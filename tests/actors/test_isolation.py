@@ -80,7 +80,7 @@ def enqueue(shard: Shard, kind: str, tenant: Tenant, *, lapses: int) -> None:
         item_id = attempt.new_id()
         zone.enqueue(tr, new_item(kind, None), item_id=item_id, now_us=now_us)
         key = zone.place.keys.item(item_id)
-        record = decode(ItemRecord, tr.get(key).value)
+        record = decode(ItemRecord, tr.get(key).value or b"")
         assert record is not None
         record.lapse_count, record.lapsed = lapses, lapses
         tr.set(key, encode(record))

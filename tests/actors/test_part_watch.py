@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from fairlead.actors.part_watch import LOOK_US, WATCH_US_MAX, PartWatch
+from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import PartKeys
 
 
@@ -73,12 +74,12 @@ class Scene:
             number,
             self.now_us,
             {part.part: due_us for part in parts},
-            self.watch.watch(Reader(self), parts, self.now_us),
+            self.watch.watch(cast("Transaction", Watching(self)), parts, self.now_us),
         )
         return [part.part for part in parts]
 
 
-class Reader:
+class Watching:
     """What `watch` needs of a transaction."""
 
     def __init__(self, scene: Scene) -> None:
@@ -166,7 +167,7 @@ def test_what_happens_to_a_part_while_it_is_scanned_outdates_what_was_found() ->
 def test_what_changes_before_the_scan_has_taken_its_watch_over_is_scanned_again() -> None:
     scene = Scene()
     number = scene.watch.begin()
-    watches = scene.watch.watch(Reader(scene), scene.parts, scene.now_us)
+    watches = scene.watch.watch(cast("Transaction", Watching(scene)), scene.parts, scene.now_us)
     scene.change(0)
     scene.watch.hold(number, scene.now_us, {0: 900, 1: 900}, watches)
     assert scene.woken == 1

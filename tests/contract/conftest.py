@@ -15,6 +15,7 @@ import pytest
 
 from fairlead.zones.engines import Database, StreamingMode, transact
 from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.errors import error_code
 from tests.clocks import ManualClock
 
 ENGINES = ["memory", "embedded", pytest.param("fdb", marks=pytest.mark.foundationdb)]
@@ -102,6 +103,6 @@ def code_of(future: object) -> int:
     try:
         future.wait()  # type: ignore[attr-defined]
     except Exception as error:  # noqa: BLE001 - an FDBError exists only where the client library does
-        code: int = error.code  # type: ignore[attr-defined]
+        code: int = error_code(error)
         return code
     return 0

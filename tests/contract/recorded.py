@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.zones.engines import Database, StreamingMode
+from fairlead.zones.engines.errors import error_code
 
 PREFIX = b"\x15answers/"
 ALL = b"\x15answers0"
@@ -46,7 +47,7 @@ class Machine:
                 return getattr(self, op)(*args)
             return getattr(self, op)(self._transactions[args[0]], *args[1:])
         except self._db.errors as error:
-            return {"error": error.code}  # type: ignore[attr-defined]
+            return {"error": error_code(error)}
 
     # --- Transactions ---
 
@@ -64,7 +65,7 @@ class Machine:
             return self.commit(tr)
         except self._db.errors as error:
             tr.on_error(error).wait()
-            return ["retry", error.code]  # type: ignore[attr-defined]
+            return ["retry", error_code(error)]
 
     def on_error(self, tr: Any, code: int) -> None:
         tr.on_error(self._error(code)).wait()

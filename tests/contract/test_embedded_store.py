@@ -21,6 +21,7 @@ import pytest
 
 from fairlead.zones.engines import Database, StoreUnavailable, lmdb_files, stored_log, transact
 from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.errors import error_code
 from fairlead.zones.engines.own_keys import FORMAT_KEY, LOG_BEGIN
 from tests.clocks import ManualClock
 from tests.contract.conftest import code_of
@@ -492,7 +493,7 @@ def test_readers_on_other_threads_survive_a_growing_map(tmp_path: Path, monkeypa
                 try:
                     list(rows)
                 except db.errors as error:
-                    seen.add(error.code)  # type: ignore[attr-defined]
+                    seen.add(error_code(error))
         outcomes.append(seen)
 
     threads = [threading.Thread(target=read) for _ in range(3)]

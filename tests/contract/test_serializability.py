@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fairlead.zones.engines import Database, atomics, stored_log, transact
 from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.errors import error_code
 from tests.clocks import ManualClock, WallClock
 from tests.contract.neighbours import Neighbour
 
@@ -102,7 +103,7 @@ class Local:
         try:
             self._tr.commit().wait()
         except self._db.errors as error:
-            return error.code, -1  # type: ignore[attr-defined]
+            return error_code(error), -1
         return 0, self._tr.get_committed_version()
 
 

@@ -83,7 +83,7 @@ def test_a_worker_that_died_is_counted_once(
     faulty.faults.append(Fault(applied=applied))
     free({shard.name: shard}, [ItemRef(shard.name, ALICE, "queue", item_id, b"l" * 16, "mail", False)])
     value = shard.transact(lambda attempt: attempt.tr.get(zone.place.keys.item(item_id)).value)
-    record = decode(ItemRecord, value)
+    record = decode(ItemRecord, value or b"")
     assert record is not None
     assert record.died == 1
 

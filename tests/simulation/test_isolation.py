@@ -106,7 +106,7 @@ def enqueue(shard: Shard, kind: str, tenant: Tenant, lapses: int) -> None:
         item_id = attempt.new_id()
         zone.enqueue(attempt.tr, new_item(kind, None), item_id=item_id, now_us=attempt.now_us)
         key = zone.place.keys.item(item_id)
-        record = decode(ItemRecord, attempt.tr.get(key).value)
+        record = decode(ItemRecord, attempt.tr.get(key).value or b"")
         assert record is not None
         record.lapse_count = record.lapsed = lapses
         attempt.tr.set(key, encode(record))

@@ -54,7 +54,7 @@ class Watching:
 
         def body(attempt: Attempt) -> None:
             place = self.stage.shard.zone(ALICE).place
-            pointer = decode(PointerRecord, attempt.tr.get(place.keys.pointer).value)
+            pointer = decode(PointerRecord, attempt.tr.get(place.keys.pointer).value or b"")
             assert pointer is not None
             move(attempt.tr, place, pointer, attempt.now_us + delay_us, now_us=attempt.now_us)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.zones.engines import Database
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines.errors import NOT_COMMITTED, error_code
 
 Body = Callable[[Any], object]
 
@@ -27,7 +27,7 @@ def commits(db: Database, tr: Any) -> bool:
     try:
         tr.commit().wait()
     except db.errors as error:
-        if error.code != NOT_COMMITTED:  # type: ignore[attr-defined]
+        if error_code(error) != NOT_COMMITTED:
             raise
         return False
     return True

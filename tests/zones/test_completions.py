@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.zones import completions
 from fairlead.zones.completions import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
+from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.items import new_item
 from fairlead.zones.keyspace import HISTORY, ROOT, pack_int, range_begin, range_end
@@ -68,7 +69,7 @@ def test_items_that_end_in_one_transaction_cost_one_key(world: World) -> None:
     for zone in (world.zone, world.zone_of(BOB)):
         world.enqueue_all([new_item("mail")] * 10, zone=zone)
 
-    def body(tr: object) -> None:
+    def body(tr: Transaction) -> None:
         ended: list[EndedOfZone] = []
         for zone in (world.zone, world.zone_of(BOB)):
             held = [(item_id, None) for item_id in zone.peek_ids(tr, items_max=100, now_us=world.now_us)]
@@ -117,7 +118,7 @@ def test_packing_does_not_conflict_with_what_ends_meanwhile(world: World) -> Non
     note(world, world.new_id())
     world.pass_us(2 * SECOND)
 
-    def end(tr: object) -> None:
+    def end(tr: Transaction) -> None:
         items = [EndedItem(world.new_id(), "mail", How.COMPLETED, 1, 5)]
         completions.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
 
@@ -128,7 +129,7 @@ def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
     note(world, world.new_id())
     world.pass_us(2 * SECOND)
 
-    def pack(tr: object) -> None:
+    def pack(tr: Transaction) -> None:
         completions.tidy(tr, range(PART_COUNT), now_us=world.now_us)
 
     assert collides(world.db, pack, pack)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.zones import engines
-from fairlead.zones.engines import Database, transact
+from fairlead.zones.engines import Database, Reader, transact
 from fairlead.zones.keyspace import IndexEntry, QueueKeys
 from fairlead.zones.steps import alone
 from fairlead.zones.vesting import (
@@ -99,7 +99,7 @@ def test_what_waits_for_its_time_is_not_read_however_much_it_is(vested: int) -> 
     def body(tr: Any) -> list[IndexEntry]:
         nonlocal rows_read
         rows_read = 0
-        return alone(collect_vested(Counting(tr), KEYS, now_us=NOW_US, keys_max=1_250))[0]
+        return alone(collect_vested(cast("Reader", Counting(tr)), KEYS, now_us=NOW_US, keys_max=1_250))[0]
 
     class Counting:
         """A transaction that counts the rows its range reads return."""

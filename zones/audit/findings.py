@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Place, Tenant
 
 FINDINGS_MAX = 10_000  # Beyond it they are only counted: a list that nobody can read helps nobody.
 
-Mend = Callable[[Any], None]
+Mend = Callable[[Transaction], None]
 Range = tuple[bytes, bytes]
 
 

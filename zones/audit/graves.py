@@ -1,11 +1,10 @@
 """Checks of what is over: buried items and their list, and ids that stay taken after completion."""
 
-from typing import Any
-
 from fairlead.zones.audit.findings import Problem, pair
 from fairlead.zones.audit.items import with_payload
 from fairlead.zones.audit.places import Places, ZoneKey
 from fairlead.zones.buried import grave_key
+from fairlead.zones.engines import Transaction
 from fairlead.zones.history import TIME_BYTES, forget_key
 from fairlead.zones.keyspace import DONE, RESULT
 from fairlead.zones.layout import Layout, Place, Tenant
@@ -23,7 +22,7 @@ DAMAGED_DONE = "until when an id stays taken cannot be read"
 DANGLING_FORGET = "an entry to forget names no id that stays taken"
 
 
-def check_buried(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_buried(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     """Check a buried item: the shard's list names it, and it does not live on in the queue."""
     key = place.keys.buried(item_id)
     stored, present = tr.get(key), tr.get(place.keys.item(item_id))
@@ -46,7 +45,7 @@ def check_buried(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     return problems
 
 
-def check_grave(tr: Any, layout: Layout, key: bytes) -> Steps[list[Problem]]:
+def check_grave(tr: Transaction, layout: Layout, key: bytes) -> Steps[list[Problem]]:
     """Check an entry of the shard's list of buried items: the item is buried, since then."""
     dangling = Problem(DANGLING_GRAVE, key, mend=lambda tr: tr.clear(key))
     match elements_of(key):
@@ -64,7 +63,7 @@ def check_grave(tr: Any, layout: Layout, key: bytes) -> Steps[list[Problem]]:
     return [dangling._replace(place=place, item_id=item_id)]
 
 
-def check_done(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_done(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     """Check an id that stays taken: there is an entry that will make it be forgotten."""
     key = place.keys.done(item_id)
     stored = tr.get(key)
@@ -81,7 +80,7 @@ def check_done(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     return [Problem(NEVER_FORGOTTEN, key, place, item_id, lambda tr: tr.set(forgotten_by, b""))]
 
 
-def check_result(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_result(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     """Check a kept result: there is an entry that will make it be forgotten."""
     key = place.keys.result(item_id)
     stored = tr.get(key)
@@ -96,7 +95,7 @@ def check_result(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     return [Problem(RESULT_NEVER_FORGOTTEN, key, place, item_id, lambda tr: tr.set(forgotten_by, b""))]
 
 
-def check_forget(tr: Any, layout: Layout, key: bytes) -> Steps[list[Problem]]:
+def check_forget(tr: Transaction, layout: Layout, key: bytes) -> Steps[list[Problem]]:
     """Check an entry to forget: what it names could be an id that stays taken.
 
     That it is none any more is no error: it may have been completed again, until earlier.

@@ -1,9 +1,10 @@
 """Checks of items: each record has one index entry and each index entry one record; payloads are whole."""
 
-from typing import Any
+from collections.abc import Iterable
 
 from fairlead.zones import stored_item
 from fairlead.zones.audit.findings import Problem, Range, pair
+from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import IndexEntry, range_begin, range_end
 from fairlead.zones.layout import Place
 from fairlead.zones.queue_zone import QueueZone
@@ -20,7 +21,7 @@ ORPHAN_PAYLOAD = "pieces of a payload belong to no item"
 ORPHAN_TRACEBACK = "a traceback belongs to no item"
 
 
-def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[list[Problem]]:
+def check_item(tr: Transaction, place: Place, item_id: bytes, *, now_us: int) -> Steps[list[Problem]]:
     """Check a record: it can be read, its index entry names it, its lease may be, its payload is there."""
     keys = place.keys
     key = keys.item(item_id)
@@ -40,7 +41,7 @@ def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[l
     kind = record.kind.encode()
     if entry.value != kind:
 
-        def mend_entry(tr: Any) -> None:
+        def mend_entry(tr: Transaction) -> None:
             tr.set(entry_key, kind)
             _wake(tr, place, record.vesting_us, now_us)
 
@@ -49,7 +50,7 @@ def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[l
     latest_us = now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
     if record.lease_id and record.vesting_us > latest_us:
 
-        def revoke(tr: Any) -> None:
+        def revoke(tr: Transaction) -> None:
             stored_item.move(tr, place, item_id, record, now_us)
             _wake(tr, place, now_us, now_us)
 
@@ -59,7 +60,7 @@ def check_item(tr: Any, place: Place, item_id: bytes, *, now_us: int) -> Steps[l
     return problems
 
 
-def check_entry(tr: Any, place: Place, entry: IndexEntry) -> Steps[list[Problem]]:
+def check_entry(tr: Transaction, place: Place, entry: IndexEntry) -> Steps[list[Problem]]:
     """Check an entry of the vesting index: it leads to a record that says the same."""
     key = place.keys.vest(*entry)
     present = tr.get(key)
@@ -74,7 +75,7 @@ def check_entry(tr: Any, place: Place, entry: IndexEntry) -> Steps[list[Problem]
     return [Problem(DANGLING_ENTRY, key, place, entry.id, lambda tr: tr.clear(key))]
 
 
-def check_payload(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_payload(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     """Check the pieces of a payload: an item or a buried item has them, and they are as long as it says."""
     keys = place.keys
     key = keys.payload_prefix(item_id)
@@ -100,7 +101,7 @@ def check_payload(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]
     return [Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, record_key, item_id))]
 
 
-def check_traceback(tr: Any, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_traceback(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
     """Check a traceback: the item is there whose last failure it tells of."""
     key = place.keys.traceback(item_id)
     present, stored = tr.get(key), tr.get(place.keys.item(item_id))
@@ -116,11 +117,11 @@ def with_payload(place: Place, key: bytes, item_id: bytes) -> list[Range]:
     return [pair(key), pair(place.keys.traceback(item_id)), (range_begin(prefix), range_end(prefix))]
 
 
-def _pieces(tr: Any, place: Place, item_id: bytes, limit: int = 0) -> Any:
+def _pieces(tr: Transaction, place: Place, item_id: bytes, limit: int = 0) -> Iterable[KeyValue]:
     prefix = place.keys.payload_prefix(item_id)
     return tr.get_range(range_begin(prefix), range_end(prefix), limit=limit)
 
 
-def _wake(tr: Any, place: Place, earliest_us: int, now_us: int) -> None:
+def _wake(tr: Transaction, place: Place, earliest_us: int, now_us: int) -> None:
     zone = QueueZone(place.layout, place.tenant, place.name)
     alone(zone.wake_steps(tr, earliest_us=earliest_us, now_us=now_us))

@@ -1,9 +1,9 @@
 """Checks of single records and keys: they can be read, or a newer version wrote them."""
 
 from collections.abc import Callable
-from typing import Any
 
 from fairlead.zones.audit.findings import Problem, pair
+from fairlead.zones.engines import Transaction
 from fairlead.zones.records import Record, decode, is_newer
 from fairlead.zones.steps import Steps
 
@@ -11,7 +11,7 @@ DAMAGED_RECORD = "a record is damaged"
 DAMAGED_KEY = "a key is damaged"
 
 
-def check_record(tr: Any, struct: type[Record], key: bytes) -> Steps[list[Problem]]:
+def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Steps[list[Problem]]:
     """Check that a record can be read, if no newer version wrote it."""
     stored = tr.get(key)
     yield
@@ -20,7 +20,7 @@ def check_record(tr: Any, struct: type[Record], key: bytes) -> Steps[list[Proble
     return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
 
 
-def check_soft_record(tr: Any, readable: Callable[[bytes], bool], key: bytes) -> Steps[list[Problem]]:
+def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Steps[list[Problem]]:
     """Check a record that its owner writes again and again; one that is damaged may go."""
     stored = tr.get(key)
     yield
@@ -29,7 +29,7 @@ def check_soft_record(tr: Any, readable: Callable[[bytes], bool], key: bytes) ->
     return [Problem(DAMAGED_RECORD, key, mend=lambda tr: tr.clear(key))]
 
 
-def check_damaged_key(tr: Any, key: bytes, *, derived: bool = False) -> Steps[list[Problem]]:
+def check_damaged_key(tr: Transaction, key: bytes, *, derived: bool = False) -> Steps[list[Problem]]:
     """Report a key that nobody can have written. `derived`: what it should say follows from others, so it may go."""
     present = tr.get(key)
     yield

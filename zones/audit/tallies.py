@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.audit.findings import Problem, Report
 from fairlead.zones.audit.places import Places, tenant_range
 from fairlead.zones.audit.walk import Chunk, Skip, nothing, read_chunk
-from fairlead.zones.engines import Database, KeyValue, transact
+from fairlead.zones.engines import Database, KeyValue, Reader, transact
 from fairlead.zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end, unpack_name
 from fairlead.zones.layout import Layout, Place
 from fairlead.zones.records import ItemRecord, decode
@@ -181,11 +181,11 @@ def _pass(db: Database, tally: Tally) -> _Pass | None:
     return _Pass(sums, fingerprint.digest(), stored)
 
 
-def _chunk(tr: Any, tally: Tally, begin: bytes) -> Chunk:
+def _chunk(tr: Reader, tally: Tally, begin: bytes) -> Chunk:
     return read_chunk(tr, begin, tally.rows[1], tally.skip, keys_max=EXACT_KEYS_MAX, bytes_max=EXACT_BYTES_MAX)
 
 
-def _stored(tr: Any, tally: Tally) -> Counts:
+def _stored(tr: Reader, tally: Tally) -> Counts:
     rows = tr.snapshot.get_range(*tally.stored, streaming_mode=WANT_ALL)
     return {row.key: number_of(row.value) for row in rows}
 
@@ -202,5 +202,5 @@ def _mend(attempt: Attempt, tally: Tally, wrong: Counts) -> None:
         tr.add_write_conflict_key(key + b"\x00")
 
 
-def _mend_nothing(tr: Any) -> None:
+def _mend_nothing(tr: Reader) -> None:
     """Stand for a repair that `settle` makes itself."""

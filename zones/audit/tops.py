@@ -1,9 +1,8 @@
 """Checks of pointers: their records, their queue, and whether they vest in time for their zones."""
 
-from typing import Any
-
 from fairlead.zones import pointers
 from fairlead.zones.audit.findings import Problem
+from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Layout, Place
 from fairlead.zones.pointers import PointerRef
 from fairlead.zones.queue_zone import QueueZone
@@ -19,7 +18,7 @@ NO_ENTRY = "a pointer has no entry in the top-level queue"
 DANGLING_ENTRY = "an entry of the top-level queue leads to no pointer"
 
 
-def check_zone(tr: Any, place: Place, *, now_us: int, rest_us: int) -> Steps[list[Problem]]:
+def check_zone(tr: Transaction, place: Place, *, now_us: int, rest_us: int) -> Steps[list[Problem]]:
     """Check that consumers will find a zone's items: it has a pointer, which vests in time.
 
     In time is not later than the earliest item, or `now_us + rest_us` if its work may be throttled or unknown, or the
@@ -44,13 +43,13 @@ def check_zone(tr: Any, place: Place, *, now_us: int, rest_us: int) -> Steps[lis
     if not late or (pointer.lease_id and pointer.vesting_us <= lease_ends_us) or may_sleep(tr, place):
         return []
 
-    def wake(tr: Any) -> None:
+    def wake(tr: Transaction) -> None:
         pointers.wake(tr, place, pointer, earliest_us=needed_us, now_us=now_us)
 
     return [Problem(LATE_POINTER, place.keys.pointer, place, mend=wake)]
 
 
-def check_pointer(tr: Any, place: Place, *, now_us: int) -> Steps[list[Problem]]:
+def check_pointer(tr: Transaction, place: Place, *, now_us: int) -> Steps[list[Problem]]:
     """Check the record of a zone's pointer: it can be read, and it has an entry in the top-level queue."""
     key = place.keys.pointer
     stored = tr.get(key)
@@ -62,7 +61,7 @@ def check_pointer(tr: Any, place: Place, *, now_us: int) -> Steps[list[Problem]]
         if is_newer(stored.value):
             return []
 
-        def make_anew(tr: Any) -> None:
+        def make_anew(tr: Transaction) -> None:
             pointers.create(tr, place, vesting_us=now_us, now_us=now_us)
 
         return [Problem(DAMAGED_POINTER, key, place, mend=make_anew)]
@@ -74,7 +73,7 @@ def check_pointer(tr: Any, place: Place, *, now_us: int) -> Steps[list[Problem]]
     return []
 
 
-def check_top_entry(tr: Any, layout: Layout, key: bytes, ref: PointerRef) -> Steps[list[Problem]]:
+def check_top_entry(tr: Transaction, layout: Layout, key: bytes, ref: PointerRef) -> Steps[list[Problem]]:
     """Check an entry of the top-level queue: it leads to a pointer of that part, which says the same."""
     place = pointers.place_of(ref, layout)
     present = tr.get(key)
@@ -89,7 +88,7 @@ def check_top_entry(tr: Any, layout: Layout, key: bytes, ref: PointerRef) -> Ste
     return [Problem(DANGLING_ENTRY, key, mend=lambda tr: tr.clear(key))]
 
 
-def _earliest_steps(tr: Any, place: Place) -> Steps[int | None]:
+def _earliest_steps(tr: Transaction, place: Place) -> Steps[int | None]:
     """Read when the earliest item vests, by index entries that lead to items; None if there are none."""
     first = yield from read_first_of_each_priority(tr, place.keys)
     reads = [tr.get(place.keys.item(entry.id)) for entry in first]
@@ -102,6 +101,6 @@ def _earliest_steps(tr: Any, place: Place) -> Steps[int | None]:
     return min(times, default=None)
 
 
-def _wake(tr: Any, place: Place, earliest_us: int, now_us: int) -> None:
+def _wake(tr: Transaction, place: Place, earliest_us: int, now_us: int) -> None:
     zone = QueueZone(place.layout, place.tenant, place.name)
     alone(zone.wake_steps(tr, earliest_us=earliest_us, now_us=now_us))

@@ -5,11 +5,11 @@ side by side in the transaction that read the chunk.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlead.zones.attempt import Attempt
 from fairlead.zones.audit.findings import Problem, Report
-from fairlead.zones.engines import Database, KeyValue, transact
+from fairlead.zones.engines import Database, KeyValue, Reader, Transaction, transact
 from fairlead.zones.quarantine import set_aside
 from fairlead.zones.shard import Shard
 from fairlead.zones.steps import Steps, alone, in_step
@@ -17,7 +17,7 @@ from fairlead.zones.steps import Steps, alone, in_step
 CHUNK_KEYS = 500  # With the reads of their checks some 50 ms of a transaction's 5 s.
 CHUNK_BYTES = 1_000_000
 
-Check = Callable[[Any], Steps[list[Problem]]]
+Check = Callable[[Transaction], Steps[list[Problem]]]
 Skip = Callable[[bytes], bytes | None]
 
 
@@ -33,7 +33,13 @@ def nothing(key: bytes) -> None:
 
 
 def read_chunk(
-    tr: Any, begin: bytes, end: bytes, skip: Skip = nothing, *, keys_max: int = CHUNK_KEYS, bytes_max: int = CHUNK_BYTES
+    tr: Reader,
+    begin: bytes,
+    end: bytes,
+    skip: Skip = nothing,
+    *,
+    keys_max: int = CHUNK_KEYS,
+    bytes_max: int = CHUNK_BYTES,
 ) -> Chunk:
     """Read up to `keys_max` rows or about `bytes_max` bytes from `begin` on. Snapshot reads.
 
@@ -70,7 +76,7 @@ def walk(
     next_key: bytes | None = begin
     while next_key is not None:
 
-        def check_chunk(tr: Any, begin: bytes = next_key) -> tuple[Chunk, list[Check]]:
+        def check_chunk(tr: Transaction, begin: bytes = next_key) -> tuple[Chunk, list[Check]]:
             chunk = read_chunk(tr, begin, end, skip)
             checks = checks_of(chunk.rows)
             problems = in_step(check(tr) for check in checks)

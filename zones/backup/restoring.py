@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from fairlead.zones import pointers
 from fairlead.zones.audit.places import Places, ZoneKey
@@ -28,7 +28,7 @@ from fairlead.zones.backup.backup_file import (
     read_trailer,
 )
 from fairlead.zones.buried import grave_key
-from fairlead.zones.engines import Clock, Database, transact
+from fairlead.zones.engines import Clock, Database, Transaction, transact
 from fairlead.zones.errors import BackupRefused
 from fairlead.zones.history import TIME_BYTES, forget_key
 from fairlead.zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
@@ -106,7 +106,7 @@ def _claim(db: Database, mark: bytes) -> None:
     After a commit of unknown result, `mark` tells whether it was this one's.
     """
 
-    def body(tr: Any) -> None:
+    def body(tr: Transaction) -> None:
         if next(iter(tr.get_range(*ROOT_RANGE, limit=1)), None) is not None and tr.get(META_KEY).value != mark:
             raise BackupRefused(reason=NOT_EMPTY)
         tr.set(META_KEY, mark)
@@ -114,7 +114,7 @@ def _claim(db: Database, mark: bytes) -> None:
     transact(db, body, applied=lambda tr: tr.get(META_KEY).value == mark)
 
 
-def _finish(tr: Any, *, header: Header) -> None:
+def _finish(tr: Transaction, *, header: Header) -> None:
     tr.set(META_KEY, encode(ShardRecord(header.shard_id, header.part_count, header.began_us, KEY_FORMAT)))
 
 
@@ -122,7 +122,7 @@ class _Write(NamedTuple):
     """One thing to write; harmless if it is written twice."""
 
     bytes: int
-    apply: Callable[[Any], None]
+    apply: Callable[[Transaction], None]
     from_file: bool = False
 
 
@@ -144,7 +144,7 @@ def _batches(writes: Iterator[_Write]) -> Iterator[list[_Write]]:
         yield batch
 
 
-def _write(tr: Any, *, batch: list[_Write]) -> None:
+def _write(tr: Transaction, *, batch: list[_Write]) -> None:
     for write in batch:
         write.apply(tr)
 

@@ -8,10 +8,10 @@ torn, and the backup says so.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from fairlead.zones.backup.backup_file import FILE_FORMAT, BackupInfo, BackupWriter, Header, Trailer, pack_pair
-from fairlead.zones.engines import KeyValue, transact
+from fairlead.zones.engines import KeyValue, Reader, transact
 from fairlead.zones.errors import ShardRefused
 from fairlead.zones.keyspace import (
     BURIED,
@@ -107,7 +107,7 @@ class _Chunk(NamedTuple):
     torn: frozenset[bytes] = frozenset()
 
 
-def _read_chunk(tr: Any, *, shard: Shard, begin: bytes) -> _Chunk:
+def _read_chunk(tr: Reader, *, shard: Shard, begin: bytes) -> _Chunk:
     """Read from `begin` on until it is enough, to a border between tenants if there is one.
 
     The next begins where the tenant's keys do, not at the first that is seen here: it may not be the first by then.
@@ -137,7 +137,7 @@ def _read_chunk(tr: Any, *, shard: Shard, begin: bytes) -> _Chunk:
     return _Chunk(bytes(packed), pairs, None)
 
 
-def _rows(tr: Any, begin: bytes) -> Iterator[KeyValue]:
+def _rows(tr: Reader, begin: bytes) -> Iterator[KeyValue]:
     for range_begin, end in _RANGES:
         if begin < end:
             yield from tr.snapshot.get_range(max(begin, range_begin), end, streaming_mode=WANT_ALL)

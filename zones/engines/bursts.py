@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
+
+from fairlead.zones.engines.database import Reads, Transaction
 
 TOGETHER = 100  # Calls: the client's thread wakes for each burst, and then works beside the body that goes on.
 
@@ -32,15 +34,15 @@ class Burst:
 
     __slots__ = ("_kept", "_send_reads", "_tr", "_wrote", "snapshot")
 
-    def __init__(self, tr: Any, send_reads: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, tr: Transaction, send_reads: Callable[[], None] = lambda: None) -> None:
         self._tr = tr
         self._send_reads = send_reads
         self._kept: list[Call] = []
         self._wrote = False  # one of what is kept changes what a read finds
         self.snapshot = _Reads(tr.snapshot, self)
 
-    def __enter__(self) -> Burst:
-        return self
+    def __enter__(self) -> Transaction:
+        return cast("Transaction", self)  # What it has not itself, `__getattr__` gets.
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -121,7 +123,7 @@ class _Reads:
 
     __slots__ = ("_burst", "_reader")
 
-    def __init__(self, reader: Any, burst: Burst) -> None:
+    def __init__(self, reader: Reads, burst: Burst) -> None:
         self._reader = reader
         self._burst = burst
 
@@ -130,11 +132,11 @@ class _Reads:
         return getattr(self._reader, name)
 
     def get(self, key: bytes) -> Any:
-        """See `ReadTransaction`."""
+        """See `Reads`."""
         self._burst.before_read()
         return self._reader.get(key)
 
     def get_range(self, *args: Any, **how: Any) -> Any:
-        """See `ReadTransaction`."""
+        """See `Reads`."""
         self._burst.before_read()
         return self._reader.get_range(*args, **how)

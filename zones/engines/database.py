@@ -93,7 +93,7 @@ class Future(Protocol):
         ...
 
 
-class ReadTransaction(Protocol):
+class Reads(Protocol):
     """Reads. Those of a transaction itself are reasons to conflict, those of its `.snapshot` are not."""
 
     def get(self, key: bytes) -> ValueFuture:
@@ -115,13 +115,21 @@ class ReadTransaction(Protocol):
         ...
 
 
-class Transaction(ReadTransaction, Protocol):
-    """A transaction, with the names, arguments and meaning of the FoundationDB binding."""
+class Reader(Protocol):
+    """A transaction as those see it who only look: they conflict with nothing, and write nothing.
+
+    A function that takes a `Reader` cannot read with conflict, and what a function reads of a `Reader` is nothing to
+    decide a write by. Every transaction is one; so a type checker sees where a snapshot is passed for a transaction.
+    """
 
     @property
-    def snapshot(self) -> ReadTransaction:
-        """The same transaction, whose reads are no reason to conflict."""
+    def snapshot(self) -> Reads:
+        """The transaction's reads that are no reason to conflict."""
         ...
+
+
+class Transaction(Reads, Reader, Protocol):
+    """A transaction, with the names, arguments and meaning of the FoundationDB binding."""
 
     @property
     def options(self) -> Any:
@@ -276,7 +284,7 @@ class Database(Protocol):
         """
         ...
 
-    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+    def burst(self, tr: Transaction) -> AbstractContextManager[Transaction]:
         """Return a context with the transaction to write through: a body's writes are done by its end at the latest.
 
         Where each write wakes a thread of the client (FoundationDB), writes are kept and done together; see `bursts`.

@@ -17,9 +17,9 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from fairlead.zones.engines.database import KeyValue
+from fairlead.zones.engines.database import KeyValue, Reads
 
 ADD: Final = 2  # Of the client's mutations.
 COMPARE_AND_CLEAR: Final = 20
@@ -80,15 +80,27 @@ def _function(function: Any, answer: Any, *arguments: Any) -> Any:
     return function
 
 
+class _Bound(Reads, Protocol):
+    """The binding's reads: they know the client's transaction."""
+
+    tpointer: int
+
+
+class _Binding(_Bound, Protocol):
+    """A transaction of the binding."""
+
+    snapshot: _Bound
+
+
 class _Reads:
     """The reads of a transaction, or of its snapshot."""
 
     __slots__ = ("_client", "_out", "_pointer", "_reader", "_snapshot")
 
-    def __init__(self, client: Client, reader: Any, out: _Out, *, snapshot: bool) -> None:
+    def __init__(self, client: Client, reader: _Bound, out: _Out, *, snapshot: bool) -> None:
         self._client = client
         self._reader = reader
-        self._pointer: int = reader.tpointer
+        self._pointer = reader.tpointer
         self._out = out
         self._snapshot = snapshot
 
@@ -97,7 +109,7 @@ class _Reads:
         return getattr(self._reader, name)
 
     def get(self, key: bytes) -> _Value:
-        """See `ReadTransaction`."""
+        """See `Reads`."""
         value = _Value(self, key)
         self._out.plan(value)
         return value
@@ -105,7 +117,7 @@ class _Reads:
     def get_range(
         self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False, streaming_mode: int = ITERATOR
     ) -> _Rows:
-        """See `ReadTransaction`; both ends are keys."""
+        """See `Reads`; both ends are keys."""
         rows = _Rows(self, begin, end, limit, reverse, streaming_mode)
         self._out.plan(rows)
         return rows
@@ -186,7 +198,7 @@ class DirectTransaction(_Reads):
 
     __slots__ = ("snapshot",)
 
-    def __init__(self, client: Client, tr: Any) -> None:
+    def __init__(self, client: Client, tr: _Binding) -> None:
         out = _Out()
         super().__init__(client, tr, out, snapshot=False)
         self.snapshot = _Reads(client, tr.snapshot, out, snapshot=True)

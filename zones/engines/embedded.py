@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from fairlead.zones.engines import database
 from fairlead.zones.engines.bell import Bell, Listener
 from fairlead.zones.engines.clock import Clock
 from fairlead.zones.engines.commit import CommitRequest
@@ -77,7 +78,7 @@ class EmbeddedDatabase:
         """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
         return self._store.turn(TURN_WAIT_S)
 
-    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+    def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
         """Return the transaction itself: a write wakes nobody."""
         return nullcontext(tr)
 

@@ -110,6 +110,12 @@ class StoreError(Exception):
         return (_rebuild, (type(self), self.code, self.remedy, self.fields))
 
 
+def error_code(error: Exception) -> int:
+    """Return the number of an error of a database: of one of its `errors`, whichever engine raised it."""
+    code: int = error.code  # type: ignore[attr-defined]
+    return code
+
+
 class TransactionTooLong(StoreError):
     """A transaction was still at work when its five seconds were over (1007); raised by the engines in this process.
 

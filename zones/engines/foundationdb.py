@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import fdb
 
@@ -67,12 +67,12 @@ class FoundationDatabase:
         """Return nothing to wait for."""
         return nullcontext()
 
-    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+    def burst(self, tr: Transaction) -> AbstractContextManager[Transaction]:
         """Return the transaction as one that keeps its writes and does them together, by direct calls."""
         if not isinstance(tr, fdb.impl.Transaction):  # Tests put something around it.
             return Burst(tr)
         direct = DirectTransaction(_load_client(), tr)
-        return Burst(direct, direct.send_reads)
+        return Burst(cast("Transaction", direct), direct.send_reads)
 
     def lose_in_fork(self) -> None:
         """Make no more transactions; called in a forked process."""

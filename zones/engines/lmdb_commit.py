@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import lmdb
 
@@ -29,7 +29,7 @@ TURN_WAIT_LOCKED_S: Final = 0.002  # Other processes wait as well.
 class _Committing(NamedTuple):
     """What a commit of LMDB comes to for a group, if LMDB gets to its end."""
 
-    txn: Any
+    txn: lmdb.Transaction[bytes]
     group: Sequence[CommitRequest]
     outcomes: list[Outcome]
 
@@ -174,7 +174,7 @@ class LmdbCommits:
         with self._watching():
             return self._files.begin_write()
 
-    def _try_request(self, txn: Any, request: CommitRequest) -> Outcome:
+    def _try_request(self, txn: lmdb.Transaction[bytes], request: CommitRequest) -> Outcome:
         log = self._log
         if request.mark:
             try:
@@ -207,7 +207,7 @@ def _note(group: Sequence[CommitRequest], outcomes: Sequence[Outcome]) -> None:
         request.outcome = outcome
 
 
-def _has_ended(txn: Any) -> bool:
+def _has_ended(txn: lmdb.Transaction[bytes]) -> bool:
     """Whether LMDB was told to commit or abort a write transaction, and has done so."""
     try:
         txn.id()
@@ -216,7 +216,7 @@ def _has_ended(txn: Any) -> bool:
     return False
 
 
-def _apply(txn: Any, mutations: Mutations) -> None:
+def _apply(txn: lmdb.Transaction[bytes], mutations: Mutations) -> None:
     ranges, cleared, values = mutations
     for begin, end in ranges:
         _clear_range(txn, begin, end)
@@ -233,7 +233,7 @@ def _apply(txn: Any, mutations: Mutations) -> None:
         txn.cursor().putmulti(values)
 
 
-def _clear_range(txn: Any, begin: bytes, end: bytes) -> None:
+def _clear_range(txn: lmdb.Transaction[bytes], begin: bytes, end: bytes) -> None:
     if not begin:
         txn.delete(EMPTY_KEY)
     cursor = txn.cursor()

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import lmdb
 
@@ -278,7 +278,7 @@ class LmdbFiles:
                 fill_holes(file.fileno(), self._filled, end)
                 self._filled = end
 
-    def _begin(self, begin: Callable[[Any], _T]) -> _T:
+    def _begin(self, begin: Callable[[lmdb.Environment], _T]) -> _T:
         for _ in range(8):  # Each reason below passes; several of them in a row would be strange.
             try:
                 return begin(self._env or self._usable())

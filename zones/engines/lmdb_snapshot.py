@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import cast
 
 import lmdb
 
@@ -26,7 +26,7 @@ class LmdbSnapshot:
         txn = files.begin_read()
         self._files = files
         self._log = log
-        self._txn: Any = txn
+        self._txn: lmdb.Transaction[bytes] = txn
         self._ended = ended
         self.opened_us = opened_us
         self.get: Callable[[bytes], bytes | None]
@@ -111,4 +111,4 @@ class _Ended:
     id = get
 
 
-_ENDED: Any = _Ended()
+_ENDED = cast("lmdb.Transaction[bytes]", _Ended())

@@ -10,9 +10,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Final
 
-from fairlead.zones.engines import sorted_map
+from fairlead.zones.engines import database, sorted_map
 from fairlead.zones.engines.clock import Clock
 from fairlead.zones.engines.commit import CommitDone, CommitRequest, version_stamp
 from fairlead.zones.engines.commit_log import WINDOW_US, LogEntry, after
@@ -57,7 +57,7 @@ class MemoryDatabase:
         """Return nothing to wait for."""
         return nullcontext()
 
-    def burst(self, tr: Any) -> AbstractContextManager[Any]:
+    def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
         """Return the transaction itself: a write wakes nobody."""
         return nullcontext(tr)
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from fairlead.zones.engines.committing import Committing, note_commit
 from fairlead.zones.engines.database import Database, Transaction
-from fairlead.zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong
+from fairlead.zones.engines.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong, error_code
 from fairlead.zones.engines.progress import ATTEMPT_US, note_progress
 
 _T = TypeVar("_T")
@@ -61,7 +61,7 @@ def transact(
                 finished = True
                 return result
             except db.errors as error:
-                code = error.code  # type: ignore[attr-defined]
+                code = error_code(error)
                 if committing and code in MAYBE_COMMITTED:
                     if applied is not None and _was_applied(db, applied, retries_max):
                         return result

@@ -52,7 +52,7 @@ def stored(database: TenantDatabase, item_id: bytes) -> Trace | None:
     """Return the trace context in an item's record."""
     key = database.shard.zone(database.tenant).place.keys.item(item_id)
     value = database.shard.transact(lambda attempt: attempt.tr.get(key).value)
-    record = decode(ItemRecord, value)
+    record = decode(ItemRecord, value or b"")
     assert record is not None
     return record.trace
 
