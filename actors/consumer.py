@@ -12,17 +12,13 @@ from functools import partial
 from random import Random
 
 from fairlead.actors.coordinator import Coordinator
-from fairlead.actors.host import Host
-from fairlead.actors.housekeeping import Housekeeping
-from fairlead.actors.identity import Identity
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
+from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.actors.manager import Manager
-from fairlead.actors.scanner import Scanner
-from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers
-from fairlead.actors.supervisor import ActorFailed
-from fairlead.actors.telemetry.tally import Reading
-from fairlead.actors.telemetry.telemetry import Exports, Telemetry
-from fairlead.actors.thread_host import (
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.host import Host
+from fairlead.actors.runtime.supervisor import ActorFailed
+from fairlead.actors.runtime.thread_host import (
     HAND_OVER_S_MAX,
     ThreadHost,
     ThreadRemote,
@@ -30,9 +26,13 @@ from fairlead.actors.thread_host import (
     Unanswered,
     thread_supervisor,
 )
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.telemetry.counters import Reading
+from fairlead.actors.telemetry.telemetry import Exports, Telemetry
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.zones.engines import Clock
-from fairlead.zones.periodic import Period
+from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard
 
 log = logging.getLogger("fairlead.consumer")

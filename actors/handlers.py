@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from fairlead.actors.retry import Retry
+from fairlead.actors.execution.retry import Retry
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import check_name
 

@@ -9,25 +9,23 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fairlead.actors.crew import Crew, held_of_kind, room_for_kinds, share_of
-from fairlead.actors.freeing import LOOK_S, Freeing, give_back
+from fairlead.actors.dispatch.batch_sizing import Portioner
+from fairlead.actors.dispatch.concurrency_limiter import Quotas, Use
+from fairlead.actors.dispatch.corruption_log import Unreadable
+from fairlead.actors.dispatch.policy_refresh import LISTEN_S, Hearing
+from fairlead.actors.dispatch.reclaim import LOOK_S, Freeing, give_back
+from fairlead.actors.dispatch.serve_result import Serving
+from fairlead.actors.dispatch.worker_pool import Crew, held_of_kind, room_for_kinds, share_of
 from fairlead.actors.handlers import Registry
-from fairlead.actors.hearing import LISTEN_S, Hearing
-from fairlead.actors.host import Host, Remote
 from fairlead.actors.messages import UNTOLD, Scan, Served
-from fairlead.actors.portions import Portioner
-from fairlead.actors.quotas import Quotas, Use
-from fairlead.actors.refusals import Refusals
-from fairlead.actors.rounds import Rounds
-from fairlead.actors.serving import Serving
+from fairlead.actors.runtime.host import Host, Remote
+from fairlead.actors.runtime.periodic_task import Rounds
+from fairlead.actors.runtime.rate_limited_log import Refusals
 from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.errors import error_type
-from fairlead.actors.telemetry.tally import Reading
-from fairlead.actors.unreadable import Unreadable
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.dequeue import UNLIMITED, Room
 from fairlead.zones.engines import Transaction
-from fairlead.zones.engines.errors import (
+from fairlead.zones.engines.api.errors import (
     NOT_COMMITTED,
     TRANSACTION_TOO_LARGE,
     TRANSACTION_TOO_OLD,
@@ -35,13 +33,15 @@ from fairlead.zones.engines.errors import (
     error_code,
 )
 from fairlead.zones.errors import OwnerUnreadable, TenantMoved
-from fairlead.zones.pointers import PointerRef
+from fairlead.zones.pipelining import alone
+from fairlead.zones.policy.policies import NO_RULES, Rules, rules_steps
 from fairlead.zones.probes import probe
+from fairlead.zones.queue.dequeue_plan import UNLIMITED, Room
 from fairlead.zones.records import ItemRecord, decode
-from fairlead.zones.rules import NO_RULES, Rules, rules_steps
 from fairlead.zones.shard import Shard
-from fairlead.zones.steps import alone
-from fairlead.zones.visit import Found, Visit, VisitTerms, lease, visit_all
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.top_level.process_pointers import Found, Visit, VisitTerms, lease, visit_all
+from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.manager")
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Trace
-from fairlead.zones.visit import LeftAlone
+from fairlead.zones.top_level.process_pointers import LeftAlone
 
 VERSION_AGE_US_MAX = 50_000
 CARRIED_BYTES_MAX = 1_024  # Records up to this travel with the call; a hundred stay below what Ray sends inline.

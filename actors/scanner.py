@@ -12,28 +12,28 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from fairlead.actors.fullness import Fullness
-from fairlead.actors.handed_over import HandedOver
-from fairlead.actors.host import Host, Remote, note_failed_call
+from fairlead.actors.dispatch.pickup_latency import counts_of, within_us
 from fairlead.actors.messages import UNTOLD, Scan, Served
-from fairlead.actors.part_watch import PartWatch, Watch
-from fairlead.actors.patience import Patience
-from fairlead.actors.polls import RESCAN_US, WATCHED_RESCAN_US, is_past, rescan_times_us, sleep_us
-from fairlead.actors.refusals import Refusals
-from fairlead.actors.selection.stretch import Session, is_news
-from fairlead.actors.selection.turns import NOTHING_TO_DO, Plan
-from fairlead.actors.selection.ways import selection_for
+from fairlead.actors.runtime.circuit_breaker import Patience
+from fairlead.actors.runtime.host import Host, Remote, note_failed_call
+from fairlead.actors.runtime.rate_limited_log import Refusals
+from fairlead.actors.scanning.exclusions import HandedOver
+from fairlead.actors.scanning.idle_policy import RESCAN_US, WATCHED_RESCAN_US, is_past, rescan_times_us, sleep_us
+from fairlead.actors.scanning.part_watch import PartWatch, Watch
+from fairlead.actors.scanning.partitioning import Session, is_news
+from fairlead.actors.scanning.saturation import Fullness
+from fairlead.actors.scanning.strategies import selection_for
+from fairlead.actors.scanning.tenant_turns import NOTHING_TO_DO, Plan
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.waits import counts_of, within_us
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.engines import Listener
-from fairlead.zones.engines.progress import note_progress
+from fairlead.zones.engines.api.progress import note_progress
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.pointers import PointerRef
+from fairlead.zones.policy.policies import is_shard_paused
 from fairlead.zones.probes import probe
 from fairlead.zones.records import Trace
-from fairlead.zones.rules import is_shard_paused
 from fairlead.zones.shard import Shard
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.scanner")
 
@@ -94,7 +94,7 @@ class Scanner:
         self._refusals = Refusals(host.clock, log, "shard %s cannot be scanned; trying again: %s")
         self._losses = Refusals(host.clock, log, "shard %s does not watch its parts; looking each second: %s")
         self._counts: Counter[str] = Counter()
-        self._waits: Counter[int] = Counter()  # see `fairlead.actors.waits`
+        self._waits: Counter[int] = Counter()  # see `fairlead.actors.dispatch.pickup_latency`
         self._spans = host.telemetry.spans
         self._scan = UNTOLD  # the last one that found something
         self._stopping = False
@@ -144,7 +144,7 @@ class Scanner:
     def counts(self) -> dict[str, int]:
         """Return what was scanned and served since the start, and the pointers in managers' hands now.
 
-        How long pointers had waited when they were leased is among it; see `fairlead.actors.waits`.
+        How long pointers had waited when they were leased is among it; see `fairlead.actors.dispatch.pickup_latency`.
         """
         with self._lock:
             return {

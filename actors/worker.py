@@ -15,28 +15,28 @@ from enum import Enum
 from functools import partial
 from itertools import chain
 
-from fairlead.actors.custody import Custody, Table
-from fairlead.actors.failed_attempt import Failure, failure_of
-from fairlead.actors.failures import Failures
+from fairlead.actors.execution.completer import Custody, Table
+from fairlead.actors.execution.deadlines import TICK_US, Chores, chores, lease_at_start
+from fairlead.actors.execution.failed_attempt import Failure, failure_of
+from fairlead.actors.execution.failure_log import Failures
+from fairlead.actors.execution.in_flight import Held, Holdings, Phase, by_shard
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.runner import Runners, run_handler, timeout_of
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers, handler_of_kind
 from fairlead.actors.handlers import describe
-from fairlead.actors.holdings import Held, Holdings, Phase, by_shard
-from fairlead.actors.host import Host
-from fairlead.actors.identity import Identity
-from fairlead.actors.job import Job
-from fairlead.actors.keeping import TICK_US, Chores, chores, lease_at_start
 from fairlead.actors.messages import ItemRef, Report
-from fairlead.actors.running import Runners, run_handler, timeout_of
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.host import Host
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers, handler_of_kind
-from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.metrics import SLOTS, SLOTS_IN_USE
-from fairlead.actors.telemetry.tally import Reading
-from fairlead.zones import stored_item
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines.progress import unsupervised
+from fairlead.actors.telemetry.outcome_counts import Handled
+from fairlead.zones.engines.api.progress import unsupervised
 from fairlead.zones.probes import probe
+from fairlead.zones.queue import stored_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.worker")
 
@@ -45,7 +45,7 @@ FAREWELL_US = 2_000_000  # How long a drain waits for what has finished or goes 
 
 
 class Isolation(Enum):
-    """What a worker takes: items that run beside others, or suspects, one at a time (`fairlead.zones.suspicion`)."""
+    """What a worker takes: items that run beside others, or poison candidates, one at a time (`poison_candidates`)."""
 
     NONE = "items that run beside others"
     SHARED = "suspects, in a process that it shares with other workers"

@@ -20,14 +20,14 @@ Commands, each with `--json` and `--quick`, run as `python -m bench.core`:
 Read in this order:
     report         a figure: medians and spreads, as a table or as JSON
     machine        the disk that the stores are on, its fsync, the load
-    loads          items, tenants, pacing; one application in many processes
+    harness        items, tenants, pacing; one application in many processes
     stores         where a command's stores are: embedded ones, or a FoundationDB cluster
     floor          a plain loop over LMDB: what everything is compared with; floor_foundationdb: over FoundationDB
     handlers       the application that the fleets run; it notes when an item starts
     fleets         a fleet in a process of its own
-    clusters       the Ray cluster beneath, and empty actors on it
-    actor_cost     CPU time and memory of a process
-    enqueueing, drain, latency, light_tenants   what `core` measures, one each; sizes: how much of it
+    ray_cluster    the Ray cluster beneath, and empty actors on it
+    process_cost   CPU time and memory of a process
+    enqueueing, drain, latency, quiet_tenants   what `core` measures, one each; sizes: how much of it
     load/          generators as Ray actors, open loop, and the waits of all processes
     peers/         other queues in their best settings, and what is measured of all of them
     paper/         figures 4 to 7, their data, plots and page

@@ -16,12 +16,12 @@ microseconds per item.
 from statistics import median
 from typing import Any
 
-from bench import clusters, light_tenants, loads
-from bench.actor_cost import memory
+from bench import harness, quiet_tenants, ray_cluster
 from bench.drain import fill_and_drain
 from bench.enqueueing import Turns, four_at_once, one_by_one
 from bench.fleets import running
 from bench.latency import paced
+from bench.process_cost import memory
 from bench.report import latency, plain, rate, say, show
 from bench.sizes import FULL, QUICK, Sizes
 from bench.stores import Stores, made, options_with_store
@@ -31,7 +31,7 @@ def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
     """Return the object that is printed: figures by name, and under `floor` and `machine` what to judge them by."""
     before = stores.describe()
     enqueued = _enqueue(stores, sizes)
-    with clusters.cluster() as address:
+    with ray_cluster.cluster() as address:
         drained = _drain(stores, sizes, address)
         late = _latency(stores, sizes, address)
     return {**enqueued, **drained, **late, "machine": {"before": before, "after": stores.describe()}}
@@ -42,13 +42,13 @@ def _enqueue(stores: Stores, sizes: Sizes) -> dict[str, Any]:
     fours: list[tuple[float, float]] = []
     for number in range(sizes.repetitions):
         say(f"enqueue one by one, {number + 1} of {sizes.repetitions}")
-        ones.append(loads.alone(one_by_one, stores.new(f"one-{number}"), sizes.one_s))
+        ones.append(harness.alone(one_by_one, stores.new(f"one-{number}"), sizes.one_s))
         fours.append((four_at_once(stores.new(f"four-{number}"), sizes.four_s), ones[-1].floor_per_s))
     return {"enqueue_one": plain(rate(ones)), "enqueue_four": plain(rate(fours))}
 
 
 def _drain(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
-    with clusters.empty_actors(1) as (empty,):
+    with ray_cluster.empty_actors(1) as (empty,):
         rates, drains = fill_and_drain(stores, sizes, address)
         anon_mb = {"empty": memory(empty).anon_mb}
     for role in drains["ray"][0].anon_mb:
@@ -67,14 +67,14 @@ def _latency(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
     for host in ("threads", "ray"):
         say(f"latency, {host}")
         store = stores.new(f"latency-{host}")
-        config = loads.config_of(store, **light_tenants.SETTINGS)
+        config = harness.config_of(store, **quiet_tenants.SETTINGS)
         with running(config, host=host, address=address if host == "ray" else None):
             figures[f"latency_{host}"] = plain(
                 latency(paced(store, sizes.latency_s, runs=sizes.latency_runs, warm_s=sizes.warm_s))
             )
             if host == "ray":
                 say("light tenants beside a heavy one, ray")
-                shares = light_tenants.flood(store, sizes.light_s, warm_s=sizes.warm_s)
+                shares = quiet_tenants.flood(store, sizes.light_s, warm_s=sizes.warm_s)
     figures["light_tenants"] = {
         **plain(shares.light),
         "heavy_share": shares.heavy_share,

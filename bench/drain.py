@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import clusters, loads
-from bench.actor_cost import cpu_s, memory
+from bench import harness, ray_cluster
 from bench.enqueueing import Filled, in_bulk
 from bench.fleets import RunningFleet, running
 from bench.handlers import APP
+from bench.process_cost import cpu_s, memory
 from bench.report import plain, rate, say, show
 from bench.sizes import FULL, QUICK, Sizes
 from bench.stores import Stores, made, options_with_store
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 
 POLL_S = 0.02
 MEMORY_EVERY_S = 0.5
@@ -62,7 +62,7 @@ def fill_and_drain(stores: Stores, sizes: Sizes, address: str) -> tuple[dict[str
         for host, done in drains.items():
             say(f"enqueue by 100 and drain, {host}, {number + 1} of {sizes.repetitions}")
             store = stores.new(f"drain-{host}-{number}")
-            filled.append(loads.alone(in_bulk, store, items, loads.tenants_of(items)))
+            filled.append(harness.alone(in_bulk, store, items, harness.tenants_of(items)))
             done.append(drain(store, items, host=host, address=address if host == "ray" else None))
     floors = [(a.floor_drain_per_s + b.floor_drain_per_s) / 2 for a, b in zip(filled[::2], filled[1::2], strict=True)]
     rates = {
@@ -90,9 +90,9 @@ def drain(
     Raises:
       NotDrained: they were not complete after ten minutes.
     """
-    app = loads.opened(store, shards=shards)
+    app = harness.opened(store, shards=shards)
     try:
-        config = replace(loads.config_of(store, shards=shards), metrics_port=metrics_port)
+        config = replace(harness.config_of(store, shards=shards), metrics_port=metrics_port)
         with running(config, host=host, address=address, reference=reference) as fleet:
             return _watch([app.shards[name] for name in app.shards], items, fleet)
     finally:
@@ -152,7 +152,7 @@ def _watch(shards: Sequence[Shard], items: int, fleet: RunningFleet) -> Drained:
 def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
     """Return the object that is printed."""
     before = stores.describe()
-    with clusters.cluster() as address:
+    with ray_cluster.cluster() as address:
         rates, _ = fill_and_drain(stores, sizes, address)
     return {**rates, "machine": {"before": before, "after": stores.describe()}}
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import loads
-from bench.loads import PAYLOAD, TENANT_APP, tenant_name
+from bench import harness
+from bench.harness import PAYLOAD, TENANT_APP, tenant_name
 from bench.stores import floor_beside
 from fairlead import App, new_item
 
@@ -52,7 +52,7 @@ class Filled:
 
 def one_by_one(store: Path, seconds: float) -> Turns:
     """Enqueue one item per transaction into a new store for so many seconds, in turns with the floor."""
-    app = loads.opened(store)
+    app = harness.opened(store)
     floor = floor_beside(store)
     turns = _take_turns(
         _chunks(ONE_CHUNK, until_s=time.monotonic() + seconds),
@@ -65,7 +65,7 @@ def one_by_one(store: Path, seconds: float) -> Turns:
 
 def in_bulk(store: Path, items: int, tenants: int) -> Filled:
     """Enqueue a hundred items per transaction into a new store, in turns with the floor; then drain the floor."""
-    app = loads.opened(store)
+    app = harness.opened(store)
     floor = floor_beside(store)
     turns = _take_turns(
         _chunks(BULK_CHUNK, items=items),
@@ -85,9 +85,9 @@ def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
     Raises:
       ItemsLost: not every item is there afterwards.
     """
-    shares = loads.together(_enqueue_share, [(store, shards, number, seconds) for number in range(PROCESSES)])
+    shares = harness.together(_enqueue_share, [(store, shards, number, seconds) for number in range(PROCESSES)])
     items = sum(share.items for share in shares)
-    found = loads.alone(_stored_items, store, shards)
+    found = harness.alone(_stored_items, store, shards)
     if found != items:
         raise ItemsLost(f"{items} enqueued, {found} found")
     return items / (max(share.ended_s for share in shares) - min(share.started_s for share in shares))
@@ -95,7 +95,7 @@ def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
 
 def filled_per_s(store: Path, items: int, tenants: int, shards: int = 1) -> float:
     """Enqueue a hundred items per call into new shards; return items per second."""
-    app = loads.opened(store, shards=shards)
+    app = harness.opened(store, shards=shards)
     started_s = time.perf_counter()
     fill(app, 0, items, tenants)
     return items / (time.perf_counter() - started_s)
@@ -117,10 +117,10 @@ def fill(app: App, first: int, end: int, tenants: int) -> None:
 
 
 def _enqueue_share(store: Path, shards: int, first: int, seconds: float) -> Share:
-    app = loads.opened(store, shards=shards)
+    app = harness.opened(store, shards=shards)
     for name in app.shards:
         app.shards[name].db.change_token()
-    loads.wait_for_all()
+    harness.wait_for_all()
     started_s = time.monotonic()
     number = first
     while time.monotonic() < started_s + seconds:
@@ -130,7 +130,7 @@ def _enqueue_share(store: Path, shards: int, first: int, seconds: float) -> Shar
 
 
 def _stored_items(store: Path, shards: int) -> int:
-    app = loads.opened(store, shards=shards)
+    app = harness.opened(store, shards=shards)
     return sum(len(app.tenant(TENANT_APP, tenant_name(number)).peek(PEEK_MAX)) for number in range(ONE_TENANTS))
 
 

@@ -2,13 +2,13 @@
 
     python -m bench.fairness [--json] [--quick] [--store fdb:CLUSTER_FILE]
 
-See `bench.light_tenants` for the load. On the embedded engine or FoundationDB, with the threads host and the Ray host.
+See `bench.quiet_tenants` for the load. On the embedded engine or FoundationDB, with the threads host and the Ray host.
 """
 
 from pathlib import Path
 from typing import Any
 
-from bench import clusters, light_tenants, loads
+from bench import harness, quiet_tenants, ray_cluster
 from bench.fleets import running
 from bench.report import plain, say, show
 from bench.stores import Stores, made, options_with_store
@@ -21,16 +21,16 @@ WARM_S = 2.0
 def measure(stores: Stores, seconds: float) -> dict[str, Any]:
     """Return who got what, by host."""
     machine = stores.describe()
-    with clusters.cluster() as address:
+    with ray_cluster.cluster() as address:
         shares = {host: _shares(stores.new(host), seconds, host, address) for host in ("threads", "ray")}
     return {**shares, "machine": machine}
 
 
 def _shares(store: Path, seconds: float, host: str, address: str) -> dict[str, Any]:
-    say(f"a flood beside {light_tenants.LIGHT_TENANTS} light tenants, {host}")
-    config = loads.config_of(store, **light_tenants.SETTINGS)
+    say(f"a flood beside {quiet_tenants.LIGHT_TENANTS} light tenants, {host}")
+    config = harness.config_of(store, **quiet_tenants.SETTINGS)
     with running(config, host=host, address=address if host == "ray" else None) as fleet:
-        shares = light_tenants.flood(store, seconds, warm_s=WARM_S)
+        shares = quiet_tenants.flood(store, seconds, warm_s=WARM_S)
         counts = fleet.counts()
     shown = ("scans", "pointers", "items", "missed_at_read", "missed_at_commit", "completed", "lost")
     return {**plain(shares), "counts": {name: counts.get(name, 0) for name in shown}}
@@ -41,7 +41,7 @@ def main() -> None:
     opts, cluster_file = options_with_store(__doc__)
     with made(cluster_file) as stores:
         result = measure(stores, QUICK_S if opts.quick else FULL_S)
-    show(result, opts, f"One heavy tenant, {light_tenants.LIGHT_TENANTS} light ones, {light_tenants.SLOTS} slots")
+    show(result, opts, f"One heavy tenant, {quiet_tenants.LIGHT_TENANTS} light ones, {quiet_tenants.SLOTS} slots")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.handlers import APP, app
-from bench.loads import SPAWN
+from bench.harness import SPAWN
 from fairlead import Config, fleet
-from fairlead.telemetry.front import front
+from fairlead.telemetry.fleet_metrics import front
 
 ANSWER_S_MAX = 90.0  # A fleet of Ray actors starts within seconds, on a busy machine within tens of them.
 DRAIN_MS = 2_000

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import fairlead
-from bench.load.tally import Tally, place_of
+from bench.load.wait_recorder import Tally, place_of
 
 APP = "bench.handlers:app"  # How an actor's process finds it.
 NAP_S = 0.005

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import clusters, loads
-from bench.actor_cost import cpu_s
+from bench import harness, ray_cluster
 from bench.fleets import running
 from bench.handlers import payload
+from bench.harness import TENANT_APP, tenant_name
 from bench.latency import await_starts
-from bench.loads import TENANT_APP, tenant_name
 from bench.machine import describe, scratch
+from bench.process_cost import cpu_s
 from bench.report import options, percentile, say, show
 
 SETTLE_S = 5.0
@@ -31,14 +31,14 @@ def measure(directory: Path, *, idle_s: float, items: int) -> dict[str, Any]:
     machine = describe(directory)
     say("an idle fleet of threads")
     store = directory / "threads"
-    with running(loads.config_of(store), host="threads") as fleet:
+    with running(harness.config_of(store), host="threads") as fleet:
         threads = {"cpu_percent": _cpu_percent([fleet.pids()["consumer"]], (), idle_s)[0]}
         threads |= _first_starts(store, items)
     say("an idle fleet of Ray actors")
     store = directory / "ray"
-    with clusters.cluster() as address, running(loads.config_of(store), host="ray", address=address) as fleet:
+    with ray_cluster.cluster() as address, running(harness.config_of(store), host="ray", address=address) as fleet:
         pids = list(fleet.pids().values())
-        with clusters.empty_actors(len(pids)) as empties:
+        with ray_cluster.empty_actors(len(pids)) as empties:
             actors_percent, empties_percent = _cpu_percent(pids, empties, idle_s)
         ray = {
             "cpu_percent_above_empty": round(actors_percent - empties_percent, 2),
@@ -61,7 +61,7 @@ def _cpu_percent(pids: Sequence[int], others: Sequence[int], idle_s: float) -> t
 
 
 def _first_starts(store: Path, items: int) -> dict[str, float]:
-    sent = loads.alone(_send_now_and_then, store, items)
+    sent = harness.alone(_send_now_and_then, store, items)
     late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
     return {
         "first_start_p50_ms": round(percentile(late_ms, 50), 2),
@@ -72,7 +72,7 @@ def _first_starts(store: Path, items: int) -> dict[str, float]:
 
 
 def _send_now_and_then(store: Path, items: int) -> int:
-    app = loads.opened(store)
+    app = harness.opened(store)
     dice = random.Random(0)
     for _ in range(items):
         time.sleep(dice.uniform(*IDLE_S_RANGE))

@@ -59,7 +59,9 @@ class _Running:
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
     """Count what this process asks of a cluster, through the binding."""
-    impl: Any = importlib.import_module("fairlead.zones.engines.foundationdb").fdb.impl  # Needs the client library.
+    impl: Any = importlib.import_module(
+        "fairlead.zones.engines.foundationdb.engine"
+    ).fdb.impl  # Needs the client library.
     calls: Counter[str] = Counter()
     get, get_range = impl.TransactionRead.get, impl.TransactionRead._get_range
 

@@ -18,21 +18,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import loads
-from bench.actor_cost import cpu_s
+from bench import harness
 from bench.fleets import running
 from bench.handlers import payload
+from bench.harness import PAYLOAD, TENANT_APP, pace
 from bench.latency import await_starts
-from bench.loads import PAYLOAD, TENANT_APP, pace
 from bench.machine import describe, scratch
+from bench.process_cost import cpu_s
 from bench.report import options, percentile, say, show
 from fairlead import TenantTransaction, new_item
-from fairlead.actors.selection.own_parts import OwnParts
-from fairlead.actors.selection.stretch import Session, divide
+from fairlead.actors.scanning.partitioned import OwnParts
+from fairlead.actors.scanning.partitioning import Session, divide
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.layout import named_tenant
-from fairlead.zones.presence import LIVE_US
+from fairlead.zones.top_level.sessions import LIVE_US
+from fairlead.zones.transaction_runner import Attempt
 
 FULL_TENANTS = (10, 10_000, 1_000_000)
 QUICK_TENANTS = (10, 2_000)
@@ -51,17 +51,17 @@ def measure(directory: Path, tenant_counts: tuple[int, ...], *, idle_s: float, l
         for count in tenant_counts:
             say(f"{count:,} idle tenants {way.replace('_', ' ')}")
             store = directory / f"{way}-{count}"
-            loads.alone(_store_idle, store, count, way == "with_delayed_item")
+            harness.alone(_store_idle, store, count, way == "with_delayed_item")
             figures[f"{count}"] = _figures(store, idle_s, load_s)
             shutil.rmtree(store)
     return {**ways, "machine": machine}
 
 
 def _figures(store: Path, idle_s: float, load_s: float) -> dict[str, float]:
-    scan_us = loads.alone(_scan_us, store)
-    with running(loads.config_of(store), host="threads") as fleet:
+    scan_us = harness.alone(_scan_us, store)
+    with running(harness.config_of(store), host="threads") as fleet:
         cpu_percent, scans_per_s = _idle(fleet.pids()["consumer"], fleet.counts, idle_s)
-        sent = loads.alone(_send, store, load_s)
+        sent = harness.alone(_send, store, load_s)
         late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
     return {
         "scan_us": round(scan_us, 1),
@@ -82,7 +82,7 @@ def _idle(pid: int, counts: Any, idle_s: float) -> tuple[float, float]:
 
 def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
     """Store tenants with a key, and an item that is not due if wanted, many per transaction."""
-    shard = loads.opened(store).shards["main"]
+    shard = harness.opened(store).shards["main"]
     item = new_item("noop", PAYLOAD, delay_ms=DUE_IN_MS)
     for begin in range(0, count, TENANTS_PER_TRANSACTION):
 
@@ -99,7 +99,7 @@ def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
 
 def _scan_us(store: Path) -> float:
     """Return the median time of a scan that finds nothing, as a scanner makes it, in microseconds."""
-    shard = loads.opened(store).shards["main"]
+    shard = harness.opened(store).shards["main"]
     selection = OwnParts(shard.layout, ConsumerSettings(), random.Random(0))
     everything = divide({b"": ()}, shard.layout.part_count)[b""]
 
@@ -122,7 +122,7 @@ def _scan_us(store: Path) -> float:
 
 
 def _send(store: Path, seconds: float) -> int:
-    tenant = loads.opened(store).tenant(TENANT_APP, "busy")
+    tenant = harness.opened(store).tenant(TENANT_APP, "busy")
     sent = 0
     for _ in pace(STARTS_PER_S, seconds):
         tenant.enqueue("note", payload())

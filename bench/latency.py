@@ -7,9 +7,9 @@ the whole way: the durable commit, the scan, the lease, the hand-over, and the s
 import time
 from pathlib import Path
 
-from bench import loads
+from bench import harness
 from bench.handlers import Start, payload, starts
-from bench.loads import TENANT_APP, pace, tenant_name
+from bench.harness import TENANT_APP, pace, tenant_name
 
 PER_S = 100
 TENANTS = 1_000
@@ -28,7 +28,7 @@ def paced(store: Path, seconds: float, *, runs: int, warm_s: float) -> list[list
     """
     measured: list[list[float]] = []
     for number, length_s in enumerate([warm_s, *[seconds] * runs]):
-        count = loads.alone(_send, store, length_s, number)
+        count = harness.alone(_send, store, length_s, number)
         found = await_starts(store, number, count)
         measured.append([(start.started_ns - start.sent_ns) / 1e6 for start in found])
     return measured[1:]
@@ -50,7 +50,7 @@ def await_starts(store: Path, tag: int, count: int) -> list[Start]:
 
 
 def _send(store: Path, seconds: float, tag: int) -> int:
-    app = loads.opened(store)
+    app = harness.opened(store)
     sent = 0
     for number in pace(PER_S, seconds):
         app.tenant(TENANT_APP, tenant_name(number % TENANTS)).enqueue("note", payload(tag))

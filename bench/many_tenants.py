@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import clusters, loads
+from bench import harness, ray_cluster
 from bench.drain import drain
 from bench.enqueueing import filled_per_s
 from bench.machine import describe, scratch
@@ -23,7 +23,7 @@ FEW_RUNS = 3  # Before the many, and after them.
 
 def measure(directory: Path, *, few: int, many: int) -> dict[str, Any]:
     """Return the rates of filling and draining, in items per second."""
-    with clusters.cluster() as address:
+    with ray_cluster.cluster() as address:
         figures = {
             name: _fill_and_drain(directory / name, tenants, address)
             for name, tenants in [
@@ -44,7 +44,7 @@ def measure(directory: Path, *, few: int, many: int) -> dict[str, Any]:
 
 def _fill_and_drain(store: Path, tenants: int, address: str) -> dict[str, float]:
     say(f"{tenants:,} tenants with an item each")
-    enqueue_per_s = loads.alone(filled_per_s, store, tenants, tenants)
+    enqueue_per_s = harness.alone(filled_per_s, store, tenants, tenants)
     return {
         "enqueue_bulk_per_s": enqueue_per_s,
         "drain_ray_per_s": drain(store, tenants, host="ray", address=address).per_s,

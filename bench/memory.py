@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import clusters, loads
-from bench.actor_cost import Memory, memory
+from bench import harness, ray_cluster
 from bench.drain import DRAIN_S_MAX, NotDrained, depth
 from bench.enqueueing import fill
 from bench.fleets import running
-from bench.loads import tenants_of
+from bench.harness import tenants_of
 from bench.machine import describe, scratch
+from bench.process_cost import Memory, memory
 from bench.report import options, say, show
 
 FULL_ITEMS = 100_000
@@ -34,16 +34,16 @@ Look = tuple[int, dict[str, Memory]]  # how many items were left, and what each 
 def measure(directory: Path, items: int) -> dict[str, Any]:
     """Return megabytes by actor: during the first `items`, and the growth over twice as many more."""
     store = directory / "store"
-    with clusters.cluster() as address, clusters.empty_actors(EMPTY_ACTORS) as empties:
+    with ray_cluster.cluster() as address, ray_cluster.empty_actors(EMPTY_ACTORS) as empties:
         say(f"queueing {items:,} items")
-        loads.alone(_fill, store, items)
-        with running(loads.config_of(store), host="ray", address=address) as fleet:
+        harness.alone(_fill, store, items)
+        with running(harness.config_of(store), host="ray", address=address) as fleet:
             pids = fleet.pids()
             say("draining them")
             first = _drain(store, pids, items)
             for _ in range(2):
                 say("and as many again")
-                loads.alone(_fill, store, items)
+                harness.alone(_fill, store, items)
                 later = _drain(store, pids, items)
             empty = memory(max(empties, key=lambda pid: memory(pid).anon_mb))
     return {
@@ -66,7 +66,7 @@ def _figures(role: str, first: Sequence[Look], later: Sequence[Look], empty: Mem
 
 def _drain(store: Path, pids: dict[str, int], items: int) -> list[Look]:
     """Look at the actors until the store is empty."""
-    app = loads.opened(store)
+    app = harness.opened(store)
     looks: list[Look] = []
     until_s = time.monotonic() + DRAIN_S_MAX
     try:
@@ -82,7 +82,7 @@ def _drain(store: Path, pids: dict[str, int], items: int) -> list[Look]:
 
 
 def _fill(store: Path, items: int) -> None:
-    fill(loads.opened(store), 0, items, tenants_of(items))
+    fill(harness.opened(store), 0, items, tenants_of(items))
 
 
 def main() -> None:

@@ -24,20 +24,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from bench import loads
-from bench.loads import PAYLOAD, TENANT_APP
+from bench import harness
+from bench.harness import PAYLOAD, TENANT_APP
 from bench.machine import describe, scratch
 from bench.report import Options, parser, percentile, say, show
 from fairlead import App, new_item
-from fairlead.zones import buried, completions, series, timesheets
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.completions import EndedItem, EndedOfZone
 from fairlead.zones.keyspace import TenantKeys
 from fairlead.zones.layout import Tenant, named_tenant
+from fairlead.zones.queue import dead_letters
 from fairlead.zones.records import ItemRecord, decode
-from fairlead.zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from fairlead.zones.reporting import completion_log, rollups, worker_status
+from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone
+from fairlead.zones.reporting.rollups import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from fairlead.zones.reporting.worker_status import RUNNING_MAX, Running, Timesheet
 from fairlead.zones.shard import Shard
-from fairlead.zones.timesheets import RUNNING_MAX, Running, Timesheet
+from fairlead.zones.transaction_runner import Attempt
 
 FULL_TENANTS, FULL_WAITING = 1_000_000, 100_000
 QUICK_TENANTS, QUICK_WAITING = 5_000, 2_000
@@ -57,10 +58,10 @@ KINDS = ("receipt", "index", "mail")
 def measure(directory: Path, *, tenants: int, waiting: int, times: int) -> dict[str, Any]:
     """Return the figures of each page, and of `why`."""
     store = directory / "store"
-    item_ids = loads.alone(_fill, store, tenants, waiting)
-    with _asking(loads.store_url(store)) as ask:
+    item_ids = harness.alone(_fill, store, tenants, waiting)
+    with _asking(harness.store_url(store)) as ask:
         pages = {path: _timed(lambda path=path: ask(path), times) for path in _paths(item_ids)}  # type: ignore[misc]
-    why = loads.alone(_why, store, item_ids, times)
+    why = harness.alone(_why, store, item_ids, times)
     return {
         "stored": {"tenants": tenants, "waiting": waiting},
         "pages_ms": pages,
@@ -130,7 +131,7 @@ def _timed(ask: Callable[[], Any], times: int) -> dict[str, float]:
 
 
 def _why(store: Path, item_ids: dict[str, str], times: int) -> dict[str, Any]:
-    app = loads.opened(store)
+    app = harness.opened(store)
     chosen = random.Random(0).choices(list(item_ids.items()), k=times + 1)
     with_tenant, without = iter(chosen), iter(chosen)
 
@@ -150,7 +151,7 @@ def _why(store: Path, item_ids: dict[str, str], times: int) -> dict[str, Any]:
 
 def _fill(store: Path, tenants: int, waiting: int) -> dict[str, str]:
     """Fill a store; return some items by their tenants' users."""
-    app = loads.opened(store)
+    app = harness.opened(store)
     shard = app.shards["main"]
     say(f"{tenants:,} tenants")
     for begin in range(0, tenants, TENANTS_PER_TRANSACTION):
@@ -201,7 +202,7 @@ def _bury(app: App, count: int) -> None:
         for each in made[begin : begin + BURIED_PER_TRANSACTION]:
             record = decode(ItemRecord, attempt.tr.get(place.keys.item(each.item_id)).value or b"")
             assert record is not None
-            buried.bury(attempt.tr, place, each.item_id, record, reason="error", error=error, traceback=trace,
+            dead_letters.bury(attempt.tr, place, each.item_id, record, reason="error", error=error, traceback=trace,
                         now_us=attempt.now_us)  # fmt: skip
 
     for begin in range(0, count, BURIED_PER_TRANSACTION):
@@ -216,7 +217,7 @@ def _work(shard: Shard) -> None:
         shard.transact(lambda attempt, begin=begin: _write_slots(attempt, shard, begin))  # type: ignore[misc]
     shard.transact(lambda attempt: _write_sheets(attempt, now_us))
     of_one = [EndedItem(bytes(16), "receipt", 0, 1, 5)] * ENDED_PER_COMMIT
-    commits = completions.PACKED_BYTES_MAX // (ENDED_PER_COMMIT * 30)
+    commits = completion_log.PACKED_BYTES_MAX // (ENDED_PER_COMMIT * 30)
     for number in range(commits):
         ended = [EndedOfZone(TENANT_APP, _user(number), "queue", of_one)]
         shard.transact(partial(_note, shard, ended, now_us - 9_000_000))
@@ -230,8 +231,8 @@ def _write_slots(attempt: Attempt, shard: Shard, begin: int) -> None:
             {kind: KindTally(completed=1_000, retried=10, run_us=9_000_000) for kind in KINDS},
             {TENANT_APP: {_user(20 * slot % 997 + number): 100_000 * number for number in range(20)}},
         )
-        series.write(attempt.tr, b"a worker", slot, tally)
-        series.sum_up(attempt.tr, shard.layout, now_us=(slot + 2) * SLOT_US)
+        rollups.write(attempt.tr, b"a worker", slot, tally)
+        rollups.sum_up(attempt.tr, shard.layout, now_us=(slot + 2) * SLOT_US)
 
 
 def _write_sheets(attempt: Attempt, now_us: int) -> None:
@@ -243,15 +244,15 @@ def _write_sheets(attempt: Attempt, now_us: int) -> None:
             for number in range(RUNNING_MAX)
         ]
         sheet = Timesheet(bytes([worker]), "host", worker, RUNNING_MAX, RUNNING_MAX, now_us + far_us, running)
-        timesheets.write(attempt.tr, bytes([worker]), sheet)
+        worker_status.write(attempt.tr, bytes([worker]), sheet)
 
 
 def _note(shard: Shard, ended: list[EndedOfZone], ended_us: int, attempt: Attempt) -> None:
-    completions.note(attempt.tr, shard.layout, ended, now_us=ended_us)
+    completion_log.note(attempt.tr, shard.layout, ended, now_us=ended_us)
 
 
 def _tidy(shard: Shard, attempt: Attempt) -> None:
-    completions.tidy(attempt.tr, range(shard.layout.part_count), now_us=attempt.now_us)
+    completion_log.tidy(attempt.tr, range(shard.layout.part_count), now_us=attempt.now_us)
 
 
 def main() -> None:

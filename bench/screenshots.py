@@ -24,15 +24,16 @@ from bench.pages import served
 from bench.report import say
 from fairlead import App, Config, ConsumerSettings, Operator, Sought, new_item
 from fairlead.actors.consumer import Consumer
-from fairlead.actors.identity import Identity
-from fairlead.actors.job import Job
+from fairlead.actors.execution.job import Job
+from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.fleet import open_for_actors
-from fairlead.zones import buried, series
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue import dead_letters
 from fairlead.zones.records import ItemRecord, decode
-from fairlead.zones.series import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from fairlead.zones.reporting import rollups
+from fairlead.zones.reporting.rollups import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 DESKTOP, PHONE = (1280, 900), (375, 812)
@@ -152,7 +153,7 @@ def _fill(app: App) -> tuple[str, str]:
     shard.transact(lambda attempt: _forget(attempt, shard, markers))
     buried_id = _bury(app)
     app.operator = Operator("eve@office", "command line")
-    app.revive(Sought(kind="thumbnail"))
+    app.retry_dead_letters(Sought(kind="thumbnail"))
     app.steering.limit_tenant("shop", "tony", max_running=1)
     app.steering.pause_tenant("shop", "edsger")
     app.steering.limit_kind("thumbnail", per_s=8)
@@ -191,8 +192,8 @@ def _hour(attempt: Attempt, shard: Shard, begin: int, first: int, markers: list[
         age_us = int((1.2 + SOME.random() + 34 * flood) * 1e6)
         later_us = (slot + 2) * SLOT_US
         zone.enqueue(tr, new_item("marker"), item_id=markers[0], now_us=later_us - age_us)
-        series.write(tr, b"a worker", slot, Tally(kinds, {"shop": users}))
-        series.sum_up(tr, shard.layout, now_us=later_us)
+        rollups.write(tr, b"a worker", slot, Tally(kinds, {"shop": users}))
+        rollups.sum_up(tr, shard.layout, now_us=later_us)
     tr.clear(zone.place.part.depth("receipt"))
 
 
@@ -221,7 +222,7 @@ def _bury_one(attempt: Attempt, *, shard: Shard, user: str, item_id: bytes, reas
     record = decode(ItemRecord, attempt.tr.get(place.keys.item(item_id)).value or b"")
     assert record is not None
     record.error_count = 1
-    buried.bury(attempt.tr, place, item_id, record, reason="error", error=f"ValueError: {reason}",
+    dead_letters.bury(attempt.tr, place, item_id, record, reason="error", error=f"ValueError: {reason}",
                 traceback=TRACEBACK.format(reason), now_us=attempt.now_us - SOME.randrange(3_000_000_000))  # fmt: skip
 
 

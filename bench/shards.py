@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import clusters, loads
+from bench import harness, ray_cluster
 from bench.drain import drain
 from bench.enqueueing import filled_per_s, four_at_once
-from bench.loads import tenants_of
+from bench.harness import tenants_of
 from bench.machine import describe, scratch
 from bench.report import options, say, show
 
@@ -32,7 +32,7 @@ QUICK_REPETITIONS, QUICK_ITEMS, QUICK_S = 1, 3_000, 0.5
 def measure(directory: Path, *, repetitions: int, items: int, seconds: float) -> dict[str, Any]:
     """Return items per second by number of shards and what is done."""
     rates: dict[int, dict[str, list[float]]] = {count: defaultdict(list) for count in SHARDS}
-    with clusters.cluster() as address:
+    with ray_cluster.cluster() as address:
         for repetition in range(repetitions):
             for count, found in rates.items():
                 say(f"{count} shards, {repetition + 1} of {repetitions}")
@@ -41,7 +41,7 @@ def measure(directory: Path, *, repetitions: int, items: int, seconds: float) ->
                 found["enqueue_four"].append(four_at_once(base / "four", seconds, shards=count))
                 for host in ("threads", "ray"):
                     store = base / host
-                    found["enqueue_bulk"].append(loads.alone(filled_per_s, store, items, tenants_of(items), count))
+                    found["enqueue_bulk"].append(harness.alone(filled_per_s, store, items, tenants_of(items), count))
                     drained = drain(store, items, host=host, address=address if host == "ray" else None, shards=count)
                     found[f"drain_{host}"].append(drained.per_s)
     return {

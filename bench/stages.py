@@ -28,26 +28,26 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bench import loads
+from bench import harness
 from bench.enqueueing import BULK, fill
 from bench.floor import Floor
 from bench.handlers import app
 from bench.machine import describe, scratch
 from bench.report import options, say, show
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry
-from fairlead.actors.identity import Identity
 from fairlead.actors.manager import Manager
 from fairlead.actors.messages import ItemRef, Report
-from fairlead.actors.selection.reading import oldest
-from fairlead.actors.selection.turns import batches
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.thread_host import Done, ThreadHost, ThreadRunners, thread_supervisor
+from fairlead.actors.scanning.reading import oldest
+from fairlead.actors.scanning.tenant_turns import batches
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers
-from fairlead.actors.thread_host import Done, ThreadHost, ThreadRunners, thread_supervisor
 from fairlead.actors.worker import Worker
 from fairlead.shards import Shards
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import DEFAULT_PART_COUNT, Shard
+from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class TimedShards(Shards):
     def __init__(self, store: Path) -> None:
         self._made: dict[str, Any] = {"clock": app.clock, "random": Random(0)}
         super().__init__(
-            {"main": loads.store_url(store)}, **self._made, settings=ZoneSettings(), part_count=DEFAULT_PART_COUNT
+            {"main": harness.store_url(store)}, **self._made, settings=ZoneSettings(), part_count=DEFAULT_PART_COUNT
         )
         shard = super().__getitem__("main")
         self.main = TimedShard(shard.name, shard.db, shard.layout, **self._made)
@@ -118,7 +118,7 @@ class Hands:
         self.packed: list[bytes] = []
 
     def call(self, method: str, *args: Any, done: Done) -> None:
-        """See `fairlead.actors.host.Remote`."""
+        """See `fairlead.actors.runtime.host.Remote`."""
         report = Report(self._host.life, 1 << 20, 0, 0, {})
         if method == "place":
             self.packed.append(msgspec.msgpack.encode(args[0]))
@@ -149,7 +149,7 @@ class Line:
     def run(self, items: int) -> None:
         """Take so many items from enqueue to completion."""
         with self._stage("enqueue"), app.moved(self.shards, clock=self.shard.clock, random=Random(0)):
-            fill(app, 0, items, loads.tenants_of(items))
+            fill(app, 0, items, harness.tenants_of(items))
         while refs := self._scan():
             visits = list(batches(refs, self._settings.batch_pointers))
             for begin in range(0, len(visits), AT_ONCE):
@@ -203,7 +203,7 @@ def measure(directory: Path, items: int) -> dict[str, Any]:
     say("the floor")
     floor = Floor(directory / "floor")
     floors = {
-        "write": _floor_us(lambda: floor.write(0, items, zones=loads.tenants_of(items), batch=BULK), items),
+        "write": _floor_us(lambda: floor.write(0, items, zones=harness.tenants_of(items), batch=BULK), items),
         "lease_and_complete": _floor_us(floor.lease_and_complete, items),
     }
     return {**figures(line.spent, items), "floor": floors, "machine": describe(directory)}

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.floor import Floor, PlainLoop
 from bench.floor_foundationdb import FoundationFloor
-from bench.loads import store_url
+from bench.harness import store_url
 from bench.machine import describe, scratch
 from bench.report import Options, parser
 from fairlead.clock import SystemClock

@@ -31,7 +31,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
-from bench import clusters, handlers, loads
+from bench import handlers, harness, ray_cluster
 from bench.drain import Drained, drain
 from bench.enqueueing import fill
 from bench.machine import describe, scratch
@@ -39,19 +39,19 @@ from bench.report import options, say, show
 from fairlead import App, new_item
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.enqueueing import Enqueueing
-from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.telemetry.outcome_counts import Handled
 from fairlead.actors.telemetry.run import Run, RunningJob
 from fairlead.actors.telemetry.spans import Spans
 from fairlead.actors.telemetry.traces import NOT_RECORDED
-from fairlead.zones.items import Enqueued, EnqueueStatus
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus
 
 REPETITIONS, ITEMS = 5, 50_000
 QUICK_REPETITIONS, QUICK_ITEMS = 1, 5_000
 HOST = "127.0.0.1"
 ASKED_EVERY_S = 5.0
 TURNS = 20_000
-UNTOLD = "bench.untold:app"  # By name: whoever imports it tells nothing any more.
+UNTOLD = "bench.no_telemetry:app"  # By name: whoever imports it tells nothing any more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ def measure(directory: Path, *, repetitions: int, items: int) -> dict[str, Any]:
     """Return the object that is printed."""
     before = describe(directory)
     done: dict[str, list[Drained]] = {way.name: [] for way in WAYS}
-    with clusters.cluster() as address, _collector() as collector_url:
+    with ray_cluster.cluster() as address, _collector() as collector_url:
         for number in range(repetitions):
             for way in WAYS if number % 2 == 0 else reversed(WAYS):
                 say(f"drain, {way.name}, {number + 1} of {repetitions}")
                 store = directory / f"{way.name}-{number}"
-                loads.alone(fill_traced, store, items, way.sampler)
+                harness.alone(fill_traced, store, items, way.sampler)
                 with _asking(collector_url if way.told else None) as port:
                     done[way.name].append(
                         drain(store, items, host="ray", address=address, reference=way.reference, metrics_port=port)
@@ -95,8 +95,8 @@ def measure(directory: Path, *, repetitions: int, items: int) -> dict[str, Any]:
 
 def fill_traced(store: Path, items: int, sampler: Sampler | None) -> None:
     """Enqueue no-op items, a hundred per transaction, and those in a request's span, if there is a sampler for it."""
-    app = loads.opened(store)
-    tenants = loads.tenants_of(items)
+    app = harness.opened(store)
+    tenants = harness.tenants_of(items)
     if sampler is None:
         fill(app, 0, items, tenants)
         return
@@ -217,8 +217,8 @@ def _take(connection: Connection) -> None:
 @contextlib.contextmanager
 def _collector() -> Iterator[str]:
     """Run what takes exports in a process of its own, and yield its url."""
-    ours, theirs = loads.SPAWN.Pipe()
-    process = loads.SPAWN.Process(target=_take, args=(theirs,), daemon=True)
+    ours, theirs = harness.SPAWN.Pipe()
+    process = harness.SPAWN.Process(target=_take, args=(theirs,), daemon=True)
     process.start()
     try:
         yield f"http://{HOST}:{ours.recv()}"

@@ -12,27 +12,30 @@
 
 Read in this order:
     app              an application: handlers, periodic items, tenants
-    checked, typed   arguments of its methods, when they run and for type checkers
+    argument_checks  arguments of its methods, when they run
+    handler_types    handlers and hooks, for type checkers
     tenant_database  one tenant's keys and queue
     handle           an item that was enqueued: its result, its end
-    bulk             many items, few transactions
+    bulk_enqueue     many items, few transactions
     views            items as they are shown
-    explaining       why an item is not running, or what became of it
+    explanation      why an item is not running, or what became of it
     operator         who does what is written down as a deed
-    steering         pausing and resuming while the fleet runs
-    exhuming         buried items revived or discarded in bulk
-    operator_log     what operators have done, on all shards
+    control          pausing and resuming while the fleet runs
+    dead_letters     buried items revived or discarded in bulk
+    audit_log        what operators have done, on all shards
     shards           an application's stores, opened when used
-    config, layers   settings, and where each came from
+    config           settings in force
+    config_layers    where each came from
     submitting       a handler for a running fleet, signed
     loading          `shop:app` becomes an application
     fleet            an application's consumer, started and drained
     status           what is stored and who serves it, at a glance
     telemetry/       where traces, metrics and log lines go
-    looks/           what the dashboard and `fairlead top` show of the stores
-    wording, showing errors in words; times and payloads as people read them
+    queries/         what the dashboard and `fairlead top` show of the stores
+    error_text       errors in words
+    formatting       times and payloads as people read them
     testing          everything that is due, run in this process
-    simulated/       an application in hostile worlds, for `fairlead simulate shop:app`
+    app_simulation/  an application in hostile worlds, for `fairlead simulate shop:app`
     clock            the machine's time: nothing else in the product reads it
     cli/             the command `fairlead`
     dashboard/       its web pages
@@ -41,28 +44,28 @@ May import: actors, zones. Imported by: nothing of the product. Importing this l
 client. Everything a user needs is a name right here.
 """
 
+from fairlead.actors.execution.job import Job, NoStoreHere
+from fairlead.actors.execution.retry import Retry
+from fairlead.actors.execution.runner import JobTimeout, TransactionalTooLong
+from fairlead.actors.execution.submitted_handlers import HandlerNotPacked
 from fairlead.actors.handlers import HandlerTwice, NotTransactional, PermanentError
-from fairlead.actors.job import Job, NoStoreHere
-from fairlead.actors.retry import Retry
-from fairlead.actors.running import JobTimeout, TransactionalTooLong
 from fairlead.actors.settings import BadSettings, ConsumerSettings
-from fairlead.actors.submitted import HandlerNotPacked
 from fairlead.app import App
-from fairlead.checked import UnknownKind
+from fairlead.argument_checks import UnknownKind
 from fairlead.config import Config
-from fairlead.exhuming import Exhumed
-from fairlead.explaining import Attempts, Cause, Explanation
+from fairlead.config_layers import BadConfig
+from fairlead.control import Steering
+from fairlead.dead_letters import Exhumed
+from fairlead.explanation import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, ItemFailed, NoResult, ResultPending
-from fairlead.layers import BadConfig
 from fairlead.loading import NotFound, NotImportable, load_app
 from fairlead.operator import Operator
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
-from fairlead.steering import Steering
 from fairlead.submitting import SubmissionsOff
 from fairlead.tenant_database import NotBuried, TenantDatabase
 from fairlead.views import BuriedView, ItemView, State
 from fairlead.zones.engines import StoreError, StoreUnavailable
-from fairlead.zones.engines.errors import ResultUnknown
+from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import (
     BackupRefused,
     BadArgument,
@@ -78,13 +81,13 @@ from fairlead.zones.errors import (
     ShardRefused,
     TenantMoved,
 )
-from fairlead.zones.graves import Sought
-from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem, new_item
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item
+from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.records import Progress
-from fairlead.zones.results import ResultNotKept
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.submitted import HandlerTooLarge
+from fairlead.zones.submitted_handlers import HandlerTooLarge
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 
 __all__ = [

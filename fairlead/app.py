@@ -7,29 +7,29 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, TypedDict, Unpack
 
-from fairlead import bulk
+from fairlead import bulk_enqueue
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.retry import Retry
-from fairlead.checked import check_known, check_seconds, checked_pair, refuse_bare
+from fairlead.app_simulation.scenario import Scenario
+from fairlead.argument_checks import check_known, check_seconds, checked_pair, refuse_bare
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
-from fairlead.exhuming import Exhumed, discard_all, revive_all
-from fairlead.explaining import Explanation, explain
+from fairlead.control import Steering
+from fairlead.dead_letters import Exhumed, discard_all, retry_all
+from fairlead.explanation import Explanation, explain
 from fairlead.handle import EnqueuedHandle
+from fairlead.handler_types import F, HandlerFunction, Hook
 from fairlead.operator import Operator, operator_here
 from fairlead.shards import NoShards, Shards
-from fairlead.simulated.scenario import Scenario
-from fairlead.steering import Steering
 from fairlead.submitting import submit_signed
 from fairlead.tenant_database import TenantDatabase, checked_id
-from fairlead.typed import F, HandlerFunction, Hook
 from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.graves import Sought
-from fairlead.zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
-from fairlead.zones.periodic import Period, period
 from fairlead.zones.process_lock import ProcessLock
+from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.queue.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from fairlead.zones.queue.periodic import Period, period
 
 DAY_S = 24 * 3600
 
@@ -276,8 +276,8 @@ class App:
         """
         return explain(self.shards, checked_id(item_id))
 
-    def revive(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
-        """Put all buried items that are meant back into their queues, due now; see `fairlead.exhuming`.
+    def retry_dead_letters(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
+        """Put all buried items that are meant back into their queues, due now; see `fairlead.dead_letters`.
 
         Some hundred in a transaction. Broken off, or called again, it goes on with what is still buried; what fails
         again meanwhile stays buried.
@@ -289,10 +289,10 @@ class App:
         Raises:
           UnknownShard: `sought` names a shard that there is not.
         """
-        return revive_all(self.shards, sought, self.operator, dry_run=dry_run)
+        return retry_all(self.shards, sought, self.operator, dry_run=dry_run)
 
-    def discard(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
-        """Delete all buried items that are meant for good; see `revive`."""
+    def discard_dead_letters(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
+        """Delete all buried items that are meant for good; see `retry_dead_letters`."""
         return discard_all(self.shards, sought, self.operator, dry_run=dry_run)
 
     @property
@@ -369,7 +369,9 @@ class App:
           BadArgument: one of `items` is no such pair; `zone` cannot be the name of a zone.
         """
         pairs = map(checked_pair, items)
-        return bulk.enqueue_many(((database.shard, database.tenant, item) for database, item in pairs), zone=zone)
+        return bulk_enqueue.enqueue_many(
+            ((database.shard, database.tenant, item) for database, item in pairs), zone=zone
+        )
 
     def _database(self, tenant: Tenant, shard: str | None = None) -> TenantDatabase:
         self._shards_now()  # That there are none is said here; there may be others by the time that it is used.

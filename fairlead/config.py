@@ -17,9 +17,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairlead.actors.keeping import TRANSACTION_LEASE_US
+from fairlead.actors.execution.deadlines import TRANSACTION_LEASE_US
 from fairlead.actors.settings import BadSettings, ConsumerSettings
-from fairlead.layers import (
+from fairlead.config_layers import (
     ONLY_SHARD,
     BadConfig,
     Layer,

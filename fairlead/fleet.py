@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Form, describe
-from fairlead.actors.identity import Identity
-from fairlead.actors.submitted import SubmittedHandlers
-from fairlead.actors.telemetry.tally import Reading
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.thread_host import NeedsRay
+from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.telemetry import Exports
-from fairlead.actors.thread_host import NeedsRay
 from fairlead.app import App
 from fairlead.config import Config
 from fairlead.loading import load_app
-from fairlead.telemetry import variables
+from fairlead.telemetry import otel_environment
 from fairlead.telemetry.exports import ProcessExports
 from fairlead.zones.errors import QueueError
 
 if TYPE_CHECKING:
-    from fairlead.actors.ray_host import RayConsumer
+    from fairlead.actors.runtime.ray_host import RayConsumer
 
 HOSTS = ("ray", "threads")
 HERE = "local"  # Ray's word for a cluster of its own in this process.
@@ -99,7 +99,7 @@ class AppOpening:
     reference: str
     directory: str
     config: Config
-    variables: Mapping[str, str] = field(default_factory=variables.variables_of, repr=False)
+    variables: Mapping[str, str] = field(default_factory=otel_environment.variables_of, repr=False)
     """OpenTelemetry's, of the process that starts the fleet: a cluster's nodes have an environment of their own.
     Not to be shown: a collector's key may be among them."""
 
@@ -165,7 +165,7 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
       NoSuchExporter: the environment asks for an exporter that is not installed.
     """
     assert host in HOSTS
-    variables.check()
+    otel_environment.check()
     if host == "threads":
         _refuse_ray_functions(app)
     identity = Identity(app.random.randbytes(8), socket.gethostname(), os.getpid(), app.clock.now_us())
@@ -176,7 +176,7 @@ def start(app: App, reference: str, *, host: str, address: str | None = None, sh
         raise MemoryNeedsThreads(shards=dict(app.config.shards))
     # Imported when chosen: Ray takes a second to import, and most commands do without.
     try:
-        from fairlead.actors import ray_host
+        from fairlead.actors.runtime import ray_host
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fairlead.explaining import Explanation
-from fairlead.zones.attempt import Attempt
+from fairlead.explanation import Explanation
 from fairlead.zones.engines import Clock
-from fairlead.zones.engines.lost_watch import why_lost
+from fairlead.zones.engines.api.lost_watch import why_lost
 from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.items import EnqueueStatus
-from fairlead.zones.results import Failed, NotKept, Pending, Returned, ending
+from fairlead.zones.queue.items import EnqueueStatus
+from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
+from fairlead.zones.transaction_runner import Attempt
 
 if TYPE_CHECKING:
     from fairlead.tenant_database import TenantDatabase

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import fairlead.actors.ray_environment  # noqa: F401 - a module that is loaded may import Ray
+import fairlead.actors.runtime.ray_environment  # noqa: F401 - a module that is loaded may import Ray
 from fairlead.app import App
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import QueueError

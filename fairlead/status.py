@@ -7,18 +7,19 @@ million tenants, and conflicts with nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fairlead.zones import depth, presence, rules
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.buried import grave_range
-from fairlead.zones.depth import Waits
 from fairlead.zones.engines import Reader, Stall, write_stall
 from fairlead.zones.layout import Layout, Tenant
-from fairlead.zones.pointers import UNREADABLE, scan
-from fairlead.zones.presence import Presence, Present
-from fairlead.zones.quarantine import PARTS, quarantine_range
+from fairlead.zones.maintenance.quarantine import PARTS, quarantine_range
+from fairlead.zones.pipelining import alone
+from fairlead.zones.policy import policies
+from fairlead.zones.queue.dead_letters import grave_range
 from fairlead.zones.records import KindRule, TenantRule
 from fairlead.zones.shard import Shard
-from fairlead.zones.steps import alone
+from fairlead.zones.top_level import depth, sessions
+from fairlead.zones.top_level.depth import Waits
+from fairlead.zones.top_level.pointers import UNREADABLE, scan
+from fairlead.zones.top_level.sessions import Presence, Present
+from fairlead.zones.transaction_runner import Attempt
 
 COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
 TENANTS_LISTED_MAX = 100  # Tenants with rules.
@@ -34,7 +35,7 @@ class ShardStatus:
       pointers: active queue zones; `vested`: those of them with work to look at now. Both counted up to 10,000.
       waits: since when the oldest item waits, held back or not, and how much is held back by a limit, a pause, or an
         unknown kind.
-      buried: buried items, counted up to 10,000.
+      dead_letters: dead letters, counted up to 10,000.
       unreadable: queue zones, of those counted, whose last visit met records that are damaged or of a newer version.
       set_aside: damaged pairs in the quarantine, counted up to 3,333.
       consumers: the live ones, and those that died within the last minute.
@@ -54,7 +55,7 @@ class ShardStatus:
     pointers: int = 0
     vested: int = 0
     waits: Waits = field(default_factory=Waits)
-    buried: int = 0
+    dead_letters: int = 0
     unreadable: int = 0
     set_aside: int = 0
     consumers: tuple[Present, ...] = ()
@@ -84,7 +85,7 @@ def slowest_loop(presence: Presence) -> tuple[str, int] | None:
     return name, age_us
 
 
-def look(shard: Shard, url: str) -> ShardStatus:
+def read_status(shard: Shard, url: str) -> ShardStatus:
     """Return the status of a shard. Snapshot reads in one transaction, which no writer can hold up.
 
     Raises:
@@ -96,10 +97,10 @@ def look(shard: Shard, url: str) -> ShardStatus:
         tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
         waiting = depth.depth(tr, layout)
         marks = _marks(tr, layout)
-        consumers = presence.listing(tr, now_us=now_us)
+        consumers = sessions.listing(tr, now_us=now_us)
         known = {kind for each in consumers if each.live for kind in each.presence.kinds}
-        ruled = rules.tenants_with_rules(tr, tenants_max=TENANTS_LISTED_MAX)
-        in_force = rules.read_rules(tr)
+        ruled = policies.tenants_with_rules(tr, tenants_max=TENANTS_LISTED_MAX)
+        in_force = policies.read_rules(tr)
         return ShardStatus(
             name=shard.name,
             url=url,
@@ -112,7 +113,7 @@ def look(shard: Shard, url: str) -> ShardStatus:
             set_aside=_count(tr, [quarantine_range()]) // PARTS,
             vested=_count_vested(tr, layout, now_us),
             waits=depth.waits(tr, layout, now_us, paused=in_force.shard_paused),
-            buried=_count(tr, [grave_range()]),
+            dead_letters=_count(tr, [grave_range()]),
             consumers=tuple(consumers),
             unserved=tuple(kind for kind in waiting.kinds if kind not in known),
             paused=in_force.shard_paused,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.actors.submitted import pack_handler, submit
+from fairlead.actors.execution.submitted_handlers import pack_handler, submit
 from fairlead.config import Config
-from fairlead.typed import HandlerFunction
+from fairlead.handler_types import HandlerFunction
 from fairlead.zones.errors import QueueError
 from fairlead.zones.shard import Shard
 

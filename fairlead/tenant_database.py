@@ -4,22 +4,23 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from fairlead.actors.telemetry.enqueueing import Enqueueing
-from fairlead.bulk import enqueue_many
-from fairlead.explaining import Explanation, explain_at
+from fairlead.bulk_enqueue import enqueue_many
+from fairlead.explanation import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.shards import Shards
 from fairlead.views import BuriedView, ItemView, buried_view, item_view
-from fairlead.zones import buried, deeds
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from fairlead.zones.queue_zone import LATER_THAN_ANY_US
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
+from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
 from fairlead.zones.records import BuriedRecord, ItemRecord, decode
+from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
-from fairlead.zones.steps import alone
 from fairlead.zones.tenant_transaction import ApplicationTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
 
@@ -174,18 +175,18 @@ class TenantDatabase:
         """
         return explain_at(self.shard, self.tenant, check_name("zone", zone), checked_id(item_id))
 
-    def buried(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[BuriedView]:
+    def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[BuriedView]:
         """Return the tenant's buried items with their errors, in no particular order. Changes nothing."""
         shard = self.shard
         place = shard.layout.place(self.tenant, check_name("zone", zone))
 
         def body(attempt: Attempt) -> list[BuriedView]:
-            found, _ = buried.in_zone(attempt.tr, place, items_max=items_max)
+            found, _ = dead_letters.in_zone(attempt.tr, place, items_max=items_max)
             return [buried_view(shard, attempt.tr, each) for each in found]
 
         return shard.transact(body)
 
-    def revive(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
+    def retry_dead_letter(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
         """Put a buried item back into its queue, due now, its attempts forgotten.
 
         Args:
@@ -198,13 +199,15 @@ class TenantDatabase:
 
         def revive(attempt: Attempt, wanted: bytes, record: BuriedRecord) -> None:
             queue = self.shard.zone(self.tenant, zone)
-            buried.revive(attempt.tr, queue.place, wanted, record, now_us=attempt.now_us)
+            dead_letters.revive(attempt.tr, queue.place, wanted, record, now_us=attempt.now_us)
             alone(queue.wake_steps(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
             self._note(attempt, by, "revive", wanted, zone)
 
         self._exhume(item_id, zone, revive)
 
-    def discard(self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None) -> None:
+    def discard_dead_letter(
+        self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None
+    ) -> None:
         """Delete a buried item for good.
 
         Args:
@@ -216,7 +219,7 @@ class TenantDatabase:
         """
 
         def discard(attempt: Attempt, wanted: bytes, record: BuriedRecord) -> None:
-            buried.discard(attempt.tr, self.shard.zone(self.tenant, zone).place, wanted, record)
+            dead_letters.discard(attempt.tr, self.shard.zone(self.tenant, zone).place, wanted, record)
             self._note(attempt, by, "discard", wanted, zone)
 
         self._exhume(item_id, zone, discard)
@@ -225,7 +228,7 @@ class TenantDatabase:
         """Write down what somebody did to an item."""
         if by is not None:
             to = {"tenant": list(self.tenant), "zone": zone, "item": item_id.hex()}
-            deeds.note(attempt.tr, by.deed(attempt.new_id(), what, to, done_us=attempt.now_us))
+            audit_log.note(attempt.tr, by.deed(attempt.new_id(), what, to, done_us=attempt.now_us))
 
     def _exhume(self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, BuriedRecord], None]) -> None:
         wanted = checked_id(item_id)
@@ -235,13 +238,13 @@ class TenantDatabase:
 
         def body(attempt: Attempt) -> None:
             nonlocal exhumed
-            exhumed = buried.read(attempt.tr, place, wanted)
+            exhumed = dead_letters.read(attempt.tr, place, wanted)
             if exhumed is None:
                 raise NotBuried(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
             change(attempt, wanted, exhumed)
 
         # After an unknown result: another item of that name may have been buried since, and must stay.
-        self.shard.transact(body, applied=lambda tr: not _same_burial(exhumed, buried.read(tr, place, wanted)))
+        self.shard.transact(body, applied=lambda tr: not _same_burial(exhumed, dead_letters.read(tr, place, wanted)))
 
 
 def _enqueued_us(value: bytes | None) -> int | None:

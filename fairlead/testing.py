@@ -15,28 +15,28 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fairlead.actors.failed_attempt import Failure, failure_of
+from fairlead.actors.execution.acknowledgement import judge, settle
+from fairlead.actors.execution.failed_attempt import Failure, failure_of
+from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.runner import run_handler
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, plain_function
-from fairlead.actors.holdings import Held
-from fairlead.actors.job import Job
 from fairlead.actors.messages import ItemRef
-from fairlead.actors.running import run_handler
-from fairlead.actors.settlement import judge, settle
-from fairlead.actors.submitted import SubmittedHandlers
 from fairlead.actors.telemetry.spans import Spans, spans_of_process
 from fairlead.app import App
-from fairlead.zones import stored_item
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.dequeue import UNLIMITED, Room
 from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.items import LeasedItem
 from fairlead.zones.layout import ID_BYTES, Place
-from fairlead.zones.periodic import Period, last_tick_us, periods_of, tick_steps
-from fairlead.zones.pointers import PointerRef, earliest_vesting_us, scan
-from fairlead.zones.rules import read_rules
+from fairlead.zones.pipelining import alone, in_step
+from fairlead.zones.policy.policies import read_rules
+from fairlead.zones.queue import stored_item
+from fairlead.zones.queue.dequeue_plan import UNLIMITED, Room
+from fairlead.zones.queue.items import LeasedItem
+from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_steps
 from fairlead.zones.shard import Shard
-from fairlead.zones.steps import alone, in_step
-from fairlead.zones.visit import Found, Visit, VisitTerms, visit_all
+from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan
+from fairlead.zones.top_level.process_pointers import Found, Visit, VisitTerms, visit_all
+from fairlead.zones.transaction_runner import Attempt
 
 POINTERS_MAX = 1_000  # Of one part, in one round.
 
@@ -75,15 +75,28 @@ class Drained:
 
     completed: Counter[str] = field(default_factory=Counter)
     retried: Counter[str] = field(default_factory=Counter)
-    buried: Counter[str] = field(default_factory=Counter)
+    dead_lettered: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     errors: list[Exception] = field(default_factory=list)
 
+    def of(self, outcome: str) -> Counter[str]:
+        """Return the items of which this became."""
+        counters = {
+            "completed": self.completed,
+            "retried": self.retried,
+            "buried": self.dead_lettered,
+            "dropped": self.dropped,
+            "lost": self.lost,
+        }
+        return counters[outcome]
+
     @property
     def runs(self) -> int:
         """How many times a handler was run."""
-        return sum(sum(each.values()) for each in (self.completed, self.retried, self.buried, self.dropped, self.lost))
+        return sum(
+            sum(each.values()) for each in (self.completed, self.retried, self.dead_lettered, self.dropped, self.lost)
+        )
 
 
 def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max: int = 10_000) -> Drained:
@@ -190,7 +203,7 @@ class _Drain:
         else:
             failed = [] if failure is None else [judge(held, failure, now_us=clock.now_us(), random=self._jitter)]
             for _, outcome in settle(shard, [] if failed else [held], failed):
-                getattr(self.drained, outcome)[kind] += 1
+                self.drained.of(outcome)[kind] += 1
         if error is not None:
             self.drained.errors.append(error)
             if self._raise_errors:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from fairlead.zones import stored_item
-from fairlead.zones.buried import BuriedItem
 from fairlead.zones.engines import Reader
 from fairlead.zones.errors import PayloadDamaged
-from fairlead.zones.items import unpack_payload
 from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.queue import stored_item
+from fairlead.zones.queue.dead_letters import BuriedItem
+from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.records import GivenId, ItemRecord, Progress
 from fairlead.zones.shard import Shard
 

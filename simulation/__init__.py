@@ -12,25 +12,25 @@ Read in this order:
     store         a shard: the memory engine, whose commits take time and go wrong
     database      a shard as an actor opens it: reads that take their time
     event_loop    coroutines in virtual time
-    running       handlers, watched and struck, whatever their form
+    handler_runners  handlers, watched and struck, whatever their form
     cluster       consumers made of the product's own classes
     workload      a shop, whose handlers misbehave; its `producer` enqueues
     operator      somebody outside, who asks and writes
     faults/       what goes wrong now and then
     plan          what a run is made of, drawn from its seed
-    shadow        what a shard holds, kept up commit by commit, for
+    replica       what a shard holds, kept up commit by commit, for
     oracles/      what must be true of every run
-    kept          how much of a plan there is to be, for
+    corpus        how much of a plan there is to be, for
     trial         a cluster that goes through trouble, and the report of how it went
     run           the trial of consumers and a workload, from one seed
     linearizability/   the trial of a few clients on one queue zone: could one thing at a time have answered as it did?
     machine       what a user's code finds where it looks for a machine, in
     application   a user's application as the workload
-    replay        whether a seed runs the same twice
+    determinism_check  whether a seed runs the same twice
     shrink        a failing run with less, as long as it fails alike
     campaign      many seeds, side by side
     probes        the rare points that a campaign must reach
-    unwatched     a world that is run for its times, not for its faults: no log, no oracles
+    without_oracles  a world that is run for its times, not for its faults: no log, no oracles
 
 May import: zones, actors. Imported by: tests, bench, and the command line once it is asked to simulate.
 """

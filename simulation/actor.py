@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fairlead.actors.host import ActorDied
+from fairlead.actors.runtime.host import ActorDied
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.world import World
-from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.api.errors import StoreError
 
 CALLS_AT_ONCE = 6  # As the Ray host gives its actors: two batches, two long questions, and room for the rest.
 

@@ -20,18 +20,18 @@ from fairlead.actors.handlers import Registry
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.kept import ALL, Kept
 from fairlead.simulation.machine import Machine
 from fairlead.simulation.oracles.oracle import Oracle, Run
 from fairlead.simulation.plan import Plan
+from fairlead.simulation.reduction import ALL, Kept
+from fairlead.simulation.replica import Meaning, ShardShadow, unpacked
 from fairlead.simulation.run import Simulation
-from fairlead.simulation.shadow import Meaning, ShardShadow, unpacked
 from fairlead.simulation.trial import STEP_US, Report
 from fairlead.simulation.world import START_US, Killed, World
 from fairlead.zones import keyspace
-from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.layout import Tenant
-from fairlead.zones.periodic import Period
+from fairlead.zones.queue.periodic import Period
 
 DRAIN_US_MAX = 600_000_000  # Ten minutes: for retries that are spaced as in production, and no day of idleness.
 CHECK_US_MAX = 60_000_000

@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
 from fairlead.simulation.application import Code, run_application
-from fairlead.simulation.kept import ALL, Kept
 from fairlead.simulation.linearizability.clients import check_clients
 from fairlead.simulation.probes import probe_names
+from fairlead.simulation.reduction import ALL, Kept
 from fairlead.simulation.run import run
 from fairlead.simulation.trial import Report
 from fairlead.zones.errors import QueueError

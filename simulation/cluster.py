@@ -7,24 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fairlead.actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry
-from fairlead.actors.housekeeping import Housekeeping
-from fairlead.actors.identity import Identity
+from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.actors.manager import Manager
+from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.scanner import Scanner
-from fairlead.actors.submitted import SubmittedHandlers
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.simulation.actor import Actor, Node
 from fairlead.simulation.database import SimulatedDatabase
+from fairlead.simulation.handler_runners import SimulatedRunners, watched
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.network import Network, SimulatedRemote
 from fairlead.simulation.operator import Operator
 from fairlead.simulation.oracles.oracle import Bench
 from fairlead.simulation.plan import Plan
-from fairlead.simulation.running import SimulatedRunners, watched
 from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import START_US, World
-from fairlead.zones.periodic import Period
+from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard, open_shard
 
 if TYPE_CHECKING:

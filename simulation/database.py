@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import Task, World
-from fairlead.zones.engines import database
-from fairlead.zones.engines.bursts import Burst
-from fairlead.zones.engines.clock import Clock
-from fairlead.zones.engines.database import KeyValue, StreamingMode
-from fairlead.zones.engines.errors import TOO_MANY_WATCHES, TRANSACTION_TOO_OLD, StoreError
-from fairlead.zones.engines.futures import FailedValue, Value
-from fairlead.zones.engines.range_read import RangeRead
-from fairlead.zones.engines.transaction import Transaction
-from fairlead.zones.engines.watches import Watch
+from fairlead.zones.engines.api import database
+from fairlead.zones.engines.api.clock import Clock
+from fairlead.zones.engines.api.database import KeyValue, StreamingMode
+from fairlead.zones.engines.api.errors import TOO_MANY_WATCHES, TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.foundationdb.write_bursts import Burst
+from fairlead.zones.engines.optimistic.futures import FailedValue, Value
+from fairlead.zones.engines.optimistic.range_read import RangeRead
+from fairlead.zones.engines.optimistic.transaction import Transaction
+from fairlead.zones.engines.optimistic.watches import Watch
 
 
 class Trip(NamedTuple):
@@ -105,7 +105,7 @@ class LatentTransaction(Transaction):
 
 
 class LateValue:
-    """A value on its way; see `fairlead.zones.engines.database.ValueFuture`."""
+    """A value on its way; see `fairlead.zones.engines.api.database.ValueFuture`."""
 
     __slots__ = ("_trip", "_value", "_world")
 

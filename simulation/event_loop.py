@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from fairlead.actors.event_loop import Exited, contained
+from fairlead.actors.execution.event_loop import Exited, contained
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.world import Killed, Task
-from fairlead.zones.engines.progress import note_progress
+from fairlead.zones.engines.api.progress import note_progress
 
 
 class EventLoop(asyncio.BaseEventLoop):

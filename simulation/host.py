@@ -1,4 +1,4 @@
-"""A simulated host: one life of an actor on a node, as the product sees it through `fairlead.actors.host.Host`.
+"""A simulated host: one life of an actor on a node, as the product sees it through `fairlead.actors.runtime.host.Host`.
 
 Locks, conditions and tasks are greenlets' affairs here, the clock is the node's, and time is the world's. A host that
 was killed is dead for good: its tasks end, its memory goes, and its actor gets a new host when it is restarted.
@@ -15,10 +15,10 @@ from traceback import format_exception
 from types import TracebackType
 from typing import Any, Protocol
 
-from fairlead.actors.supervisor import Supervisor, keep_looking
+from fairlead.actors.runtime.supervisor import Supervisor, keep_looking
 from fairlead.actors.telemetry.telemetry import Telemetry
 from fairlead.simulation.world import Killed, Task, World
-from fairlead.zones.engines.progress import note_progress
+from fairlead.zones.engines.api.progress import note_progress
 
 # The loops of the product, by the names under which they are spawned. Slots are not among them: what befalls a slot is
 # its handler's to see, and is drawn apart.
@@ -215,7 +215,7 @@ def _until_killed(body: Callable[[], None]) -> None:
 
 
 class SimulatedTask:
-    """What `spawn` returns; see `fairlead.actors.host.Task`."""
+    """What `spawn` returns; see `fairlead.actors.runtime.host.Task`."""
 
     def __init__(self, world: World, task: Task) -> None:
         self._world = world
@@ -235,7 +235,7 @@ class SimulatedTask:
 
 
 class SimulatedLock:
-    """See `fairlead.actors.host.Lock`. Now and then its taker lets others go first, as threads do."""
+    """See `fairlead.actors.runtime.host.Lock`. Now and then its taker lets others go first, as threads do."""
 
     __slots__ = ("_host", "_taken", "_waiting")
 
@@ -276,7 +276,7 @@ class SimulatedLock:
 
 
 class SimulatedCondition:
-    """See `fairlead.actors.host.Condition`."""
+    """See `fairlead.actors.runtime.host.Condition`."""
 
     __slots__ = ("_host", "_lock", "_waiting")
 

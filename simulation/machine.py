@@ -13,7 +13,7 @@ from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.database import LatentTransaction, SimulatedDatabase
 from fairlead.simulation.event_loop import EventLoop
 from fairlead.simulation.host import SimulatedHost
-from fairlead.zones.engines.database import Future
+from fairlead.zones.engines.api.database import Future
 from fairlead.zones.shard import Shard
 
 APPLICATION = "application"  # Who commits, where an application does it of its own accord.

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from fairlead.actors.host import ActorDied
+from fairlead.actors.runtime.host import ActorDied
 from fairlead.simulation.actor import Actor, Answer, Call
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.world import World
@@ -131,7 +131,7 @@ def _deliver(caller: SimulatedHost, done: Answer, result: Any, error: Exception 
 
 
 class SimulatedRemote:
-    """An actor as its caller sees it; see `fairlead.actors.host.Remote`."""
+    """An actor as its caller sees it; see `fairlead.actors.runtime.host.Remote`."""
 
     def __init__(self, network: Network, caller: SimulatedHost, target: Actor) -> None:
         self._network = network

@@ -14,12 +14,12 @@ from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.shop import Payment
 from fairlead.zones import tuples
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
 from fairlead.zones.placement import home
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 if TYPE_CHECKING:
     from fairlead.simulation.workload import Shop

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.answers import Answer, Deed
-from fairlead.simulation.shadow import ItemName, ZoneName
-from fairlead.zones import buried
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines.errors import StoreError
+from fairlead.simulation.replica import ItemName, ZoneName
+from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem, new_item
 from fairlead.zones.layout import Place, Tenant, item_id_of, local_tenant
+from fairlead.zones.pipelining import alone
 from fairlead.zones.placement import home
+from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item
 from fairlead.zones.records import PointerRecord, decode
 from fairlead.zones.shard import Shard
-from fairlead.zones.steps import alone
 from fairlead.zones.tenant_transaction import ApplicationTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 if TYPE_CHECKING:
     from fairlead.simulation.workload import Shop
@@ -137,7 +137,9 @@ class Producer:
     def _dig_up(self, shards: dict[str, Shard]) -> None:
         """Revive or discard something that is buried, if there is anything."""
         shard = self._random.choice(list(shards.values()))
-        graves = shard.transact(lambda attempt: list(buried.listing(attempt.tr, shard.layout, items_max=GRAVES_MAX)))
+        graves = shard.transact(
+            lambda attempt: list(dead_letters.listing(attempt.tr, shard.layout, items_max=GRAVES_MAX))
+        )
         if not graves:
             return
         tenant, name, item_id = self._random.choice(graves)[:3]
@@ -145,14 +147,14 @@ class Producer:
 
         def body(attempt: Attempt) -> bool:
             tr, queue = attempt.tr, shard.zone(tenant, name)
-            found = buried.read(tr, queue.place, item_id)
+            found = dead_letters.read(tr, queue.place, item_id)
             if found is None:
                 return False
             if revives:
-                buried.revive(tr, queue.place, item_id, found, now_us=attempt.now_us)
+                dead_letters.revive(tr, queue.place, item_id, found, now_us=attempt.now_us)
                 alone(queue.wake_steps(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
             else:
-                buried.discard(tr, queue.place, item_id, found)
+                dead_letters.discard(tr, queue.place, item_id, found)
             return True
 
         if shard.transact(body):

@@ -7,29 +7,29 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from fairlead.actors.keeping import TRANSACTION_LEASE_US
+from fairlead.actors.execution.deadlines import TRANSACTION_LEASE_US
 from fairlead.simulation.cluster import COORDINATOR, Application, Cluster
 from fairlead.simulation.faults.fault import Fault
-from fairlead.simulation.kept import ALL, Kept
-from fairlead.simulation.oracles.calls import NobodyAsksAgainAndAgain
-from fairlead.simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
-from fairlead.simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted, SuspectsGoOneByOne
-from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
-from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
-from fairlead.simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits, VisitsTakeTheirShare
-from fairlead.simulation.oracles.lives import (
+from fairlead.simulation.oracles.call_rates import NobodyAsksAgainAndAgain
+from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
+from fairlead.simulation.oracles.id_retention import NamesStayTaken
+from fairlead.simulation.oracles.in_order_lease import OneGoesInOrder
+from fairlead.simulation.oracles.item_lifecycle import (
     ItemsAreEnqueuedOnce,
     ItemsRunBeforeTheyGo,
     NothingLapsesWithoutCause,
     OnlyTheTriedAreBuried,
 )
-from fairlead.simulation.oracles.names import NamesStayTaken
+from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, LapsesAreCounted, SuspectsGoOneByOne
+from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
+from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
+from fairlead.simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits, VisitsTakeTheirShare
 from fairlead.simulation.oracles.oracle import Bench, Oracle
-from fairlead.simulation.oracles.order import OneGoesInOrder
 from fairlead.simulation.oracles.pauses import WhatIsPausedStays
 from fairlead.simulation.oracles.pointers import PointerBounds, PointersLeadToWork
-from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots, watched_late_us
+from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots, watched_late_us
 from fairlead.simulation.plan import Plan, draw_plan
+from fairlead.simulation.reduction import ALL, Kept
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.workload import Shop
 from fairlead.simulation.world import Violation, World

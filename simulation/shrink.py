@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from fairlead.simulation.kept import SIZES, TROUBLE_MS_MIN, Kept, all_of, less_than
+from fairlead.simulation.reduction import SIZES, TROUBLE_MS_MIN, Kept, all_of, less_than
 from fairlead.simulation.trial import Report
 
 RUNS_MAX = 60  # Half a minute: smaller runs are quicker ones.

@@ -12,17 +12,17 @@ from functools import partial
 from typing import NamedTuple
 
 from fairlead.simulation.world import START_US, Task, World
-from fairlead.zones.engines import sorted_map
-from fairlead.zones.engines.clock import Clock
-from fairlead.zones.engines.commit import CommitRequest, version_stamp
-from fairlead.zones.engines.errors import (
+from fairlead.zones.engines.api.clock import Clock
+from fairlead.zones.engines.api.errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
     TRANSACTION_TIMED_OUT,
     TRANSACTION_TOO_OLD,
     StoreError,
 )
-from fairlead.zones.engines.memory import MemorySnapshot, MemoryStore
+from fairlead.zones.engines.memory import sorted_map
+from fairlead.zones.engines.memory.engine import MemorySnapshot, MemoryStore
+from fairlead.zones.engines.optimistic.commit import CommitRequest, version_stamp
 
 
 class Latencies(NamedTuple):
@@ -233,7 +233,7 @@ class SimulatedStore(MemoryStore):
 
 
 class PendingCommit:
-    """The future of a commit on its way; see `fairlead.zones.engines.database.Future`."""
+    """The future of a commit on its way; see `fairlead.zones.engines.api.database.Future`."""
 
     __slots__ = ("_callbacks", "_error", "_ready_us", "_waiting", "_world")
 

@@ -13,9 +13,9 @@ from typing import Any
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.faults.table import FAULTS
-from fairlead.simulation.kept import Kept
+from fairlead.simulation.log_capture import product_log_into
 from fairlead.simulation.plan import Plan
-from fairlead.simulation.product_log import product_log_into
+from fairlead.simulation.reduction import Kept
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.probes import probes_into
 

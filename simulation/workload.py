@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError, Registry, handler_of
-from fairlead.actors.job import Job
-from fairlead.actors.retry import Retry
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
@@ -31,9 +31,9 @@ from fairlead.simulation.oracles.shop import (
 from fairlead.simulation.payer import Payer
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.producer import KINDS, Producer, is_whole
-from fairlead.simulation.shadow import ItemName
+from fairlead.simulation.replica import ItemName
 from fairlead.simulation.world import START_US, World
-from fairlead.zones.periodic import Period, period
+from fairlead.zones.queue.periodic import Period, period
 from fairlead.zones.tenant_transaction import TenantTransaction
 
 KNOWN_TO_ALL = frozenset(KINDS) - {"new"} | {"tick"}  # "new" came with a version that only the first consumer runs.

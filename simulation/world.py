@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import greenlet
 
 from fairlead.simulation.event_log import EventLog
-from fairlead.zones.engines.progress import note_progress
+from fairlead.zones.engines.api.progress import note_progress
 
 if TYPE_CHECKING:
     from fairlead.simulation.host import SimulatedHost

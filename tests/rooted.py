@@ -99,12 +99,10 @@ def enter_root() -> None:
 
 
 def _open_below(root: bytes, monkeypatch: pytest.MonkeyPatch, rooted: type[RootedDatabase]) -> None:
-    from fairlead.zones.engines import foundationdb
+    from fairlead.zones.engines.foundationdb import engine
 
-    open_cluster = foundationdb.open_cluster
-    monkeypatch.setattr(
-        foundationdb, "open_cluster", lambda url, cluster_file: rooted(open_cluster(url, cluster_file), root)
-    )
+    open_cluster = engine.open_cluster
+    monkeypatch.setattr(engine, "open_cluster", lambda url, cluster_file: rooted(open_cluster(url, cluster_file), root))
 
 
 class RootedReads:

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from fairlead.zones import attempt
-from fairlead.zones.attempt import Attempt
+from fairlead.zones import transaction_runner
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
 from fairlead.zones.errors import BadArgument, ShardRefused
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ShardRecord, decode, encode, is_newer
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
 
@@ -52,8 +52,8 @@ class Shard:
         applied: Callable[[Transaction], bool] | None = None,
         retries_max: int = RETRIES_MAX,
     ) -> T:
-        """Run `body` in a transaction until it is committed; see `attempt.run`."""
-        return attempt.run(
+        """Run `body` in a transaction until it is committed; see `transaction_runner.run`."""
+        return transaction_runner.run(
             self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
         )
 
@@ -117,7 +117,7 @@ def open_shard(
         made = find_or_make(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us)
         return made, not there
 
-    record, made = attempt.run(db, body, clock=clock, random=random)
+    record, made = transaction_runner.run(db, body, clock=clock, random=random)
     layout = Layout(
         shard_id=record.shard_id,
         part_count=record.part_count,

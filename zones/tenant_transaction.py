@@ -4,23 +4,23 @@ A thin view of the engine's transaction. Keys are tuples and lie below the tenan
 tenant; enqueued items draw ids that survive a retry. That is all a handler is given. An application's own transactions
 also have `.raw`, for whoever knows the rules.
 
-Each attempt that writes needs a receipt (`fairlead.zones.attempt`): after a commit of unknown result the transaction is
-applied once, whatever it writes.
+Each attempt that writes needs a receipt (`fairlead.zones.transaction_runner`): after a commit of unknown result the
+transaction is applied once, whatever it writes.
 """
 
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from fairlead.zones import tuples
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.items import Enqueued, NewItem, new_item
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from fairlead.zones.queue_zone import QueueZone
-from fairlead.zones.results import keep, pack_result
+from fairlead.zones.queue.items import Enqueued, NewItem, new_item
+from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.queue.results import keep, pack_result
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 
 Key = tuple[Any, ...]
 

@@ -11,15 +11,15 @@ from types import TracebackType
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
+from fairlead.actors.telemetry.enqueue_counts import LEDGER, Sent
 from fairlead.actors.telemetry.errors import error_type
 from fairlead.actors.telemetry.metrics import SYSTEM
 from fairlead.actors.telemetry.run import is_recorded
-from fairlead.actors.telemetry.sent import LEDGER, Sent
 from fairlead.actors.telemetry.spans import about, fail
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import NOT_RECORDED, trace_of
-from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem
 from fairlead.zones.records import Trace
 from fairlead.zones.shard import Shard
 

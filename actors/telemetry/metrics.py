@@ -127,5 +127,5 @@ METRICS = (
 )  # fmt: skip
 NAMED = {metric.name: metric for metric in METRICS}
 
-# What a settled item's end is called in `fairlead.actors.settlement`.
+# What a settled item's end is called in `fairlead.actors.execution.acknowledgement`.
 ENDS = {"completed": COMPLETED, "retried": RETRIED, "buried": BURIED, "dropped": DROPPED, "lost": LOST}

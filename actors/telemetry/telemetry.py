@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from fairlead.actors.telemetry.counters import Reading, Tally
 from fairlead.actors.telemetry.spans import Spans
-from fairlead.actors.telemetry.tally import Reading, Tally
 
 
 class Telemetry:

@@ -10,14 +10,14 @@ that it did not send: "coordinated omission".)
                              the cluster            take a given time    kept in the store itself
 
 Read in this order:
-    offered      the load as a set of options
+    load_spec    the load as a set of options
     tenants      whose turn it is: all alike, or a few far more often than most
     schedule     when each generator enqueues, and for whom
     histograms   waits as HDR histograms, which merge without loss
-    tally        what the handlers of all processes tell of their starts
+    wait_recorder  what the handlers of all processes tell of their starts
     generator    one generator; plain, so that a test can hold its clock
-    spread       the generators as Ray actors, started together and watched
+    generator_actors  the generators as Ray actors, started together and watched
     outcome      what came of a load: rates, waits, leases that failed
     trial        a load against fleets of consumers on Ray
-May import: bench's fleets, handlers, report; Ray. Imported by: bench.handlers (the tally), bench.paper.
+May import: bench's fleets, handlers, report; Ray. Imported by: bench.handlers (the wait recorder), bench.paper.
 """

@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from dataclasses import fields
 from typing import Any
 
-from bench import clusters
+from bench import ray_cluster
 from bench.handlers import app
-from bench.load.offered import SKEWS, Load
+from bench.harness import store_url
+from bench.load.load_spec import SKEWS, Load
 from bench.load.trial import fleets, put_under
-from bench.loads import store_url
 from bench.machine import describe, scratch
 from bench.report import Options, parser, plain, say, show
 from bench.stores import commit_ms
@@ -64,7 +64,7 @@ def measure(chosen: Namespace, load: Load) -> dict[str, Any]:
         config = Config(shards={"main": chosen.store or store_url(directory / "store")}, consumer=settings)
         machine = describe(directory)
         bare_commits_ms = [_bare_commit_ms(config)]
-        address = stack.enter_context(clusters.cluster(chosen.address))
+        address = stack.enter_context(ray_cluster.cluster(chosen.address))
         say(f"starting {chosen.consumers} consumers")
         consumers = stack.enter_context(fleets(config, chosen.consumers, address))
         say(f"{load.items_per_s:g} items/s for {load.warm_s:g} s unmeasured and {load.seconds:g} s measured")

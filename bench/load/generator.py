@@ -12,7 +12,7 @@ from typing import Protocol
 from hdrh.histogram import HdrHistogram
 
 from bench.load.histograms import histogram, record
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.load.schedule import Sending, schedule
 
 

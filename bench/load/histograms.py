@@ -31,7 +31,7 @@ def merged(packed: Iterable[bytes]) -> HdrHistogram:
 
 
 def of_buckets(waits: Mapping[int, int]) -> HdrHistogram:
-    """Return a histogram of waits that were counted by bucket; see `fairlead.actors.waits`."""
+    """Return a histogram of waits that were counted by bucket; see `fairlead.actors.dispatch.pickup_latency`."""
     made = histogram()
     for bound_us, count in waits.items():
         if count:

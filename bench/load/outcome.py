@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hdrh.histogram import HdrHistogram
 
 from bench.load.histograms import Waits, of_buckets, waits
-from fairlead.actors.waits import waits_in
+from fairlead.actors.dispatch.pickup_latency import waits_in
 
 
 @dataclass(frozen=True, slots=True)

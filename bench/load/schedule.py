@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.load.tenants import draw_of
 
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from math import log
 from random import Random
 
-from bench.load.offered import UNIFORM, Load
+from bench.load.load_spec import UNIFORM, Load
 
 ALPHA = log(5, 4)  # The paper's: of a Pareto distribution with this, a fifth has four fifths.
 

@@ -11,11 +11,11 @@ from hdrh.histogram import HdrHistogram
 
 from bench.fleets import RunningFleet, running
 from bench.handlers import app
+from bench.load.generator_actors import Generators, Spread
 from bench.load.histograms import Waits, waits
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.load.outcome import Outcome, outcome
-from bench.load.spread import Generators, Spread
-from bench.load.tally import TELL_EVERY_S, started
+from bench.load.wait_recorder import TELL_EVERY_S, started
 from bench.report import say
 from fairlead import Config
 from fairlead.clock import SystemClock

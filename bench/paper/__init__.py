@@ -15,7 +15,7 @@ What a figure is made of does not know which form runs it, and both forms answer
 and failed leases of the one are those of the other.
 
 Read in this order:
-    stated       what the paper says, number by number
+    published    what the paper says, number by number
     setup        who is measured: consumers, and how they work
     forms        what a form can be asked for
     model        the simulated form, its latencies, and what can saturate in it

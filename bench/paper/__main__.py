@@ -11,7 +11,7 @@ into `build/paper`.
 from pathlib import Path
 from typing import Any
 
-from bench import clusters
+from bench import ray_cluster
 from bench.machine import describe, scratch
 from bench.paper import data, page
 from bench.paper.experiments import EXPERIMENTS
@@ -29,7 +29,7 @@ def measure(name: str, form: str, *, quick: bool) -> tuple[list[Row], dict[str, 
     points = EXPERIMENTS[name].points(form, quick=quick)
     if form == SIMULATED:
         return side_by_side(Model(), points), {}
-    with scratch() as directory, clusters.cluster() as address:
+    with scratch() as directory, ray_cluster.cluster() as address:
         machine = describe(directory)
         return one_by_one(Machine(directory, address), points), machine
 

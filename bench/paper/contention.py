@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.paper.forms import REAL, SIMULATED, Backlog
 from bench.paper.plots import explain, lines, panels
 from bench.paper.points import Point, Row
+from bench.paper.published import FAILED_PERCENT, at_commit_percent
 from bench.paper.setup import AS_IN_THE_PAPER, OURS, Shape, setup
-from bench.paper.stated import FAILED_PERCENT, at_commit_percent
 
 TITLE = "Figure 7: the fraction of peeked pointers that is chosen, four consumers"
 CONSUMERS = 4
@@ -24,7 +24,7 @@ FEW_FRACTIONS = (0.001, 0.02, 0.2, 0.5)
 
 
 class Line(NamedTuple):
-    """One line of the figure: consumers of a shape, which choose pointers by one way of `fairlead.actors.selection`."""
+    """One line of the figure: consumers of a shape, which choose pointers by one way of `fairlead.actors.scanning`."""
 
     name: str
     shape: Shape

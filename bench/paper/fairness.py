@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from bench.load.offered import PARETO, UNIFORM, Load
+from bench.load.load_spec import PARETO, UNIFORM, Load
 from bench.paper.forms import REAL, SIMULATED
 from bench.paper.plots import explain, panels
 from bench.paper.points import Point, Row
+from bench.paper.published import FIGURE_6
 from bench.paper.setup import AS_IN_THE_PAPER, OURS, Shape, setup
-from bench.paper.stated import FIGURE_6
 
 SKEW_OF = {"figure5": UNIFORM, "figure6": PARETO}
 TITLE_OF = {

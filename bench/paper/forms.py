@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.load.outcome import Outcome
 from bench.paper.setup import Setup
 

@@ -8,14 +8,14 @@ import time
 from itertools import count
 from pathlib import Path
 
-from bench import loads
+from bench import harness
 from bench.handlers import app, work_payload
+from bench.harness import TENANT_APP, tenant_name
 from bench.load.histograms import histogram
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.load.outcome import Outcome, outcome
-from bench.load.tally import UNMEASURED
 from bench.load.trial import counts, fleets, put_under
-from bench.loads import TENANT_APP, tenant_name
+from bench.load.wait_recorder import UNMEASURED
 from bench.paper.forms import REAL, Backlog, refuse_if_through
 from bench.paper.setup import Setup
 from fairlead import Config, new_item
@@ -49,7 +49,7 @@ class Machine:
         with fleets(config, setup.consumers, self._address) as consumers:
             items = backlog.tenants * backlog.items
             vesting_us = SystemClock().now_us() + int((items / FILLED_PER_S + LOOK_AROUND_S) * 1e6)
-            loads.alone(fill, config, backlog, vesting_us)
+            harness.alone(fill, config, backlog, vesting_us)
             SystemClock().sleep_us(vesting_us + int(backlog.warm_s * 1e6) - SystemClock().now_us())
             before, before_s = counts(consumers), time.monotonic()
             time.sleep(backlog.seconds)
@@ -59,7 +59,7 @@ class Machine:
 
     def _config(self, setup: Setup) -> Config:
         store = self._directory / f"store-{next(self._numbers)}"
-        return Config(shards={"main": loads.store_url(store)}, consumer=setup.settings)
+        return Config(shards={"main": harness.store_url(store)}, consumer=setup.settings)
 
 
 def fill(config: Config, backlog: Backlog, vesting_us: int) -> None:

@@ -1,6 +1,6 @@
 """The simulated form: the product's scanners, managers and workers in virtual time, at the paper's scale.
 
-Nothing goes wrong in it and nobody checks: `fairlead.simulation.unwatched`. What takes time:
+Nothing goes wrong in it and nobody checks: `fairlead.simulation.without_oracles`. What takes time:
     a store     a read version 1 ms, a read 0.5 ms, a commit 7 ms, on average, half of each fixed and half exponential
     a call      0.3 ms there and 0.3 ms back, likewise, between actors of one machine
     a handler   what the load says
@@ -20,31 +20,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 
+from bench.harness import TENANT_APP, tenant_name
 from bench.load.histograms import histogram, record
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.load.outcome import Outcome, outcome
 from bench.load.schedule import Sending, schedule
-from bench.loads import TENANT_APP, tenant_name
 from bench.paper.forms import SIMULATED, Backlog, refuse_if_through
 from bench.paper.setup import Setup
+from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.job import Job
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.store import Latencies
-from fairlead.simulation.unwatched import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, Unwatched
 from fairlead.simulation.world import START_US, World
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines import sorted_map
-from fairlead.zones.items import Enqueued, NewItem, new_item
+from fairlead.zones.engines.memory import sorted_map
 from fairlead.zones.layout import Tenant
-from fairlead.zones.periodic import Period
+from fairlead.zones.pipelining import in_step
+from fairlead.zones.queue.items import Enqueued, NewItem, new_item
+from fairlead.zones.queue.periodic import Period
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import DEFAULT_PART_COUNT, Shard
-from fairlead.zones.steps import in_step
+from fairlead.zones.transaction_runner import Attempt
 
 LATENCIES = Latencies(read_version_us=1_000, read_us=500, commit_us=7_000)
 CALL_US = 300

@@ -6,9 +6,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
-from bench.load.offered import Load
+from bench.harness import SPAWN
+from bench.load.load_spec import Load
 from bench.load.outcome import Outcome
-from bench.loads import SPAWN
 from bench.paper.forms import Backlog, Form
 from bench.paper.setup import Setup
 from bench.report import plain, say

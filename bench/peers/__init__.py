@@ -11,9 +11,9 @@ Read in this order:
     systems        the systems, one module each: its settings, and where its documentation recommends them
     servers        Redis and PostgreSQL on ports and data of their own
     producing      sending jobs: as fast as they are acknowledged, or when they are due
-    stage          a server, its workers, and waiting for what they do
+    testbed        a server, its workers, and waiting for what they do
     measures       what is measured, one module each
-    turn, place    one system in one measure; what all its processes are told
+    round, round_context  one system in one measure; what all its processes are told
     run            the turns of a run, and their end
     results        rows: medians and spreads
     page, plot     the tables and the picture

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.peers.place import PLACE
+from bench.peers.round_context import PLACE
 
 Job = dict[str, Any]  # tag, due_ns, nap_ms: int; tenant, pad: str
 

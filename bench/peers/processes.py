@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.actor_cost import cpu_s
+from bench.process_cost import cpu_s
 
 PR_SET_CHILD_SUBREAPER = 36
 END_S_MAX = 10.0

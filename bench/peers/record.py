@@ -13,7 +13,7 @@ from typing import Any
 from bench.peers.page import page
 from bench.peers.plot import draw
 from bench.peers.results import Conditions, Results, Turn, results
-from bench.peers.turn import About, Outcome
+from bench.peers.round import About, Outcome
 
 RESULTS, PAGE, PICTURE = "results.json", "README.md", "peers.png"
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.peers.measures import FIGURES, MEASURES
+from bench.peers.round import About, Outcome
 from bench.peers.systems import SYSTEMS
-from bench.peers.turn import About, Outcome
 
 DIGITS = 3  # Significant ones: the rest is noise.
 QUIET_LOAD_PER_CORE = 0.25

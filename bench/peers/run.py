@@ -14,10 +14,10 @@ from itertools import count, groupby
 from pathlib import Path
 from types import FrameType
 
-from bench.peers import processes, turn
+from bench.peers import processes, round
 from bench.peers.measures import MEASURES
-from bench.peers.place import Place
 from bench.peers.results import Turn
+from bench.peers.round_context import Place
 from bench.peers.sizes import FULL, QUICK
 from bench.peers.systems import ONLY_IN
 from bench.report import say
@@ -85,11 +85,11 @@ class Run:
             say(f"{number} of {self._total}: {_summary(found)}")
             self.taken.append(Turn(system, measure, found))
 
-    def _outcome(self, place: Place, measure: str) -> turn.Outcome:
+    def _outcome(self, place: Place, measure: str) -> round.Outcome:
         """Run one turn in a process of its own, and remove what it leaves."""
         place.directory.mkdir()
         place.directory.chmod(0o711)  # A server that runs as another user must get through.
-        command = [sys.executable, "-m", "bench.peers.turn", measure, "quick" if self._quick else "full"]
+        command = [sys.executable, "-m", "bench.peers.round", measure, "quick" if self._quick else "full"]
         log = place.directory / "turn.log"
         with log.open("wb") as said:
             process = subprocess.Popen(
@@ -98,9 +98,9 @@ class Run:
             )  # fmt: skip
         try:
             self._wait(process)
-            return turn.read(place.directory)
+            return round.read(place.directory)
         except FileNotFoundError:
-            return turn.Outcome(reason=f"the turn broke off: {log.read_text(errors='replace')[-LOG_CHARACTERS:]}")
+            return round.Outcome(reason=f"the turn broke off: {log.read_text(errors='replace')[-LOG_CHARACTERS:]}")
         finally:
             _end(process)
             shutil.rmtree(place.directory, ignore_errors=True)
@@ -127,7 +127,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _summary(found: turn.Outcome) -> str:
+def _summary(found: round.Outcome) -> str:
     if found.reason:
         return found.reason.strip().splitlines()[-1]
     return "  ".join(f"{key} {value:,.1f}" if value is not None else f"{key} -" for key, value in found.figures.items())

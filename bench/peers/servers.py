@@ -21,7 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from bench.peers.place import PLACE
+from bench.peers.round_context import PLACE
 
 HOST = "127.0.0.1"
 ANSWER_S_MAX = 30.0

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from bench.peers import processes
 from bench.peers.job import Job
-from bench.peers.place import PLACE
+from bench.peers.round_context import PLACE
 from bench.peers.servers import Server
 
 WORKERS = 2  # Of every system: one can be killed while another one lives.

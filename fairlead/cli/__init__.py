@@ -1,44 +1,44 @@
 """The command `fairlead`.
 
 Read in this order:
-    failures    how an error becomes a sentence, a remedy, and an exit code
-    output      tables for people, JSON for programs
-    target      which application and stores a command works on
-    arguments   durations, payloads, ids: what is typed, checked
-    fleet       run, submit
-    items       enqueue, peek, cancel
-    graves      buried, revive, discard
-    steering    pause, resume, limit, weigh
-    log         log
-    why         why
-    overview    status, config
-    dashboard   dashboard
-    top         top
-    upkeep      check, backup, restore
-    quarantine  quarantine
-    demo        demo
-    simulate    simulate
+    errors         how an error becomes a sentence, a remedy, and an exit code
+    output         tables for people, JSON for programs
+    store_options  which application and stores a command works on
+    arguments      durations, payloads, ids: what is typed, checked
+    fleet          run, submit
+    items          enqueue, peek, cancel
+    dead_letters   buried, revive, discard
+    control        pause, resume, limit, weigh
+    log            log
+    why            why
+    overview       status, config
+    dashboard      dashboard
+    top            top
+    maintenance    check, backup, restore
+    quarantine     quarantine
+    demo           demo
+    simulate       simulate
 May import: everything of fairlead. Imported by: nothing.
 """
 
 import click
 
 from fairlead.cli import (
+    control,
     dashboard,
+    dead_letters,
     demo,
     fleet,
-    graves,
     items,
     log,
+    maintenance,
     overview,
     quarantine,
     simulate,
-    steering,
     top,
-    upkeep,
     why,
 )
-from fairlead.cli.failures import Commands
+from fairlead.cli.errors import Commands
 
 EPILOG = """\b
 Exit codes:
@@ -84,22 +84,22 @@ SECTIONS: dict[str, tuple[tuple[click.Command, str], ...]] = {
         (log.log, "show what operators have done"),
     ),
     "Failed items": (
-        (graves.buried, "show items that failed for good"),
-        (graves.revive, "put buried items back into their queues"),
-        (graves.discard, "delete buried items"),
+        (dead_letters.buried, "show items that failed for good"),
+        (dead_letters.revive, "put buried items back into their queues"),
+        (dead_letters.discard, "delete buried items"),
     ),
     "Steer a fleet that runs": (
-        (steering.pause, "pause a tenant, a kind, a shard"),
-        (steering.resume, "let what was paused go on"),
-        (steering.limit, "limit how many of a tenant or a kind run and start"),
-        (steering.weigh, "give a tenant more turns, or fewer"),
+        (control.pause, "pause a tenant, a kind, a shard"),
+        (control.resume, "let what was paused go on"),
+        (control.limit, "limit how many of a tenant or a kind run and start"),
+        (control.weigh, "give a tenant more turns, or fewer"),
         (fleet.submit, "give a running fleet a handler"),
     ),
     "Stores": (
-        (upkeep.check, "verify a store, and repair it"),
+        (maintenance.check, "verify a store, and repair it"),
         (quarantine.quarantine, "show damaged pairs that were set aside"),
-        (upkeep.backup, "write a store to a file"),
-        (upkeep.restore, "restore a backup into an empty store"),
+        (maintenance.backup, "write a store to a file"),
+        (maintenance.restore, "restore a backup into an empty store"),
     ),
 }
 for title, commands in SECTIONS.items():

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from fairlead.cli.output import example, json_option, show
-from fairlead.cli.target import Target, target_options
-from fairlead.layers import TOKEN_VARIABLE
+from fairlead.cli.store_options import Target, target_options
+from fairlead.config_layers import TOKEN_VARIABLE
 from fairlead.shards import is_missing
 
 PORT = 8321

@@ -7,9 +7,9 @@ import click
 from rich.table import Table
 
 from fairlead.cli.output import example, json_option, progress, show, table
-from fairlead.demo import library, play
+from fairlead.demo import application, demo_run
 from fairlead.demo.corpus import read_library
-from fairlead.demo.verdict import TenantRow
+from fairlead.demo.result_check import TenantRow
 from fairlead.fleet import HOSTS
 
 DATA = Path("fairlead-demo")
@@ -35,14 +35,14 @@ def demo(host: str, word: str | None, data: Path) -> None:
     """
     store = data.absolute() / "store"
     if word is not None and data.exists():
-        play.require_index(store)
-        play.configure(store)
-        library.app.shards.must_exist = True
+        demo_run.require_index(store)
+        demo_run.configure(store)
+        application.app.shards.must_exist = True
         found = _search(word)
         show(found, lambda: _found_lines(found))
         return
     with progress("indexing") as advance:
-        played = play.play(store, host=host, tell=lambda line: click.echo(line, err=True), progress=advance)
+        played = demo_run.play(store, host=host, tell=lambda line: click.echo(line, err=True), progress=advance)
     verdict = played.verdict
     answer: dict[str, Any] = {
         "files": verdict.files,
@@ -92,7 +92,9 @@ def _fairness(rows: list[TenantRow]) -> Table:
 
 def _search(word: str) -> dict[str, Any]:
     tenants = sorted({file.tenant for file in read_library()})
-    rows = [{"tenant": tenant, "path": path, "count": count} for tenant, path, count in library.search(word, tenants)]
+    rows = [
+        {"tenant": tenant, "path": path, "count": count} for tenant, path, count in application.search(word, tenants)
+    ]
     return {"word": word, "found": rows}
 
 

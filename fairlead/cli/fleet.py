@@ -17,15 +17,15 @@ from rich.live import Live
 from rich.text import Text
 
 from fairlead import fleet
-from fairlead.actors.garbage import collect_rarely
-from fairlead.actors.waits import without_waits
+from fairlead.actors.dispatch.pickup_latency import without_waits
+from fairlead.actors.runtime.garbage_collection import collect_rarely
 from fairlead.app import App
-from fairlead.cli.failures import INTERRUPTED
+from fairlead.cli.errors import INTERRUPTED
 from fairlead.cli.output import example, json_option, show, wants_json
-from fairlead.cli.target import Target, application_in_force, config_option, settings_option, target_options
+from fairlead.cli.store_options import Target, application_in_force, config_option, settings_option, target_options
 from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
-from fairlead.telemetry.front import Front, front
+from fairlead.telemetry.fleet_metrics import Front, front
 from fairlead.telemetry.logs import log_to_stderr
 
 LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of the fleet, looked for.

@@ -7,12 +7,12 @@ import click
 
 from fairlead.cli.arguments import Duration, Payload, with_id
 from fairlead.cli.output import example, item_answer, item_text, json_option, show, stacked
-from fairlead.cli.target import Target, target_options, tenant_options
+from fairlead.cli.store_options import Target, target_options, tenant_options
+from fairlead.formatting import ago, payload_text
 from fairlead.operator import operator_here
-from fairlead.showing import ago, payload_text
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import ItemView, State, progress_in_words
-from fairlead.zones.items import DEFAULT_PRIORITY, EnqueueStatus
+from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 
 
 @click.command(epilog=example("fairlead enqueue receipt '{\"order\": 7}' --tenant shop alice --store embedded:./data"))

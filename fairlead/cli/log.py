@@ -6,10 +6,10 @@ import click
 from rich.table import Table
 
 from fairlead.app import App
+from fairlead.audit_log import NOT_ENDED, Entry, read_log
 from fairlead.cli.output import example, json_option, show, table
-from fairlead.cli.target import Target, target_options
-from fairlead.operator_log import NOT_ENDED, Entry, read_log
-from fairlead.showing import ago, when
+from fairlead.cli.store_options import Target, target_options
+from fairlead.formatting import ago, when
 
 
 @click.command(epilog=example("fairlead log --store embedded:./data"))

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.showing import payload_text, plain, ready, when
+from fairlead.formatting import payload_text, plain, ready, when
 from fairlead.views import BuriedView, ItemView
 from fairlead.zones import records
 

@@ -4,22 +4,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from msgspec.structs import asdict
 from rich.table import Table
 
-from fairlead import status as looking
-from fairlead.cli.failures import STORE_UNUSABLE
+from fairlead import status as status_query
+from fairlead.cli.errors import STORE_UNUSABLE
 from fairlead.cli.output import example, json_option, show, table
-from fairlead.cli.target import Target, settings_option, target_options
+from fairlead.cli.store_options import Target, settings_option, target_options
 from fairlead.config import settings_of
-from fairlead.explaining import limit_in_words
+from fairlead.error_text import fields_of, message_of, remedy_of, sentence_of
+from fairlead.explanation import limit_in_words
+from fairlead.formatting import ago, when
 from fairlead.shards import Shards, StoreMissing
-from fairlead.showing import ago, when
 from fairlead.status import COUNTED_MAX, ShardStatus, slowest_loop
-from fairlead.wording import fields_of, message_of, remedy_of, sentence_of
 from fairlead.zones.engines import Stall, StoreError
 from fairlead.zones.errors import ShardRefused
-from fairlead.zones.presence import Presence
+from fairlead.zones.records import Rule
+from fairlead.zones.top_level.sessions import Presence
 
 
 @click.command(epilog=example("fairlead status --app shop:app"))
@@ -30,7 +30,7 @@ def status(ctx: click.Context, target: Target) -> None:
     """Show shards, depth by kind, active zones, the oldest waiting item, buried items, consumers; changes nothing."""
     app = target.app()
     errors: dict[str, Exception] = {}
-    found = [_look(app.shards, name, url, errors) for name, url in app.shards.urls.items()]
+    found = [_read_status(app.shards, name, url, errors) for name, url in app.shards.urls.items()]
     answers = [_answer_error(each, errors[each.name]) if each.name in errors else _answer(each) for each in found]
     show({"shards": answers}, lambda: _lines(found, errors))
     if errors:
@@ -50,10 +50,10 @@ def config(target: Target, settings: tuple[str, ...]) -> None:
     )
 
 
-def _look(shards: Shards, name: str, url: str, errors: dict[str, Exception]) -> ShardStatus:
+def _read_status(shards: Shards, name: str, url: str, errors: dict[str, Exception]) -> ShardStatus:
     """Return the status of a shard; one that cannot be read is noted in `errors`: the others may be fine."""
     try:
-        return looking.look(shards[name], url)
+        return status_query.read_status(shards[name], url)
     except (StoreError, StoreMissing, ShardRefused) as error:
         errors[name] = error
     except tuple(shards.errors()) as error:
@@ -87,7 +87,7 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
             "oldest_waits_s": None if held_us is None else (each.now_us - held_us) / 1e6,
             "at_least": not each.waits.held_whole,
         },
-        "buried": each.buried,
+        "buried": each.dead_letters,
         "unreadable_queues": each.unreadable,
         "set_aside": each.set_aside,
         "consumers": [
@@ -105,10 +105,19 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
         ],
         "kinds_without_consumer": each.unserved,
         "paused": each.paused,
-        "kind_rules": {kind: asdict(rule) for kind, rule in each.kind_rules.items()},
-        "tenant_rules": [{"tenant": tenant, **asdict(rule)} for tenant, rule in each.tenant_rules.items()],
+        "kind_rules": {
+            kind: {**_answer_limits(rule), "said_us": rule.said_us} for kind, rule in each.kind_rules.items()
+        },
+        "tenant_rules": [
+            {"tenant": tenant, **_answer_limits(rule), "weight": rule.weight}
+            for tenant, rule in each.tenant_rules.items()
+        ],
         "writers_wait_for": each.stall and _answer_stall(each.stall),
     }
+
+
+def _answer_limits(rule: Rule) -> dict[str, Any]:
+    return {"paused": rule.paused, "max_running": rule.max_running, "per_s": rule.per_s, "burst": rule.burst}
 
 
 def _answer_loop(presence: Presence) -> dict[str, Any] | None:
@@ -198,7 +207,7 @@ def _row(each: ShardStatus) -> tuple[object, ...]:
     oldest = "" if each.oldest_us is None else more + ago(each.oldest_us, each.now_us).removesuffix(" ago")
     live = sum(one.live for one in each.consumers)
     counts = (_counted(each.pointers), _counted(each.vested))
-    return each.name, each.url, sum(each.depth.values()), *counts, oldest, _counted(each.buried), live
+    return each.name, each.url, sum(each.depth.values()), *counts, oldest, _counted(each.dead_letters), live
 
 
 def _loop(presence: Presence) -> str:

@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 from fairlead.cli.output import example, json_option, show, table
-from fairlead.cli.target import Target, target_options
-from fairlead.showing import ago, when
-from fairlead.zones import quarantine as kept
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.audit.places import Places
+from fairlead.cli.store_options import Target, target_options
+from fairlead.formatting import ago, when
 from fairlead.zones.errors import QueueError
-from fairlead.zones.quarantine import SetAside
+from fairlead.zones.maintenance import quarantine as kept
+from fairlead.zones.maintenance.integrity.parsed_keys import Places
+from fairlead.zones.maintenance.quarantine import SetAside
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 
 
 class NotSetAside(QueueError):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from rich.table import Table
 
+from fairlead.app_simulation.application import NotDeterministic, SimulatedApp, simulated_app
 from fairlead.cli.output import example, json_option, progress, show, table
-from fairlead.simulated.application import NotDeterministic, SimulatedApp, simulated_app
 
 if TYPE_CHECKING:
     from fairlead.simulation.campaign import Tally
-    from fairlead.simulation.kept import Kept
+    from fairlead.simulation.reduction import Kept
     from fairlead.simulation.trial import Report
 
 FAILED = 1  # The exit code when a promise was broken, or a rare point never reached.
@@ -66,7 +66,7 @@ class Faults(click.ParamType["tuple[str, ...]"]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "tuple[str, ...]":
         """Return the names, in the order of `fairlead.simulation.faults.FAULTS`."""
         from fairlead.simulation.faults.table import FAULTS
-        from fairlead.simulation.kept import in_order
+        from fairlead.simulation.reduction import in_order
 
         names = [] if value.strip() == "none" else [name.strip() for name in value.split(",")]
         for name in names:
@@ -82,7 +82,7 @@ class Sizes(click.ParamType["dict[str, int]"]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
         """Return the numbers by name."""
-        from fairlead.simulation.kept import SIZES
+        from fairlead.simulation.reduction import SIZES
 
         pairs = [each.strip().partition("=") for each in value.split(",")]
         sizes: dict[str, int] = {}
@@ -152,7 +152,7 @@ def simulate(
     often each was. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early with what
     was found so far; if that is nothing, with 130.
     """
-    from fairlead.simulation.kept import Kept
+    from fairlead.simulation.reduction import Kept
 
     subject = Subject(reference, Kept(faults=faults, **(sizes or {})))
     if reference is not None:
@@ -177,7 +177,7 @@ def simulate(
 
 def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbose: bool) -> None:
     from fairlead.simulation.campaign import STANDARD_SEEDS, Tally, campaign
-    from fairlead.simulation.kept import ALL
+    from fairlead.simulation.reduction import ALL
 
     started_s = time.monotonic()
     tally, interrupted = Tally(), False
@@ -233,7 +233,7 @@ def _why_stopped(tally: "Tally", seeds: int, subject: Subject) -> str | None:
 
 def _check_replay(seed: int, subject: Subject, events: str) -> None:
     """Refuse an application of which a seed tells nothing: run twice, it goes two ways."""
-    from fairlead.simulation.replay import difference
+    from fairlead.simulation.determinism_check import difference
 
     found = difference(events, lambda: subject.run(seed)[-1])
     if found is not None:
@@ -328,7 +328,7 @@ def _smallest_lines(report: "Report", subject: Subject) -> Iterator[str]:
 
 def _smallest_answer(report: "Report", subject: Subject) -> dict[str, Any]:
     from fairlead.simulation.application import without_commits
-    from fairlead.simulation.kept import all_of
+    from fairlead.simulation.reduction import all_of
     from fairlead.simulation.trial import LAST_EVENTS
 
     events = report.lines[: report.end]

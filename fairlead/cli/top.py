@@ -17,18 +17,18 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.app import App
-from fairlead.cli.failures import STORE_UNUSABLE
+from fairlead.cli.errors import STORE_UNUSABLE
 from fairlead.cli.output import example, json_option, show, table, wants_json
-from fairlead.cli.target import Target, target_options
-from fairlead.looks.glance import Glance, glance
-from fairlead.looks.health import Weight
-from fairlead.looks.kinds import KindSeen, kinds_of
-from fairlead.looks.queues import TenantWaiting, waiting_tenants
-from fairlead.looks.work import LATELY_SLOTS, RunningOn, busiest, by_kind, longest_running
-from fairlead.showing import ago, plain, when
+from fairlead.cli.store_options import Target, target_options
+from fairlead.formatting import ago, plain, when
+from fairlead.queries.activity import LATELY_SLOTS, RunningOn, busiest, by_kind, longest_running
+from fairlead.queries.health import Weight
+from fairlead.queries.kinds import KindSeen, kinds_of
+from fairlead.queries.queues import TenantWaiting, waiting_tenants
+from fairlead.queries.summary import Glance, glance
 from fairlead.status import COUNTED_MAX
 from fairlead.views import progress_in_words
-from fairlead.zones.series import KEPT_SLOTS, SLOT_US
+from fairlead.zones.reporting.rollups import KEPT_SLOTS, SLOT_US
 
 ROWS = 10  # Of tenants, and of items that run.
 MINUTES = KEPT_SLOTS * SLOT_US // 60_000_000
@@ -80,7 +80,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
 
 def _refuse_unreadable(seen: Glance) -> None:
     """End with the code of a store that cannot be used if there is one among those that were shown."""
-    if any(each.error is not None for each in seen.seen):
+    if any(each.error is not None for each in seen.per_shard):
         raise click.exceptions.Exit(STORE_UNUSABLE)
 
 
@@ -100,8 +100,9 @@ def _head(seen: Glance) -> RenderableType:
     oldest = _for_how_long(seen.oldest_us, seen.now_us, whole=seen.oldest_whole)
     held = "none"
     if seen.held_oldest_us is not None:
-        held = f"{seen.held:,}{'' if seen.held_whole else '+'}, for {_for_how_long(seen.held_oldest_us, seen.now_us)}"
-    buried = f"{seen.buried:,}" + ("+" if seen.buried >= COUNTED_MAX else "")
+        more = "" if seen.held_whole else "+"
+        held = f"{seen.held:,}{more}, for {_for_how_long(seen.held_oldest_us, seen.now_us)}"
+    buried = f"{seen.dead_letters:,}" + ("+" if seen.dead_letters >= COUNTED_MAX else "")
     figures = (
         ("items", f"{seen.waiting:,}"),
         ("oldest waits", oldest),
@@ -162,7 +163,7 @@ def _running(running: list[RunningOn], now_us: int) -> Table:
 
 def _waiting(app: App, seen: Glance) -> list[TenantWaiting]:
     """Return the tenants with most items, of the shards that can be read."""
-    readable = [each.shard for each in seen.seen if each.found is not None]
+    readable = [each.shard for each in seen.per_shard if each.found is not None]
     most_time = {work.shard: [tenant for tenant, _ in busiest(work)] for work in seen.work}
     waiting = [
         each
@@ -193,7 +194,7 @@ def _answer(app: App, seen: Glance) -> dict[str, Any]:
         },
         "running": seen.running,
         "completed_per_s": round(seen.completed_per_s, 2),
-        "buried": seen.buried,
+        "buried": seen.dead_letters,
         "consumers": seen.consumers,
         "concerns": [{"weight": each.weight.name.lower(), "said": each.said, "do": each.do} for each in seen.concerns],
         "kinds": [

@@ -1,6 +1,5 @@
 """why: what keeps an item from running, or what became of it."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,11 +7,11 @@ import click
 
 from fairlead.app import App
 from fairlead.cli.arguments import ids_typed
-from fairlead.cli.failures import NOT_THERE
+from fairlead.cli.errors import NOT_THERE
 from fairlead.cli.output import example, json_option, progress_answer, show
-from fairlead.cli.target import maybe_tenant_options
-from fairlead.explaining import Attempts, Cause, Explanation
-from fairlead.showing import when
+from fairlead.cli.store_options import maybe_tenant_options
+from fairlead.explanation import Attempts, Cause, Explanation
+from fairlead.formatting import when
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import progress_in_words
 
@@ -52,12 +51,23 @@ def _answer(said: Explanation) -> dict[str, Any]:
         "tenant": said.tenant,
         "zone": said.zone,
         "kind": said.kind,
-        "attempts": dataclasses.asdict(said.attempts),
+        "attempts": _answer_attempts(said.attempts),
         "progress": progress_answer(said.progress),
         "details": {
             key.removesuffix("_us"): when(value) if key.endswith("_us") else value
             for key, value in said.details.items()
         },
+    }
+
+
+def _answer_attempts(attempts: Attempts) -> dict[str, Any]:
+    return {
+        "raised": attempts.raised,
+        "died": attempts.died,
+        "lease_lost": attempts.lease_lost,
+        "given_back": attempts.given_back,
+        "last_error": attempts.last_error,
+        "last_traceback": attempts.last_traceback,
     }
 
 

@@ -1,7 +1,7 @@
 """What each button does: what it is called, what it asks first, and the deed itself.
 
 An action is made from a query, the same for the page that asks and for the form that says yes. Whoever says yes is
-written down with it (`fairlead.zones.deeds`).
+written down with it (`fairlead.zones.reporting.audit_log`).
 """
 
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.app import App
+from fairlead.audit_log import in_words
 from fairlead.dashboard.pages import Query, database_of, id_of, sought_of
-from fairlead.dashboard.words import owner
-from fairlead.exhuming import Exhumed, discard_all, in_words, revive_all
+from fairlead.dashboard.template_filters import owner
+from fairlead.dead_letters import Exhumed, discard_all, filter_as_target, retry_all
 from fairlead.operator import Operator
-from fairlead.operator_log import in_words as to_in_words
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.graves import Sought
 from fairlead.zones.layout import DEFAULT_ZONE
+from fairlead.zones.queue.dead_letter_search import Sought
 
 BULK_US = 5_000_000  # How long a bulk goes on for one click; then it says how many are done, and that there are more.
 COUNTED_MAX = 2_000  # Items, and some more graves, that are counted before it is asked: what a tenth of a second takes.
@@ -60,7 +60,7 @@ def _steering(app: App, what: str, query: Query) -> Action:
         named, scope = f"kind {kind}", "of all tenants, on every shard"
 
         def do(operator: Operator) -> None:
-            steering = app.steering.by(operator)
+            steering = app.steering.acting_as(operator)
             (steering.pause_kind if pauses else steering.resume_kind)(kind)
 
     elif query.get("shard") and not query.get("app"):
@@ -68,7 +68,7 @@ def _steering(app: App, what: str, query: Query) -> Action:
         named, scope = f"shard {shard}", "of all tenants and kinds"
 
         def do(operator: Operator) -> None:
-            steering = app.steering.by(operator)
+            steering = app.steering.acting_as(operator)
             (steering.pause_shard if pauses else steering.resume_shard)(shard)
 
     else:
@@ -76,7 +76,7 @@ def _steering(app: App, what: str, query: Query) -> Action:
         named, scope = f"tenant {owner(tenant)}", "of all kinds"
 
         def do(operator: Operator) -> None:
-            steering = app.steering.by(operator)
+            steering = app.steering.acting_as(operator)
             (steering.pause_tenant if pauses else steering.resume_tenant)(*tenant)
 
     if pauses:
@@ -102,9 +102,14 @@ def _of_item(app: App, what: str, query: Query) -> Action:
         "cancel": "It is deleted from its queue. If it runs now, its end is lost: what it has done so far stays done.",
     }[what]
     done = {"revive": "Revived", "discard": "Discarded", "cancel": "Cancelled"}[what]
+    operation = {
+        "revive": database.retry_dead_letter,
+        "discard": database.discard_dead_letter,
+        "cancel": database.cancel,
+    }[what]
 
     def do(operator: Operator) -> str:
-        getattr(database, what)(item_id, zone=zone, by=operator)
+        operation(item_id, zone=zone, by=operator)
         return f"{done} item {item_id.hex()} of {owner(database.tenant)}."
 
     question = f"{what.capitalize()} item {item_id.hex()[:8]} of {owner(database.tenant)}?"
@@ -113,14 +118,14 @@ def _of_item(app: App, what: str, query: Query) -> Action:
 
 def _of_many(app: App, what: str, query: Query) -> Action:
     sought = sought_of(query)
-    exhume: Any = revive_all if what == "revive" else discard_all
-    meant = "all buried items" if sought == Sought() else f"all buried items of {to_in_words(in_words(sought))}"
+    bulk_operation: Any = retry_all if what == "revive" else discard_all
+    meant = "all buried items" if sought == Sought() else f"all buried items of {in_words(filter_as_target(sought))}"
 
     def few(exhumed: Exhumed) -> bool:
-        return exhumed.count < COUNTED_MAX and exhumed.looked < LOOKED_MAX
+        return exhumed.count < COUNTED_MAX and exhumed.scanned < LOOKED_MAX
 
     def about() -> str:
-        would: Exhumed = exhume(app.shards, sought, app.operator, dry_run=True, go_on=few)
+        would: Exhumed = bulk_operation(app.shards, sought, app.operator, dry_run=True, go_on=few)
         more = "" if would.whole else " or more"
         by_kind = ", ".join(f"{number:,} {kind}" for kind, number in would.by_kind.most_common(8))
         becomes = "go back into their queues, due now" if what == "revive" else "are deleted for good, with payloads"
@@ -134,7 +139,7 @@ def _of_many(app: App, what: str, query: Query) -> Action:
         def go_on(exhumed: Exhumed) -> bool:
             return app.clock.now_us() < until_us
 
-        exhumed: Exhumed = exhume(app.shards, sought, operator, go_on=go_on)
+        exhumed: Exhumed = bulk_operation(app.shards, sought, operator, go_on=go_on)
         return f"{done} {exhumed.count:,} items.{'' if exhumed.whole else ' There may be more: do it again.'}"
 
     return Action(f"{what.capitalize()} {meant}?", about, f"{what.capitalize()} them", what == "discard", do)

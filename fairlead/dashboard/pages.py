@@ -9,14 +9,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fairlead.app import App
-from fairlead.explaining import Cause, Explanation
-from fairlead.looks.apart import look_apart
-from fairlead.looks.glance import glance, working
-from fairlead.looks.items import look_at_item
-from fairlead.looks.kinds import kinds_of
-from fairlead.looks.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, Waiting, delayed_items, waiting_tenants
-from fairlead.looks.tenants import look_at_buried, look_at_tenant
-from fairlead.looks.work import (
+from fairlead.audit_log import NOT_ENDED, merged
+from fairlead.explanation import Cause, Explanation
+from fairlead.queries.activity import (
     SHOWN_MAX,
     RunningOn,
     busiest,
@@ -26,13 +21,18 @@ from fairlead.looks.work import (
     records_of,
     slots_of,
 )
-from fairlead.operator_log import NOT_ENDED, merged
+from fairlead.queries.items import look_at_item
+from fairlead.queries.kinds import kinds_of
+from fairlead.queries.per_shard import look_apart
+from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, Waiting, delayed_items, waiting_tenants
+from fairlead.queries.summary import glance, working
+from fairlead.queries.tenants import look_at_buried, look_at_tenant
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
-from fairlead.zones import deeds
 from fairlead.zones.errors import BadArgument, ItemGone
-from fairlead.zones.graves import Sought
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
+from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 
 ROWS_MAX = 200
@@ -68,8 +68,8 @@ def overview(app: App, query: Query) -> Context:
     drawn = over_time(seen.work, seen.now_us)
     attempts = (drawn.times_s, drawn.completed_per_s, drawn.retried_per_s, drawn.failed_per_s)
     return {
-        "glance": seen,
-        "seen": seen.seen,
+        "summary": seen,
+        "seen": seen.per_shard,
         "charts": [
             Chart("Attempts per second", ("completed", "retried", "failed"), attempts),
             Chart("Items in queues", (), (drawn.times_s, drawn.waiting)),
@@ -123,7 +123,7 @@ def tenant(app: App, query: Query) -> Context:
 def kinds(app: App, query: Query) -> Context:
     """What sorts of work there are, who does them, what holds them back."""
     seen = glance(app)
-    return {"seen": seen.seen, "rows": kinds_of(seen.statuses, seen.work, seen.now_us)}
+    return {"seen": seen.per_shard, "rows": kinds_of(seen.statuses, seen.work, seen.now_us)}
 
 
 def running(app: App, query: Query) -> Context:
@@ -316,4 +316,4 @@ def _cursors(query: Query) -> dict[str, bytes]:
 
 
 def _latest_deeds(shard: Shard) -> list[Any]:
-    return [each.deed for each in shard.transact(lambda attempt: deeds.latest(attempt.tr, deeds_max=DEEDS_OF_PAGE))]
+    return [each.deed for each in shard.transact(lambda attempt: audit_log.latest(attempt.tr, deeds_max=DEEDS_OF_PAGE))]

@@ -19,13 +19,13 @@ from starlette.types import ASGIApp
 from fairlead.app import App
 from fairlead.dashboard.access import SESSION_US, Access, Visitor, is_encrypted
 from fairlead.dashboard.actions import action_of
-from fairlead.dashboard.guard import BODY_BYTES_MAX, VISITOR, Guard
+from fairlead.dashboard.middleware import BODY_BYTES_MAX, VISITOR, Guard
 from fairlead.dashboard.pages import PAGES, Page, Query
-from fairlead.dashboard.words import FILTERS, LINKS
+from fairlead.dashboard.template_filters import FILTERS, LINKS
+from fairlead.error_text import remedy_of, sentence_of
 from fairlead.operator import Operator
 from fairlead.shards import StoreMissing, UnknownShard
 from fairlead.tenant_database import NotBuried
-from fairlead.wording import remedy_of, sentence_of
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
 

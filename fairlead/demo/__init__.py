@@ -5,8 +5,8 @@ enqueues an item that indexes it; consumers on Ray build each tenant's inverted 
 process is killed half-way; and the result is compared with one computed directly.
 
 Read in this order:
-    corpus     the files and their words; pure
-    library    the application: how a file is stored, and the handler that indexes it
-    play       the show: start, store, kill, wait, stop
-    verdict    what came out against what should have
+    corpus        the files and their words; pure
+    application   the application: how a file is stored, and the handler that indexes it
+    demo_run      the show: start, store, kill, wait, stop
+    result_check  what came out against what should have
 """

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.spans import spans_of_process
-from fairlead.actors.telemetry.tally import Reading
 from fairlead.actors.telemetry.telemetry import Exports, Fail, Telemetry
 from fairlead.telemetry.logs import log_to_stderr
-from fairlead.telemetry.variables import NoSuchExporter, asked, variables_of
+from fairlead.telemetry.otel_environment import NoSuchExporter, asked, variables_of
 
 if TYPE_CHECKING:
-    from fairlead.telemetry.sdk import MetricsLoop
+    from fairlead.telemetry.otel_sdk import MetricsLoop
 
 log = logging.getLogger("fairlead.telemetry")
 
@@ -35,13 +35,13 @@ class TaskExports:
         wanted = asked()
         if not wanted.traces and not wanted.metrics:
             return _nothing_waits
-        from fairlead.telemetry import sdk
+        from fairlead.telemetry import otel_sdk
 
         try:
-            sdk.install(wanted)
+            otel_sdk.install(wanted)
         except NoSuchExporter as error:  # The node of this task lacks what the fleet's has; the job can be done.
             log.warning("this process exports nothing: %s", error)
-        return sdk.flush_spans
+        return otel_sdk.flush_spans
 
 
 def _nothing_waits() -> None:
@@ -85,11 +85,11 @@ class ProcessExports(Exports):
             log_to_stderr(self._log_level)
         wanted = asked()
         if wanted.traces or wanted.metrics:
-            from fairlead.telemetry import sdk
+            from fairlead.telemetry import otel_sdk
 
-            sdk.install(wanted)
+            otel_sdk.install(wanted)
             if wanted.metrics:
-                self._loop = sdk.MetricsLoop(wanted, self.readings, fail)
+                self._loop = otel_sdk.MetricsLoop(wanted, self.readings, fail)
 
     def elsewhere(self) -> "TaskExports":
         """See `Exports`."""
@@ -110,9 +110,9 @@ class ProcessExports(Exports):
         closing.join(CLOSE_S_MAX)
 
     def _close(self) -> None:
-        from fairlead.telemetry import sdk
+        from fairlead.telemetry import otel_sdk
 
-        sdk.flush_spans()
-        sdk.flush_metrics()
+        otel_sdk.flush_spans()
+        otel_sdk.flush_metrics()
         if self._loop is not None:
             self._loop.close()

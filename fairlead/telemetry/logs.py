@@ -9,7 +9,7 @@ record are indented: nothing in it draws on a terminal, or looks like another re
 import logging
 import sys
 
-from fairlead.actors.spelled import spelled_out
+from fairlead.actors.runtime.safe_text import spelled_out
 from fairlead.actors.telemetry.run import name_jobs_in_logs
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(job_ids)s"

@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.metrics import METRICS, Form, Metric
-from fairlead.actors.telemetry.tally import Reading
 from fairlead.zones.errors import QueueError
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily

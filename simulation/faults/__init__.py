@@ -6,8 +6,8 @@
     clocks        clocks jump, or are an hour off for a second
     calls         calls between actors are lost, late, or carried out twice
     handlers      handlers fail, hang, and end their process
-    entries       index entries that lead nowhere
-    rules         an operator pauses tenants, kinds and shards, and lets them go on
+    stray_entries index entries that lead nowhere
+    policies      an operator pauses tenants, kinds and shards, and lets them go on
 
 `table` lists them all. A run draws which of them exist (`plan`); each has a generator of its own, so leaving one out
 changes nothing of what the others draw.

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from fairlead.simulation.faults.aftermath import held_for_nothing, missing_actor, silent_consumer
+from fairlead.simulation.faults.cleanup import held_for_nothing, missing_actor, silent_consumer
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.host import SimulatedHost
 

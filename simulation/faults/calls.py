@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fairlead.simulation.faults.aftermath import held_for_nothing
+from fairlead.simulation.faults.cleanup import held_for_nothing
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.network import Passage
 

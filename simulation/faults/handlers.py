@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar, Final
 
+from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import Handler
-from fairlead.actors.job import Job
-from fairlead.simulation.faults.aftermath import held_for_nothing
+from fairlead.simulation.faults.cleanup import held_for_nothing
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.host import SimulatedHost
 

@@ -6,11 +6,11 @@ from fairlead.simulation.faults.actors import CoordinatorLoss, Kills, NodeKills,
 from fairlead.simulation.faults.calls import DoubledCalls, LateCalls, LostCalls
 from fairlead.simulation.faults.clocks import ClockJumps, WrongClocks
 from fairlead.simulation.faults.commits import Conflicts, LateCommits, OldTransactions, Recoveries, UnknownResults
-from fairlead.simulation.faults.entries import StrayEntries
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.faults.handlers import ExitingHandlers, FailingHandlers, HangingHandlers, KillingHandlers
 from fairlead.simulation.faults.loops import DyingLoops, StandingLoops
-from fairlead.simulation.faults.rules import LimitsByRule, PausesByRule, WeightsByRule
+from fairlead.simulation.faults.policies import LimitsByRule, PausesByRule, WeightsByRule
+from fairlead.simulation.faults.stray_entries import StrayEntries
 from fairlead.simulation.faults.watches import LostWatches, RefusedWatches
 
 FAULTS: Final[dict[str, type[Fault]]] = {

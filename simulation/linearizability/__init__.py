@@ -5,7 +5,7 @@ The oracles look into the store; here nobody does: what counts is what clients w
 
 Read in this order:
     history          operations with their times and answers, and which of them may not have happened
-    wording          calls and answers in words
+    formatting       calls and answers in words
     search           is there an order in which one thing at a time gives the same answers? Pure
     counterexample   a history that has no such order, made short and readable
     zone_model       a queue zone that does one thing at a time: its operations and their outcomes; pure

@@ -16,17 +16,17 @@ from fairlead.simulation.linearizability.history import Attempt as Attempted
 from fairlead.simulation.linearizability.history import Recorder, Told
 from fairlead.simulation.linearizability.zone_model import Item, Refusal
 from fairlead.simulation.world import START_US
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.buried import bury, read, revive
-from fairlead.zones.dequeue import Room
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, NotVested
-from fairlead.zones.items import Outcome, unpack_payload
 from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import bury, read, revive
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.items import Outcome, unpack_payload
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
-from fairlead.zones.steps import alone
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 ALICE = Tenant("shop", "alice")
 NAMES = ("first", "second")  # ids that several clients give

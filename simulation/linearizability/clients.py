@@ -15,7 +15,6 @@ from fairlead.actors.handlers import Registry
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.kept import ALL, Kept
 from fairlead.simulation.linearizability.client import Client, Known
 from fairlead.simulation.linearizability.counterexample import counterexample
 from fairlead.simulation.linearizability.history import Recorder
@@ -23,10 +22,11 @@ from fairlead.simulation.linearizability.search import Verdict, is_linearizable
 from fairlead.simulation.linearizability.zone_model import QUEUE_ZONE
 from fairlead.simulation.oracles.oracle import Bench
 from fairlead.simulation.plan import draw_plan
+from fairlead.simulation.reduction import ALL, Kept
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.world import Violation, World
-from fairlead.zones.engines.errors import StoreError
-from fairlead.zones.periodic import Period
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.queue.periodic import Period
 
 PROMISE = "the operations of a queue zone are linearizable"
 STEPS_MAX = 500_000  # Fifteen times what the longest of thirty thousand histories took; five seconds.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from fairlead.simulation.linearizability.formatting import shown
 from fairlead.simulation.linearizability.history import Model, Operation, until
 from fairlead.simulation.linearizability.search import Finding, Verdict, can_be_next, is_linearizable
-from fairlead.simulation.linearizability.wording import shown
 
 S = TypeVar("S", bound=Hashable)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from fairlead.simulation.linearizability.wording import shown
+from fairlead.simulation.linearizability.formatting import shown
 
 S = TypeVar("S", bound=Hashable)
 

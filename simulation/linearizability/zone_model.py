@@ -1,4 +1,4 @@
-"""A queue zone that does one thing at a time: the operations and outcomes of `fairlead.zones.queue_zone`.
+"""A queue zone that does one thing at a time: the operations and outcomes of `fairlead.zones.queue.queue_zone`.
 
 A call knows what the product's operation was given, the time `now_us` included, which is the caller's own clock's.
 
@@ -16,8 +16,8 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 from fairlead.simulation.linearizability.history import Call, Model, Operation
-from fairlead.zones.items import EnqueueStatus, Outcome
-from fairlead.zones.suspicion import SHARED_LAPSES
+from fairlead.zones.queue.items import EnqueueStatus, Outcome
+from fairlead.zones.queue.poison_candidates import SHARED_LAPSES
 
 
 class Item(NamedTuple):

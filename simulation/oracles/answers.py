@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.shadow import ItemName, Meaning, ShardShadow
+from fairlead.simulation.replica import ItemName, Meaning, ShardShadow
 from fairlead.simulation.world import World
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from fairlead.actors.polls import RESCAN_US, SCAN_STRETCH_MAX, WATCHED_RESCAN_US
-from fairlead.actors.selection.own_parts import overdue_us
-from fairlead.simulation.faults.rules import WEIGHTS
+from fairlead.actors.scanning.idle_policy import RESCAN_US, SCAN_STRETCH_MAX, WATCHED_RESCAN_US
+from fairlead.actors.scanning.partitioned import overdue_us
+from fairlead.simulation.faults.policies import WEIGHTS
 from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.shadow import Meaning, ShardShadow, ZoneName
+from fairlead.simulation.replica import Meaning, ShardShadow, ZoneName
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.records import ItemRecord
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fairlead.actors.messages import ItemRef
 from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.shadow import ItemChange, ItemName, Meaning, item_of
+from fairlead.simulation.replica import ItemChange, ItemName, Meaning, item_of
 from fairlead.simulation.world import World
 
 Holding = tuple[ItemName, bytes]  # under which lease

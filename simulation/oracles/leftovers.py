@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.shadow import ShardShadow, unpacked
+from fairlead.simulation.replica import ShardShadow, unpacked
 from fairlead.zones import keyspace
 
 _STAYS = {

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.shadow import ItemName, Limit, Meaning
+from fairlead.simulation.replica import ItemName, Limit, Meaning
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import ItemRecord

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.actors.job import Job
+from fairlead.actors.execution.job import Job
 from fairlead.simulation.network import Network, Reply
-from fairlead.simulation.shadow import ItemName, Meaning, ShardShadow
+from fairlead.simulation.replica import ItemName, Meaning, ShardShadow
 from fairlead.simulation.store import Commit, SimulatedStore
 from fairlead.simulation.world import World
 

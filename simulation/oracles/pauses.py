@@ -1,7 +1,7 @@
 """Pauses: what an operator has paused is leased by nobody who could have read so."""
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.shadow import Meaning
+from fairlead.simulation.replica import Meaning
 
 
 class WhatIsPausedStays(Oracle):

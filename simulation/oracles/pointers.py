@@ -7,7 +7,7 @@ time; or its zone is throttled, or holds a kind that nobody knows, and is looked
 from dataclasses import dataclass
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.shadow import Meaning, ZoneShadow
+from fairlead.simulation.replica import Meaning, ZoneShadow
 from fairlead.simulation.world import World
 
 

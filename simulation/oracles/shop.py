@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.shadow import ItemName, Meaning, ShardShadow, unpacked
+from fairlead.simulation.replica import ItemName, Meaning, ShardShadow, unpacked
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 

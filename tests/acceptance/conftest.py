@@ -14,7 +14,7 @@ from tests.acceptance.fleets import opened
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
     """A Ray cluster of this process's own, as `fairlead run` starts it."""
-    from fairlead.actors import ray_host
+    from fairlead.actors.runtime import ray_host
 
     ray_host.connect("local", show_output=False)
     try:

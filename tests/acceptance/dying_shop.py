@@ -9,7 +9,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import fairlead.actors.custody
+import fairlead.actors.execution.completer
 import fairlead.actors.scanner
 import fairlead.actors.worker
 from tests.acceptance.shop import app
@@ -19,7 +19,7 @@ __all__ = ["app"]
 PLACES: dict[str, tuple[Any, str]] = {
     "scanner": (fairlead.actors.scanner.Scanner, "_visit_shard"),
     "keeping": (fairlead.actors.worker, "chores"),
-    "settling": (fairlead.actors.custody.Custody, "settle"),
+    "settling": (fairlead.actors.execution.completer.Custody, "settle"),
 }
 
 

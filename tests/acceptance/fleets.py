@@ -15,7 +15,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from fairlead import App, Config
-from fairlead.actors.identity import Identity
+from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.fleet import AppOpening
 from fairlead.zones.settings import ZoneSettings
@@ -50,7 +50,7 @@ def eventually(
 @contextlib.contextmanager
 def consumer(chosen: Config, *, reference: str = SHOP, drain_ms: int = 1_000) -> Iterator[Any]:
     """Run a consumer of Ray actors on the session's cluster; drain it at the end."""
-    from fairlead.actors import ray_host
+    from fairlead.actors.runtime import ray_host
 
     identity = Identity(os.urandom(8), "test", os.getpid(), time.time_ns() // 1000)
     running = ray_host.RayConsumer(AppOpening(reference, str(ROOT), chosen), identity)

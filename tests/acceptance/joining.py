@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-import fairlead.actors.ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+import fairlead.actors.runtime.ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
 
 # isort: split
 import ray

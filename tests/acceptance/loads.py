@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 
 from fairlead import App, TenantTransaction, new_item
-from fairlead.status import look
-from fairlead.zones.audit import audit
+from fairlead.status import read_status
 from fairlead.zones.engines import transact
 from fairlead.zones.keyspace import DB, DEPTH, GRAVE, ROOT, ROOT_RANGE, TOP, ZONE
+from fairlead.zones.maintenance.integrity import audit
 from fairlead.zones.tuples import unpack
 from tests.acceptance.fleets import eventually
 from tests.acceptance.shop import payload
@@ -94,7 +94,7 @@ def effects(app: App) -> tuple[Counter[int], Counter[int]]:
 
 def depth(app: App) -> int:
     """Return how many items there are on all shards."""
-    return sum(sum(look(app.shards[name], "").depth.values()) for name in app.shards)
+    return sum(sum(read_status(app.shards[name], "").depth.values()) for name in app.shards)
 
 
 def assert_all_done(
@@ -120,7 +120,7 @@ def assert_nothing_left(app: App, *, within_s: float = 20.0) -> None:
     for name in app.shards:
         report = audit(app.shards[name])
         assert report.healthy, report
-        assert look(app.shards[name], "").buried == 0
+        assert read_status(app.shards[name], "").dead_letters == 0
 
 
 def left_over(app: App) -> list[tuple[object, ...]]:

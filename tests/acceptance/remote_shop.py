@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import fairlead.actors.ray_host
+import fairlead.actors.runtime.ray_host
 
 # isort: split
 import ray

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fairlead
-from fairlead.zones.engines.stored_log import StoredLog
+from fairlead.zones.engines.embedded.stored_log import StoredLog
 
 app = fairlead.App()
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
-from fairlead.actors.host import ActorDied
-from fairlead.actors.ray_host.calls import NAMESPACE, RayRemote, called_with
-from fairlead.actors.supervisor import Supervisor
-from fairlead.zones.pointers import PointerRef
+from fairlead.actors.runtime import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from fairlead.actors.runtime.host import ActorDied
+from fairlead.actors.runtime.ray_host.calls import NAMESPACE, RayRemote, called_with
+from fairlead.actors.runtime.supervisor import Supervisor
+from fairlead.zones.top_level.pointers import PointerRef
 from tests.acceptance.fleets import eventually
 
 # isort: split

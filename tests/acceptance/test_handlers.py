@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
-from fairlead.actors.job import Job
-from fairlead.actors.ray_host.tasks import Tasks
-from fairlead.actors.ray_host.tree import RayRunners, TellSent
+from fairlead.actors.runtime.ray_host.actors import RayRunners, TellSent
+from fairlead.actors.runtime.ray_host.tasks import Tasks
+from fairlead.actors.runtime.thread_host import ThreadHost, thread_supervisor
 from fairlead.actors.telemetry.telemetry import Exports
-from fairlead.actors.thread_host import ThreadHost, thread_supervisor
 from fairlead.clock import SystemClock
 from fairlead.zones.errors import BadArgument
 from tests.acceptance import remote_shop
@@ -61,7 +61,7 @@ def test_ray_remote_functions_run_as_tasks_of_their_own(tmp_path: Path) -> None:
         assert workers.isdisjoint(line[2] for line in lines), "they ran in processes of their own"
         assert {line[3] for line in lines} == {"1"}
         assert tenant.transact(lambda tr: tr.get(("done", 7))) == (1).to_bytes(8, "little")
-        (buried,) = tenant.buried()
+        (buried,) = tenant.dead_letters()
         assert "KeyError: 6" in buried.error
         assert "in fail" in buried.traceback
 
@@ -164,8 +164,8 @@ def test_a_ray_task_past_its_timeout_is_killed(tmp_path: Path) -> None:
         eventually(notes.exists)
         pid = int(remote_shop.ended(notes)[0][1])
         eventually(lambda: not Path(f"/proc/{pid}").exists(), within_s=20)
-        eventually(tenant.buried)
-        assert "JobTimeout" in tenant.buried()[0].error
+        eventually(tenant.dead_letters)
+        assert "JobTimeout" in tenant.dead_letters()[0].error
 
 
 @pytest.mark.usefixtures("cluster")
@@ -176,7 +176,7 @@ def test_a_ray_task_that_dies_is_retried_by_the_queue_and_not_by_ray(tmp_path: P
     with opened(chosen) as app, consumer(chosen, reference=REMOTE):
         tenant = app.tenant("shop", "alice")
         tenant.enqueue("die", payload(1, path=str(notes)))
-        eventually(tenant.buried)
+        eventually(tenant.dead_letters)
         assert len({line[1] for line in remote_shop.ended(notes)}) == 2
 
 
@@ -190,7 +190,7 @@ def test_a_worker_full_of_handlers_that_do_not_listen_starts_anew(tmp_path: Path
         tenant = app.tenant("shop", "alice")
         for number in range(2):
             tenant.enqueue("deaf", payload(number, path=str(notes)))
-        eventually(lambda: len(tenant.buried()) == 2)
+        eventually(lambda: len(tenant.dead_letters()) == 2)
         eventually(lambda: running.pids()["worker"] not in ([], before))
         tenant.enqueue("plain", payload(9))
         eventually(lambda: depth(app) == 0)
@@ -209,7 +209,7 @@ def test_an_item_that_kills_its_workers_is_buried_and_takes_nothing_with_it(tmp_
         begun = time.monotonic()
         eventually(lambda: depth(app) == 0)
         assert time.monotonic() - begun < 50
-        (buried,) = tenant.buried()
+        (buried,) = tenant.dead_letters()
         assert (buried.kind, buried.reason) == ("killer", "lapsed")
         eventually(lambda: running.pids()["worker"])
 

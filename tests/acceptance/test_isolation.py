@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead import App
-from fairlead.zones.buried import listing
+from fairlead.zones.queue.dead_letters import listing
 from fairlead.zones.settings import ZoneSettings
 from tests.acceptance.fleets import config, consumer, eventually, is_whole, opened
 from tests.acceptance.loads import depth
@@ -46,7 +46,7 @@ def test_an_item_that_kills_its_process_is_buried_while_long_jobs_go_on_and_othe
         while_it_runs = run_quick_ones(app, tmp_path / "while it runs")
         killer.touch()
         while_it_dies = run_quick_ones(app, tmp_path / "while it dies")
-        eventually(lambda: len(poison.buried()) == 1, otherwise=lambda: begun(killer))
+        eventually(lambda: len(poison.dead_letters()) == 1, otherwise=lambda: begun(killer))
         record_property("quick items", f"slowest {max(while_it_runs):.3f} s, while it dies {max(while_it_dies):.3f} s")
         assert max(while_it_runs) < QUICK_S, while_it_runs
         assert max(while_it_dies) < QUICK_S, while_it_dies

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from fairlead.actors.consumer import Opened
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry
 from fairlead.actors.messages import UNTOLD, Scan, Served
-from fairlead.actors.ray_host import calls, tree
+from fairlead.actors.runtime.ray_host import actors, calls
+from fairlead.actors.runtime.supervisor import Supervisor
+from fairlead.actors.runtime.thread_host import ThreadRemote, Unanswered
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers
-from fairlead.actors.supervisor import Supervisor
-from fairlead.actors.thread_host import ThreadRemote, Unanswered
 from fairlead.clock import SystemClock
 
 A_WHILE_S = 0.2
@@ -64,11 +64,11 @@ def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeyp
     def remote(name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> ThreadRemote:
         return ThreadRemote(worker, name, supervisor, unanswered)
 
-    monkeypatch.setattr(tree, "Manager", Leasing)
-    monkeypatch.setattr(tree, "RayRemote", remote)
-    monkeypatch.setattr(tree, "_open", lambda opening: opening())
-    monkeypatch.setattr(tree, "_drain_on_sigterm", lambda drain: None)
-    actor: Any = tree.ManagerActor(nothing_opened, "manager-0", ["worker"], None, b"consumer", 0, 1)
+    monkeypatch.setattr(actors, "Manager", Leasing)
+    monkeypatch.setattr(actors, "RayRemote", remote)
+    monkeypatch.setattr(actors, "_open", lambda opening: opening())
+    monkeypatch.setattr(actors, "_drain_on_sigterm", lambda drain: None)
+    actor: Any = actors.ManagerActor(nothing_opened, "manager-0", ["worker"], None, b"consumer", 0, 1)
     serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [], UNTOLD)),))
     serving.start()
     assert Leasing.serving.wait(PATIENCE_S)

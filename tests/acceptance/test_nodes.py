@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from fairlead import App, Config
-from fairlead.status import look
+from fairlead.status import read_status
 from tests.acceptance.fleets import PATIENCE_S, SHOP, Machine, config, eventually, machine, written
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left
 
@@ -53,7 +53,7 @@ class Cluster:
 
 
 def live_consumers(app: App) -> int:
-    return sum(each.live for each in look(app.shards["main"], "").consumers)
+    return sum(each.live for each in read_status(app.shards["main"], "").consumers)
 
 
 def test_when_a_node_dies_with_all_its_processes_the_others_do_its_work(

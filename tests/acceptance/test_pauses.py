@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead import App, Config
-from fairlead.status import look
+from fairlead.status import read_status
 from fairlead.zones.engines import write_stall
 from tests.acceptance.fleets import ROLES, config, consumer, eventually, is_whole, paused
 from tests.acceptance.loads import Load, assert_all_done, assert_nothing_left, depth, effects, lines_of
@@ -106,7 +106,7 @@ def test_a_worker_that_is_stopped_while_it_holds_the_write_lock_holds_up_all_unt
             eventually(lambda: len(load.enqueued) >= 50)
             app.tenant("shop", "user 0").enqueue("stopped_in_commit", payload(0, path=str(tmp_path / "stopped")))
             eventually(lambda: write_stall(app.shards["main"].db))
-            stall = look(app.shards["main"], "").stall
+            stall = read_status(app.shards["main"], "").stall
             assert stall is not None
             assert stall.pid is not None
             assert (stall.pid in workers, stall.state) == (True, "stopped")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fairlead.telemetry.front import front
+from fairlead.telemetry.fleet_metrics import front
 from tests.acceptance import shop
 from tests.acceptance.fleets import ROOT, config, consumer, eventually, opened
 from tests.acceptance.prometheus_server import Prometheus, free_port, scraping

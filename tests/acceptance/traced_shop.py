@@ -7,15 +7,15 @@ import os
 import sys
 from pathlib import Path
 
-import fairlead.actors.ray_host
+import fairlead.actors.runtime.ray_host
 
 # isort: split
 import ray
 from opentelemetry import trace
 
 import fairlead
-from fairlead.telemetry import sdk
-from fairlead.telemetry.variables import asked
+from fairlead.telemetry import otel_sdk
+from fairlead.telemetry.otel_environment import asked
 from tests.acceptance.shop import note
 
 app = fairlead.App()
@@ -94,6 +94,6 @@ def place_order(store: str, notes: str) -> None:
 
 
 if __name__ == "__main__":
-    sdk.install(asked())
+    otel_sdk.install(asked())
     place_order(sys.argv[1], str(Path(sys.argv[2])))
-    sdk.flush_spans()
+    otel_sdk.flush_spans()

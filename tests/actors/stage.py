@@ -10,32 +10,32 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import FailureHook, Handler, Registry, handler_of
-from fairlead.actors.holdings import Held
-from fairlead.actors.identity import Identity
-from fairlead.actors.job import Job
 from fairlead.actors.messages import ItemRef, Report
-from fairlead.actors.selection.stretch import PLACES, Session, Stretch
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.scanning.partitioning import PLACES, Session, Stretch
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.world import World
 from fairlead.zones import engines
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.buried import BuriedItem
-from fairlead.zones.buried import listing as buried_items
-from fairlead.zones.dequeue import UNLIMITED, Room
 from fairlead.zones.engines import Database
-from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError, StoreFull, StoreUnavailable
-from fairlead.zones.items import new_item, pack_payload
+from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, StoreError, StoreFull, StoreUnavailable
 from fairlead.zones.keyspace import PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, item_id_of
-from fairlead.zones.pointers import PointerRef, scan
+from fairlead.zones.pipelining import in_step
+from fairlead.zones.queue.dead_letters import BuriedItem
+from fairlead.zones.queue.dead_letters import listing as buried_items
+from fairlead.zones.queue.dequeue_plan import UNLIMITED, Room
+from fairlead.zones.queue.items import new_item, pack_payload
 from fairlead.zones.records import ItemRecord, PointerRecord, decode, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard, open_shard
-from fairlead.zones.steps import in_step
+from fairlead.zones.top_level.pointers import PointerRef, scan
+from fairlead.zones.transaction_runner import Attempt
 from tests.zones.faults import FaultyDatabase
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ BOB = Tenant("shop", "bob")
 SIGNING_KEY = b"a key of the tests' own"
 IDENTITY = Identity(consumer_id=bytes(16), host="here", pid=1, started_us=0)
 LEASE_MS = 10_000
-TRANSACTION_MS = 10_000  # The timeout of a cluster's transactions; see `fairlead.zones.engines.foundationdb`.
+TRANSACTION_MS = 10_000  # The timeout of a cluster's transactions; see `fairlead.zones.engines.foundationdb.engine`.
 ALONE = Session(Stretch(0, PART_COUNT_MAX * PLACES), 1 << 62)  # The session of a consumer that all belongs to.
 
 
@@ -172,7 +172,7 @@ class Played:
         self._reply = reply
 
     def call(self, method: str, *args: Any, done: Callable[[Any, Exception | None], None]) -> None:
-        """See `fairlead.actors.host.Remote`."""
+        """See `fairlead.actors.runtime.host.Remote`."""
         call = Call(self._host, method, args, done)
         self.calls.append(call)
         if self._reply is not None:

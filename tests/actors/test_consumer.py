@@ -13,22 +13,23 @@ from typing import Any
 import pytest
 
 from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.host import ActorDied
-from fairlead.actors.identity import Identity
-from fairlead.actors.job import Job
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.host import ActorDied
+from fairlead.actors.runtime.supervisor import ActorFailed
+from fairlead.actors.runtime.thread_host import CALLS_AT_ONCE, ThreadRemote, thread_supervisor
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers
-from fairlead.actors.supervisor import ActorFailed
-from fairlead.actors.thread_host import CALLS_AT_ONCE, ThreadRemote, thread_supervisor
 from fairlead.clock import SystemClock
-from fairlead.zones import engines, series, timesheets
+from fairlead.zones import engines
 from fairlead.zones.engines import Database
-from fairlead.zones.items import new_item
 from fairlead.zones.layout import Tenant
-from fairlead.zones.presence import Present, listing
+from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.reporting import rollups, worker_status
 from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.top_level.sessions import Present, listing
 from tests.zones.faults import FaultyDatabase
 
 ALICE = Tenant("shop", "alice")
@@ -94,9 +95,12 @@ def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_wh
     running.check()
     enqueue(shard, 3)
     assert running_now.wait(PATIENCE_S)
-    places = {"scanner": "Scanner._open", "housekeeping": "Housekeeping._beat", "keeping": "chores"}
-    module = "worker" if loop == "keeping" else loop
-    monkeypatch.setattr(f"actors.{module}.{places[loop]}", dies)
+    places = {
+        "scanner": "scanner.Scanner._open",
+        "housekeeping": "housekeeping.housekeeping.Housekeeping._beat",
+        "keeping": "worker.chores",
+    }
+    monkeypatch.setattr(f"fairlead.actors.{places[loop]}", dies)
     eventually(lambda: failure_of(running) is not None)
     assert f"'{loop}'" in str(failure_of(running))
     eventually(lambda: leased_count(shard) == 0)
@@ -107,8 +111,8 @@ def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_wh
 
 STUCK = """
 import sys, threading
-from fairlead.actors.supervisor import Supervisor
-from fairlead.actors.thread_host import ThreadRemote
+from fairlead.actors.runtime.supervisor import Supervisor
+from fairlead.actors.runtime.thread_host import ThreadRemote
 
 class Stuck:
     def serve(self):
@@ -293,10 +297,10 @@ def eventually(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def sheets(shard: Shard) -> list[timesheets.Timesheet]:
-    return shard.transact(lambda attempt: timesheets.read(attempt.tr, now_us=attempt.now_us))
+def sheets(shard: Shard) -> list[worker_status.Timesheet]:
+    return shard.transact(lambda attempt: worker_status.read(attempt.tr, now_us=attempt.now_us))
 
 
 def completed(shard: Shard) -> int:
-    slots = shard.transact(lambda attempt: series.read(attempt.tr, now_us=attempt.now_us))
+    slots = shard.transact(lambda attempt: rollups.read(attempt.tr, now_us=attempt.now_us))
     return sum(kind.completed for slot in slots for kind in slot.tally.kinds.values())

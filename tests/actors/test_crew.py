@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.actors.crew import SENT_MAX, Crew, Member, deal, room_for_kinds, share_of
-from fairlead.actors.host import ActorDied
+from fairlead.actors.dispatch.worker_pool import (
+    SENT_MAX,
+    Crew,
+    Member,
+    deal,
+    room_for_kinds,
+    share_of,
+)
 from fairlead.actors.messages import ItemRef
+from fairlead.actors.runtime.host import ActorDied
 from tests.actors.stage import Played, Stage, item_ref, report
 
 

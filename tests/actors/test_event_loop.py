@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost, EventLoopLostAgain
-from fairlead.actors.failed_attempt import failure_of, worded
-from fairlead.actors.holdings import Held
-from fairlead.actors.job import Job
-from fairlead.actors.settlement import Verdict, judge
-from fairlead.actors.supervisor import STALL_US, Supervisor
-from fairlead.actors.thread_host import BLOCKED_LOOPS_MAX, ThreadHost, ThreadRunners
+from fairlead.actors.execution.acknowledgement import Verdict, judge
+from fairlead.actors.execution.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost, EventLoopLostAgain
+from fairlead.actors.execution.failed_attempt import failure_of, worded
+from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.job import Job
+from fairlead.actors.runtime.supervisor import STALL_US, Supervisor
+from fairlead.actors.runtime.thread_host import BLOCKED_LOOPS_MAX, ThreadHost, ThreadRunners
 from fairlead.clock import SystemClock
 from tests.acceptance.fleets import eventually
 from tests.actors.stage import held_item
@@ -347,7 +347,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_named_in_the_log_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before, it ran on beside its own retries, and nobody was told."""
-    monkeypatch.setattr("fairlead.actors.event_loop.STUCK_US", 50_000)
+    monkeypatch.setattr("fairlead.actors.execution.event_loop.STUCK_US", 50_000)
     begun, release = threading.Event(), threading.Event()
 
     async def deaf(job: Job) -> None:
@@ -370,7 +370,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_named_in_the_log_once(
 def test_a_coroutine_that_ends_when_it_is_cancelled_is_not_named_in_the_log(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlead.actors.event_loop.STUCK_US", 50_000)
+    monkeypatch.setattr("fairlead.actors.execution.event_loop.STUCK_US", 50_000)
     begun = threading.Event()
 
     async def waits(job: Job) -> None:

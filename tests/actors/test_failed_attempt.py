@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from fairlead.actors.failed_attempt import ERRORS_MAX, FRAMES_MAX, Cause, failure_of, worded
+from fairlead.actors.execution.failed_attempt import ERRORS_MAX, FRAMES_MAX, Cause, failure_of, worded
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import handler_of
-from fairlead.actors.job import Job
-from fairlead.actors.retry import Retry
 from fairlead.actors.worker import Worker
 from fairlead.zones.settings import TEXT_BYTES_MAX
 from tests.actors.stage import Stage, held_item
@@ -165,7 +165,7 @@ def test_what_has_ended_in_a_worker_that_is_abandoned_is_settled_as_what_it_is(
 ) -> None:
     """Before, an item that had failed went back as if it had not run, and failed the next fleet, for ever."""
     monkeypatch.setattr(
-        "fairlead.actors.custody.Custody._run_settling", lambda custody: None
+        "fairlead.actors.execution.completer.Custody._run_settling", lambda custody: None
     )  # The loop that has failed.
     worker = stalled_worker(stage)
     stage.pass_ms(100)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.failures import QUIET_US
+from fairlead.actors.execution.failure_log import QUIET_US
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import FailureHook, PermanentError
-from fairlead.actors.job import Job
-from fairlead.actors.retry import Retry
 from fairlead.actors.worker import Worker
 from fairlead.zones.layout import Tenant
 from tests.actors.stage import MS, Stage

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from fairlead.actors.crew import Leftover, Member
-from fairlead.actors.freeing import LOOK_S, Freeing, free
-from fairlead.actors.rounds import Rounds
+from fairlead.actors.dispatch.reclaim import LOOK_S, Freeing, free
+from fairlead.actors.dispatch.worker_pool import Leftover, Member
+from fairlead.actors.runtime.periodic_task import Rounds
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 
 LIFE = "worker#1"

@@ -1,6 +1,6 @@
 """A scanner is full if it waited for room for most of the time since that was asked last."""
 
-from fairlead.actors.fullness import Fullness
+from fairlead.actors.scanning.saturation import Fullness
 
 
 def test_one_that_has_never_waited_is_not_full() -> None:

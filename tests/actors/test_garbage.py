@@ -7,7 +7,7 @@ import sys
 
 LEAVES_CYCLES = """
 import gc
-from fairlead.actors.garbage import GROWN_BYTES, collect_if_grown, collect_rarely
+from fairlead.actors.runtime.garbage_collection import GROWN_BYTES, collect_if_grown, collect_rarely
 
 class Node:
     alive = 0

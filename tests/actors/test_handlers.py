@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import Form, HandlerTwice, NotTransactional, PermanentError, Registry, handler_of
-from fairlead.actors.job import Job
-from fairlead.actors.retry import Retry
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.tenant_transaction import TenantTransaction
 

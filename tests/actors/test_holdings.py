@@ -1,6 +1,6 @@
 """What a worker holds, and what starts next."""
 
-from fairlead.actors.holdings import RESERVE_MAX, Held, Holdings, Phase
+from fairlead.actors.execution.in_flight import RESERVE_MAX, Held, Holdings, Phase
 from tests.actors.stage import MS, SECOND, held_item
 
 

@@ -6,26 +6,28 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors import housekeeping, late_look
-from fairlead.actors import submitted as submitted_handlers
+from fairlead.actors.execution import submitted_handlers
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers, keep_loading, pack_handler, submit
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.housekeeping import Housekeeping
-from fairlead.actors.identity import Identity
-from fairlead.actors.late_look import LateLook
-from fairlead.actors.rests import WATCHED_REST_BEATS
-from fairlead.actors.selection.stretch import PLACES, Session, Stretch
-from fairlead.actors.submitted import SubmittedHandlers, keep_loading, pack_handler, submit
-from fairlead.zones import completions, presence, rules, series
-from fairlead.zones.dequeue import Room
-from fairlead.zones.engines.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
-from fairlead.zones.history import keep_taken
+from fairlead.actors.housekeeping import housekeeping, late_pointers
+from fairlead.actors.housekeeping.chore_schedule import WATCHED_REST_BEATS
+from fairlead.actors.housekeeping.housekeeping import Housekeeping
+from fairlead.actors.housekeeping.late_pointers import LateLook
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.scanning.partitioning import PLACES, Session, Stretch
+from fairlead.zones.engines.api.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
 from fairlead.zones.keyspace import TIME_KEY, TenantKeys
 from fairlead.zones.layout import Tenant, local_tenant
-from fairlead.zones.periodic import period
-from fairlead.zones.presence import LIVE_US, Presence
+from fairlead.zones.policy import policies
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.id_retention import keep_taken
+from fairlead.zones.queue.periodic import period
 from fairlead.zones.records import HandlerRecord
+from fairlead.zones.reporting import completion_log, rollups
 from fairlead.zones.shard import Shard
-from fairlead.zones.visit import VisitTerms, visit_all
+from fairlead.zones.top_level import sessions
+from fairlead.zones.top_level.process_pointers import VisitTerms, visit_all
+from fairlead.zones.top_level.sessions import LIVE_US, Presence
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, SIGNING_KEY, Stage
 
 
@@ -80,8 +82,8 @@ class Keeping:
         return {name: session is not None for name, session in self.sessions.items()}
 
 
-def consumers(stage: Stage, shard: Shard | None = None) -> list[presence.Present]:
-    return (shard or stage.shard).transact(lambda tr: presence.listing(tr.tr, now_us=tr.now_us))
+def consumers(stage: Stage, shard: Shard | None = None) -> list[sessions.Present]:
+    return (shard or stage.shard).transact(lambda tr: sessions.listing(tr.tr, now_us=tr.now_us))
 
 
 def shout(job: Any) -> None:
@@ -110,7 +112,7 @@ def test_one_that_stops_in_good_order_takes_itself_off_the_list(stage: Stage) ->
 
 def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
     dead = Presence("host", 8, [], stage.now_us, stage.now_us)
-    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", dead))
+    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", dead))
     Keeping(stage)
     stage.pass_ms(70_000)
     assert [each.consumer_id for each in consumers(stage)] == [b"mine----"]
@@ -122,7 +124,7 @@ def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
 def another_beats(stage: Stage, kinds: list[str]) -> None:
     """Another consumer, whose id comes after this one's, says that it lives."""
     alive = Presence("host", 8, kinds, stage.now_us, stage.now_us)
-    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", alive))
+    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", alive))
 
 
 def own(keeping: Keeping) -> tuple[float, float]:
@@ -161,7 +163,7 @@ def test_it_says_when_it_is_full_and_hears_which_others_are_unless_it_is_too(sta
     keeping = Keeping(stage)
     keeping.full = full
     alive = Presence("host", 8, ["mail"], stage.now_us, stage.now_us, full=True)
-    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", alive))
+    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", alive))
     stage.pass_ms(1_000)
     assert [each.presence.full for each in consumers(stage)] == [full, True]
     session = keeping.sessions["main"]
@@ -189,7 +191,7 @@ def set_time(stage: Stage, ahead_us: int) -> None:
 
 def show_another(stage: Stage) -> None:
     alive = Presence("host", 8, [], stage.now_us, stage.now_us)
-    stage.shard.transact(lambda tr: presence.beat(tr.tr, b"theirs--", alive))
+    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", alive))
 
 
 def test_a_good_clock_may_take_leases_from_the_first_beat_on(stage: Stage) -> None:
@@ -384,14 +386,14 @@ def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_be
     """`fairlead resume` may be broken off between the two."""
     stage.enqueue("mail")
     transact = stage.shard.transact
-    transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=True))
+    transact(lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=True))
     (ref,) = stage.pointers()
     terms = VisitTerms(stage.now_us, b"l" * 16, LEASE_MS * MS, 10, SECOND, SECOND)
     transact(lambda attempt: visit_all(attempt.tr, stage.shard.layout, [ref], Room(10, {"mail": 10}), terms))
     Keeping(stage)
     stage.pass_ms(2_000)
     assert stage.pointers() == []
-    transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=False))
+    transact(lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=False))
     stage.pass_ms(within_ms(stage, 1_100))
     assert len(stage.pointers()) == 1
 
@@ -423,7 +425,7 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
     Here these are 240, and the limits the smaller.
     """
     for limit, entries in (("LATE_MAX", 2), ("HURRIED_MAX", 10)):
-        monkeypatch.setattr(late_look, limit, entries)
+        monkeypatch.setattr(late_pointers, limit, entries)
     monkeypatch.setattr(housekeeping, "BEAT_MAX", 40)
     for number in range(240):
         stage.enqueue("mail", tenant=Tenant("shop", f"later {number}"), delay_ms=10 * 24 * 3_600_000)
@@ -471,7 +473,7 @@ def test_an_error_that_nobody_foresaw_ends_the_loop_for_its_supervisor_to_see(
     def broken(*_: Any, **__: Any) -> None:
         raise OverflowError("can't convert negative int to unsigned")
 
-    monkeypatch.setattr(completions, "tidy", broken)
+    monkeypatch.setattr(completion_log, "tidy", broken)
     keeping = Keeping(stage)
     stage.pass_ms(100)
     assert isinstance(keeping.running.error, OverflowError)
@@ -495,7 +497,7 @@ def test_a_chronicle_that_cannot_be_written_keeps_no_work_asleep(stage: Stage, m
     def refused(*_: Any, **__: Any) -> bool:
         raise StoreError(VALUE_TOO_LARGE)
 
-    monkeypatch.setattr(series, "sum_up", refused)
+    monkeypatch.setattr(rollups, "sum_up", refused)
     monkeypatch.setattr(housekeeping, "wake_parked", lambda tr, layout, *, now_us: tr.set(b"woken", b"") or 1)
     Keeping(stage)
     stage.pass_ms(1_500)
@@ -560,10 +562,10 @@ def test_a_chore_that_a_store_refuses_for_long_is_said_once(
 
     caplog.set_level("INFO")
     with monkeypatch.context() as patch:
-        patch.setattr(series, "sum_up", refused)
+        patch.setattr(rollups, "sum_up", refused)
         Keeping(stage)
         stage.pass_ms(10_000)
     stage.pass_ms(2_000)
-    monkeypatch.setattr(series, "sum_up", refused)
+    monkeypatch.setattr(rollups, "sum_up", refused)
     stage.pass_ms(within_ms(stage, 5_000))
     assert len([each for each in caplog.records if "put off (summing up)" in each.message]) == 2, "once each time"

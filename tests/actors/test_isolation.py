@@ -7,19 +7,19 @@ import time
 from random import Random
 
 from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.identity import Identity
-from fairlead.actors.job import Job
+from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers
 from fairlead.clock import SystemClock
 from fairlead.zones import engines
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.items import new_item
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, decode, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.transaction_runner import Attempt
 
 CLOCK = SystemClock()
 PATIENCE_S = 20.0

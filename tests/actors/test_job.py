@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fairlead import TenantTransaction
+from fairlead.actors.execution.job import Job, NoStoreHere
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
-from fairlead.actors.job import Job, NoStoreHere
 from fairlead.actors.messages import ItemRef
-from fairlead.actors.retry import Retry
-from fairlead.zones.buried import revive
 from fairlead.zones.errors import ItemGone, LeaseLost
+from fairlead.zones.queue.dead_letters import revive
 from tests.actors.stage import ALICE, LEASE_MS, Stage
 from tests.zones.faults import Fault
 

@@ -6,9 +6,16 @@ from dataclasses import fields
 
 import pytest
 
-from fairlead.actors.holdings import Held, Phase
-from fairlead.actors.job import STUCK_US
-from fairlead.actors.keeping import TICK_US, TRANSACTION_LEASE_US, WAITING_US_MAX, Chores, chores, lease_at_start
+from fairlead.actors.execution.deadlines import (
+    TICK_US,
+    TRANSACTION_LEASE_US,
+    WAITING_US_MAX,
+    Chores,
+    chores,
+    lease_at_start,
+)
+from fairlead.actors.execution.in_flight import Held, Phase
+from fairlead.actors.execution.job import STUCK_US
 from tests.actors.stage import SECOND, held_item
 
 LEASE_US = 9 * SECOND

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.host import ActorDied
 from fairlead.actors.manager import Manager
 from fairlead.actors.messages import VERSION_AGE_US_MAX, ItemRef, Report, Scan, Served
+from fairlead.actors.runtime.host import ActorDied
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.zones import rules
-from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
+from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pointers import PointerRef
-from fairlead.zones.presence import Presence, beat
+from fairlead.zones.policy import policies
 from fairlead.zones.records import OwnerRecord, encode
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.top_level.sessions import Presence, beat
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
 from tests.zones.faults import Fault
 
@@ -758,7 +758,7 @@ def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_oth
 
 def pause_mail(stage: Stage, paused: bool) -> None:
     stage.shard.transact(
-        lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=paused)
+        lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=paused)
     )
 
 
@@ -771,7 +771,7 @@ def test_a_kind_that_is_paused_between_two_calls_is_taken_by_the_first_alone(sta
     pause_mail(stage, True)
     assert serve(stage, manager, [second]).items == 0
     pause_mail(stage, False)
-    stage.shard.transact(lambda attempt: rules.wake_parked(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
+    stage.shard.transact(lambda attempt: policies.wake_parked(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
     assert serve(stage, manager).items == 1
     assert len(crew.all_sent) == 2
 
@@ -780,6 +780,6 @@ def test_a_shard_that_is_paused_while_its_pointers_are_on_their_way_is_left_as_i
     stage.enqueue("mail")
     manager, _ = managed(stage, [10])
     refs = stage.pointers()
-    stage.shard.transact(lambda attempt: rules.pause_shard(attempt.tr))
+    stage.shard.transact(lambda attempt: policies.pause_shard(attempt.tr))
     assert serve(stage, manager, refs).items == 0
     assert stage.pointers() == refs

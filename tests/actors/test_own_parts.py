@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from fairlead.actors.selection.own_parts import HELP_POLLS, OVERDUE_PER_PART, OwnParts, overdue_us
-from fairlead.actors.selection.reading import IN_ORDER_MAX
-from fairlead.actors.selection.stretch import NOTHING, PLACES, Session, Stretch
+from fairlead.actors.scanning.partitioned import HELP_POLLS, OVERDUE_PER_PART, OwnParts, overdue_us
+from fairlead.actors.scanning.partitioning import NOTHING, PLACES, Session, Stretch
+from fairlead.actors.scanning.reading import IN_ORDER_MAX
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pointers import PointerRef
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import ALONE, MS, SECOND, Stage
 
 POLL_MS = 10

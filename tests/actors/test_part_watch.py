@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-from fairlead.actors.part_watch import LOOK_US, WATCH_US_MAX, PartWatch
+from fairlead.actors.scanning.part_watch import LOOK_US, WATCH_US_MAX, PartWatch
 from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import PartKeys
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.patience import ANSWER_MS, REST_US, Patience
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TIMED_OUT, StoreError
+from fairlead.actors.runtime.circuit_breaker import ANSWER_MS, REST_US, Patience
+from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TIMED_OUT, StoreError
+from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import MS, SECOND, Stage
 from tests.zones.faults import Fault
 

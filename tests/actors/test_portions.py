@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.actors.portions import PORTION_MAX, Portioner, Portions
+from fairlead.actors.dispatch.batch_sizing import PORTION_MAX, Portioner, Portions
 
 MANY = 2_000  # Items that workers want to hold if they are short.
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.actors.process_life import has_ended, this_life
+from fairlead.actors.runtime.process_identity import has_ended, this_life
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
 
-TELL = "from fairlead.actors.process_life import this_life; print(this_life().decode(), flush=True); input()"
+TELL = (
+    "from fairlead.actors.runtime.process_identity import this_life; print(this_life().decode(), flush=True); input()"
+)
 
 
 @pytest.fixture

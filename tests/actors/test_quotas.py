@@ -9,14 +9,14 @@ import pytest
 
 from fairlead.actors.manager import Manager
 from fairlead.actors.messages import Report
-from fairlead.zones import rules
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.keyspace import LIMIT, ROOT, RULE, pack_int, pack_text, range_begin, range_end
 from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.placement import home
+from fairlead.zones.policy import policies
 from fairlead.zones.records import FORMAT
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 from tests.actors.test_manager import PlayedWorkers, managed, serve
 from tests.zones.faults import Fault
@@ -42,7 +42,7 @@ def crewed(stage: Stage, **how: Any) -> tuple[Manager, PlayedWorkers]:
 
 def limit(stage: Stage, kind: str = "mail", *, shard: Shard | None = None, **changes: Any) -> None:
     def body(attempt: Attempt) -> None:
-        rules.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, **changes)
+        policies.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, **changes)
 
     (shard or stage.shard).transact(body)
 
@@ -113,7 +113,7 @@ def test_work_with_a_limited_rate_goes_on_after_the_clock_was_set_back(stage: St
         limit(stage, per_s=10.0, burst=10)
     else:
         stage.shard.transact(
-            lambda attempt: rules.change_tenant_rule(
+            lambda attempt: policies.change_tenant_rule(
                 attempt.tr, stage.shard.layout, ALICE, now_us=attempt.now_us, per_s=10.0, burst=10
             )
         )

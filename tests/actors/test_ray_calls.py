@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
-from fairlead.actors.host import ActorDied
-from fairlead.actors.ray_host import tree
-from fairlead.actors.ray_host.calls import RayRemote, called_with
-from fairlead.actors.supervisor import STALL_US, Supervisor
-from fairlead.actors.thread_host import ThreadHost
+from fairlead.actors.runtime import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from fairlead.actors.runtime.host import ActorDied
+from fairlead.actors.runtime.ray_host import actors
+from fairlead.actors.runtime.ray_host.calls import RayRemote, called_with
+from fairlead.actors.runtime.supervisor import STALL_US, Supervisor
+from fairlead.actors.runtime.thread_host import ThreadHost
 from fairlead.clock import SystemClock
 from tests.acceptance.fleets import eventually
 from tests.actors.stage import held_item
@@ -194,7 +194,7 @@ def test_whoever_cancels_a_job_waits_for_nothing_that_ray_does(
             return "a reference"
 
     host = ThreadHost(clock=SystemClock(), random=Random(1), supervisor=watched.supervisor)
-    runners = tree.RayRunners(host, None, Tasks())  # type: ignore[arg-type]
+    runners = actors.RayRunners(host, None, Tasks())  # type: ignore[arg-type]
     held = held_item(1)
     running = threading.Thread(target=runners.run_remote, args=(ignore, held))
     running.start()

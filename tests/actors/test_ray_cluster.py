@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors import ray_host
-from fairlead.actors.ray_host import cluster
+from fairlead.actors.runtime import ray_host
+from fairlead.actors.runtime.ray_host import cluster
 
 # isort: split
 import ray

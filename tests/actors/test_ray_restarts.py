@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from fairlead.actors import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
-from fairlead.actors.identity import Identity
-from fairlead.actors.ray_host import restarts, tree
-from fairlead.actors.ray_host.restarts import restarting_supervisor
+from fairlead.actors.runtime import ray_host  # noqa: F401 - before ray: it sets what Ray reads when it is imported
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.ray_host import actors, restarts
+from fairlead.actors.runtime.ray_host.restarts import restarting_supervisor
 from fairlead.clock import SystemClock
 
 PATIENCE_S = 10.0
@@ -28,7 +28,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
     monkeypatch.setattr(restarts, "ASK_S_MAX", 0.1)
     monkeypatch.setattr(restarts, "GIVE_BACK_S_MAX", 0.1)
     monkeypatch.setattr(restarts, "_restarts", lambda: 0)
-    monkeypatch.setattr(tree, "OPEN_RETRY_S", 0.0)
+    monkeypatch.setattr(actors, "OPEN_RETRY_S", 0.0)
     return codes
 
 
@@ -77,6 +77,6 @@ def test_an_actor_that_cannot_begin_ends_its_process(exits: SimpleQueue[int], mo
     def open_nothing(opening: Any) -> NoReturn:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(tree, "_open", open_nothing)
-    tree.WorkerActor(lambda: None, "worker-0", Identity(b"consumer", "host", 1, 0))  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(actors, "_open", open_nothing)
+    actors.WorkerActor(lambda: None, "worker-0", Identity(b"consumer", "host", 1, 0))  # type: ignore[arg-type, return-value]
     assert exits.get(timeout=PATIENCE_S) == 1

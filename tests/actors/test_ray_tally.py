@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.actors.ray_host.consumer import Tally
+from fairlead.actors.runtime.ray_host.consumer import Tally
 
 
 def test_the_counts_of_actors_are_summed() -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fairlead.actors.refusals import SAY_AGAIN_US, Refusals
+from fairlead.actors.runtime.rate_limited_log import SAY_AGAIN_US, Refusals
 from tests.clocks import ManualClock
 
 ERROR = OSError("no space")

@@ -1,6 +1,6 @@
 """Which chores of housekeeping are due where a read is a round trip."""
 
-from fairlead.actors.rests import TICK_LOOK_US, WATCHED_REST_BEATS, Rests, is_tick_due
+from fairlead.actors.housekeeping.chore_schedule import TICK_LOOK_US, WATCHED_REST_BEATS, Rests, is_tick_due
 
 CHORE = "packing"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.retry import Retry, delay_us
+from fairlead.actors.execution.retry import Retry, delay_us
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.settings import DELAY_MS_MAX
 

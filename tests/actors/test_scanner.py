@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.host import ActorDied
+from fairlead.actors.dispatch.pickup_latency import waits_in, within_us
 from fairlead.actors.messages import Served
-from fairlead.actors.polls import EAGER_PART, STRETCH_MAX
+from fairlead.actors.runtime.host import ActorDied
 from fairlead.actors.scanner import Scanner
+from fairlead.actors.scanning.idle_policy import EAGER_PART, STRETCH_MAX
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.waits import waits_in, within_us
-from fairlead.zones import rules
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.layout import Tenant
+from fairlead.zones.policy import policies
 from fairlead.zones.shard import Shard
-from fairlead.zones.visit import LeftAlone
+from fairlead.zones.top_level.process_pointers import LeftAlone
 from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Ear, Played, Stage
 
 
@@ -582,19 +582,19 @@ def test_a_store_that_refuses_to_say_whether_anything_changed_is_asked_again(sta
 
 
 def test_nothing_of_a_paused_shard_is_handed_over_until_it_goes_on(stage: Stage) -> None:
-    stage.shard.transact(lambda attempt: rules.pause_shard(attempt.tr))
+    stage.shard.transact(lambda attempt: policies.pause_shard(attempt.tr))
     stage.enqueue("mail")
     scanning = Scanning(stage)
     stage.pass_ms(5_000)
     assert scanning.calls() == []
-    stage.shard.transact(lambda attempt: rules.resume_shard(attempt.tr))
+    stage.shard.transact(lambda attempt: policies.resume_shard(attempt.tr))
     stage.pass_ms(1_000)
     assert len(scanning.calls()) == 1
 
 
 def test_other_shards_go_on_while_one_is_paused(stage: Stage) -> None:
     _, other = stage.open_shard("other")
-    stage.shard.transact(lambda attempt: rules.pause_shard(attempt.tr))
+    stage.shard.transact(lambda attempt: policies.pause_shard(attempt.tr))
     stage.enqueue("mail")
     stage.enqueue("mail", shard=other)
     scanning = Scanning(stage, shards={**stage.shards, "other": other})

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.selection.in_order import InOrder
-from fairlead.actors.selection.reading import IN_ORDER_MAX
-from fairlead.actors.selection.turns import batches, tenant_of
+from fairlead.actors.scanning.in_order import InOrder
+from fairlead.actors.scanning.reading import IN_ORDER_MAX
+from fairlead.actors.scanning.tenant_turns import batches, tenant_of
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.simulation.host import SimulatedHost
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.items import new_item
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pointers import PointerRef
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import SECOND, Played, Stage
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.failed_attempt import worded
+from fairlead.actors.execution.failed_attempt import worded
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
-from fairlead.actors.job import Job
 from fairlead.actors.messages import ItemRef
-from fairlead.actors.retry import Retry
-from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE
+from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE
 from fairlead.zones.records import OwnerRecord, encode
 from tests.actors.stage import ALICE, Stage
 from tests.zones.faults import Fault

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from fairlead.actors.selection.stretch import NOTHING, PLACES, Stretch, divide, joined
-from fairlead.zones.pointers import PointerRef
+from fairlead.actors.scanning.partitioning import NOTHING, PLACES, Stretch, divide, joined
+from fairlead.zones.top_level.pointers import PointerRef
 
 
 def ids(count: int) -> list[bytes]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.ray_host.restarts import restart_pause_s
-from fairlead.actors.supervisor import STALL_US, Supervisor
-from fairlead.actors.thread_host import thread_supervisor
-from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT, StoreError
-from fairlead.zones.engines.progress import note_progress, unsupervised
+from fairlead.actors.runtime.ray_host.restarts import restart_pause_s
+from fairlead.actors.runtime.supervisor import STALL_US, Supervisor
+from fairlead.actors.runtime.thread_host import thread_supervisor
+from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, StoreError
+from fairlead.zones.engines.api.progress import note_progress, unsupervised
 from tests.actors.stage import Stage
 
 SECOND = 1_000_000

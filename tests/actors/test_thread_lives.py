@@ -6,7 +6,7 @@ from random import SystemRandom
 
 import pytest
 
-from fairlead.actors.thread_host import ThreadHost, thread_supervisor
+from fairlead.actors.runtime.thread_host import ThreadHost, thread_supervisor
 from tests.clocks import WallClock
 
 

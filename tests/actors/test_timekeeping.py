@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.status_reporting import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
 from fairlead.actors.handlers import Form, Handler
-from fairlead.actors.job import Job
-from fairlead.actors.timekeeping import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
-from fairlead.zones import series, timesheets
-from fairlead.zones.engines.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
+from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Progress
-from fairlead.zones.series import SLOT_US, Slot
+from fairlead.zones.reporting import rollups, worker_status
+from fairlead.zones.reporting.rollups import SLOT_US, Slot
+from fairlead.zones.reporting.worker_status import Timesheet
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
-from fairlead.zones.timesheets import Timesheet
 from tests.actors.stage import ALICE, IDENTITY, MS, Stage, item_ref
 from tests.zones.faults import Fault
 
@@ -30,15 +30,15 @@ def stage() -> Stage:
 
 
 def sheets(stage: Stage) -> list[Timesheet]:
-    return stage.shard.transact(lambda attempt: timesheets.read(attempt.tr, now_us=attempt.now_us))
+    return stage.shard.transact(lambda attempt: worker_status.read(attempt.tr, now_us=attempt.now_us))
 
 
 def done(stage: Stage) -> list[Slot]:
-    return stage.shard.transact(lambda attempt: series.read(attempt.tr, now_us=attempt.now_us))
+    return stage.shard.transact(lambda attempt: rollups.read(attempt.tr, now_us=attempt.now_us))
 
 
 def sum_up(stage: Stage) -> None:
-    stage.shard.transact(lambda attempt: series.sum_up(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
+    stage.shard.transact(lambda attempt: rollups.sum_up(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
 
 
 def completed(stage: Stage) -> dict[str, int]:
@@ -53,7 +53,7 @@ def run_us(stage: Stage) -> int:
     """Return how long handlers have run, as the series tells by kind, and by tenant alike."""
     slots = done(stage)
     by_kind = sum(tally.run_us for slot in slots for tally in slot.tally.kinds.values())
-    assert by_kind == sum(used for used, _, _ in series.busiest(slots))
+    assert by_kind == sum(used for used, _, _ in rollups.busiest(slots))
     return by_kind
 
 
@@ -109,7 +109,7 @@ def test_what_became_of_items_is_counted_by_kind_with_the_time_that_it_took(stag
     kinds = {kind: tally for slot in done(stage) for kind, tally in slot.tally.kinds.items()}
     assert (kinds["mail"].completed, kinds["index"].retried) == (1, 1)
     assert kinds["mail"].run_us >= 300 * MS
-    ((run_us, *tenant),) = series.busiest(done(stage))
+    ((run_us, *tenant),) = rollups.busiest(done(stage))
     assert tuple(tenant) == ALICE
     assert run_us >= 300 * MS
 

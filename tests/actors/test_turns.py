@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.actors.portions import Portioner
-from fairlead.actors.selection.turns import REMEMBERED_MAX, Plan, TenantTurns, in_turns
-from fairlead.zones.pointers import PointerRef
+from fairlead.actors.dispatch.batch_sizing import Portioner
+from fairlead.actors.scanning.tenant_turns import REMEMBERED_MAX, Plan, TenantTurns, in_turns
+from fairlead.zones.top_level.pointers import PointerRef
 
 NOW_US = 1_000_000
 

@@ -1,6 +1,6 @@
 """When a consumer looks for kinds that nobody handles."""
 
-from fairlead.actors.unknown_kinds import LOOK_US, UnknownKinds
+from fairlead.actors.housekeeping.unknown_kinds import LOOK_US, UnknownKinds
 
 
 def test_a_shard_is_looked_at_a_while_after_the_first_question_and_then_now_and_then() -> None:

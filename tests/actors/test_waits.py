@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from fairlead.actors.waits import counts_of, waits_in, within_us
+from fairlead.actors.dispatch.pickup_latency import counts_of, waits_in, within_us
 
 
 @pytest.mark.parametrize("waited_us", [1, 63, 64, 999, 10_000, 105_000, 8_200_000, 10**10])

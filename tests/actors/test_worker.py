@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fairlead import TenantTransaction
-from fairlead.actors import running
+from fairlead.actors.execution import runner
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
-from fairlead.actors.job import Job
-from fairlead.actors.retry import Retry
 from fairlead.simulation.world import Task, World
 from fairlead.zones.layout import Tenant
 from tests.actors.stage import ALICE, BOB, MS, SECOND, Stage
@@ -274,7 +274,7 @@ def test_an_item_whose_span_cannot_be_made_has_failed(stage: Stage, monkeypatch:
     def broken(stored: object) -> None:
         raise RuntimeError("the sampler is broken")
 
-    monkeypatch.setattr(running, "passed_on", broken)
+    monkeypatch.setattr(runner, "passed_on", broken)
     seen: list[Any] = []
     worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
     item_id = stage.enqueue("mail")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.job import Job
-from fairlead.actors.submitted import pack_handler, submit
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.submitted_handlers import pack_handler, submit
 from fairlead.actors.worker import FAREWELL_US, Worker
 from fairlead.zones.records import encode
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, SIGNING_KEY, Outcome, Stage
@@ -200,7 +200,7 @@ def test_items_that_cannot_be_read_on_arrival_are_left_to_lapse(stage: Stage, ca
 
 def test_a_transaction_that_the_store_refuses_is_no_failure_of_the_item(stage: Stage) -> None:
     """A kind with one attempt would be buried for a full disk."""
-    from fairlead.actors.retry import Retry
+    from fairlead.actors.execution.retry import Retry
 
     worker = stage.worker([
         stage.handler("mail", lambda job, tr: tr.set(("done",), b"yes"), transactional=True, retry=Retry(attempts=1))

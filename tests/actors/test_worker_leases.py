@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fairlead import TenantTransaction
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import Handler
-from fairlead.actors.host import Host
-from fairlead.actors.job import Job
-from fairlead.actors.retry import Retry
+from fairlead.actors.runtime.host import Host
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.zones.settings import ZoneSettings
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, Stage

@@ -6,7 +6,7 @@ import pytest
 
 from bench import floor
 from bench.floor import Floor
-from bench.loads import PAYLOAD, TENANT_APP, tenant_name
+from bench.harness import PAYLOAD, TENANT_APP, tenant_name
 from fairlead import new_item
 from fairlead.zones.layout import DEFAULT_ZONE, Layout, Tenant
 from fairlead.zones.records import ItemRecord, PointerRecord, encode

@@ -10,11 +10,11 @@ import pytest
 
 from bench.load.generator import Generator
 from bench.load.histograms import histogram, merged, of_buckets, waits
-from bench.load.offered import PARETO, Load
+from bench.load.load_spec import PARETO, Load
 from bench.load.outcome import Leases, outcome
 from bench.load.schedule import Sending, schedule
-from bench.load.tally import Tally, place_of, started
 from bench.load.tenants import draw_of
+from bench.load.wait_recorder import Tally, place_of, started
 from fairlead import App, BadArgument, Config
 
 SECOND = 1_000_000

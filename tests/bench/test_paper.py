@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.load.histograms import histogram, waits
-from bench.load.offered import Load
+from bench.load.load_spec import Load
 from bench.load.outcome import Leases, Outcome
 from bench.paper import contention, data, page
 from bench.paper.experiments import EXPERIMENTS

@@ -1,7 +1,7 @@
 """Figures say what was measured."""
 
 from bench.handlers import NAP_S, Start
-from bench.light_tenants import HEAVY, LIGHT, SLOTS, shares
+from bench.quiet_tenants import HEAVY, LIGHT, SLOTS, shares
 from bench.report import latency, percentile, rate
 
 NAP_NS = int(NAP_S * 1e9)

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from bench import stores
-from bench.loads import store_url
+from bench.harness import store_url
 from bench.stores import StoreInUse, Stores
 from fairlead.zones import engines
 from fairlead.zones.engines import transact

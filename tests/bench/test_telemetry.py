@@ -9,16 +9,16 @@ from bench.telemetry import UNTOLD, parts_us
 from tests.style.sources import ROOT
 
 PROGRAM = """
-from fairlead.actors import running
-from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.execution import runner
+from fairlead.actors.telemetry.outcome_counts import Handled
 from fairlead.loading import load_attribute
 load_attribute({untold!r})
 handled = Handled()
 handled.settle("mail", "completed", 1)
 assert not handled
-with running.Run(running.RunningJob(b"", None, "mail", 1), running.passed_on(None)):
+with runner.Run(runner.RunningJob(b"", None, "mail", 1), runner.passed_on(None)):
     pass
-assert "telemetry" not in running.Run.__module__
+assert runner.Run.__module__ == "bench.no_telemetry"
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.zones.engines import Database, StreamingMode, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.errors import error_code
+from fairlead.zones.engines.api.errors import error_code
 from tests.clocks import ManualClock
 
 ENGINES = ["memory", "embedded", pytest.param("fdb", marks=pytest.mark.foundationdb)]

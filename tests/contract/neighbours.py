@@ -13,8 +13,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from fairlead.zones.engines import Database, lmdb_files, stored_log, transact
+from fairlead.zones.engines import Database, transact
 from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.embedded import lmdb_files, stored_log
 from tests.clocks import WallClock
 
 ANSWER_WITHIN_S = 60

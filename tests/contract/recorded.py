@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.zones.engines import Database, StreamingMode
-from fairlead.zones.engines.errors import error_code
+from fairlead.zones.engines.api.errors import error_code
 
 PREFIX = b"\x15answers/"
 ALL = b"\x15answers0"

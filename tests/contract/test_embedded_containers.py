@@ -16,9 +16,10 @@ CONTAINER = ["unshare", "-Urpf", "--mount-proc"]
 OPEN = """
 import logging, random, sys, threading
 from tests.clocks import WallClock
-from fairlead.zones.engines import StoreUnavailable, open, stall_watch, transact
+from fairlead.zones.engines import StoreUnavailable, open, transact
+from fairlead.zones.engines.embedded import lock_watchdog
 logging.basicConfig(stream=sys.stdout)
-stall_watch._LOOK_S = 0.2
+lock_watchdog._LOOK_S = 0.2
 try:
     db = open("embedded:" + sys.argv[1], clock=WallClock(), random=random.Random(1))
     transact(db, lambda tr: tr.set(b"a", b""))

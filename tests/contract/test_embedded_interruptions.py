@@ -17,26 +17,27 @@ from typing import Any, NamedTuple
 import lmdb
 import pytest
 
-from fairlead.zones.engines import embedded, group_commit, joint_commit, letterbox, lmdb_commit, stored_log
-from fairlead.zones.engines.commit import CommitRequest
-from fairlead.zones.engines.embedded import EmbeddedStore
-from fairlead.zones.engines.errors import StoreError
-from fairlead.zones.engines.group_commit import GroupCommit
-from fairlead.zones.engines.joint_commit import JointCommit
-from fairlead.zones.engines.letterbox import Letterbox
-from fairlead.zones.engines.lmdb_commit import LmdbCommits
-from fairlead.zones.engines.lmdb_files import LmdbFiles
-from fairlead.zones.engines.stored_log import StoredLog
-from fairlead.zones.engines.transaction import Transaction
-from fairlead.zones.engines.write_lock import WriteLock
-from fairlead.zones.engines.writes import Writes
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.engines.embedded import engine, group_commit, lmdb_commit, stored_log
+from fairlead.zones.engines.embedded.cross_process import flat_combining, mailbox
+from fairlead.zones.engines.embedded.cross_process.flat_combining import JointCommit
+from fairlead.zones.engines.embedded.cross_process.mailbox import Letterbox
+from fairlead.zones.engines.embedded.engine import EmbeddedStore
+from fairlead.zones.engines.embedded.group_commit import GroupCommit
+from fairlead.zones.engines.embedded.lmdb_commit import LmdbCommits
+from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
+from fairlead.zones.engines.embedded.stored_log import StoredLog
+from fairlead.zones.engines.embedded.write_lock import WriteLock
+from fairlead.zones.engines.optimistic.commit import CommitRequest
+from fairlead.zones.engines.optimistic.transaction import Transaction
+from fairlead.zones.engines.optimistic.writes import Writes
 from tests.clocks import WallClock
 from tests.contract.interruptions import WAITS, Hang, Interruptions, Stage
 from tests.simulation.mutations.mutation import mutation
 
 CLOCK = WallClock()
 ONE = (1).to_bytes(8, "little")
-MODULES = (group_commit, embedded, joint_commit, letterbox, lmdb_commit, stored_log)
+MODULES = (group_commit, engine, flat_combining, mailbox, lmdb_commit, stored_log)
 
 Play = Callable[[int, Interruptions, str], Stage]
 
@@ -235,16 +236,16 @@ class Shop:
     def play(self, seed: int, interruptions: Interruptions, within: str = "") -> Stage:
         with pytest.MonkeyPatch.context() as patch:
             stage = Stage(seed, interruptions, MODULES, within=within)
-            for module in (group_commit, embedded):
+            for module in (group_commit, engine):
                 patch.setattr(module, "threading", stage.locks())
             patch.setattr(group_commit, "_thread", stage.locks())
-            patch.setattr(embedded, "StallWatch", lambda _: SimpleNamespace(watching=nullcontext))
-            patch.setattr(embedded, "Bell", lambda _: SimpleNamespace(ring=lambda: None))
+            patch.setattr(engine, "StallWatch", lambda _: SimpleNamespace(watching=nullcontext))
+            patch.setattr(engine, "Bell", lambda _: SimpleNamespace(ring=lambda: None))
             files = {"stage": stage, "env": self.env, "write_locks": self.write_locks}
-            patch.setattr(embedded, "LmdbFiles", type("_", (Files,), files))
+            patch.setattr(engine, "LmdbFiles", type("_", (Files,), files))
             boxes = type("_", (Boxes,), {"stage": stage, "locks": {}, "words": set()})
-            patch.setattr(joint_commit, "Letterbox", boxes)
-            patch.setattr(joint_commit, "WORDS_MAX", 6)
+            patch.setattr(flat_combining, "Letterbox", boxes)
+            patch.setattr(flat_combining, "WORDS_MAX", 6)
             processes = [Process(stage, self.path) for _ in range(2)]
             names = [b"a one", b"a two", b"b one", b"b two"]
             with self.env.begin(write=True) as txn:

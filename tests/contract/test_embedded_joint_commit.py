@@ -15,12 +15,14 @@ from typing import Any
 import lmdb
 import pytest
 
-from fairlead.zones.engines import Database, StoreUnavailable, joint_commit, lmdb_commit, transact
+from fairlead.zones.engines import Database, StoreUnavailable, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.embedded import EmbeddedStore
-from fairlead.zones.engines.joint_commit import JointCommit
-from fairlead.zones.engines.lmdb_files import LmdbFiles
-from fairlead.zones.engines.stored_log import StoredLog
+from fairlead.zones.engines.embedded import lmdb_commit
+from fairlead.zones.engines.embedded.cross_process import flat_combining
+from fairlead.zones.engines.embedded.cross_process.flat_combining import JointCommit
+from fairlead.zones.engines.embedded.engine import EmbeddedStore
+from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
+from fairlead.zones.engines.embedded.stored_log import StoredLog
 from tests.clocks import WallClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour, say
@@ -257,7 +259,7 @@ def stop_before_the_write_lock(db: Database) -> None:
 def test_who_is_stopped_with_the_lead_holds_up_nobody_for_long(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joint_commit, "WORDS_MAX", 5)
+    monkeypatch.setattr(flat_combining, "WORDS_MAX", 5)
     with Neighbour(url) as leader:
         leader.tell(stop_before_the_write_lock)
         assert leader.hear() == "leads"
@@ -289,7 +291,7 @@ def test_what_failed_here_is_not_committed_by_another_later(
         leader.tell(stop_once_before_the_write_lock)
         pid = leader.hear()
         with monkeypatch.context() as patched:
-            patched.setattr(joint_commit, "WORDS_MAX", 5)
+            patched.setattr(flat_combining, "WORDS_MAX", 5)
             patched.setattr(lmdb_commit, "_apply", fail)
             with pytest.raises(StoreUnavailable):
                 count(db)

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.engines import Database, StoreError, StreamingMode, Transaction, lmdb_files, transact
+from fairlead.zones.engines import Database, StoreError, StreamingMode, Transaction, transact
 from fairlead.zones.engines import open as open_database
+from fairlead.zones.engines.embedded import lmdb_files
 from tests.clocks import ManualClock, WallClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour, say

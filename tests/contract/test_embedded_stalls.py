@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.zones.engines import Database, stall_watch, transact, write_lock, write_stall
+from fairlead.zones.engines import Database, transact, write_stall
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.write_lock import STALL_US
+from fairlead.zones.engines.embedded import lock_watchdog, write_lock
+from fairlead.zones.engines.embedded.write_lock import STALL_US
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour, say, stopped_holder
 from tests.documents.blocks import DOCS, blocks_of
@@ -28,7 +29,7 @@ PATIENCE_S = 20.0
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait a fifth of a second where a second is meant; `tests/acceptance/test_pauses.py` waits for the whole one."""
-    monkeypatch.setattr(stall_watch, "_LOOK_S", STALL_US / 5e6)
+    monkeypatch.setattr(lock_watchdog, "_LOOK_S", STALL_US / 5e6)
     monkeypatch.setattr(write_lock, "STALL_US", STALL_US // 5)
 
 
@@ -149,7 +150,7 @@ def test_a_holder_of_whom_nothing_is_known_is_not_taken_for_another_process(
 ) -> None:
     """The lock file of a container's store holds the ids of that container."""
     with stopped_holder(url) as pid:
-        monkeypatch.setattr("fairlead.zones.engines.write_lock._has_mapped", lambda process, file: False)
+        monkeypatch.setattr("fairlead.zones.engines.embedded.write_lock._has_mapped", lambda process, file: False)
         stall = write_stall(db)
         assert stall is not None
         assert stall.pid is None

@@ -19,10 +19,11 @@ from typing import Any
 import lmdb
 import pytest
 
-from fairlead.zones.engines import Database, StoreUnavailable, lmdb_files, stored_log, transact
+from fairlead.zones.engines import Database, StoreUnavailable, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.errors import error_code
-from fairlead.zones.engines.own_keys import FORMAT_KEY, LOG_BEGIN
+from fairlead.zones.engines.api.errors import error_code
+from fairlead.zones.engines.embedded import lmdb_files, stored_log
+from fairlead.zones.engines.optimistic.reserved_keys import FORMAT_KEY, LOG_BEGIN
 from tests.clocks import ManualClock
 from tests.contract.conftest import code_of
 

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.zones.engines import Database, atomics, stored_log, transact
+from fairlead.zones.engines import Database, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.errors import error_code
+from fairlead.zones.engines.api.errors import error_code
+from fairlead.zones.engines.embedded import stored_log
+from fairlead.zones.engines.optimistic import atomics
 from tests.clocks import ManualClock, WallClock
 from tests.contract.neighbours import Neighbour
 

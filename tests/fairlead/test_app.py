@@ -31,8 +31,8 @@ from fairlead import (
     UnknownShard,
     new_item,
 )
-from fairlead.bulk import BATCH_BYTES, BATCH_ITEMS
-from fairlead.checked import UnknownKind
+from fairlead.argument_checks import UnknownKind
+from fairlead.bulk_enqueue import BATCH_BYTES, BATCH_ITEMS
 from fairlead.testing import ManualClock, drain
 
 YEAR_MS = 365 * 24 * 3600 * 1000
@@ -135,17 +135,17 @@ def test_a_buried_item_is_read_revived_and_discarded(app: App, alice: TenantData
 
     alice.enqueue("mail", "x" * 20_000, item_id="order 7")
     drain(app, raise_errors=False)
-    (found,) = alice.buried()
+    (found,) = alice.dead_letters()
     assert (found.given_id, found.reason, found.error) == ("order 7", "error", "PermanentError: no such address")
     assert found.payload == "x" * 20_000
     assert alice.enqueue("mail", item_id="order 7").status is EnqueueStatus.BURIED
-    alice.revive("order 7")
-    assert (alice.buried(), alice.count()) == ([], {"mail": 1})
+    alice.retry_dead_letter("order 7")
+    assert (alice.dead_letters(), alice.count()) == ([], {"mail": 1})
     drain(app, raise_errors=False)
     fail[0] = False
-    alice.revive(found.id)
+    alice.retry_dead_letter(found.id)
     assert drain(app).completed == {"mail": 1}
-    for operation in (alice.revive, alice.discard):
+    for operation in (alice.retry_dead_letter, alice.discard_dead_letter):
         with pytest.raises(NotBuried):
             operation("order 7")
 
@@ -157,8 +157,8 @@ def test_a_discarded_item_leaves_nothing_behind(app: App, alice: TenantDatabase)
 
     alice.enqueue("mail", "x" * 20_000, item_id="order 7")
     drain(app, raise_errors=False)
-    alice.discard("order 7")
-    assert alice.buried() == []
+    alice.discard_dead_letter("order 7")
+    assert alice.dead_letters() == []
     assert alice.enqueue("mail", item_id="order 7").status is EnqueueStatus.ENQUEUED
 
 

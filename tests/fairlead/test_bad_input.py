@@ -16,7 +16,7 @@ import pytest
 
 from fairlead.testing import ManualClock
 from fairlead.zones import engines
-from fairlead.zones.engines.own_keys import FORMAT_KEY
+from fairlead.zones.engines.optimistic.reserved_keys import FORMAT_KEY
 from fairlead.zones.keyspace import META_KEY
 from tests.fairlead.shell import ROOT, Answer, everything, run, run_process
 

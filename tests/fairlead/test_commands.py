@@ -13,9 +13,9 @@ import pytest
 from fairlead import App, Job, PermanentError, Retry
 from fairlead.cli import main
 from fairlead.testing import drain
-from fairlead.zones import presence
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.presence import Presence
+from fairlead.zones.top_level import sessions
+from fairlead.zones.top_level.sessions import Presence
+from fairlead.zones.transaction_runner import Attempt
 from tests.fairlead.shell import run, run_process
 
 STORE = ("--store", "embedded:data")
@@ -124,7 +124,7 @@ def test_status_tells_a_kind_that_no_live_consumer_knows() -> None:
     assert "none that is alive knows this kind" in run("status", *STORE).out
     app = App("embedded:data")
     signs = Presence("here", 7, ["receipt"], 1, app.clock.now_us())
-    app.shards["main"].transact(lambda attempt: presence.beat(attempt.tr, b"anna", signs))
+    app.shards["main"].transact(lambda attempt: sessions.beat(attempt.tr, b"anna", signs))
     app.close()
     (shard,) = run("status", *STORE, "--json").json["shards"]
     assert (shard["kinds_without_consumer"], shard["consumers"][0]["host"]) == ([], "here")
@@ -150,7 +150,7 @@ def test_status_names_the_loop_of_a_consumer_that_has_gone_longest_without_progr
 
 
 def _beat(attempt: Attempt, consumer_id: bytes, signs: Presence) -> None:
-    presence.beat(attempt.tr, consumer_id, signs)
+    sessions.beat(attempt.tr, consumer_id, signs)
 
 
 def test_status_shows_the_shards_that_can_be_read_when_one_cannot(empty_directory: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_submitted_handler_gets_a_version(monkeypatch: pytest.MonkeyPatch) -> 
     assert run(*submit).json == {"kind": "parting", "version": 2}
     app = App("embedded:data")
     app.tenant("shop", "alice").enqueue("parting")
-    assert drain(app, raise_errors=False).buried == {"parting": 1}
+    assert drain(app, raise_errors=False).dead_lettered == {"parting": 1}
     app.close()
 
 

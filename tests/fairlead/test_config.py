@@ -13,7 +13,7 @@ import pytest
 from fairlead import App, config
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.config import HIDDEN, Config, settings_of
-from fairlead.layers import BadConfig
+from fairlead.config_layers import BadConfig
 from fairlead.zones.settings import ZoneSettings
 
 KEY = "correct horse battery staple"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import App, Config, Job, PayloadDamaged, TenantDatabase
-from fairlead.looks.glance import glance
+from fairlead.queries.summary import glance
 from fairlead.testing import drain
 from fairlead.zones import engines
 from fairlead.zones.keyspace import META_KEY

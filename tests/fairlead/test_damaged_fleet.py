@@ -16,8 +16,8 @@ from fairlead import App, Config, Job, fleet
 from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.fleet import Fleet
 from fairlead.zones import engines
-from fairlead.zones.audit import audit
 from fairlead.zones.keyspace import META_KEY, ROOT_RANGE, TenantKeys
+from fairlead.zones.maintenance.integrity import audit
 from fairlead.zones.tuples import elements_of
 from tests.zones.corrupting import damage_of
 

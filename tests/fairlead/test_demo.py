@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli import demo as command
-from fairlead.demo import play
+from fairlead.demo import demo_run
 from fairlead.demo.corpus import SourceFile, read_library
 from tests.fairlead.shell import run
 
@@ -22,7 +22,7 @@ def short_library(empty_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     def first_files() -> list[SourceFile]:
         return list(islice(read_library(), 3))
 
-    monkeypatch.setattr(play, "read_library", first_files)
+    monkeypatch.setattr(demo_run, "read_library", first_files)
     monkeypatch.setattr(command, "read_library", first_files)
     return empty_directory
 
@@ -81,7 +81,7 @@ def test_a_bug_in_the_demo_s_own_code_ends_the_demo_and_is_raised(monkeypatch: p
     def broken(file: SourceFile) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(play, "store_file", broken)
-    monkeypatch.setattr(play, "PATIENCE_US", 2_000_000)
+    monkeypatch.setattr(demo_run, "store_file", broken)
+    monkeypatch.setattr(demo_run, "PATIENCE_US", 2_000_000)
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        play.play(Path("proj"), host="threads", tell=lambda _: None, progress=lambda *_: None)
+        demo_run.play(Path("proj"), host="threads", tell=lambda _: None, progress=lambda *_: None)

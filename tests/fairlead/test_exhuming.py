@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import App, Job, Operator, Sought, TenantDatabase, exhuming
-from fairlead.operator_log import Entry, read_log
+from fairlead import (
+    App,
+    Job,
+    Operator,
+    Sought,
+    TenantDatabase,
+    dead_letters,
+)
+from fairlead.audit_log import Entry, read_log
 from fairlead.shards import UnknownShard
 from fairlead.testing import drain
-from fairlead.zones.graves import EXHUMED_MAX
+from fairlead.zones.queue.dead_letter_search import EXHUMED_MAX
 from tests.fairlead.shell import everything, run
 
 
@@ -45,9 +52,9 @@ def told(app: App) -> list[Entry]:
 def test_a_dry_run_says_how_many_and_changes_nothing(app: App, alice: TenantDatabase, broken: list[bool]) -> None:
     fail_all(app, alice, 3)
     fail_all(app, alice, 2, "index")
-    would = app.revive(Sought(error="today"), dry_run=True)
+    would = app.retry_dead_letters(Sought(error="today"), dry_run=True)
     assert (would.count, dict(would.by_kind)) == (5, {"mail": 3, "index": 2})
-    assert len(alice.buried()) == 5
+    assert len(alice.dead_letters()) == 5
     assert told(app) == []
 
 
@@ -57,7 +64,7 @@ def test_more_than_one_transactions_worth_is_revived_and_runs(
     count = EXHUMED_MAX + 50
     fail_all(app, alice, count)
     broken[0] = False
-    assert app.revive(Sought(kind="mail")).count == count
+    assert app.retry_dead_letters(Sought(kind="mail")).count == count
     assert drain(app).completed == {"mail": count}
     (entry,) = told(app)
     assert (entry.deed.what, entry.said, entry.items, entry.ended) == ("revive", "kind mail", count, True)
@@ -68,13 +75,13 @@ def test_what_fails_again_meanwhile_is_not_revived_again_by_the_same_call(
 ) -> None:
     fail_all(app, alice, 2)
     app.clock.sleep_us(1)
-    assert app.revive(Sought()).count == 2
+    assert app.retry_dead_letters(Sought()).count == 2
     drain(app, raise_errors=False)
-    assert len(alice.buried()) == 2
+    assert len(alice.dead_letters()) == 2
     before = app.clock.now_us()
     app.clock.sleep_us(1)
-    assert app.discard(Sought(before_us=before)).count == 0
-    assert app.discard(Sought()).count == 2
+    assert app.discard_dead_letters(Sought(before_us=before)).count == 0
+    assert app.discard_dead_letters(Sought()).count == 2
 
 
 def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeated(
@@ -86,10 +93,10 @@ def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeat
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        exhuming.discard_all(app.shards, Sought(), app.operator, go_on=stop)
+        dead_letters.discard_all(app.shards, Sought(), app.operator, go_on=stop)
     (entry,) = told(app)
     assert (entry.items, entry.ended) == (EXHUMED_MAX, False)
-    assert app.discard(Sought()).count == 5
+    assert app.discard_dead_letters(Sought()).count == 5
 
 
 def test_a_bulk_that_was_told_to_stop_is_written_down_as_broken_off(
@@ -97,7 +104,7 @@ def test_a_bulk_that_was_told_to_stop_is_written_down_as_broken_off(
 ) -> None:
     """As a click on the dashboard is, after some seconds."""
     fail_all(app, alice, EXHUMED_MAX + 5)
-    exhumed = exhuming.discard_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: False)
+    exhumed = dead_letters.discard_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: False)
     assert not exhumed.whole
     (entry,) = told(app)
     assert (entry.items, entry.ended) == (EXHUMED_MAX, False)
@@ -112,7 +119,7 @@ def test_a_bulk_that_stopped_before_it_found_anything_on_the_second_shard_is_bro
     app.local("mail", shard="eu").enqueue("mail")
     drain(app, raise_errors=False)
     looked_at = iter([True, False])
-    exhuming.revive_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: next(looked_at))
+    dead_letters.retry_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: next(looked_at))
     (entry,) = told(app)
     assert (entry.shards, entry.items, entry.ended) == (("eu",), 1, False)
     app.close()
@@ -131,20 +138,20 @@ def two_shards(tmp_path: Path) -> Iterator[App]:
     app = App({name: f"embedded:{tmp_path / name}" for name in ("eu", "us")})
     app.handler("mail", permanent=(ValueError,))(refuse)
     app.enqueue_everywhere("mail")
-    assert drain(app, raise_errors=False).buried == {"mail": 2}
+    assert drain(app, raise_errors=False).dead_lettered == {"mail": 2}
     yield app
     app.close()
 
 
 def left_on(app: App) -> list[str]:
     """Return the shards on which a local item of `mail` is buried."""
-    return [name for name in app.shards if app.local("mail", shard=name).buried()]
+    return [name for name in app.shards if app.local("mail", shard=name).dead_letters()]
 
 
 def test_a_bulk_of_one_shard_leaves_the_others_alone(two_shards: App) -> None:
     app = two_shards
-    assert app.revive(Sought(shard="eu"), dry_run=True).count == 1
-    assert app.discard(Sought(kind="mail", shard="eu")).count == 1
+    assert app.retry_dead_letters(Sought(shard="eu"), dry_run=True).count == 1
+    assert app.discard_dead_letters(Sought(kind="mail", shard="eu")).count == 1
     assert left_on(app) == ["us"]
     (entry,) = told(app)
     assert (entry.said, entry.shards) == ("kind mail, shard eu", ("eu",))
@@ -152,7 +159,7 @@ def test_a_bulk_of_one_shard_leaves_the_others_alone(two_shards: App) -> None:
 
 def test_a_bulk_of_a_shard_that_there_is_not_is_refused(two_shards: App) -> None:
     with pytest.raises(UnknownShard):
-        two_shards.discard(Sought(shard="asia"))
+        two_shards.discard_dead_letters(Sought(shard="asia"))
     assert left_on(two_shards) == ["eu", "us"]
 
 

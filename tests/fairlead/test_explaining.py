@@ -21,11 +21,11 @@ from fairlead import (
     new_item,
 )
 from fairlead.testing import ManualClock, drain
-from fairlead.zones import presence
 from fairlead.zones.keyspace import ROOT
-from fairlead.zones.presence import Presence
+from fairlead.zones.pipelining import alone
 from fairlead.zones.records import FORMAT
-from fairlead.zones.steps import alone
+from fairlead.zones.top_level import sessions
+from fairlead.zones.top_level.sessions import Presence
 from tests.fairlead.live import HELD_MAX, Gate, consumer, eventually, until
 from tests.fairlead.shell import run
 
@@ -158,7 +158,7 @@ def test_a_kind_at_its_limit_says_so(live: App, gate: Gate) -> None:
 def present(app: App, *kinds: str) -> None:
     """Let a consumer show that it lives, and which kinds it knows."""
     sign = Presence("there", 1, sorted(kinds), app.clock.now_us(), app.clock.now_us())
-    app.shards["main"].transact(lambda attempt: presence.beat(attempt.tr, b"consumer", sign))
+    app.shards["main"].transact(lambda attempt: sessions.beat(attempt.tr, b"consumer", sign))
 
 
 def leased(app: App, alice: TenantDatabase, item_id: bytes) -> bytes:
@@ -361,7 +361,7 @@ def test_an_item_is_found_without_its_tenant_wherever_it_is(app: App, alice: Ten
 def test_an_item_beyond_what_is_looked_through_is_not_said_to_be_nowhere(
     app: App, alice: TenantDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.zones.inquiry.ZONES_MAX", 3)
+    monkeypatch.setattr("fairlead.zones.reporting.diagnosis.ZONES_MAX", 3)
     app.enqueue_many((app.tenant("shop", f"user {number}"), new_item("mail")) for number in range(10))
     assert app.explain("order-10").cause is Cause.NOT_FOUND
 

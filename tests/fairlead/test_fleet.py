@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead import App, fleet
-from fairlead.actors.thread_host import NeedsRay
+from fairlead.actors.runtime.thread_host import NeedsRay
 
 
 class RemoteFunction:

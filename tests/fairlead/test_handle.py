@@ -25,15 +25,15 @@ from fairlead import (
     TenantDatabase,
     TenantTransaction,
 )
-from fairlead.looks.items import look_at_item
+from fairlead.queries.items import look_at_item
 from fairlead.testing import ManualClock, drain
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.errors import QueueError
-from fairlead.zones.history import forget
 from fairlead.zones.layout import Place
-from fairlead.zones.progress import progress_steps
-from fairlead.zones.results import RESULT_BYTES_MAX, Pending, ending
-from fairlead.zones.steps import alone
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.id_retention import forget
+from fairlead.zones.queue.progress import progress_steps
+from fairlead.zones.queue.results import RESULT_BYTES_MAX, Pending, ending
+from fairlead.zones.transaction_runner import Attempt
 from tests.fairlead.shell import run
 
 
@@ -194,7 +194,7 @@ def test_an_item_whose_result_cannot_be_kept_is_buried_and_not_run_again(
 
     handle = alice.enqueue("mail")
     drained = drain(app, raise_errors=False)
-    assert drained.buried == {"mail": 1}
+    assert drained.dead_lettered == {"mail": 1}
     assert runs == [1]
     with pytest.raises(ItemFailed, match="cannot be kept"):
         handle.result()
@@ -259,7 +259,7 @@ def test_a_second_item_of_a_name_never_returns_what_the_first_did(
         again.cancel()
     drain(app, raise_errors=False)
     if kind == "fails":
-        alice.discard("daily")
+        alice.discard_dead_letter("daily")
     with pytest.raises(raised):
         again.result(timeout=0)
     seen = look_at_item(alice.shard, alice.tenant, again.zone, again.item_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.layers import BadConfig
+from fairlead.config_layers import BadConfig
 from fairlead.loading import NAMES_SHOWN, NotFound, NotImportable, load_app, load_attribute
 
 SHOP = "import fairlead\napp = fairlead.App('memory:')\nclass inner:\n    app = app\nnumber = 7\n"

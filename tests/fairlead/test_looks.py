@@ -11,17 +11,17 @@ import pytest
 
 from fairlead import App, Config, ConsumerSettings, Job, TenantDatabase, fleet
 from fairlead.dashboard.pages import running
-from fairlead.looks import queues, tenants
-from fairlead.looks.items import look_at_item
-from fairlead.looks.queues import delayed_items, waiting_tenants
-from fairlead.looks.tenants import look_at_buried, look_at_tenant
-from fairlead.looks.work import Work, over_time, slots_of
+from fairlead.queries import queues, tenants
+from fairlead.queries.activity import Work, over_time, slots_of
+from fairlead.queries.items import look_at_item
+from fairlead.queries.queues import delayed_items, waiting_tenants
+from fairlead.queries.tenants import look_at_buried, look_at_tenant
 from fairlead.testing import ManualClock, drain
-from fairlead.zones.graves import Sought
 from fairlead.zones.layout import Tenant
-from fairlead.zones.presence import Presence, Present
-from fairlead.zones.series import SLOT_US, KindTally, Slot, Tally
+from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.reporting.rollups import SLOT_US, KindTally, Slot, Tally
 from fairlead.zones.shard import Shard
+from fairlead.zones.top_level.sessions import Presence, Present
 
 SECOND_US = 1_000_000
 
@@ -152,7 +152,10 @@ def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard:
     alice.enqueue("index")
     alice.enqueue("index", zone="other")
     found = look_at_tenant(shard, alice.tenant)
-    assert [(each.name, each.total, len(each.buried)) for each in found.queues] == [("other", 1, 0), ("queue", 1, 1)]
+    assert [(each.name, each.total, len(each.dead_letters)) for each in found.queues] == [
+        ("other", 1, 0),
+        ("queue", 1, 1),
+    ]
 
 
 def test_a_tenant_of_whom_much_is_buried_is_told_that_there_is_more(
@@ -162,7 +165,7 @@ def test_a_tenant_of_whom_much_is_buried_is_told_that_there_is_more(
     for count, whole in ((2, True), (3, False)):
         bury(app, alice, "mail", 1 if count > 2 else 2)
         (queue,) = look_at_tenant(shard, alice.tenant).queues
-        assert (len(queue.buried), queue.buried_whole) == (2, whole)
+        assert (len(queue.dead_letters), queue.dead_letters_whole) == (2, whole)
 
 
 def refuse(job: Job) -> None:
@@ -197,7 +200,7 @@ def test_a_page_of_buried_items_leads_on_only_to_more_that_match(
     bury(app, alice, "index", 9)
     bury(app, alice, "mail", 3)
     found = look_at_buried(shard, Sought(kind="mail"), items_max=3)
-    assert (len(found.items), found.next_key, found.looked) == (3, None, 12)
+    assert (len(found.items), found.next_key, found.scanned) == (3, None, 12)
 
 
 def test_what_is_buried_behind_many_others_is_found(
@@ -207,7 +210,7 @@ def test_what_is_buried_behind_many_others_is_found(
     bury(app, alice, "mail", 1)
     bury(app, alice, "index", 10)
     found = look_at_buried(shard, Sought(kind="mail"), items_max=3)
-    assert (len(found.items), found.next_key, found.looked) == (1, None, 11)
+    assert (len(found.items), found.next_key, found.scanned) == (1, None, 11)
 
 
 def test_who_looks_for_buried_items_gives_up_after_a_while_and_can_go_on(
@@ -218,9 +221,9 @@ def test_who_looks_for_buried_items_gives_up_after_a_while_and_can_go_on(
     bury(app, alice, "mail", 1)
     bury(app, alice, "index", 7)
     first = look_at_buried(shard, Sought(kind="mail"), items_max=3)
-    assert (first.items, first.looked) == ([], 6)
+    assert (first.items, first.scanned) == ([], 6)
     rest = look_at_buried(shard, Sought(kind="mail"), items_max=3, next_key=first.next_key)
-    assert (len(rest.items), rest.next_key, rest.looked) == (1, None, 2)
+    assert (len(rest.items), rest.next_key, rest.scanned) == (1, None, 2)
 
 
 def bury(app: App, tenant: TenantDatabase, kind: str, count: int) -> None:

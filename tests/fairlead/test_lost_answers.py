@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from fairlead import App, TenantDatabase
-from fairlead.actors.freeing import free
+from fairlead.actors.dispatch.reclaim import free
+from fairlead.actors.execution.submitted_handlers import submit
 from fairlead.actors.messages import ItemRef
-from fairlead.actors.submitted import submit
 from fairlead.cli import quarantine
-from fairlead.zones import deeds, submitted
-from fairlead.zones import quarantine as kept
+from fairlead.zones import submitted_handlers
 from fairlead.zones.layout import Tenant
+from fairlead.zones.maintenance import quarantine as kept
+from fairlead.zones.policy.policies import read_rules, tenant_rule
 from fairlead.zones.records import ItemRecord, decode
-from fairlead.zones.rules import read_rules, tenant_rule
+from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from tests.zones.faults import Fault, FaultyDatabase
 
@@ -54,7 +55,7 @@ def test_a_weight_does_not_undo_the_one_that_came_after_it(
     app.steering.set_weight("shop", "alice", 2)
     rule = shard.transact(lambda attempt: tenant_rule(attempt.tr, shard.layout, ALICE))
     assert rule.weight == (7 if applied else 2)
-    assert len(shard.transact(lambda attempt: deeds.latest(attempt.tr, deeds_max=10))) == 2
+    assert len(shard.transact(lambda attempt: audit_log.latest(attempt.tr, deeds_max=10))) == 2
 
 
 @APPLIED
@@ -65,7 +66,7 @@ def test_a_submitted_handler_does_not_replace_the_one_that_came_after_it(
     shards = dict(app.shards)
     faulty.faults.append(Fault(applied=applied, then=lambda: submit(shards, "mail", b"newer", key=b"")))
     version = submit(shards, "mail", b"older", key=b"")
-    (record,) = shard.transact(lambda attempt: submitted.listing(attempt.tr))
+    (record,) = shard.transact(lambda attempt: submitted_handlers.listing(attempt.tr))
     assert (version, record.version, record.code) == ((1, 2, b"newer") if applied else (2, 2, b"older"))
 
 

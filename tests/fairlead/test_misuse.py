@@ -56,7 +56,7 @@ def test_shards_that_are_neither_a_url_nor_urls_by_name_are_refused(shards: Any)
 
 @pytest.mark.parametrize("item_id", [5, None, Enqueued(b"\0" * 16, EnqueueStatus.ENQUEUED), "\ud800"])
 def test_an_id_that_is_neither_text_nor_bytes_is_refused(alice: TenantDatabase, item_id: Any) -> None:
-    for operation in (alice.cancel, alice.revive, alice.discard):
+    for operation in (alice.cancel, alice.retry_dead_letter, alice.discard_dead_letter):
         with pytest.raises(BadArgument, match="the item_id that `enqueue` returned") as caught:
             operation(item_id)
         assert caught.value.fields["argument"] == "item_id"

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead import App, Config, Job, PayloadDamaged, PayloadNotData, QueueError, fleet
 from fairlead.testing import ManualClock, drain
-from fairlead.zones.items import NewItem
+from fairlead.zones.queue.items import NewItem
 from tests.fairlead.test_damaged_fleet import eventually
 
 FLAG = "it ran"
@@ -87,7 +87,7 @@ def test_bytes_that_no_encoder_of_ours_made_are_unpacked_as_data_or_fail_their_i
     try:
         drain(shop)
     except PayloadDamaged:
-        assert shop.tenant("shop", "alice").buried()
+        assert shop.tenant("shop", "alice").dead_letters()
     assert not ran()
 
 

@@ -11,8 +11,8 @@ import pytest
 from fairlead.simulation import campaign, shrink
 from fairlead.simulation.campaign import Broken, Outcome, Tally, run_seed
 from fairlead.simulation.probes import probe_names
-from fairlead.zones import stored_item
 from fairlead.zones.layout import Place
+from fairlead.zones.queue import stored_item
 from tests.fairlead.shell import run
 
 FEW = ("simulate", "--seeds", 3, "--first", 7)

@@ -22,8 +22,8 @@ from typing import Any, cast
 import pytest
 
 from fairlead import App
-from fairlead.actors.running import run_handler
-from fairlead.simulated import machine
+from fairlead.actors.execution.runner import run_handler
+from fairlead.app_simulation import machine
 from fairlead.simulation import application, shrink
 from fairlead.zones.errors import BadArgument
 from tests.fairlead.shell import ROOT, Answer, run, run_process
@@ -589,7 +589,7 @@ def test_after_a_run_the_machine_is_as_it_was(write: Write) -> None:
 def test_a_world_that_stands_still_says_where(write: Write, empty_directory: Path) -> None:
     """A lock that somebody holds while it sleeps stops the one thread there is."""
     text = """
-    from fairlead.simulated import machine
+    from fairlead.app_simulation import machine
 
     machine.STUCK_S = 0.2
     lock = threading.Lock()

@@ -9,8 +9,8 @@ import pytest
 from fairlead import App, Job, PermanentError, TenantDatabase, new_item, status
 from fairlead.status import ShardStatus
 from fairlead.testing import ManualClock, drain
-from fairlead.zones import presence
-from fairlead.zones.presence import Presence
+from fairlead.zones.top_level import sessions
+from fairlead.zones.top_level.sessions import Presence
 from tests.contract.neighbours import stopped_holder
 from tests.fairlead.shell import run
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000
 
 
 def look(app: App) -> ShardStatus:
-    return status.look(app.shards["main"], "memory:")
+    return status.read_status(app.shards["main"], "memory:")
 
 
 def pass_us(app: App, duration_us: int) -> None:
@@ -28,12 +28,12 @@ def pass_us(app: App, duration_us: int) -> None:
 
 def consumer_beats(app: App, consumer_id: bytes, *kinds: str) -> None:
     signs = Presence("host", 7, list(kinds), 1, app.clock.now_us())
-    app.shards["main"].transact(lambda attempt: presence.beat(attempt.tr, consumer_id, signs))
+    app.shards["main"].transact(lambda attempt: sessions.beat(attempt.tr, consumer_id, signs))
 
 
 def test_an_empty_shard_is_empty(app: App) -> None:
     found = look(app)
-    assert (found.depth, found.pointers, found.vested, found.buried) == ({}, 0, 0, 0)
+    assert (found.depth, found.pointers, found.vested, found.dead_letters) == ({}, 0, 0, 0)
     assert (found.oldest_us, found.consumers, found.unserved) == (None, (), ())
 
 
@@ -96,7 +96,7 @@ def test_buried_items_are_counted(app: App, alice: TenantDatabase) -> None:
 
     alice.enqueue_many(new_item("mail") for _ in range(3))
     drain(app, raise_errors=False)
-    assert (look(app).buried, look(app).depth) == (3, {})
+    assert (look(app).dead_letters, look(app).depth) == (3, {})
 
 
 def test_a_kind_that_no_live_consumer_knows_is_named(app: App, alice: TenantDatabase) -> None:

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from fairlead import App, BadArgument, Job, TenantDatabase, UnknownShard
-from fairlead.steering import Steering
+from fairlead.control import Steering
 from fairlead.testing import ManualClock, drain
-from fairlead.zones import rules
+from fairlead.zones.policy import policies
 from fairlead.zones.records import KindRule
 from tests.fairlead.shell import run
 
@@ -43,7 +43,7 @@ def test_a_paused_tenant_waits_and_goes_on(app: App, alice: TenantDatabase, ran:
 def test_a_tenant_with_more_queues_than_one_transaction_wakes_goes_on_with_all_of_them(
     app: App, alice: TenantDatabase, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "WAKE_MAX", 2)
+    monkeypatch.setattr(policies, "WAKE_MAX", 2)
     for number in range(5):
         alice.enqueue("mail", zone=f"queue {number}")
     app.steering.pause_tenant("shop", "alice")
@@ -121,7 +121,9 @@ def wide() -> Iterator[App]:
 
 def kind_rules(app: App) -> list[dict[str, KindRule]]:
     """Return what each shard says of kinds."""
-    return [dict(app.shards[name].transact(lambda attempt: rules.read_rules(attempt.tr)).kinds) for name in app.shards]
+    return [
+        dict(app.shards[name].transact(lambda attempt: policies.read_rules(attempt.tr)).kinds) for name in app.shards
+    ]
 
 
 Saying = Callable[[Steering], None]
@@ -140,14 +142,14 @@ def test_of_two_who_steer_a_kind_at_once_all_shards_keep_to_the_later(
     wide: App, monkeypatch: pytest.MonkeyPatch, earlier: str, later: str
 ) -> None:
     """Before, a limit stayed on one shard that had ended on the kind's own: it was said, and in force for nobody."""
-    repeat = rules.repeat_kind_rule
+    repeat = policies.repeat_kind_rule
 
     def overtaken(tr: Any, kind: str, rule: KindRule) -> None:
-        monkeypatch.setattr(rules, "repeat_kind_rule", repeat)
+        monkeypatch.setattr(policies, "repeat_kind_rule", repeat)
         SAYINGS[later](wide.steering)
         repeat(tr, kind, rule)
 
-    monkeypatch.setattr(rules, "repeat_kind_rule", overtaken)
+    monkeypatch.setattr(policies, "repeat_kind_rule", overtaken)
     SAYINGS[earlier](wide.steering)
     found = kind_rules(wide)
     assert found == 3 * found[:1]
@@ -165,7 +167,7 @@ def test_what_somebody_has_left_half_said_is_made_good_by_the_next(wide: App, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as breaking:
-        breaking.setattr(rules, "repeat_kind_rule", broken_off)
+        breaking.setattr(policies, "repeat_kind_rule", broken_off)
         with pytest.raises(KeyboardInterrupt):
             wide.steering.pause_kind("mail")
     assert sum("mail" in each for each in kind_rules(wide)) == 1
@@ -176,7 +178,9 @@ def test_what_somebody_has_left_half_said_is_made_good_by_the_next(wide: App, mo
 @pytest.mark.parametrize("shard", ["eu", "us", "asia"])
 def test_a_shard_that_was_told_something_in_the_far_future_hears_what_is_said_now(wide: App, shard: str) -> None:
     """One bit of its record, and it would have refused whatever is said for thousands of years."""
-    wide.shards[shard].transact(lambda attempt: rules.change_kind_rule(attempt.tr, "mail", now_us=2**60, paused=True))
+    wide.shards[shard].transact(
+        lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=2**60, paused=True)
+    )
     wide.steering.resume_kind("mail")
     found = kind_rules(wide)
     assert not found[0]["mail"].says_something

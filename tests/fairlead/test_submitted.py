@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-import fairlead.actors.submitted
+import fairlead.actors.execution.submitted_handlers
 from fairlead import App, BadArgument, Config, Retry, SubmissionsOff
+from fairlead.actors.execution.submitted_handlers import HandlerNotPacked, SubmittedHandlers, pack_handler, submit
 from fairlead.actors.handlers import Form, Handler, NotTransactional, Registry
-from fairlead.actors.submitted import HandlerNotPacked, SubmittedHandlers, pack_handler, submit
-from fairlead.actors.supervisor import STALL_US, Supervisor
+from fairlead.actors.runtime.supervisor import STALL_US, Supervisor
+from fairlead.error_text import remedy_of
 from fairlead.loading import load_attribute
 from fairlead.testing import ManualClock
-from fairlead.wording import remedy_of
-from fairlead.zones import submitted
-from fairlead.zones.attempt import Attempt
+from fairlead.zones import submitted_handlers
 from fairlead.zones.keyspace import HANDLER, ROOT, pack_int, pack_text, range_end
 from fairlead.zones.records import HandlerRecord, encode
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 
 KEY = b"correct horse battery staple"
 OTHER_KEY = b"another horse battery staple"
@@ -61,14 +61,14 @@ def test_a_loop_that_imports_code_which_takes_long_has_not_stood_still(
     """Before, an import of ten seconds failed the actor, and so again in each of its lives."""
     failures: list[str] = []
     supervisor = Supervisor(failures.append, lambda thread_id: "")
-    unpacked = fairlead.actors.submitted._unpacked
+    unpacked = fairlead.actors.execution.submitted_handlers._unpacked
 
     def slowly(record: HandlerRecord) -> Any:
         for _ in range(3):
             supervisor.look(STALL_US)
         return unpacked(record)
 
-    monkeypatch.setattr(fairlead.actors.submitted, "_unpacked", slowly)
+    monkeypatch.setattr(fairlead.actors.execution.submitted_handlers, "_unpacked", slowly)
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
 
@@ -98,7 +98,7 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
     """Before, the second found nothing new and no handler, and its worker dropped the items that it had been sent."""
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker()
-    unpack = fairlead.actors.submitted._unpacked
+    unpack = fairlead.actors.execution.submitted_handlers._unpacked
     importing, second_is_back = threading.Event(), threading.Event()
 
     def import_slowly(record: HandlerRecord) -> Handler:
@@ -106,7 +106,7 @@ def test_who_loads_while_another_thread_imports_has_the_handler_too(
         second_is_back.wait(0.3)  # It cannot be, while it waits for this to end.
         return unpack(record)
 
-    monkeypatch.setattr(fairlead.actors.submitted, "_unpacked", import_slowly)
+    monkeypatch.setattr(fairlead.actors.execution.submitted_handlers, "_unpacked", import_slowly)
     first = threading.Thread(target=loaded.load, args=(shards,))
     first.start()
     assert importing.wait(10)
@@ -166,12 +166,16 @@ def test_a_signature_is_good_for_one_kind_version_and_code_only(
 ) -> None:
     """Whoever can write the store can copy a record, and must not gain by it."""
     submit(shards, "double", pack_handler("double", double), key=KEY)
-    (good,) = [each for shard in shards.values() for each in shard.transact(lambda at: submitted.listing(at.tr))]
+    (good,) = [
+        each for shard in shards.values() for each in shard.transact(lambda at: submitted_handlers.listing(at.tr))
+    ]
     forged = {"kind": good.kind, "version": good.version, "code": good.code, **change}
 
     def forge(attempt: Attempt) -> None:
         kind, code = forged["kind"], forged["code"]
-        submitted.submit(attempt.tr, kind, code, sign=lambda *_: good.signature, above=forged["version"] - 1, now_us=1)
+        submitted_handlers.submit(
+            attempt.tr, kind, code, sign=lambda *_: good.signature, above=forged["version"] - 1, now_us=1
+        )
 
     for shard in shards.values():
         shard.transact(forge)
@@ -182,7 +186,9 @@ def test_a_handler_that_is_not_trusted_does_not_stand_before_one_that_is(shards:
     """A version number costs nothing: with the highest there is, a stranger's handler kept the fleet's own out."""
     loaded = worker(KEY)
     shards["us"].transact(
-        lambda at: submitted.submit(at.tr, "double", b"", sign=lambda *_: b"forged", above=2**40, now_us=at.now_us)
+        lambda at: submitted_handlers.submit(
+            at.tr, "double", b"", sign=lambda *_: b"forged", above=2**40, now_us=at.now_us
+        )
     )
     submit({"eu": shards["eu"]}, "double", pack_handler("double", double), key=KEY)
     (refused,) = loaded.load(shards)
@@ -194,7 +200,9 @@ def test_a_handler_that_is_not_trusted_does_not_stand_before_one_that_is(shards:
 def test_a_worker_that_runs_does_not_go_back_to_an_older_version_that_is_put_back(shards: dict[str, Shard]) -> None:
     """It was signed once, and its signature is good for ever; what a worker has loaded, it knows."""
     submit(shards, "double", pack_handler("double", lambda job: 0), key=KEY)
-    (old,) = [each for shard in shards.values() for each in shard.transact(lambda at: submitted.listing(at.tr))]
+    (old,) = [
+        each for shard in shards.values() for each in shard.transact(lambda at: submitted_handlers.listing(at.tr))
+    ]
     submit(shards, "double", pack_handler("double", double), key=KEY)
     loaded = worker(KEY)
     loaded.load(shards)
@@ -286,7 +294,7 @@ def test_what_cannot_travel_or_be_a_handler_is_refused_before_anything_is_stored
         app.submit(double, kind="double", timeout=-1)
     with pytest.raises(NotTransactional):
         app.submit(remote, kind="double", transactional=True)
-    assert app.shards["main"].transact(lambda attempt: submitted.listing(attempt.tr)) == []
+    assert app.shards["main"].transact(lambda attempt: submitted_handlers.listing(attempt.tr)) == []
 
 
 def test_submitting_is_refused_where_it_is_turned_off() -> None:
@@ -300,7 +308,7 @@ def test_submitting_without_a_key_is_refused_with_the_command_that_makes_one() -
     with pytest.raises(SubmissionsOff) as refused:
         app.submit(double, kind="double")
     assert "FAIRLEAD_SIGNING_KEY=$(openssl rand -hex 32)" in remedy_of(refused.value)
-    assert app.shards["main"].transact(lambda attempt: submitted.listing(attempt.tr)) == []
+    assert app.shards["main"].transact(lambda attempt: submitted_handlers.listing(attempt.tr)) == []
 
 
 def test_an_application_signs_with_its_key() -> None:

@@ -104,8 +104,8 @@ def test_retries_can_be_watched_to_the_end(app: App) -> None:
     app.tenant("shop", "alice").enqueue("mail", "p")
     drained = drain(app, within_ms=MINUTE_MS, raise_errors=False)
     assert attempts == [1, 2, 3]
-    assert (drained.retried, drained.buried, len(drained.errors)) == ({"mail": 2}, {"mail": 1}, 3)
-    (buried,) = app.tenant("shop", "alice").buried()
+    assert (drained.retried, drained.dead_lettered, len(drained.errors)) == ({"mail": 2}, {"mail": 1}, 3)
+    (buried,) = app.tenant("shop", "alice").dead_letters()
     assert (buried.payload, buried.error_count, buried.reason) == ("p", 3, "error")
     assert "ZeroDivisionError" in buried.traceback
 
@@ -120,8 +120,8 @@ def test_a_permanent_error_buries_at_once_or_drops_if_the_kind_says_so(app: App)
     alice.enqueue("kept")
     alice.enqueue("dropped")
     drained = drain(app, raise_errors=False)
-    assert (drained.buried, drained.dropped) == ({"kept": 1}, {"dropped": 1})
-    assert [item.kind for item in alice.buried()] == ["kept"]
+    assert (drained.dead_lettered, drained.dropped) == ({"kept": 1}, {"dropped": 1})
+    assert [item.kind for item in alice.dead_letters()] == ["kept"]
 
 
 def test_a_transactional_handler_commits_with_the_completion(app: App) -> None:
@@ -254,7 +254,7 @@ def charging(app: App) -> App:
 def tried(app: App) -> int:
     """Return how many retries there were until the item was buried."""
     drained = drain(app, within_ms=6 * 3_600_000, raise_errors=False)
-    assert drained.buried["charge"] == 1
+    assert drained.dead_lettered["charge"] == 1
     return drained.retried["charge"]
 
 
@@ -262,7 +262,7 @@ def test_what_is_revived_has_all_its_time_again(charging: App) -> None:
     alice = charging.tenant("shop", "alice")
     alice.enqueue("charge", item_id="c1")
     assert tried(charging) >= 10
-    alice.revive("c1")
+    alice.retry_dead_letter("c1")
     assert tried(charging) >= 10
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from fairlead import App
-from fairlead.looks.apart import Seen
-from fairlead.looks.health import Weight, concerns
+from fairlead.queries.health import Weight, concerns
+from fairlead.queries.per_shard import Seen
 from fairlead.shards import StoreMissing
 from fairlead.status import ShardStatus
 from fairlead.views import progress_in_words
-from fairlead.zones.depth import Waits
-from fairlead.zones.presence import Presence, Present
 from fairlead.zones.records import KindRule, Progress
+from fairlead.zones.top_level.depth import Waits
+from fairlead.zones.top_level.sessions import Presence, Present
 from tests.fairlead.shell import ROOT, run
 
 PATIENCE_S = 30.0
@@ -165,8 +165,8 @@ def test_nothing_needs_attention_where_all_is_served() -> None:
             "has waited for 10 min, and is held back",
         ),
         ({"consumers": (consumer(live=False),)}, Weight.CARE, "fell silent within the last minute, on db1"),
-        ({"buried": 1}, Weight.CARE, "1 item is buried"),
-        ({"buried": 10_000}, Weight.CARE, "10,000 or more items are buried"),
+        ({"dead_letters": 1}, Weight.CARE, "1 item is buried"),
+        ({"dead_letters": 10_000}, Weight.CARE, "10,000 or more items are buried"),
         ({"unreadable": 2}, Weight.CARE, "2 queues hold records on shard main that cannot be read"),
         ({"set_aside": 1}, Weight.NOTE, "1 damaged pair was set aside on shard main"),
         ({"paused": True}, Weight.NOTE, "Shard main is paused"),

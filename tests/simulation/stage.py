@@ -6,7 +6,7 @@ from typing import TypeVar
 from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.oracles.oracle import Bench
-from fairlead.simulation.shadow import ShardShadow
+from fairlead.simulation.replica import ShardShadow
 from fairlead.simulation.store import Latencies, SimulatedStore
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant

@@ -11,11 +11,11 @@ from fairlead.simulation.campaign import run_seed
 from fairlead.simulation.linearizability import client
 from fairlead.simulation.linearizability.clients import PROMISE, Clients, check_clients
 from fairlead.simulation.linearizability.history import Operation
-from fairlead.zones import dequeue, queue_zone, stored_item
-from fairlead.zones.dequeue import choose_steps
-from fairlead.zones.items import EnqueueStatus
-from fairlead.zones.queue_zone import QueueZone
-from fairlead.zones.vesting import Vested, read_first_of_each_priority, read_vested
+from fairlead.zones.queue import dequeue_plan, queue_zone, stored_item
+from fairlead.zones.queue.dequeue_plan import choose_steps
+from fairlead.zones.queue.index_scan import Vested, read_first_of_each_priority, read_vested
+from fairlead.zones.queue.items import EnqueueStatus
+from fairlead.zones.queue.queue_zone import QueueZone
 from tests.simulation.races.missing_guards import leave_no_receipts
 
 SEEDS = 200
@@ -155,7 +155,7 @@ def test_a_dequeue_that_passes_over_what_it_should_take_is_found(monkeypatch: Pa
 
         return read_vested(tr, keys, enough=but_for_the_first, **how)
 
-    monkeypatch.setattr(dequeue, "read_vested", passing_over_one)
+    monkeypatch.setattr(dequeue_plan, "read_vested", passing_over_one)
     assert_found()
 
 

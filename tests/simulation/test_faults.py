@@ -11,8 +11,8 @@ from fairlead.simulation.faults.commits import Conflicts
 from fairlead.simulation.faults.table import FAULTS
 from fairlead.simulation.run import Simulation, run
 from fairlead.simulation.trial import Report
-from fairlead.zones import visit
-from fairlead.zones.visit import Found, Visit
+from fairlead.zones.top_level import process_pointers
+from fairlead.zones.top_level.process_pointers import Found, Visit
 
 SHORT: dict[str, Any] = {"items": 60, "trouble_us": 1_500_000}
 SEEDS = range(10)
@@ -47,7 +47,7 @@ def test_an_actor_that_does_not_come_back_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_consumer_that_does_not_show_that_it_lives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.zones.presence.beat", lambda *_: None)
+    monkeypatch.setattr("fairlead.zones.top_level.sessions.beat", lambda *_: None)
     assert "does not show on s0 that it lives" in what_is_left(faults=("coordinator loss",))
 
 
@@ -66,7 +66,7 @@ def test_a_stray_entry_that_nobody_clears_is_found(monkeypatch: pytest.MonkeyPat
         yield
         return Visit(ref, Found.GONE)
 
-    monkeypatch.setattr(visit, "_clear_dangling", leave)
+    monkeypatch.setattr(process_pointers, "_clear_dangling", leave)
     assert "stray entries are left" in what_is_left(faults=("stray entries",))
 
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.fullness import Fullness
 from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.scanning.saturation import Fullness
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.store import Latencies
-from fairlead.simulation.unwatched import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, Unwatched
 from fairlead.simulation.world import World
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.layout import Tenant
-from fairlead.zones.periodic import Period
+from fairlead.zones.queue.periodic import Period
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 CONSUMERS = 3
 SLOTS = 16

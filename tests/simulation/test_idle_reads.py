@@ -15,14 +15,14 @@ from fairlead.simulation.database import LatentTransaction
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.store import Latencies
-from fairlead.simulation.unwatched import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, Unwatched
 from fairlead.simulation.world import World
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.layout import Tenant
-from fairlead.zones.periodic import Period, period
+from fairlead.zones.queue.periodic import Period, period
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
 
 SECOND = 1_000_000
 SETTLED_US = 12 * SECOND  # By then all know each other, and have scanned.

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.job import Job
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import draw_plan
-from fairlead.simulation.unwatched import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, Unwatched
 from fairlead.simulation.world import World
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.items import new_item
 from fairlead.zones.layout import Tenant
-from fairlead.zones.periodic import Period
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.queue.periodic import Period
 from fairlead.zones.records import ItemRecord, decode, encode
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.test_fleets import CALM
 
 CONSUMERS = 2

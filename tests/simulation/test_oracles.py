@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from fairlead.actors import keeping
+from fairlead.actors.execution import deadlines
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.worker import Worker
-from fairlead.simulation.oracles.calls import NobodyAsksAgainAndAgain
+from fairlead.simulation.oracles.call_rates import NobodyAsksAgainAndAgain
+from fairlead.simulation.oracles.item_lifecycle import NothingLapsesWithoutCause
 from fairlead.simulation.oracles.leases import LeasesAreRespected
-from fairlead.simulation.oracles.lives import NothingLapsesWithoutCause
-from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots
+from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots
 from fairlead.simulation.run import run
 from fairlead.simulation.store import Latencies
-from fairlead.zones import pointers
 from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.top_level import pointers
 from tests.simulation.mutations.mutation import mutation
 
 SEEDS = range(25)
@@ -38,7 +38,7 @@ def test_a_scanner_that_asks_a_dead_manager_again_at_once_is_found() -> None:
 def test_an_item_that_starts_though_its_lease_ended_while_it_waited_is_found() -> None:
     bug = mutation(
         "a worker starts an item whose lease ended while it waited",
-        (keeping.lease_at_start, "if now_us >= held.lease_until_us:", "if False:"),
+        (deadlines.lease_at_start, "if now_us >= held.lease_until_us:", "if False:"),
         (
             Worker._lease_for_start,
             "if (refused or now_us >= held.lease_until_us) and not held.job.cancelled:",

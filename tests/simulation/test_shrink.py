@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.simulation.kept import ALL, Kept, all_of, less_than
+from fairlead.simulation.reduction import ALL, Kept, all_of, less_than
 from fairlead.simulation.run import run
 from fairlead.simulation.shrink import RUNS_MAX, RUNS_MIN, ever_less, runs_for, shrink
 from fairlead.simulation.trial import Report
 from fairlead.simulation.world import Violation, World
-from fairlead.zones import stored_item
 from fairlead.zones.layout import Place
+from fairlead.zones.queue import stored_item
 from tests.fairlead.shell import run as command
 
 WHOLE = Kept(

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from fairlead.actors.messages import Served
-from fairlead.actors.polls import HELD_RESCAN_US, SLEEP_US_MIN, WATCHED_RESCAN_US
 from fairlead.actors.scanner import Scanner
+from fairlead.actors.scanning.idle_policy import HELD_RESCAN_US, SLEEP_US_MIN, WATCHED_RESCAN_US
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.simulation.database import LatentTransaction
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.items import new_item
-from fairlead.zones.pointers import move
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import PointerRecord, decode
-from fairlead.zones.steps import alone
+from fairlead.zones.top_level.pointers import move
+from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import ALONE, Played
 from tests.simulation.stage import ALICE, SECOND, Stage
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.host import ActorDied
+from fairlead.actors.runtime.host import ActorDied
 from fairlead.simulation.actor import Actor, Node
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.network import Network, Passage, SimulatedRemote
 from fairlead.simulation.store import LATE_US_MAX, Fate
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.engines import StoreError, transact
-from fairlead.zones.items import new_item
+from fairlead.zones.queue.items import new_item
 from tests.simulation.stage import ALICE, SECOND, Stage
 
 MS = 1_000

@@ -22,11 +22,12 @@ from tests.style.sources import (
 
 # Modules that are loaded only when they are chosen, and why. Nothing else is imported inside a function.
 LAZY = {
-    "fairlead.actors.ray_host": "importing Ray takes seconds, and the threads host never needs it",
+    "fairlead.actors.runtime.ray_host": "importing Ray takes seconds, and the threads host never needs it",
     "fairlead.dashboard": "a web server is slow to import, and only one command serves pages",
     "fairlead.telemetry.prometheus": "prometheus_client is needed by one process, where a port is set",
-    "fairlead.telemetry.sdk": "OpenTelemetry's SDK and its exporters are needed only where something is exported",
+    "fairlead.telemetry.otel_sdk": "OpenTelemetry's SDK and its exporters are needed only where something is exported",
     "fairlead.simulation": "only one command runs the simulator, and greenlets with it",
+    "fdb.tuple": "an application is imported where the binding is not installed",
     "fairlead.zones.engines.foundationdb": "it loads FoundationDB's client library, which other engines do without",
 }
 # What the modules of each folder may import of ours.
@@ -88,7 +89,7 @@ def foundationdb_outside_its_engine(source: Source) -> Iterator[Offence]:
         if _is_within(module, "fdb") and not pure:
             yield Offence(
                 place(source, node),
-                f"{module} is imported outside fairlead.zones.engines.foundationdb",
+                f"{module} is imported outside fairlead.zones.engines.foundationdb.engine",
                 "open the database through fairlead.zones.engines; in zones, `from fdb import tuple` is allowed",
             )
 
@@ -100,7 +101,8 @@ def test_imports_point_one_way() -> None:
 def test_no_module_is_loaded_twice() -> None:
     """As `fairlead.zones` and as `zones`, there would be two of each class, and an error of one is not of the other."""
     program = (
-        "import collections, sys, fairlead.actors.ray_host, fairlead.cli, fairlead.dashboard, fairlead.simulation.run\n"
+        "import collections, sys, fairlead.actors.runtime.ray_host, fairlead.cli\n"
+        "import fairlead.dashboard, fairlead.simulation.run\n"
         "from pathlib import Path\n"
         "files = [Path(f).resolve() for m in list(sys.modules.values()) if (f := getattr(m, '__file__', None))]\n"
         "print([str(f) for f, n in collections.Counter(files).items() if n > 1 and f.is_relative_to(Path.cwd())])"
@@ -147,7 +149,9 @@ def test_a_planted_import_inside_a_function_is_found_once(planted: str) -> None:
 
 
 def test_a_module_that_is_loaded_by_choice_may_be_imported_inside_a_function() -> None:
-    text = "def open(url):\n    from fairlead.zones.engines.foundationdb import Database\n    return Database(url)"
+    text = (
+        "def open(url):\n    from fairlead.zones.engines.foundationdb.engine import Database\n    return Database(url)"
+    )
     assert list(imports_inside_functions(source("zones/engines/planted.py", text))) == []
 
 

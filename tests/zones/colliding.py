@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.zones.engines import Database
-from fairlead.zones.engines.errors import NOT_COMMITTED, error_code
+from fairlead.zones.engines.api.errors import NOT_COMMITTED, error_code
 
 Body = Callable[[Any], object]
 

@@ -12,35 +12,24 @@ from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
-from fairlead.zones import (
-    attempt,
-    buried,
-    completions,
-    engines,
-    history,
-    inquiry,
-    limits,
-    periodic,
-    pointers,
-    presence,
-    results,
-    rules,
-    series,
-    timesheets,
-)
-from fairlead.zones import submitted as handlers
+from fairlead.zones import engines, transaction_runner
+from fairlead.zones import submitted_handlers as handlers
 from fairlead.zones.engines import Database, transact
-from fairlead.zones.items import new_item
 from fairlead.zones.keyspace import META_KEY, ROOT, ROOT_RANGE
 from fairlead.zones.layout import Place, Tenant, local_tenant
-from fairlead.zones.periodic import period
+from fairlead.zones.pipelining import alone, in_step
+from fairlead.zones.policy import limits, policies
+from fairlead.zones.queue import dead_letters, id_retention, periodic, results
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.queue.periodic import period
 from fairlead.zones.records import KindRule, TenantRule
-from fairlead.zones.series import KindTally, Tally
-from fairlead.zones.shard_time import ShardClock
-from fairlead.zones.shard_time import beat as beat_time
-from fairlead.zones.steps import alone, in_step
+from fairlead.zones.reporting import completion_log, diagnosis, rollups, worker_status
+from fairlead.zones.reporting.rollups import KindTally, Tally
+from fairlead.zones.reporting.worker_status import Running, Timesheet
 from fairlead.zones.tenant_transaction import TenantTransaction
-from fairlead.zones.timesheets import Running, Timesheet
+from fairlead.zones.top_level import pointers, sessions
+from fairlead.zones.top_level.clock_check import ShardClock
+from fairlead.zones.top_level.clock_check import beat as beat_time
 from tests.clocks import ManualClock
 from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 
@@ -68,9 +57,12 @@ def populate(world: World) -> None:
     world.enqueue("index", zone=world.zone_of(local_tenant("index")))
     for payload in (None, bytes(100_000)):
         bury(world, world.enqueue("mail", payload))
-    world.run(lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True))
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=50, per_s=50.0, burst=9))
-    world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, BOB, TenantRule(max_running=20, per_s=50.0, burst=20),
+    world.run(lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True))
+    world.run(
+        lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=50, per_s=50.0, burst=9)
+    )
+    world.run(lambda tr: policies.set_tenant_rule(tr, world.layout, BOB, TenantRule(max_running=20, per_s=50.0,
+    burst=20),
                                                now_us=world.now_us))  # fmt: skip
     world.enqueue("fax", zone=world.zone_of(DAVE, "paused"))
     use_some(world)
@@ -83,7 +75,8 @@ def _own(world: World, tenant: Tenant, attempt: Any) -> None:
 def bury(world: World, item_id: bytes) -> None:
     record = world.record(item_id)
     assert record is not None
-    world.run(lambda tr: buried.bury(tr, world.zone.place, item_id, record, reason="error", error="no", traceback="",
+    world.run(lambda tr: dead_letters.bury(tr, world.zone.place, item_id, record, reason="error", error="no",
+    traceback="",
                                      now_us=world.now_us))  # fmt: skip
 
 
@@ -94,7 +87,7 @@ def use_some(world: World) -> None:
         done = world.enqueue("mail", **how)  # type: ignore[arg-type]
         world.complete(done)
         world.pass_us(2 * SECOND)
-        world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+        world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
     world.complete(world.enqueue("mail"))
     world.present("one", "mail", "index")
     world.present("two", "mail")
@@ -114,13 +107,13 @@ def use_some(world: World) -> None:
     tally = Tally({"mail": KindTally(3, 1)}, {"shop": {"alice": 7}})
     item = Running("shop", "alice", "queue", bytes(16), "mail", 1, world.now_us, world.now_us)
     for life in (b"one", b"two"):
-        world.run(lambda tr: series.write(tr, life, series.slot_of(world.now_us), tally))
+        world.run(lambda tr: rollups.write(tr, life, rollups.slot_of(world.now_us), tally))
         sheet = Timesheet(b"c" * 8, "there", 1, 4, 2, world.now_us, [item])
-        world.run(lambda tr: timesheets.write(tr, life, sheet))
+        world.run(lambda tr: worker_status.write(tr, life, sheet))
     world.pass_us(30 * SECOND)
-    world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
-    world.run(lambda tr: series.write(tr, b"one", series.slot_of(world.now_us), tally))
-    world.set(attempt.receipt_key(b"s" * 12, world.now_us + DAY_US), bytes(4))
+    world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
+    world.run(lambda tr: rollups.write(tr, b"one", rollups.slot_of(world.now_us), tally))
+    world.set(transaction_runner.receipt_key(b"s" * 12, world.now_us + DAY_US), bytes(4))
 
 
 @cache
@@ -224,14 +217,14 @@ def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "pass", lambda: world.pass_us(20 * SECOND)
     yield from _of_workers(world)
     yield from _of_readers(world)
-    yield "resume", lambda: run(lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, paused=False))
-    yield "wake", lambda: run(lambda tr: rules.wake_parked(tr, layout, now_us=world.now_us))
-    yield "limit", lambda: run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, per_s=3.0))
+    yield "resume", lambda: run(lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, paused=False))
+    yield "wake", lambda: run(lambda tr: policies.wake_parked(tr, layout, now_us=world.now_us))
+    yield "limit", lambda: run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, per_s=3.0))
     for tenant in TENANTS:
         yield "pause", lambda: run(
-            lambda tr: rules.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=True))  # fmt: skip
+            lambda tr: policies.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=True))  # fmt: skip
         yield "resume", lambda: run(
-            lambda tr: rules.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=False))  # fmt: skip
+            lambda tr: policies.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=False))  # fmt: skip
     yield "submit", lambda: submit(world)
     yield "last visit", world.visit
 
@@ -290,16 +283,16 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "min vesting", lambda: run(zone.min_vesting_us)
         for item_id in ids_of(zone.place)[:2]:
             yield "inquire", lambda: run(
-                lambda tr: inquiry.inquire(tr, zone.place, item_id, now_us=world.now_us))  # fmt: skip
-            yield "whereabouts", lambda: run(lambda tr: inquiry.whereabouts(tr, layout, item_id))
-    yield "rules", lambda: run(lambda tr: (rules.read_rules(tr), rules.tenants_with_rules(tr, tenants_max=100)))
+                lambda tr: diagnosis.inquire(tr, zone.place, item_id, now_us=world.now_us))  # fmt: skip
+            yield "whereabouts", lambda: run(lambda tr: diagnosis.whereabouts(tr, layout, item_id))
+    yield "rules", lambda: run(lambda tr: (policies.read_rules(tr), policies.tenants_with_rules(tr, tenants_max=100)))
     yield "buried", lambda: _raise_the_dead(world)
     yield "result", lambda: run(lambda tr: results.ending(tr, world.zone.place, bytes(16)))
-    yield "series", lambda: run(lambda tr: series.busiest(series.read(tr, now_us=world.now_us)))
+    yield "series", lambda: run(lambda tr: rollups.busiest(rollups.read(tr, now_us=world.now_us)))
     yield "sheets", lambda: run(
-        lambda tr: timesheets.longest_running(timesheets.read(tr, now_us=world.now_us), items_max=9))  # fmt: skip
+        lambda tr: worker_status.longest_running(worker_status.read(tr, now_us=world.now_us), items_max=9))  # fmt: skip
     yield "handlers", lambda: run(handlers.listing)
-    yield "consumers", lambda: run(lambda tr: presence.listing(tr, now_us=world.now_us))
+    yield "consumers", lambda: run(lambda tr: sessions.listing(tr, now_us=world.now_us))
     yield "due", lambda: run(lambda tr: in_step(pointers.earliest_vesting_us(tr, part) for part in layout.parts))
     yield "from behind", lambda: run(
         lambda tr: in_step(pointers.scan_back(tr, part, before_us=world.now_us, ids_max=9) for part in layout.parts)
@@ -307,13 +300,13 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _raise_the_dead(world: World) -> None:
-    for each in world.run(lambda tr: list(buried.listing(tr, world.layout, items_max=100))):
+    for each in world.run(lambda tr: list(dead_letters.listing(tr, world.layout, items_max=100))):
         place = world.layout.place(each.tenant, each.zone)
 
         def revive(tr: Any, place: Place = place, each: Any = each) -> None:
-            record = buried.read(tr, place, each.id)
+            record = dead_letters.read(tr, place, each.id)
             if record is not None:
-                buried.revive(tr, place, each.id, record, now_us=world.now_us)
+                dead_letters.revive(tr, place, each.id, record, now_us=world.now_us)
 
         world.run(revive)
 
@@ -322,23 +315,23 @@ def _housekeeping(world: World) -> None:
     now_us = world.now_us
 
     def body(tr: Any) -> None:
-        presence.Sessions().live(presence.listing(tr, now_us=now_us), now_us=now_us)
+        sessions.Sessions().live(sessions.listing(tr, now_us=now_us), now_us=now_us)
         beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=now_us, alone=lambda: True)
-        presence.clear_dead(tr, presence.listing(tr, now_us=now_us), now_us=now_us, keys_max=100)
-        for bucket in range(attempt.RECEIPT_BUCKETS):
-            attempt.clear_receipts(tr, bucket, now_us=now_us)
+        sessions.clear_dead(tr, sessions.listing(tr, now_us=now_us), now_us=now_us, keys_max=100)
+        for bucket in range(transaction_runner.RECEIPT_BUCKETS):
+            transaction_runner.clear_receipts(tr, bucket, now_us=now_us)
         for part in range(world.layout.part_count):
-            history.forget(tr, part, now_us=now_us, keys_max=100)
+            id_retention.forget(tr, part, now_us=now_us, keys_max=100)
         alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=now_us))
-        rules.wake_parked(tr, world.layout, now_us=now_us)
-        completions.tidy(tr, range(PART_COUNT), now_us=now_us)
+        policies.wake_parked(tr, world.layout, now_us=now_us)
+        completion_log.tidy(tr, range(PART_COUNT), now_us=now_us)
         limits.take_slots(
             tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US, clocks_apart_us=LEASE_US, now_us=now_us
         )
         limits.take_tokens(
             tr, "mail", KindRule(per_s=5.0), wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=now_us
         )
-        series.sum_up(tr, world.layout, now_us=now_us)
-        timesheets.clear_old(tr, now_us=now_us, keys_max=100)
+        rollups.sum_up(tr, world.layout, now_us=now_us)
+        worker_status.clear_old(tr, now_us=now_us, keys_max=100)
 
     world.run(body)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.zones.engines import Database, Listener
-from fairlead.zones.engines.errors import COMMIT_UNKNOWN_RESULT
+from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT
 
 WRITES = frozenset({"set", "clear", "clear_range", "add", "set_versionstamped_value"})
 

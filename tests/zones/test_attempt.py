@@ -8,7 +8,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fairlead.zones.attempt import (
+from fairlead.zones.engines import Database
+from fairlead.zones.engines.api.errors import (
+    CLUSTER_VERSION_CHANGED,
+    COMMIT_UNKNOWN_RESULT,
+    NOT_COMMITTED,
+    TRANSACTION_CANCELLED,
+    TRANSACTION_TIMED_OUT,
+    ResultUnknown,
+)
+from fairlead.zones.keyspace import RECEIPT, ROOT, ROOT_RANGE, pack_int, range_end
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, new_item
+from fairlead.zones.shard import Shard, open_shard
+from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
+from fairlead.zones.transaction_runner import (
     RECEIPT_BUCKETS,
     RECEIPT_LIFE_US,
     SEED_BYTES,
@@ -17,20 +31,6 @@ from fairlead.zones.attempt import (
     new_seed,
     receipt_key,
 )
-from fairlead.zones.engines import Database
-from fairlead.zones.engines.errors import (
-    CLUSTER_VERSION_CHANGED,
-    COMMIT_UNKNOWN_RESULT,
-    NOT_COMMITTED,
-    TRANSACTION_CANCELLED,
-    TRANSACTION_TIMED_OUT,
-    ResultUnknown,
-)
-from fairlead.zones.items import Enqueued, EnqueueStatus, new_item
-from fairlead.zones.keyspace import RECEIPT, ROOT, ROOT_RANGE, pack_int, range_end
-from fairlead.zones.shard import Shard, open_shard
-from fairlead.zones.steps import alone
-from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
 from tests.clocks import ManualClock
 from tests.zones.faults import Fault, FaultyDatabase, FaultyTransaction
 from tests.zones.world import ALICE, NOBODYS, SECOND, World

@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import rules
-from fairlead.zones.audit import Finding, Report, audit, graves, items, tallies, tops, walk
-from fairlead.zones.audit.records import DAMAGED_RECORD
-from fairlead.zones.buried import bury, grave_key
-from fairlead.zones.dequeue import Room
 from fairlead.zones.engines import Database
-from fairlead.zones.history import forget_key
-from fairlead.zones.items import LeasedItem, new_item
 from fairlead.zones.keyspace import HANDLER, ROOT, RULE, pack_int, pack_text
 from fairlead.zones.layout import Place, Tenant, local_tenant
-from fairlead.zones.limits import take_slots
-from fairlead.zones.pointers import delete, move
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.maintenance.integrity import Finding, Report, audit, counts, dead_letters, items, pointers, walk
+from fairlead.zones.maintenance.integrity.records import DAMAGED_RECORD
+from fairlead.zones.policy import policies
+from fairlead.zones.policy.limits import take_slots
+from fairlead.zones.queue.dead_letters import bury, grave_key
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.id_retention import forget_key
+from fairlead.zones.queue.items import LeasedItem, new_item
+from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.queue.stored_item import change_count, insert
 from fairlead.zones.records import FORMAT, OwnerRecord, TenantRule, encode
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.stored_item import change_count, insert
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level.pointers import delete, move
 from tests.clocks import ManualClock
 from tests.zones.faults import Fault, FaultyDatabase
 from tests.zones.world import ALICE, ANY, BOB, LEASE_US, MS, SECOND, World
@@ -126,10 +126,10 @@ def test_counts_too_large_for_one_transaction_are_added_up_over_several(
 ) -> None:
     populate(world)
     world.enqueue_all([new_item("mail")] * 100)
-    monkeypatch.setattr(tallies, "EXACT_KEYS_MAX", 30)
+    monkeypatch.setattr(counts, "EXACT_KEYS_MAX", 30)
     assert look(world) == Report(zones=3, items=110, buried=2, pointers=3)
     world.run(lambda tr: tr.add(world.zone.place.keys.count("mail"), (5).to_bytes(8, "little")))
-    assert [finding.what for finding in look(world, repair=True).findings] == [tallies.WRONG_COUNT]
+    assert [finding.what for finding in look(world, repair=True).findings] == [counts.WRONG_COUNT]
     assert look(world).healthy
 
 
@@ -143,9 +143,9 @@ def test_a_count_that_is_mended_with_unknown_result_is_mended_once_and_reported(
     world = World(faulty, clock)
     world.enqueue_all([new_item("mail")] * 100)
     world.run(lambda tr: tr.add(world.zone.place.keys.count("mail"), (5).to_bytes(8, "little")))
-    monkeypatch.setattr(tallies, "EXACT_KEYS_MAX", exact_keys_max)
+    monkeypatch.setattr(counts, "EXACT_KEYS_MAX", exact_keys_max)
     faulty.faults.append(Fault(applied=applied))
-    assert [(each.what, each.repaired) for each in look(world, repair=True).findings] == [(tallies.WRONG_COUNT, True)]
+    assert [(each.what, each.repaired) for each in look(world, repair=True).findings] == [(counts.WRONG_COUNT, True)]
     assert not faulty.faults
     assert world.count() == {"mail": 100}
 
@@ -249,37 +249,37 @@ def leave_a_traceback_behind(world: World) -> bytes:
     return gone
 
 
-@breaks(tallies.WRONG_COUNT)
+@breaks(counts.WRONG_COUNT)
 def count_one_too_many(world: World) -> None:
     place, _, _ = some_item(world)
     world.run(lambda tr: tr.add(place.keys.count("mail"), (1).to_bytes(8, "little")))
 
 
-@breaks(tallies.WRONG_COUNT)
+@breaks(counts.WRONG_COUNT)
 def lose_a_count(world: World) -> None:
     place, _, _ = some_item(world)
     world.clear(place.keys.count("mail"))
 
 
-@breaks(tallies.WRONG_COUNT)
+@breaks(counts.WRONG_COUNT)
 def leave_a_count_of_zero(world: World) -> None:
     place, _, _ = some_item(world)
     world.set(place.keys.count("fax"), bytes(8))
 
 
-@breaks(tallies.WRONG_DEPTH)
+@breaks(counts.WRONG_DEPTH)
 def lose_a_depth(world: World) -> None:
     place, _, _ = some_item(world)
     world.clear(place.part.depth("mail"))
 
 
-@breaks(tallies.WRONG_DEPTH)
+@breaks(counts.WRONG_DEPTH)
 def count_a_depth_too_low(world: World) -> None:
     place, _, _ = some_item(world)
     world.run(lambda tr: tr.add(place.part.depth("fax"), (-3).to_bytes(8, "little", signed=True)))
 
 
-@breaks(graves.NOT_LISTED)
+@breaks(dead_letters.NOT_LISTED)
 def take_a_buried_item_off_the_list(world: World) -> bytes:
     place, item_id, _ = some_item(world)
     bury_item(world, item_id)
@@ -287,14 +287,14 @@ def take_a_buried_item_off_the_list(world: World) -> bytes:
     return item_id
 
 
-@breaks(graves.DANGLING_GRAVE)
+@breaks(dead_letters.DANGLING_GRAVE)
 def list_an_item_that_is_not_buried(world: World) -> bytes:
     place, item_id, _ = some_item(world)
     world.set(grave_key(place, item_id, world.now_us), b"mail")
     return item_id
 
 
-@breaks(graves.DANGLING_GRAVE)
+@breaks(dead_letters.DANGLING_GRAVE)
 def list_a_buried_item_twice(world: World) -> bytes:
     place, item_id, _ = some_item(world)
     bury_item(world, item_id)
@@ -302,7 +302,7 @@ def list_a_buried_item_twice(world: World) -> bytes:
     return item_id
 
 
-@breaks(graves.NEVER_FORGOTTEN)
+@breaks(dead_letters.NEVER_FORGOTTEN)
 def lose_the_entry_that_makes_an_id_be_forgotten(world: World) -> bytes:
     place, item_id, _ = some_item(world, given_id="a", unique_ms=1_000)
     world.complete(item_id)
@@ -310,20 +310,20 @@ def lose_the_entry_that_makes_an_id_be_forgotten(world: World) -> bytes:
     return item_id
 
 
-@breaks(graves.DAMAGED_DONE)
+@breaks(dead_letters.DAMAGED_DONE)
 def damage_until_when_an_id_stays_taken(world: World) -> bytes:
     item_id = world.new_id()
     world.set(world.zone.place.keys.done(item_id), b"damaged")
     return item_id
 
 
-@breaks(graves.DANGLING_FORGET)
+@breaks(dead_letters.DANGLING_FORGET)
 def make_the_housekeeping_forget_something_else(world: World) -> None:
     place, item_id, _ = some_item(world)
     world.set(forget_key(place, place.keys.item(item_id), world.now_us), b"")
 
 
-@breaks(tops.NO_POINTER)
+@breaks(pointers.NO_POINTER)
 def lose_a_pointer_altogether(world: World) -> None:
     place, _, _ = some_item(world)
     pointer = world.pointer()
@@ -331,7 +331,7 @@ def lose_a_pointer_altogether(world: World) -> None:
     world.run(lambda tr: delete(tr, place, pointer))
 
 
-@breaks(tops.LATE_POINTER)
+@breaks(pointers.LATE_POINTER)
 def put_a_pointer_to_sleep_for_a_year(world: World) -> None:
     place, _, _ = some_item(world)
     pointer = world.pointer()
@@ -339,7 +339,7 @@ def put_a_pointer_to_sleep_for_a_year(world: World) -> None:
     world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13, now_us=world.now_us))
 
 
-@breaks(tops.LATE_POINTER)
+@breaks(pointers.LATE_POINTER)
 def lease_a_pointer_by_a_clock_that_is_far_ahead(world: World) -> None:
     place, _, _ = some_item(world)
     pointer = world.pointer()
@@ -348,37 +348,37 @@ def lease_a_pointer_by_a_clock_that_is_far_ahead(world: World) -> None:
     world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13, now_us=world.now_us))
 
 
-@breaks(tops.DAMAGED_POINTER)
+@breaks(pointers.DAMAGED_POINTER)
 def damage_a_pointer(world: World) -> None:
     place, _, _ = some_item(world)
     world.set(place.keys.pointer, DAMAGED)
 
 
-@breaks(tops.NO_ENTRY)
+@breaks(pointers.NO_ENTRY)
 def lose_the_entry_of_a_pointer(world: World) -> None:
     place, _, record = some_item(world)
     world.clear(place.part.vest(100, record.vesting_us, place.pointer_id))
 
 
-@breaks(tops.DANGLING_ENTRY)
+@breaks(pointers.DANGLING_ENTRY)
 def leave_an_entry_of_the_top_level_queue_behind(world: World) -> None:
     place = world.zone.place
     world.set(place.part.vest(100, world.now_us, place.pointer_id), b"")
 
 
-@breaks(tops.DANGLING_ENTRY)
+@breaks(pointers.DANGLING_ENTRY)
 def put_an_entry_that_names_no_zone_into_the_top_level_queue(world: World) -> None:
     world.set(world.layout.parts[0].vest(100, world.now_us, pack_text("p")), b"")
 
 
-@breaks(tops.DANGLING_ENTRY)
+@breaks(pointers.DANGLING_ENTRY)
 def put_the_entry_of_a_pointer_into_another_part(world: World) -> None:
     place, _, record = some_item(world)
     (other,) = [part for part in world.layout.parts if part is not place.part]
     world.set(other.vest(100, record.vesting_us, place.pointer_id), b"")
 
 
-@breaks(tops.DANGLING_ENTRY)
+@breaks(pointers.DANGLING_ENTRY)
 def give_a_pointer_a_second_entry(world: World) -> None:
     place, _, record = some_item(world)
     world.set(place.part.vest(100, record.vesting_us + 5, place.pointer_id), b"")
@@ -450,7 +450,7 @@ def test_a_damaged_buried_item_is_reported_and_left_alone(world: World) -> None:
     place, item_id, _ = some_item(world)
     bury_item(world, item_id)
     world.set(place.keys.buried(item_id), DAMAGED)
-    assert find_one(world).what == graves.DAMAGED_BURIED
+    assert find_one(world).what == dead_letters.DAMAGED_BURIED
 
 
 def test_an_incomplete_payload_is_reported(world: World) -> None:
@@ -479,7 +479,7 @@ def test_an_id_that_is_both_present_and_buried_is_reported(world: World) -> None
     bury_item(world, item_id)
     world.run(lambda tr: insert(tr, place, item_id, record))
     world.run(lambda tr: change_count(tr, place, "mail", 1))
-    assert find_one(world).what == graves.BURIED_ALIVE
+    assert find_one(world).what == dead_letters.BURIED_ALIVE
 
 
 def test_a_damaged_ownership_record_or_handler_is_reported(world: World) -> None:
@@ -543,33 +543,33 @@ def test_a_pointer_that_rests_because_its_work_is_paused_is_not_late(world: Worl
 def test_a_pointer_that_sleeps_because_of_a_rule_is_not_late_before_the_rule_is_gone(world: World) -> None:
     world.enqueue("mail")
     world.enqueue("mail", zone=world.zone_of(BOB))
-    world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, BOB, TenantRule(paused=True), now_us=world.now_us))
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
+    world.run(lambda tr: policies.set_tenant_rule(tr, world.layout, BOB, TenantRule(paused=True), now_us=world.now_us))
+    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
     world.visit()
     world.pass_us(SECOND)
     report = look(world, rest_ms=1_000)
     assert (report.findings, report.unknown, report.newer) == ([], 0, 0)
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False))
-    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER], "not woken yet"
+    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False))
+    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER], "not woken yet"
 
 
 def test_what_limits_have_counted_is_known(world: World) -> None:
     world.enqueue("mail")
     limit: dict[str, Any] = {"max_running": 3, "per_s": 5.0, "burst": 5}
-    world.run(lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, **limit))
+    world.run(lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, **limit))
     world.run(
         lambda tr: take_slots(
             tr, "fax", 3, holder=b"h", held=0, wanted=1, lease_us=SECOND, clocks_apart_us=SECOND, now_us=world.now_us
         )
     )
-    world.run(lambda tr: rules.change_tenant_rule(tr, world.layout, ALICE, now_us=world.now_us, **limit))
+    world.run(lambda tr: policies.change_tenant_rule(tr, world.layout, ALICE, now_us=world.now_us, **limit))
     world.visit()
     report = look(world)
     assert (report.findings, report.unknown, report.newer, report.foreign) == ([], 0, 0, 0)
 
 
 def test_a_damaged_rule_is_found(world: World) -> None:
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
+    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
     key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
     world.set(key, b"\x01rubbish")
     assert [(finding.what, finding.key) for finding in look(world).findings] == [(DAMAGED_RECORD, key)]
@@ -584,7 +584,7 @@ def test_how_long_a_pointer_may_rest_is_for_the_caller_to_say(world: World) -> N
     world.run(lambda tr: move(tr, place, pointer, world.now_us + allowed_us, now_us=world.now_us))
     assert look(world, rest_ms=1_000).findings == []
     world.pass_us(-1)
-    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [tops.LATE_POINTER]
+    assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER]
 
 
 def test_a_healthy_store_under_load_has_no_findings(world: World) -> None:

@@ -12,22 +12,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.audit import audit
-from fairlead.zones.backup import backup, restore, taking
-from fairlead.zones.backup.backup_file import DAMAGED, MAGIC, NEWER, NOT_A_BACKUP, Header, read_pairs
-from fairlead.zones.backup.restoring import NOT_EMPTY, TOO_LARGE_KEY, TOO_LARGE_VALUE
-from fairlead.zones.buried import listing
 from fairlead.zones.engines import Database, transact
 from fairlead.zones.errors import BackupRefused, ShardRefused
-from fairlead.zones.items import EnqueueStatus, new_item, unpack_payload
 from fairlead.zones.keyspace import HANDLER, META_KEY, PERIODIC, ROOT, ROOT_RANGE, pack_int, pack_text
 from fairlead.zones.layout import Tenant, local_tenant
+from fairlead.zones.maintenance.backup import backup, restore, taking
+from fairlead.zones.maintenance.backup.backup_file import (
+    DAMAGED,
+    MAGIC,
+    NEWER,
+    NOT_A_BACKUP,
+    Header,
+    read_pairs,
+)
+from fairlead.zones.maintenance.backup.restoring import NOT_EMPTY, TOO_LARGE_KEY, TOO_LARGE_VALUE
+from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import listing
+from fairlead.zones.queue.items import EnqueueStatus, new_item, unpack_payload
+from fairlead.zones.queue.stored_item import read_payload
 from fairlead.zones.records import FORMAT, HandlerRecord, PeriodicRecord, encode
 from fairlead.zones.shard import RESTORING, open_shard
-from fairlead.zones.steps import alone
-from fairlead.zones.stored_item import read_payload
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
 from tests.clocks import ManualClock
 from tests.zones.conftest import ENGINES, open_empty
 from tests.zones.faults import Fault, FaultyDatabase
@@ -426,7 +433,7 @@ def test_a_restore_survives_a_commit_of_unknown_result(
     """Before, a restore found its own mark after its first commit, and said that the store is not empty."""
     populate(world)
     packed = taken(world)
-    monkeypatch.setattr("fairlead.zones.backup.restoring.BATCH_PAIRS", 50)
+    monkeypatch.setattr("fairlead.zones.maintenance.backup.restoring.BATCH_PAIRS", 50)
     faulty = FaultyDatabase(memory)
     faulty.faults += [*[None] * commits_before, Fault(applied=applied)]
     copy = restored(world, faulty, packed)
@@ -452,7 +459,7 @@ def test_a_restore_that_broke_off_leaves_a_store_that_nobody_opens(
 ) -> None:
     populate(world)
     packed = taken(world)
-    monkeypatch.setattr("fairlead.zones.backup.restoring.BATCH_PAIRS", 5)
+    monkeypatch.setattr("fairlead.zones.maintenance.backup.restoring.BATCH_PAIRS", 5)
 
     def stop(pairs: int) -> None:
         raise KeyboardInterrupt

@@ -6,13 +6,21 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.buried import BuriedItem, bury, discard, grave_range, listing, read, revive
 from fairlead.zones.errors import TenantMoved
-from fairlead.zones.items import unpack_payload
 from fairlead.zones.layout import local_tenant
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.queue.dead_letters import (
+    BuriedItem,
+    bury,
+    discard,
+    grave_range,
+    listing,
+    read,
+    revive,
+)
+from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.queue.stored_item import read_payload
 from fairlead.zones.records import FORMAT, BuriedRecord, ItemRecord, OwnerRecord, encode
-from fairlead.zones.stored_item import read_payload
 from tests.zones.world import ALICE, BOB, SECOND, World
 
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import completions
-from fairlead.zones.completions import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.items import new_item
 from fairlead.zones.keyspace import HISTORY, ROOT, pack_int, range_begin, range_end
 from fairlead.zones.layout import Tenant
-from fairlead.zones.steps import alone
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.reporting import completion_log
+from fairlead.zones.reporting.completion_log import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 
 TOTAL = ROOT + pack_int(HISTORY)
 
 
-def ended(world: World, item_id: bytes) -> list[completions.Ended]:
-    return world.run(lambda tr: completions.find(tr, item_id))
+def ended(world: World, item_id: bytes) -> list[completion_log.Ended]:
+    return world.run(lambda tr: completion_log.find(tr, item_id))
 
 
 def complete(world: World, item_id: bytes, lease_id: bytes | None = None) -> None:
@@ -29,7 +29,7 @@ def complete(world: World, item_id: bytes, lease_id: bytes | None = None) -> Non
 
 
 def tidy(world: World) -> None:
-    world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+    world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 def kept(world: World) -> list[tuple[bytes, bytes]]:
@@ -39,7 +39,9 @@ def kept(world: World) -> list[tuple[bytes, bytes]]:
 
 def note(world: World, *item_ids: bytes, kind: str = "mail") -> None:
     items = [EndedItem(item_id, kind, How.COMPLETED, 1, 5) for item_id in item_ids]
-    world.run(lambda tr: completions.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us))
+    world.run(
+        lambda tr: completion_log.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
+    )
 
 
 def test_a_completed_item_is_told_with_when_where_and_in_which_attempt(world: World) -> None:
@@ -74,7 +76,7 @@ def test_items_that_end_in_one_transaction_cost_one_key(world: World) -> None:
         for zone in (world.zone, world.zone_of(BOB)):
             held = [(item_id, None) for item_id in zone.peek_ids(tr, items_max=100, now_us=world.now_us)]
             alone(zone.complete_steps(tr, held, now_us=world.now_us, ended=ended))
-        completions.note(tr, world.layout, ended, now_us=world.now_us)
+        completion_log.note(tr, world.layout, ended, now_us=world.now_us)
 
     world.run(body)
     assert len(kept(world)) == 1
@@ -120,9 +122,9 @@ def test_packing_does_not_conflict_with_what_ends_meanwhile(world: World) -> Non
 
     def end(tr: Transaction) -> None:
         items = [EndedItem(world.new_id(), "mail", How.COMPLETED, 1, 5)]
-        completions.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
+        completion_log.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
 
-    assert not collides(world.db, end, lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+    assert not collides(world.db, end, lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
@@ -130,7 +132,7 @@ def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
     world.pass_us(2 * SECOND)
 
     def pack(tr: Transaction) -> None:
-        completions.tidy(tr, range(PART_COUNT), now_us=world.now_us)
+        completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us)
 
     assert collides(world.db, pack, pack)
 
@@ -143,7 +145,7 @@ def in_part(world: World, part: int) -> Tenant:
 
 def note_of(world: World, tenant: Tenant, item_id: bytes) -> None:
     ended = [EndedOfZone(*tenant, "queue", [EndedItem(item_id, "mail", How.COMPLETED, 1, 5)])]
-    world.run(lambda tr: completions.note(tr, world.layout, ended, now_us=world.now_us))
+    world.run(lambda tr: completion_log.note(tr, world.layout, ended, now_us=world.now_us))
 
 
 def test_what_ends_in_two_parts_at_one_moment_is_not_written_side_by_side(world: World) -> None:
@@ -171,7 +173,7 @@ def test_consumers_pack_their_own_parts_without_a_conflict_and_all_is_found_by_t
     world.pass_us(2 * SECOND)
 
     def pack(part: int) -> Any:
-        return lambda tr: completions.tidy(tr, range(part, part + 1), now_us=world.now_us)
+        return lambda tr: completion_log.tidy(tr, range(part, part + 1), now_us=world.now_us)
 
     assert not collides(world.db, pack(0), pack(1))
     found = ended(world, item_id)
@@ -195,7 +197,7 @@ def test_what_ended_an_hour_ago_is_forgotten(world: World) -> None:
 
 
 def test_no_more_is_kept_than_a_bound_and_the_oldest_goes_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completions, "PACKED_BYTES_MAX", 100_000)
+    monkeypatch.setattr(completion_log, "PACKED_BYTES_MAX", 100_000)
     first = world.new_id()
     note(world, first)
     for _ in range(10):

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.buried import bury, discard, read
-from fairlead.zones.dequeue import Room
-from fairlead.zones.history import forget
-from fairlead.zones.items import EnqueueStatus, NewItem, new_item
 from fairlead.zones.keyspace import ROOT_RANGE
 from fairlead.zones.layout import item_id_of
-from fairlead.zones.pointers import PointerRef, look, scan
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import bury, discard, read
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.id_retention import forget
+from fairlead.zones.queue.items import EnqueueStatus, NewItem, new_item
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import OwnerRecord, encode
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.steps import alone
-from fairlead.zones.visit import Found, lease, visit_all
+from fairlead.zones.top_level.pointers import PointerRef, look, scan
+from fairlead.zones.top_level.process_pointers import Found, lease, visit_all
 from tests.zones.colliding import Body, collides, commits
 from tests.zones.world import ANY, BOB, LEASE_US, MS, NOBODYS, SECOND, World
 

@@ -18,18 +18,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.zones import completions, limits, presence, results, series, timesheets
-from fairlead.zones.audit import audit
-from fairlead.zones.backup import backup, restore
-from fairlead.zones.backup.backup_file import DIGEST_BYTES, HEADER_BYTES_MAX, MAGIC
 from fairlead.zones.engines import StoreError
-from fairlead.zones.engines.commit import CommitRequest
-from fairlead.zones.engines.commit_log import Reads
-from fairlead.zones.engines.letters import UNREADABLE, pack, pack_answer, unpack, unpack_answer
-from fairlead.zones.engines.ranges import KeySet
-from fairlead.zones.engines.writes import Writes
+from fairlead.zones.engines.embedded.cross_process.commit_requests import (
+    UNREADABLE,
+    pack,
+    pack_answer,
+    unpack,
+    unpack_answer,
+)
+from fairlead.zones.engines.optimistic.commit import CommitRequest
+from fairlead.zones.engines.optimistic.commit_log import Reads
+from fairlead.zones.engines.optimistic.ranges import KeySet
+from fairlead.zones.engines.optimistic.writes import Writes
 from fairlead.zones.errors import BackupRefused, PayloadDamaged, QueueError, ShardRefused
-from fairlead.zones.items import pack_payload, unpack_payload
+from fairlead.zones.maintenance.backup import backup, restore
+from fairlead.zones.maintenance.backup.backup_file import DIGEST_BYTES, HEADER_BYTES_MAX, MAGIC
+from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.policy import limits
+from fairlead.zones.queue import results
+from fairlead.zones.queue.items import pack_payload, unpack_payload
 from fairlead.zones.records import (
     BuriedRecord,
     HandlerRecord,
@@ -46,6 +53,8 @@ from fairlead.zones.records import (
     encode,
     unpacked,
 )
+from fairlead.zones.reporting import completion_log, rollups, worker_status
+from fairlead.zones.top_level import sessions
 from tests.clocks import ManualClock
 from tests.zones import corrupting
 from tests.zones.corrupting import WAYS, damaged_world, deeds, memory, populate
@@ -111,16 +120,16 @@ def test_a_damaged_record_is_none_or_a_record(number: int, count: int) -> None:
 
 
 SOFT: list[tuple[Any, Any]] = [
-    (presence._decoder, presence.Presence("there", 1, ["mail", "index"], 5, 6)),
+    (sessions._decoder, sessions.Presence("there", 1, ["mail", "index"], 5, 6)),
     (limits._grants, limits.Grant(3, 1_700)),
     (limits._buckets, limits.Bucket(3_000, 1_700)),
-    (timesheets._decoder, timesheets.Timesheet(b"c" * 8, "there", 1, 4, 2, 1_700, [])),
+    (worker_status._decoder, worker_status.Timesheet(b"c" * 8, "there", 1, 4, 2, 1_700, [])),
     (results._decoder, results.KeptResult(pack_payload("ä"), 1_700)),
-    (series._tallies, series.Tally({"mail": series.KindTally(1, 2)}, {"shop": {"alice": 7}})),
-    (series._slots, series.Slot(7, series.Tally({"mail": series.KindTally(1, 2)}), {"mail": 3}, 1_700)),
-    (completions._commit_decoder,
-     [completions.EndedOfZone("shop", "alice", "queue", [completions.EndedItem(b"i" * 16, "mail", 0, 1, 5)])]),
-    (completions._block_decoder, [(1_700, b"what one commit wrote")]),
+    (rollups._tallies, rollups.Tally({"mail": rollups.KindTally(1, 2)}, {"shop": {"alice": 7}})),
+    (rollups._slots, rollups.Slot(7, rollups.Tally({"mail": rollups.KindTally(1, 2)}), {"mail": 3}, 1_700)),
+    (completion_log._commit_decoder,
+     [completion_log.EndedOfZone("shop", "alice", "queue", [completion_log.EndedItem(b"i" * 16, "mail", 0, 1, 5)])]),
+    (completion_log._block_decoder, [(1_700, b"what one commit wrote")]),
 ]  # fmt: skip
 
 

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import buried, completions, inquiry, series, submitted, timesheets
-from fairlead.zones.audit import audit
-from fairlead.zones.dequeue import Fit
-from fairlead.zones.history import FORGET_BYTES_MAX, forget_key
-from fairlead.zones.items import new_item
+from fairlead.zones import submitted_handlers
 from fairlead.zones.keyspace import (
     FORGET,
     GRAVE,
@@ -27,10 +23,16 @@ from fairlead.zones.keyspace import (
     pack_int,
     range_begin,
 )
-from fairlead.zones.limits import take_tokens
+from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.policy.limits import take_tokens
+from fairlead.zones.policy.policies import read_rules, set_tenant_rule, tenants_with_rules, wake_parked, zone_names
+from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue.dequeue_plan import Fit
+from fairlead.zones.queue.id_retention import FORGET_BYTES_MAX, forget_key
+from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import FORMAT, KindRule, TenantRule
-from fairlead.zones.rules import read_rules, set_tenant_rule, tenants_with_rules, wake_parked, zone_names
-from fairlead.zones.visit import Found
+from fairlead.zones.reporting import completion_log, diagnosis, rollups, worker_status
+from fairlead.zones.top_level.process_pointers import Found
 from tests.zones.corrupting import populated, world_of
 from tests.zones.world import ALICE, BOB, PART_COUNT, SECOND, World
 
@@ -120,12 +122,12 @@ ALICES = TenantKeys("shop", "alice")
         (PARKED_KINDS, lambda world: world.run(lambda tr: wake_parked(tr, world.layout, now_us=world.now_us))),
         (RULES_OF_KINDS, lambda world: world.run(read_rules)),
         (RULES_OF_TENANTS, lambda world: world.run(lambda tr: tenants_with_rules(tr, tenants_max=9))),
-        (GRAVES, lambda world: world.run(lambda tr: list(buried.listing(tr, world.layout, items_max=9)))),
-        (GRAVES, lambda world: world.run(lambda tr: inquiry.whereabouts(tr, world.layout, bytes(16)))),
+        (GRAVES, lambda world: world.run(lambda tr: list(dead_letters.listing(tr, world.layout, items_max=9)))),
+        (GRAVES, lambda world: world.run(lambda tr: diagnosis.whereabouts(tr, world.layout, bytes(16)))),
         (FORGETS, lambda world: world.forget(9)),
-        (HANDLERS, lambda world: world.run(submitted.listing)),
-        (FRESH, lambda world: world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
-        (PACKED, lambda world: world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
+        (HANDLERS, lambda world: world.run(submitted_handlers.listing)),
+        (FRESH, lambda world: world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
+        (PACKED, lambda world: world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
         (ALICES.running_prefix, World.visit),
         (ALICES.zones, lambda world: world.run(lambda tr: list(zone_names(tr, ALICES)))),
         (ZoneKeys(ALICES, "queue").count_prefix(), World.count),
@@ -173,10 +175,10 @@ def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World, tota
     for _ in range(2):
         world.run(lambda tr: world.zone.complete(tr, world.enqueue(), now_us=world.now_us))
         world.pass_us(9_000_000)
-        world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+        world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
         world.set(ROOT + pack_int(HISTORY), total)
-        world.pass_us(2 * completions.KEPT_US)
-    world.run(lambda tr: completions.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+        world.pass_us(2 * completion_log.KEPT_US)
+    world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 @pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", b"\xe1", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
@@ -205,14 +207,14 @@ def test_a_damaged_row_of_what_workers_tell_stops_no_housekeeping(number: int) -
     prefix = ROOT + pack_int(number)
     rows = [pair for pair in populated() if pair[0].startswith(prefix)]
     world = world_of([])
-    world.pass_us(3 * series.SLOT_US)
+    world.pass_us(3 * rollups.SLOT_US)
     for key, value in rows:
         for at in range(1, len(value)):
             world.set(key, value[:at] + b"\xff" + value[at + 1 :])
-            world.run(lambda tr: timesheets.clear_old(tr, now_us=world.now_us, keys_max=9))
-            world.run(lambda tr: timesheets.read(tr, now_us=world.now_us))
-            world.run(lambda tr: series.busiest(series.read(tr, now_us=world.now_us)))
-        world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
+            world.run(lambda tr: worker_status.clear_old(tr, now_us=world.now_us, keys_max=9))
+            world.run(lambda tr: worker_status.read(tr, now_us=world.now_us))
+            world.run(lambda tr: rollups.busiest(rollups.read(tr, now_us=world.now_us)))
+        world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
 
 
 def test_results_that_are_forgotten_are_read_a_megabyte_at_a_time(world: World) -> None:

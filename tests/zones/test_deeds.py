@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import deeds
-from fairlead.zones.audit import audit
-from fairlead.zones.audit.records import DAMAGED_KEY, DAMAGED_RECORD
 from fairlead.zones.keyspace import DEED, ROOT, pack_int
+from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.maintenance.integrity.records import DAMAGED_KEY, DAMAGED_RECORD
 from fairlead.zones.records import FORMAT, DeedRecord
+from fairlead.zones.reporting import audit_log
 from tests.zones.colliding import collides
 from tests.zones.world import World
 
@@ -29,11 +29,11 @@ def deed(number: int, **how: Any) -> DeedRecord:
 
 def note(world: World, *noted: DeedRecord) -> None:
     for each in noted:
-        world.run(partial(deeds.note, deed=each))
+        world.run(partial(audit_log.note, deed=each))
 
 
 def numbers(world: World, deeds_max: int = 100, before: int | None = None) -> list[int]:
-    found = world.run(lambda tr: deeds.latest(tr, deeds_max=deeds_max, before=before))
+    found = world.run(lambda tr: audit_log.latest(tr, deeds_max=deeds_max, before=before))
     return [int.from_bytes(each.deed.id, "big") for each in found]
 
 
@@ -41,29 +41,29 @@ def test_deeds_are_told_the_latest_first_and_page_by_page(world: World) -> None:
     note(world, *(deed(number) for number in range(5)))
     assert numbers(world) == [4, 3, 2, 1, 0]
     assert numbers(world, 2) == [4, 3]
-    last = world.run(lambda tr: deeds.latest(tr, deeds_max=2))[-1].number
+    last = world.run(lambda tr: audit_log.latest(tr, deeds_max=2))[-1].number
     assert numbers(world, 2, before=last) == [2, 1]
 
 
 def test_a_deed_that_is_written_again_stays_one_and_says_how_far_it_came(world: World) -> None:
     """After a commit of unknown result, or with each transaction of a bulk."""
     note(world, deed(1, count=200, ended=False), deed(2), deed(1, count=350))
-    found = world.run(lambda tr: deeds.latest(tr, deeds_max=9))
+    found = world.run(lambda tr: audit_log.latest(tr, deeds_max=9))
     assert [(each.deed.id[-1], each.deed.count, each.deed.ended) for each in found] == [(2, 1, True), (1, 350, True)]
-    told = world.run(lambda tr: deeds.find(tr, deed(1).id))
+    told = world.run(lambda tr: audit_log.find(tr, deed(1).id))
     assert told is not None
     assert told.count == 350
-    assert world.run(lambda tr: deeds.find(tr, bytes(16))) is None
+    assert world.run(lambda tr: audit_log.find(tr, bytes(16))) is None
 
 
 def test_the_oldest_deeds_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deeds, "DEEDS_MAX", 3)
+    monkeypatch.setattr(audit_log, "DEEDS_MAX", 3)
     note(world, *(deed(number) for number in range(8)))
     assert numbers(world) == [7, 6, 5]
 
 
 def test_of_two_operators_at_the_same_moment_one_tries_again_and_both_are_told(world: World) -> None:
-    assert collides(world.db, lambda tr: deeds.note(tr, deed(1)), lambda tr: deeds.note(tr, deed(2)))
+    assert collides(world.db, lambda tr: audit_log.note(tr, deed(1)), lambda tr: audit_log.note(tr, deed(2)))
 
 
 def test_a_deed_that_a_newer_version_wrote_is_passed_over_and_keeps_its_number(world: World) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.zones import depth
-from fairlead.zones.depth import HELD_ITEMS_MAX, Waits
 from fairlead.zones.layout import Tenant
+from fairlead.zones.top_level import depth
+from fairlead.zones.top_level.depth import HELD_ITEMS_MAX, Waits
 from tests.zones.world import World
 
 SECOND = 1_000_000

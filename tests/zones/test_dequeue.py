@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.buried import listing
-from fairlead.zones.dequeue import Fit, Room
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.items import LeasedItem, new_item
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import listing
+from fairlead.zones.queue.dequeue_plan import Fit, Room
+from fairlead.zones.queue.items import LeasedItem, new_item
+from fairlead.zones.queue.poison_candidates import SHARED_LAPSES
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import FORMAT
-from fairlead.zones.steps import alone
-from fairlead.zones.suspicion import SHARED_LAPSES
 from tests.zones.world import ALICE, LEASE_US, SECOND, World
 
 

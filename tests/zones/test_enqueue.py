@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import completions
-from fairlead.zones.buried import bury, discard, read, revive
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.items import EnqueueStatus, Item, new_item, unpack_payload
 from fairlead.zones.layout import item_id_of, local_tenant
-from fairlead.zones.steps import alone
-from fairlead.zones.stored_item import read_payload
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import bury, discard, read, revive
+from fairlead.zones.queue.items import EnqueueStatus, Item, new_item, unpack_payload
+from fairlead.zones.queue.stored_item import read_payload
+from fairlead.zones.reporting import completion_log
 from tests.zones.world import ALICE, ANY, BOB, MS, SECOND, World
 
 ENQUEUED, PRESENT = EnqueueStatus.ENQUEUED, EnqueueStatus.PRESENT
@@ -193,7 +193,7 @@ def test_the_id_of_an_item_that_was_dropped_is_free_at_once(world: World) -> Non
     held = [(item_id, world.lease(item_id))]
     world.run(
         lambda tr: alone(
-            world.zone.complete_steps(tr, held, now_us=world.now_us, ended=[], how=completions.How.DROPPED)
+            world.zone.complete_steps(tr, held, now_us=world.now_us, ended=[], how=completion_log.How.DROPPED)
         )
     )
     assert world.try_enqueue(given_id="remind-9").status is ENQUEUED

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import graves
-from fairlead.zones.graves import Sought, Unearthed
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.queue import dead_letter_search
+from fairlead.zones.queue.dead_letter_search import Sought, Unearthed
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import OwnerRecord, encode
 from tests.zones.colliding import collides
 from tests.zones.test_buried import bury_item
@@ -23,7 +23,7 @@ def bury(world: World, kind: str = "mail", error: str = "ValueError: no", *, zon
 
 
 def search(world: World, sought: Sought, *, items_max: int = 100, **how: Any) -> Unearthed:
-    return world.run(lambda tr: graves.search(tr, world.layout, sought, items_max=items_max, **how))
+    return world.run(lambda tr: dead_letter_search.search(tr, world.layout, sought, items_max=items_max, **how))
 
 
 def found(world: World, sought: Sought) -> list[bytes]:
@@ -67,7 +67,7 @@ def test_a_search_goes_on_where_it_stopped_whichever_bound_stopped_it(world: Wor
 def test_many_are_revived_at_once_and_run(world: World) -> None:
     ids = {bury(world), bury(world), bury(world, zone=world.zone_of(BOB))}
     items = search(world, Sought()).items
-    revived = world.run(lambda tr: graves.revive_all(tr, world.layout, items, now_us=world.now_us))
+    revived = world.run(lambda tr: dead_letter_search.revive_all(tr, world.layout, items, now_us=world.now_us))
     assert {item.id for item in revived} == ids
     assert {item.id for visit in world.visit() for item in visit.items} == ids
     assert found(world, Sought()) == []
@@ -77,7 +77,7 @@ def test_many_are_discarded_at_once(world: World) -> None:
     bury(world)
     kept = bury(world, "index")
     items = search(world, Sought(kind="mail")).items
-    world.run(lambda tr: graves.discard_all(tr, world.layout, items))
+    world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
     assert found(world, Sought()) == [kept]
     assert world.count() == {}
 
@@ -85,9 +85,9 @@ def test_many_are_discarded_at_once(world: World) -> None:
 def test_what_is_not_buried_any_more_or_was_buried_anew_is_left_out(world: World) -> None:
     _, anew, there = bury(world), bury(world), bury(world)
     items = search(world, Sought()).items
-    world.run(lambda tr: graves.revive_all(tr, world.layout, items[:2], now_us=world.now_us))
+    world.run(lambda tr: dead_letter_search.revive_all(tr, world.layout, items[:2], now_us=world.now_us))
     bury_item(world, anew)
-    done = world.run(lambda tr: graves.discard_all(tr, world.layout, items))
+    done = world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
     assert [item.id for item in done] == [there]
 
 
@@ -96,7 +96,7 @@ def test_items_of_a_tenant_that_has_moved_are_left_out_and_hold_up_nobody(world:
     bobs = bury(world, zone=world.zone_of(BOB))
     items = search(world, Sought()).items
     world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(1, b"another shard...")))
-    done = world.run(lambda tr: graves.revive_all(tr, world.layout, items, now_us=world.now_us))
+    done = world.run(lambda tr: dead_letter_search.revive_all(tr, world.layout, items, now_us=world.now_us))
     assert [item.id for item in done] == [bobs]
 
 
@@ -105,6 +105,6 @@ def test_of_two_that_empty_one_grave_one_finds_it_empty(world: World) -> None:
     items = search(world, Sought()).items
     assert collides(
         world.db,
-        lambda tr: graves.discard_all(tr, world.layout, items),
-        lambda tr: graves.revive_all(tr, world.layout, items, now_us=world.now_us),
+        lambda tr: dead_letter_search.discard_all(tr, world.layout, items),
+        lambda tr: dead_letter_search.revive_all(tr, world.layout, items, now_us=world.now_us),
     )

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.zones.errors import BadArgument, PayloadNotData, PayloadTooLarge
-from fairlead.zones.items import GIVEN_ID_BYTES_MAX, new_item, pack_payload, unpack_payload
 from fairlead.zones.layout import item_id_of
+from fairlead.zones.queue.items import GIVEN_ID_BYTES_MAX, new_item, pack_payload, unpack_payload
 from fairlead.zones.settings import PAYLOAD_BYTES_MAX
 
 SCALARS = st.one_of(

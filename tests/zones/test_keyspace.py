@@ -9,8 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.zones import keyspace
-from fairlead.zones.buried import grave_key
-from fairlead.zones.history import forget_key
 from fairlead.zones.keyspace import (
     BURIED,
     COUNT,
@@ -44,6 +42,8 @@ from fairlead.zones.keyspace import (
     range_end,
 )
 from fairlead.zones.layout import Layout, Tenant
+from fairlead.zones.queue.dead_letters import grave_key
+from fairlead.zones.queue.id_retention import forget_key
 from fairlead.zones.settings import ZoneSettings
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30)

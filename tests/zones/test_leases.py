@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.buried import bury, discard, read, revive
 from fairlead.zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
-from fairlead.zones.items import Outcome
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import bury, discard, read, revive
+from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import FORMAT, OwnerRecord, encode
 from fairlead.zones.settings import TEXT_BYTES_MAX
-from fairlead.zones.steps import alone
 from tests.zones.world import LEASE_US, MS, SECOND, World
 
 Operation = Callable[[World, bytes, bytes | None], None]

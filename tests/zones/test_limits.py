@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import limits, rules
+from fairlead.zones.policy import limits, policies
 from fairlead.zones.records import KindRule
 from tests.zones.colliding import collides
 from tests.zones.world import SECOND, World
@@ -202,9 +202,11 @@ def test_a_clock_that_is_behind_neither_fills_nor_empties_a_bucket(world: World)
 
 
 def test_a_limit_that_is_taken_back_leaves_nothing_behind_but_that_it_was(world: World) -> None:
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=3, per_s=5.0, burst=5))
+    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=3, per_s=5.0, burst=5))
     slots(world, b"a", 1)
     tokens(world, 1)
-    world.run(lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=None, per_s=None, burst=1))
-    assert not world.run(rules.read_rules).kinds["mail"].says_something
+    world.run(
+        lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=None, per_s=None, burst=1)
+    )
+    assert not world.run(policies.read_rules).kinds["mail"].says_something
     assert len(world.everything()) == 3, "what makes the shard, the version of its rules, and when it was taken back"

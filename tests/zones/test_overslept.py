@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.pointers import LateLooked, longest_sleep_us, wake_overslept
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.visit import lease
+from fairlead.zones.top_level.pointers import LateLooked, longest_sleep_us, wake_overslept
+from fairlead.zones.top_level.process_pointers import lease
 from tests.zones.world import MS, SECOND, World
 
 HOUR_US = 3_600 * SECOND

@@ -10,8 +10,8 @@ import pytest
 from fairlead import App, new_item
 from fairlead.zones import engines
 from fairlead.zones.engines import Database
-from fairlead.zones.part_writes import PartWrites
-from fairlead.zones.steps import alone
+from fairlead.zones.pipelining import alone
+from fairlead.zones.top_level.part_writes import PartWrites
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
 from tests.zones.test_store_calls import calls

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.items import Enqueued, unpack_payload
 from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
 from fairlead.zones.layout import local_tenant
-from fairlead.zones.periodic import Period, last_tick_us, period, periods_of, tick_steps
-from fairlead.zones.steps import alone
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.items import Enqueued, unpack_payload
+from fairlead.zones.queue.periodic import Period, last_tick_us, period, periods_of, tick_steps
 from tests.zones.world import SECOND, World
 
 MINUTE = 60 * SECOND

@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.zones.buried import bury, read, revive
-from fairlead.zones.dequeue import Fit, Room
-from fairlead.zones.items import new_item
 from fairlead.zones.keyspace import META_KEY, PartKeys, TenantKeys, ZoneKeys, pack_text
 from fairlead.zones.layout import Place, local_tenant
-from fairlead.zones.pointers import PointerRef, earliest_vesting_us, place_of, scan, scan_back
-from fairlead.zones.presence import LIVE_US
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import bury, read, revive
+from fairlead.zones.queue.dequeue_plan import Fit, Room
+from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import FORMAT, PointerRecord, encode
 from fairlead.zones.settings import WINDOW_KEYS, ZoneSettings
-from fairlead.zones.steps import alone
-from fairlead.zones.visit import Found, LeftAlone, lease, visit_all
+from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, place_of, scan, scan_back
+from fairlead.zones.top_level.process_pointers import Found, LeftAlone, lease, visit_all
+from fairlead.zones.top_level.sessions import LIVE_US
 from tests.zones.world import ALICE, BOB, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World
 
 SETTINGS = ZoneSettings()

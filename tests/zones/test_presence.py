@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.zones import presence
 from fairlead.zones.keyspace import ROOT, SESSION, pack_bytes, pack_int
-from fairlead.zones.presence import FORGET_US, LIVE_US, Presence, Present, Sessions
+from fairlead.zones.top_level import sessions
+from fairlead.zones.top_level.sessions import FORGET_US, LIVE_US, Presence, Present, Sessions
 from tests.zones.world import SECOND, World
 
 ANNA, BERT = b"anna\x00id", b"bert"
@@ -12,24 +12,24 @@ ANNA, BERT = b"anna\x00id", b"bert"
 
 def beat(world: World, consumer_id: bytes, *, kinds: tuple[str, ...] = ("mail",)) -> None:
     signs = Presence("host", 7, list(kinds), 1, world.now_us)
-    world.run(lambda tr: presence.beat(tr, consumer_id, signs))
+    world.run(lambda tr: sessions.beat(tr, consumer_id, signs))
 
 
 def listed(world: World) -> dict[bytes, bool]:
-    return {each.consumer_id: each.live for each in world.run(lambda tr: presence.listing(tr, now_us=world.now_us))}
+    return {each.consumer_id: each.live for each in world.run(lambda tr: sessions.listing(tr, now_us=world.now_us))}
 
 
 def clear_dead(world: World, keys_max: int = 10) -> int:
     return world.run(
-        lambda tr: presence.clear_dead(
-            tr, presence.listing(tr, now_us=world.now_us), now_us=world.now_us, keys_max=keys_max
+        lambda tr: sessions.clear_dead(
+            tr, sessions.listing(tr, now_us=world.now_us), now_us=world.now_us, keys_max=keys_max
         )
     )
 
 
 def test_a_consumer_is_listed_with_what_it_knows(world: World) -> None:
     beat(world, ANNA, kinds=("index", "mail"))
-    (found,) = world.run(lambda tr: presence.listing(tr, now_us=world.now_us))
+    (found,) = world.run(lambda tr: sessions.listing(tr, now_us=world.now_us))
     assert (found.consumer_id, found.live) == (ANNA, True)
     assert found.presence == Presence("host", 7, ["index", "mail"], 1, world.now_us)
 
@@ -47,7 +47,7 @@ def test_a_consumer_lives_as_long_as_it_beats(world: World) -> None:
 def test_a_consumer_that_stops_in_good_order_is_off_the_list_at_once(world: World) -> None:
     beat(world, ANNA)
     beat(world, BERT)
-    world.run(lambda tr: presence.leave(tr, ANNA))
+    world.run(lambda tr: sessions.leave(tr, ANNA))
     assert listed(world) == {BERT: True}
 
 
@@ -75,8 +75,8 @@ def test_beats_never_conflict(world: World) -> None:
     """Each is one blind write; even one that was read before beats on."""
     one, other = world.db.create_transaction(), world.db.create_transaction()
     for tr in (one, other):
-        presence.listing(tr, now_us=world.now_us)
-        presence.beat(tr, ANNA, Presence("host", 7, [], 1, world.now_us))
+        sessions.listing(tr, now_us=world.now_us)
+        sessions.beat(tr, ANNA, Presence("host", 7, [], 1, world.now_us))
     one.commit().wait()
     other.commit().wait()
 

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from fairlead.zones import quarantine
-from fairlead.zones.audit import audit, graves, items, records
-from fairlead.zones.buried import bury
 from fairlead.zones.errors import OwnerUnreadable
-from fairlead.zones.items import EnqueueStatus
 from fairlead.zones.keyspace import ROOT
-from fairlead.zones.quarantine import SetAside, listing
+from fairlead.zones.maintenance import quarantine
+from fairlead.zones.maintenance.integrity import audit, dead_letters, items, records
+from fairlead.zones.maintenance.quarantine import SetAside, listing
+from fairlead.zones.policy.policies import set_tenant_rule
+from fairlead.zones.queue.dead_letters import bury
+from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.records import FORMAT, TenantRule
-from fairlead.zones.rules import set_tenant_rule
 from tests.zones.corrupting import CAROL, damaged_world, populate
 from tests.zones.world import ALICE, World
 
@@ -75,7 +75,7 @@ def test_a_damaged_buried_item_leaves_the_list_of_the_buried(world: World) -> No
     world.set(world.zone.place.keys.buried(item_id), DAMAGED)
     report = audit(world.shard, quarantine=True)
     assert report.healthy
-    assert [finding.what for finding in report.findings] == [graves.DAMAGED_BURIED, graves.DANGLING_GRAVE]
+    assert [finding.what for finding in report.findings] == [dead_letters.DAMAGED_BURIED, dead_letters.DANGLING_GRAVE]
 
 
 def test_a_tenant_whose_ownership_cannot_be_read_is_refused_until_it_is_set_aside(world: World) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fairlead.zones import completions, results
-from fairlead.zones.audit import audit
-from fairlead.zones.completions import EndedItem, EndedOfZone
-from fairlead.zones.history import forget_range
-from fairlead.zones.results import NotKept, Returned, ending
+from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.queue import results
+from fairlead.zones.queue.id_retention import forget_range
+from fairlead.zones.queue.results import NotKept, Returned, ending
+from fairlead.zones.reporting import completion_log
+from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone
 from tests.zones.world import SECOND, World
 
 ITEM = b"1" * 16
@@ -53,7 +54,7 @@ def test_a_result_that_cannot_be_read_is_none(world: World) -> None:
 
 def test_an_end_that_a_newer_version_tells_of_is_no_result(world: World) -> None:
     newer = [EndedOfZone(*world.zone.place.tenant, world.zone.place.name, [EndedItem(ITEM, "mail", 9, 1, 5)])]
-    world.run(lambda tr: completions.note(tr, world.layout, newer, now_us=world.now_us))
+    world.run(lambda tr: completion_log.note(tr, world.layout, newer, now_us=world.now_us))
     assert found(world) == NotKept(None)
 
 

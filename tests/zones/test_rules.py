@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import rules
-from fairlead.zones.dequeue import Room
 from fairlead.zones.errors import RuleUnreadable, TenantMoved
 from fairlead.zones.keyspace import ROOT, RULE, pack_int, pack_text
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pointers import PointerRef
+from fairlead.zones.pipelining import alone
+from fairlead.zones.policy import policies
+from fairlead.zones.policy.policies import NO_RULES, WAKE_MAX
+from fairlead.zones.queue.dequeue_plan import Room
 from fairlead.zones.records import FORMAT, KindRule, OwnerRecord, TenantRule, encode
-from fairlead.zones.rules import NO_RULES, WAKE_MAX
-from fairlead.zones.steps import alone
-from fairlead.zones.visit import Found, Visit, visit_all
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.top_level.process_pointers import Found, Visit, visit_all
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, ANY, BOB, PAUSE_US, SECOND, World
 
@@ -23,23 +23,23 @@ MAX_SLEEP_US = 300 * SECOND
 
 
 def pause_kind(world: World, kind: str) -> None:
-    world.run(lambda tr: rules.change_kind_rule(tr, kind, now_us=world.now_us, paused=True))
+    world.run(lambda tr: policies.change_kind_rule(tr, kind, now_us=world.now_us, paused=True))
 
 
 def resume_kind(world: World, kind: str) -> None:
-    world.run(lambda tr: rules.change_kind_rule(tr, kind, now_us=world.now_us, paused=False))
+    world.run(lambda tr: policies.change_kind_rule(tr, kind, now_us=world.now_us, paused=False))
 
 
 def wake_parked(world: World) -> int:
-    return world.run(lambda tr: rules.wake_parked(tr, world.layout, now_us=world.now_us))
+    return world.run(lambda tr: policies.wake_parked(tr, world.layout, now_us=world.now_us))
 
 
 def wake_tenant(world: World, after: str) -> str | None:
-    return world.run(lambda tr: rules.wake_tenant(tr, world.layout, ALICE, after=after, now_us=world.now_us))
+    return world.run(lambda tr: policies.wake_tenant(tr, world.layout, ALICE, after=after, now_us=world.now_us))
 
 
 def set_rule(world: World, rule: TenantRule, tenant: Tenant = ALICE) -> None:
-    world.run(lambda tr: rules.set_tenant_rule(tr, world.layout, tenant, rule, now_us=world.now_us))
+    world.run(lambda tr: policies.set_tenant_rule(tr, world.layout, tenant, rule, now_us=world.now_us))
 
 
 def pause(world: World, tenant: Tenant = ALICE) -> None:
@@ -156,7 +156,9 @@ def test_of_a_pointer_that_falls_asleep_and_the_end_of_the_pause_at_one_moment_o
     def visit(tr: Any) -> None:
         visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
 
-    assert collides(world.db, lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False), visit)
+    assert collides(
+        world.db, lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False), visit
+    )
 
 
 def test_a_visit_that_parks_nothing_does_not_conflict_with_new_rules(world: World) -> None:
@@ -166,29 +168,31 @@ def test_a_visit_that_parks_nothing_does_not_conflict_with_new_rules(world: Worl
     def visit(tr: Any) -> None:
         visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
 
-    assert not collides(world.db, lambda tr: rules.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True), visit)
+    assert not collides(
+        world.db, lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True), visit
+    )
 
 
 def test_a_shard_repeats_what_the_kind_s_own_says_unless_it_has_heard_something_later(world: World) -> None:
     def repeat(said_us: int) -> int:
         rule = KindRule(max_running=said_us, said_us=said_us)
-        return world.run(lambda tr: rules.repeat_kind_rule(tr, "mail", rule)).said_us
+        return world.run(lambda tr: policies.repeat_kind_rule(tr, "mail", rule)).said_us
 
     assert [repeat(5), repeat(3), repeat(7)] == [5, 5, 7]
-    assert world.run(rules.read_rules).kinds["mail"] == KindRule(max_running=7, said_us=7)
+    assert world.run(policies.read_rules).kinds["mail"] == KindRule(max_running=7, said_us=7)
 
 
 def test_what_is_said_of_a_kind_is_later_than_what_was_said_before_whatever_the_clock_says(world: World) -> None:
     pause_kind(world, "mail")
-    before_us = world.run(rules.read_rules).kinds["mail"].said_us
+    before_us = world.run(policies.read_rules).kinds["mail"].said_us
     world.pass_us(-SECOND)
     resume_kind(world, "mail")
-    assert world.run(rules.read_rules).kinds["mail"].said_us > before_us
+    assert world.run(policies.read_rules).kinds["mail"].said_us > before_us
 
 
 def test_a_limit_that_an_older_version_wrote_without_a_time_is_heard_of(world: World) -> None:
-    world.run(lambda tr: rules.repeat_kind_rule(tr, "mail", KindRule(max_running=3)))
-    found = world.run(rules.read_rules)
+    world.run(lambda tr: policies.repeat_kind_rule(tr, "mail", KindRule(max_running=3)))
+    found = world.run(policies.read_rules)
     assert (list(found.later_than({})), found.tighter_than({})) == (["mail"], ["mail"])
 
 
@@ -197,10 +201,10 @@ def test_a_limit_that_an_older_version_wrote_without_a_time_is_heard_of(world: W
 
 def test_rules_are_read_again_only_when_they_have_changed(world: World) -> None:
     pause_kind(world, "mail")
-    known = world.run(rules.read_rules)
+    known = world.run(policies.read_rules)
     assert known.paused_kinds == {"mail"}
 
-    def again(tr: Any) -> rules.Rules:
+    def again(tr: Any) -> policies.Rules:
         refs: list[PointerRef] = []
         return visit_all(tr, world.layout, refs, Room(10, ANY), world.terms(), known)[1]
 
@@ -212,25 +216,25 @@ def test_rules_are_read_again_only_when_they_have_changed(world: World) -> None:
 def test_a_rule_of_a_newer_version_is_passed_over(world: World) -> None:
     pause_kind(world, "index")
     world.set(ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail"), bytes([FORMAT + 1]))
-    assert world.run(rules.read_rules).paused_kinds == {"index"}
+    assert world.run(policies.read_rules).paused_kinds == {"index"}
 
 
 def test_older_rules_than_are_known_are_not_heard(world: World) -> None:
     """A transaction at a relaxed read version may find them; a manager would forget a pause for a moment."""
     pause_kind(world, "mail")
-    older = world.run(rules.read_rules)
+    older = world.run(policies.read_rules)
     pause_kind(world, "index")
-    known = world.run(rules.read_rules)
+    known = world.run(policies.read_rules)
     resume_kind(world, "mail")
-    assert world.run(rules.read_rules).version > known.version > older.version
-    newest = world.run(rules.read_rules)
-    assert world.run(lambda tr: alone(rules.rules_steps(tr, newest))) is newest
+    assert world.run(policies.read_rules).version > known.version > older.version
+    newest = world.run(policies.read_rules)
+    assert world.run(lambda tr: alone(policies.rules_steps(tr, newest))) is newest
     later = newest._replace(version=(int.from_bytes(newest.version, "little") + 1).to_bytes(8, "little"))
-    assert world.run(lambda tr: alone(rules.rules_steps(tr, later))) is later
+    assert world.run(lambda tr: alone(policies.rules_steps(tr, later))) is later
 
 
 def test_a_shard_without_rules_has_none(world: World) -> None:
-    assert world.run(rules.read_rules) == NO_RULES
+    assert world.run(policies.read_rules) == NO_RULES
 
 
 # --- Shards ---
@@ -238,22 +242,22 @@ def test_a_shard_without_rules_has_none(world: World) -> None:
 
 def test_nothing_is_visited_while_the_shard_is_paused_and_its_pointers_stay_as_they_are(world: World) -> None:
     item_id = world.enqueue()
-    world.run(rules.pause_shard)
+    world.run(policies.pause_shard)
     assert world.visit() == []
     assert len(world.scan()) == 1
-    world.run(rules.resume_shard)
+    world.run(policies.resume_shard)
     assert taken(world.visit()) == [item_id]
 
 
 def test_a_pause_that_is_applied_late_does_not_undo_its_own_end(world: World) -> None:
     """A commit of unknown result was repeated, and the pause ended, before the first one came to the store."""
-    assert collides(world.db, rules.resume_shard, rules.pause_shard)
-    assert collides(world.db, rules.pause_shard, rules.resume_shard)
+    assert collides(world.db, policies.resume_shard, policies.pause_shard)
+    assert collides(world.db, policies.pause_shard, policies.resume_shard)
     for first, second in ((True, False), (False, True)):
         assert collides(
             world.db,
-            lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=first),  # noqa: B023
-            lambda tr: rules.change_kind_rule(tr, "mail", now_us=world.now_us, paused=second),  # noqa: B023
+            lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=first),  # noqa: B023
+            lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=second),  # noqa: B023
         )
 
 
@@ -331,7 +335,7 @@ def test_a_pause_conflicts_with_a_visit_at_the_same_moment(world: World) -> None
         visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
 
     def pause(tr: Any) -> None:
-        rules.set_tenant_rule(tr, world.layout, ALICE, TenantRule(paused=True), now_us=world.now_us)
+        policies.set_tenant_rule(tr, world.layout, ALICE, TenantRule(paused=True), now_us=world.now_us)
 
     assert collides(world.db, pause, visit)
 
@@ -340,11 +344,11 @@ def test_tenants_with_rules_are_listed_and_leave_nothing_behind_when_the_rule_is
     before = world.everything()
     pause(world)
     pause(world, BOB)
-    listed = world.run(lambda tr: rules.tenants_with_rules(tr, tenants_max=10))
+    listed = world.run(lambda tr: policies.tenants_with_rules(tr, tenants_max=10))
     assert listed == [(ALICE, TenantRule(paused=True)), (BOB, TenantRule(paused=True))]
     resume(world)
     resume(world, BOB)
-    assert world.run(lambda tr: rules.tenants_with_rules(tr, tenants_max=10)) == []
+    assert world.run(lambda tr: policies.tenants_with_rules(tr, tenants_max=10)) == []
     assert world.everything() == before
 
 
@@ -377,4 +381,4 @@ def test_a_rule_of_a_newer_version_is_not_overwritten(world: World) -> None:
 def test_a_rule_that_is_damaged_is_made_anew_by_what_is_said_next(world: World) -> None:
     world.set(ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail"), b"\x63")
     pause_kind(world, "mail")
-    assert world.run(rules.read_rules).paused_kinds == {"mail"}
+    assert world.run(policies.read_rules).paused_kinds == {"mail"}

@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import depth, series
-from fairlead.zones.items import new_item
 from fairlead.zones.keyspace import ROOT, SERIES, pack_int, range_begin, range_end
-from fairlead.zones.series import KEPT_SLOTS, KINDS_MAX, SLOT_US, TENANTS_MAX, KindTally, Slot, Tally, slot_of
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.reporting import rollups
+from fairlead.zones.reporting.rollups import (
+    KEPT_SLOTS,
+    KINDS_MAX,
+    SLOT_US,
+    TENANTS_MAX,
+    KindTally,
+    Slot,
+    Tally,
+    slot_of,
+)
+from fairlead.zones.top_level import depth
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, World
 
@@ -24,15 +34,15 @@ def completed(count: int, *, run_us: int = 0) -> Tally:
 
 
 def write(world: World, life: bytes, tally: Tally) -> None:
-    world.run(lambda tr: series.write(tr, life, slot_of(world.now_us), tally))
+    world.run(lambda tr: rollups.write(tr, life, slot_of(world.now_us), tally))
 
 
 def sum_up(world: World) -> bool:
-    return world.run(lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us))
+    return world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
 
 
 def read(world: World) -> list[Slot]:
-    return world.run(lambda tr: series.read(tr, now_us=world.now_us))
+    return world.run(lambda tr: rollups.read(tr, now_us=world.now_us))
 
 
 def counted(slots: list[Slot]) -> list[tuple[int, int]]:
@@ -48,12 +58,12 @@ def slot_by_slot(world: World) -> None:
 def test_where_reads_cost_a_minute_is_summed_up_at_once(world: World) -> None:
     world.layout.is_watched = True
     summed = []
-    for _ in range(2 * series.WATCHED_SLOTS):
+    for _ in range(2 * rollups.WATCHED_SLOTS):
         write(world, WORKER, completed(1))
         world.pass_us(SLOT_US)
         summed.append(sum_up(world))
     assert sum(summed) in (2, 3), "once a minute, and at first"
-    assert sum(count for _, count in counted(read(world))) == 2 * series.WATCHED_SLOTS
+    assert sum(count for _, count in counted(read(world))) == 2 * rollups.WATCHED_SLOTS
 
 
 def test_what_a_worker_writes_again_replaces_what_it_wrote_in_the_slot(world: World) -> None:
@@ -128,7 +138,7 @@ def test_however_many_kinds_there_are_summing_up_reads_a_bounded_number_of_count
                 rows += 1
                 yield row
 
-    assert world.run(lambda tr: series.sum_up(Counting(tr), world.layout, now_us=world.now_us))
+    assert world.run(lambda tr: rollups.sum_up(Counting(tr), world.layout, now_us=world.now_us))
     assert rows <= depth.KEYS_MAX + 100
     (slot,) = read(world)
     assert slot.waiting is not None
@@ -154,7 +164,7 @@ def test_a_slot_is_summed_up_once(world: World) -> None:
 def test_of_two_that_sum_up_one_slot_one_does(world: World) -> None:
     write(world, WORKER, completed(3))
     world.pass_us(2 * SLOT_US)
-    body = lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
+    body = lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
     assert collides(world.db, body, body)
 
 
@@ -162,7 +172,7 @@ def test_a_row_that_comes_late_is_added_to_its_slot(world: World) -> None:
     slot = slot_of(world.now_us)
     world.pass_us(2 * SLOT_US)
     sum_up(world)
-    world.run(lambda tr: series.write(tr, WORKER, slot, completed(3)))
+    world.run(lambda tr: rollups.write(tr, WORKER, slot, completed(3)))
     world.pass_us(SLOT_US)
     sum_up(world)
     assert counted(read(world)) == [(slot, 3)]
@@ -180,7 +190,7 @@ def test_of_many_tenants_a_row_names_those_that_took_most_time(world: World) -> 
     write(world, WORKER, Tally({}, {"shop": users}))
     (slot,) = read(world)
     assert sorted(slot.tally.tenants["shop"].values()) == list(range(100 - TENANTS_MAX, 100))
-    assert series.busiest([slot, slot])[0] == (198, "shop", "user99")
+    assert rollups.busiest([slot, slot])[0] == (198, "shop", "user99")
 
 
 def test_a_row_that_cannot_be_read_is_passed_over(world: World) -> None:
@@ -218,5 +228,5 @@ def test_whoever_enqueues_does_not_make_the_summing_up_fail(world: World) -> Non
     world.pass_us(2 * SLOT_US)
     urgent = new_item("mail", priority=0)
     enqueued = lambda tr: world.zone.enqueue(tr, urgent, now_us=world.now_us, item_id=bytes(16))  # noqa: E731
-    summed = lambda tr: series.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
+    summed = lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
     assert not collides(world.db, enqueued, summed)

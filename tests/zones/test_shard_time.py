@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.zones.keyspace import TIME_KEY
-from fairlead.zones.shard_time import ShardClock, Standing, beat
+from fairlead.zones.top_level.clock_check import ShardClock, Standing, beat
 from tests.zones.colliding import Body, collides
 from tests.zones.world import SECOND, World
 

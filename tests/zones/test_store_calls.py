@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from fairlead.zones import engines
-from fairlead.zones.buried import bury, read, revive
-from fairlead.zones.dequeue import Room, Search, choose_steps
 from fairlead.zones.engines import Database
-from fairlead.zones.items import new_item
 from fairlead.zones.layout import item_id_of
-from fairlead.zones.pointers import scan
+from fairlead.zones.pipelining import alone
+from fairlead.zones.policy.fair_share import Turns
+from fairlead.zones.queue.dead_letters import bury, read, revive
+from fairlead.zones.queue.dequeue_plan import Room, Search, choose_steps
+from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.steps import alone
-from fairlead.zones.turns import Turns
-from fairlead.zones.visit import Found, lease, visit_all
+from fairlead.zones.top_level.pointers import scan
+from fairlead.zones.top_level.process_pointers import Found, lease, visit_all
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
 from tests.zones.world import ALICE, ANY, LEASE_US, MS, SECOND, World

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.zones import submitted
+from fairlead.zones import submitted_handlers
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import HANDLER, ROOT, pack_int, pack_text
-from fairlead.zones.submitted import CODE_BYTES_MAX, HandlerTooLarge
+from fairlead.zones.submitted_handlers import CODE_BYTES_MAX, HandlerTooLarge
 from tests.zones.world import World
 
 
@@ -16,11 +16,11 @@ def sign(kind: str, version: int, code: bytes) -> bytes:
 
 
 def submit(world: World, kind: str, code: bytes, *, above: int = 0) -> int:
-    return world.run(lambda tr: submitted.submit(tr, kind, code, sign=sign, above=above, now_us=world.now_us))
+    return world.run(lambda tr: submitted_handlers.submit(tr, kind, code, sign=sign, above=above, now_us=world.now_us))
 
 
 def in_force(world: World) -> dict[str, tuple[int, bytes, bytes]]:
-    found = world.run(submitted.listing)
+    found = world.run(submitted_handlers.listing)
     return {record.kind: (record.version, record.code, record.signature) for record in found}
 
 
@@ -45,7 +45,7 @@ def test_kinds_whose_names_begin_alike_are_kept_apart(world: World) -> None:
 def test_of_two_that_submit_at_once_one_comes_after_the_other(world: World) -> None:
     one, other = world.db.create_transaction(), world.db.create_transaction()
     for tr in (one, other):
-        submitted.submit(tr, "mail", b"x", sign=sign, above=0, now_us=world.now_us)
+        submitted_handlers.submit(tr, "mail", b"x", sign=sign, above=0, now_us=world.now_us)
     one.commit().wait()
     with pytest.raises(world.db.errors):
         other.commit().wait()

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import rules
-from fairlead.zones.dequeue import Room
-from fairlead.zones.items import new_item
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import Tenant
+from fairlead.zones.pipelining import alone
+from fairlead.zones.policy import policies
+from fairlead.zones.policy.tenant_limits import allowed_steps
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import TenantRule
-from fairlead.zones.steps import alone
-from fairlead.zones.tenant_limits import allowed_steps
-from fairlead.zones.visit import Visit, visit_all
+from fairlead.zones.top_level.process_pointers import Visit, visit_all
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, THROTTLE_US, World
 
 
 def limit(world: World, tenant: Tenant = ALICE, **changes: object) -> None:
-    world.run(lambda tr: rules.change_tenant_rule(tr, world.layout, tenant, now_us=world.now_us, **changes))
+    world.run(lambda tr: policies.change_tenant_rule(tr, world.layout, tenant, now_us=world.now_us, **changes))
 
 
 def taken(visits: list[Visit]) -> list[bytes]:

@@ -9,10 +9,10 @@ import fdb.tuple
 import pytest
 
 from fairlead.zones.engines import Database
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import BadArgument, PayloadNotData
-from fairlead.zones.items import Enqueued, EnqueueStatus, NewItem, new_item, unpack_payload
 from fairlead.zones.layout import Tenant, item_id_of
+from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item, unpack_payload
 from fairlead.zones.tenant_transaction import ApplicationTransaction, Key
 from tests.clocks import ManualClock
 from tests.zones.colliding import collides

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fairlead.zones import timesheets
 from fairlead.zones.keyspace import ROOT, SHEET, pack_bytes, pack_int
 from fairlead.zones.records import Progress
-from fairlead.zones.timesheets import FORGET_US, LIVE_US, Running, Timesheet, longest_running
+from fairlead.zones.reporting import worker_status
+from fairlead.zones.reporting.worker_status import FORGET_US, LIVE_US, Running, Timesheet, longest_running
 from tests.zones.world import ALICE, World
 
 WORKER, OTHER = b"one\x00", b"two"
@@ -20,11 +20,11 @@ def running(number: int, *, since_us: int, progress: Progress | None = None) -> 
 
 def write(world: World, life: bytes, *items: Running) -> None:
     sheet = Timesheet(b"consumer", "host", 7, 16, len(items), world.now_us, list(items))
-    world.run(lambda tr: timesheets.write(tr, life, sheet))
+    world.run(lambda tr: worker_status.write(tr, life, sheet))
 
 
 def read(world: World) -> list[Timesheet]:
-    return world.run(lambda tr: timesheets.read(tr, now_us=world.now_us))
+    return world.run(lambda tr: worker_status.read(tr, now_us=world.now_us))
 
 
 def test_a_sheet_tells_what_runs_and_how_far_it_is(world: World) -> None:
@@ -53,7 +53,7 @@ def test_old_sheets_are_cleared(world: World) -> None:
     write(world, WORKER, running(1, since_us=5))
     world.pass_us(FORGET_US + 1)
     write(world, OTHER)
-    world.run(lambda tr: timesheets.clear_old(tr, now_us=world.now_us, keys_max=10))
+    world.run(lambda tr: worker_status.clear_old(tr, now_us=world.now_us, keys_max=10))
     world.pass_us(-FORGET_US)
     assert len(read(world)) == 1
 
@@ -67,4 +67,4 @@ def test_a_sheet_that_cannot_be_read_is_passed_over(world: World) -> None:
     for rubbish in (b"", b"\xff", b"\x01\xc1"):
         world.run(partial(write_raw, value=rubbish))
         assert read(world) == []
-    world.run(lambda tr: timesheets.clear_old(tr, now_us=world.now_us, keys_max=10))
+    world.run(lambda tr: worker_status.clear_old(tr, now_us=world.now_us, keys_max=10))

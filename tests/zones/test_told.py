@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.zones.pointers import wake_overslept
+from fairlead.zones.top_level.pointers import wake_overslept
 from tests.zones.world import BOB, SECOND, World
 
 HOUR_US = 3_600 * SECOND

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from fairlead.zones import rules
-from fairlead.zones.dequeue import Room
-from fairlead.zones.items import new_item
 from fairlead.zones.layout import Tenant
-from fairlead.zones.visit import VisitTerms, visit_all
+from fairlead.zones.policy import policies
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.top_level.process_pointers import VisitTerms, visit_all
 from tests.zones.world import ANY, SECOND, World
 
 
@@ -24,7 +24,7 @@ def flood(world: World, *users: str, items: int = 1_000) -> None:
 
 
 def weigh(world: World, user: str, weight: float) -> None:
-    world.run(lambda tr: rules.change_tenant_rule(tr, world.layout, named(user), now_us=world.now_us, weight=weight))
+    world.run(lambda tr: policies.change_tenant_rule(tr, world.layout, named(user), now_us=world.now_us, weight=weight))
 
 
 def shares(world: World, batches: int, *, room: int, pointers: int = 1_000, dequeue_max: int = 64) -> Counter[str]:

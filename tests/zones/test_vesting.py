@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fairlead.zones import engines
 from fairlead.zones.engines import Database, Reader, transact
 from fairlead.zones.keyspace import IndexEntry, QueueKeys
-from fairlead.zones.steps import alone
-from fairlead.zones.vesting import (
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.index_scan import (
     FIRST_LOOK,
     Reading,
     Vested,

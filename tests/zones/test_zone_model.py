@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fairlead.zones.buried import bury, discard, listing, read, revive
-from fairlead.zones.items import EnqueueStatus, LeasedItem, Outcome, new_item
 from fairlead.zones.layout import item_id_of
+from fairlead.zones.pipelining import alone
+from fairlead.zones.queue.dead_letters import bury, discard, listing, read, revive
+from fairlead.zones.queue.items import EnqueueStatus, LeasedItem, Outcome, new_item
+from fairlead.zones.queue.poison_candidates import SHARED_LAPSES
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.steps import alone
-from fairlead.zones.suspicion import SHARED_LAPSES
-from fairlead.zones.visit import Found
+from fairlead.zones.top_level.process_pointers import Found
 from tests.clocks import ManualClock
 from tests.zones.conftest import open_empty
 from tests.zones.world import ANY, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World

@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from fairlead.zones import history
-from fairlead.zones.dequeue import Fit, Room, Search, choose_steps, take
 from fairlead.zones.engines import Database, transact
-from fairlead.zones.items import Enqueued, LeasedItem, NewItem, new_item
 from fairlead.zones.keyspace import HISTORY, ROOT, ROOT_RANGE, pack_int, range_end
 from fairlead.zones.layout import Tenant, item_id_of
-from fairlead.zones.pointers import PointerRef, scan
-from fairlead.zones.presence import Presence, beat
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.pipelining import alone, in_step
+from fairlead.zones.policy.fair_share import Turns
+from fairlead.zones.queue import id_retention
+from fairlead.zones.queue.dequeue_plan import Fit, Room, Search, choose_steps, take
+from fairlead.zones.queue.items import Enqueued, LeasedItem, NewItem, new_item
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord, PointerRecord, decode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import open_shard
-from fairlead.zones.steps import alone, in_step
-from fairlead.zones.turns import Turns
-from fairlead.zones.visit import Visit, VisitTerms, visit_all
+from fairlead.zones.top_level.pointers import PointerRef, scan
+from fairlead.zones.top_level.process_pointers import Visit, VisitTerms, visit_all
+from fairlead.zones.top_level.sessions import Presence, beat
 from tests.clocks import ManualClock
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ class World:
 
         def body(tr: Any) -> int:
             now_us = self.now_us + after_us
-            return sum(history.forget(tr, part, now_us=now_us, keys_max=keys_max) for part in range(PART_COUNT))
+            return sum(id_retention.forget(tr, part, now_us=now_us, keys_max=keys_max) for part in range(PART_COUNT))
 
         return self.run(body)
 

@@ -5,32 +5,11 @@
     fdb:CLUSTER_FILE   FoundationDB through the official binding (`fdb:` is the default cluster file)
 
 Read in this order:
-    database      what a caller meets: the shapes of a database, a transaction and its futures
-    errors        what goes wrong, under FoundationDB's numbers
-    retry         `transact`, the one retry loop
-      committing    whether some work waits for its commit
-    transaction   optimistic transactions step by step, for memory and embedded alike, in layers:
-      lifetime, reading, writing   what ends a transaction; its reads; its writes
-      writes        what a transaction has written and not yet committed
-      atomics       the atomic operations; pure
-      ranges        sets of keys and ranges; pure
-      range_read, futures, options, watches   what a transaction hands out
-    commit        what a transaction hands to its store: a commit on its way
-    commit_log    what recent commits wrote, and who conflicts with it
-    memory        the memory engine, on sorted_map, an immutable tree
-    embedded      the embedded engine: snapshots and commits on LMDB
-      lmdb_files, lmdb_snapshot   LMDB's rules about opening, growing, forking and reading
-      lmdb_refusals               what an error of LMDB means, and what to do
-      holes         pages that LMDB never wrote, and a full disk has no room for
-      stored_log    the commit log in the store
-      group_commit  threads that share one fsync
-      joint_commit, letters, letterbox   processes that do
-      bell          what wakes who waits for others' commits; hint_files: what this and letterboxes lie in
-      lmdb_commit   a group of commits as one LMDB transaction
-      write_lock, stall_watch   who holds up all other writers, and telling that somebody does
-      filesystems   where a store must not live
-    foundationdb  the official binding, opened
-      bursts        writes that a transaction keeps and does together
+    api/           what every engine offers: databases, transactions, errors, `transact`
+    optimistic/    the optimistic transaction that the memory and the embedded engine share
+    memory/        versions in memory
+    embedded/      LMDB; in cross_process/ what combines the commits of several processes
+    foundationdb/  the official binding
 
 Where the memory and embedded engines differ from FoundationDB, on purpose:
     - Of the binding's transaction they offer what `database` lists; no key selectors, no tenants, no tr[key].
@@ -46,8 +25,8 @@ from __future__ import annotations
 
 import random as random_module
 
-from fairlead.zones.engines.clock import Clock
-from fairlead.zones.engines.database import (
+from fairlead.zones.engines.api.clock import Clock
+from fairlead.zones.engines.api.database import (
     Database,
     Future,
     KeyValue,
@@ -58,11 +37,11 @@ from fairlead.zones.engines.database import (
     StreamingMode,
     Transaction,
 )
-from fairlead.zones.engines.embedded import EmbeddedDatabase
-from fairlead.zones.engines.errors import StoreError, StoreUnavailable
-from fairlead.zones.engines.memory import MemoryDatabase
-from fairlead.zones.engines.retry import RETRIES_MAX, transact
-from fairlead.zones.engines.write_lock import Stall
+from fairlead.zones.engines.api.errors import StoreError, StoreUnavailable
+from fairlead.zones.engines.api.retry import RETRIES_MAX, transact
+from fairlead.zones.engines.embedded.engine import EmbeddedDatabase
+from fairlead.zones.engines.embedded.write_lock import Stall
+from fairlead.zones.engines.memory.engine import MemoryDatabase
 
 __all__ = [
     "open",
@@ -106,7 +85,7 @@ def open(url: str, *, clock: Clock, random: random_module.Random) -> Database:
     if engine != "fdb" or not colon:
         raise ValueError(f"not a store: {url!r}; write memory:, embedded:PATH, or fdb:CLUSTER_FILE")
     # Imported when chosen: it needs a library that the other engines do without.
-    from fairlead.zones.engines.foundationdb import open_cluster
+    from fairlead.zones.engines.foundationdb.engine import open_cluster
 
     return open_cluster(url, place)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bench.peers.measures import drain, enqueue, flood, idle, latency, rerun
 from bench.peers.sizes import Sizes
-from bench.peers.stage import Stage
+from bench.peers.testbed import Stage
 
 Figures = Mapping[str, float | None]  # None: the system has no such thing, or it did not happen in the time given.
 

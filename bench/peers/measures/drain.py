@@ -6,7 +6,7 @@ The workers are started beside the full queue; their own start does not count.
 from bench.peers.job import starts
 from bench.peers.producing import fill
 from bench.peers.sizes import Sizes
-from bench.peers.stage import MEASURED, Stage, TurnFailed
+from bench.peers.testbed import MEASURED, Stage, TurnFailed
 
 JOBS_PER_TENANT = 2.5
 

@@ -2,7 +2,7 @@
 
 from bench.peers.producing import PROCESSES, Sent, closed_loop, rate
 from bench.peers.sizes import Sizes
-from bench.peers.stage import Stage, TurnFailed
+from bench.peers.testbed import Stage, TurnFailed
 
 
 def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:

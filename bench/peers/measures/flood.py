@@ -11,14 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 
-from bench.loads import SPAWN
+from bench.harness import SPAWN
 from bench.peers.job import new_job, starts
 from bench.peers.measures.latency import latencies_ms
-from bench.peers.place import PLACE
 from bench.peers.producing import due_times, fill
+from bench.peers.round_context import PLACE
 from bench.peers.sizes import Sizes
-from bench.peers.stage import HEAVY, MEASURED, START_S_MAX, WARM, Stage, TurnFailed
 from bench.peers.systems import load
+from bench.peers.testbed import (
+    HEAVY,
+    MEASURED,
+    START_S_MAX,
+    WARM,
+    Stage,
+    TurnFailed,
+)
 from bench.report import percentile
 
 SLOTS = 8

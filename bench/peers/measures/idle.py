@@ -5,7 +5,7 @@ import time
 
 from bench.peers import processes
 from bench.peers.sizes import Sizes
-from bench.peers.stage import Stage
+from bench.peers.testbed import Stage
 
 PER_S = 20.0
 

@@ -8,7 +8,7 @@ evenly, by senders that do not wait for the system: see `open_loop`.
 from bench.peers.job import Start, starts
 from bench.peers.producing import PROCESSES, closed_loop, open_loop
 from bench.peers.sizes import Sizes
-from bench.peers.stage import MEASURED, WARM, Stage
+from bench.peers.testbed import MEASURED, WARM, Stage
 from bench.report import percentile
 
 LOW_PER_S = 100

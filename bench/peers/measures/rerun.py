@@ -10,7 +10,7 @@ import time
 
 from bench.peers.job import new_job, starts
 from bench.peers.sizes import Sizes
-from bench.peers.stage import MEASURED, SECOND, START_S_MAX, Stage
+from bench.peers.testbed import MEASURED, SECOND, START_S_MAX, Stage
 
 INTO_JOB_S = 3.0
 JOB_MS = 6_000

@@ -23,7 +23,7 @@ import celery
 import redis
 
 from bench.peers.job import Job, run
-from bench.peers.place import PLACE
+from bench.peers.round_context import PLACE
 from bench.peers.servers import Redis
 from bench.peers.system import Producer, System
 

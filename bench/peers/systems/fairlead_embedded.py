@@ -13,7 +13,7 @@ import fairlead
 from bench.drain import depth
 from bench.peers import processes
 from bench.peers.job import Job, run
-from bench.peers.place import PLACE
+from bench.peers.round_context import PLACE
 from bench.peers.system import WORKERS, Producer, System
 
 TENANT_APP = "peers"

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import psycopg
 
 from bench.peers.job import Job, run
-from bench.peers.place import PLACE
+from bench.peers.round_context import PLACE
 from bench.peers.servers import Postgres
 from bench.peers.system import Producer, System
 

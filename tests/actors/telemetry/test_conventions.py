@@ -17,13 +17,13 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
 from fairlead import App, TenantTransaction, new_item
-from fairlead.actors.telemetry import enqueueing, sent
-from fairlead.actors.telemetry.handled import Handled
+from fairlead.actors.telemetry import enqueue_counts, enqueueing
+from fairlead.actors.telemetry.counters import Reading
+from fairlead.actors.telemetry.enqueue_counts import Ledger
 from fairlead.actors.telemetry.metrics import ATTRIBUTES, DURATION, METRICS, NAMED, OPERATION, SYSTEM, Form
-from fairlead.actors.telemetry.sent import Ledger
+from fairlead.actors.telemetry.outcome_counts import Handled
 from fairlead.actors.telemetry.spans import Spans, end_run
-from fairlead.actors.telemetry.tally import Reading
-from fairlead.telemetry.readings import metrics_data
+from fairlead.telemetry.otel_metrics import metrics_data
 from fairlead.zones.engines import StoreUnavailable
 from tests.actors.stage import ALICE, item_ref
 from tests.actors.telemetry.recorder import Recorder
@@ -96,8 +96,8 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> tuple[Points, Points]:
     reader, ledger = InMemoryMetricReader(), Ledger()
     meter = MeterProvider([reader]).get_meter(SYSTEM)
     monkeypatch.setattr(enqueueing, "LEDGER", ledger)
-    monkeypatch.setattr(sent, "_counter", meter.create_counter("messaging.client.sent.messages"))
-    monkeypatch.setattr(sent, "_histogram", meter.create_histogram("messaging.client.operation.duration"))
+    monkeypatch.setattr(enqueue_counts, "_counter", meter.create_counter("messaging.client.sent.messages"))
+    monkeypatch.setattr(enqueue_counts, "_histogram", meter.create_histogram("messaging.client.operation.duration"))
     enqueue_in_all_ways(monkeypatch)
     handled = Handled()
     handled.end(item_ref(1), began_us=1, ended_us=2)
@@ -149,7 +149,7 @@ def test_every_point_of_a_messaging_metric_says_what_is_required_and_no_more_tha
 
 def test_operations_that_failed_say_by_what_and_others_do_not(readings: tuple[Points, Points]) -> None:
     counted, metered = readings
-    store, told = "fairlead.zones.engines.errors.StoreUnavailable", itertools.chain(counted, metered)
+    store, told = "fairlead.zones.engines.api.errors.StoreUnavailable", itertools.chain(counted, metered)
     failed = {(name, about[ERROR], count) for name, about, count in told if ERROR in about and count}
     assert failed == {
         ("messaging.client.operation.duration", "KeyError", 1),
@@ -195,7 +195,7 @@ def test_spans_that_failed_say_by_what_and_others_do_not(spans: list[ReadableSpa
     failed = [(span.name, (span.attributes or {})[ERROR]) for span in spans if ERROR in (span.attributes or {})]
     assert failed == [
         ("enqueue mail", "KeyError"),
-        ("enqueue mail", "fairlead.zones.engines.errors.StoreUnavailable"),
+        ("enqueue mail", "fairlead.zones.engines.api.errors.StoreUnavailable"),
         ("serve main", "StoreUnavailable"),
         ("run mail", "KeyError"),
     ]

@@ -13,10 +13,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from fairlead import App, TenantDatabase, TenantTransaction, new_item
 from fairlead.actors.telemetry import enqueueing
+from fairlead.actors.telemetry.enqueue_counts import KEPT_MAX, LEDGER, Ledger, Sent
 from fairlead.actors.telemetry.errors import error_type
 from fairlead.actors.telemetry.metrics import OPERATION, SENT
 from fairlead.actors.telemetry.run import Run, RunningJob
-from fairlead.actors.telemetry.sent import KEPT_MAX, LEDGER, Ledger, Sent
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import NOT_RECORDED, trace_of
 from fairlead.testing import ManualClock

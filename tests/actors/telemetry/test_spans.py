@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from fairlead.actors.telemetry.spans import LINKS_MAX, Spans, end_run, passed_on
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import NOT_RECORDED, context_of, is_sampled, trace_of
-from fairlead.telemetry.sdk import AsLinked
+from fairlead.telemetry.otel_sdk import AsLinked
 from tests.actors.stage import ALICE, item_ref
 from tests.actors.telemetry.recorder import Recorder, ids
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.actors.messages import ItemRef
+from fairlead.actors.telemetry.counters import Histogram, Tally
 from fairlead.actors.telemetry.errors import ERROR_TYPES_MAX, OTHER, ErrorTypes, error_type
-from fairlead.actors.telemetry.handled import Handled
 from fairlead.actors.telemetry.metrics import (
     COMPLETED,
     CONFLICTS,
@@ -18,7 +18,7 @@ from fairlead.actors.telemetry.metrics import (
     POINTER_LATENCY,
     Form,
 )
-from fairlead.actors.telemetry.tally import Histogram, Tally
+from fairlead.actors.telemetry.outcome_counts import Handled
 from fairlead.zones.errors import LeaseLost
 from tests.actors.stage import item_ref
 

@@ -10,7 +10,7 @@ import pytest
 from bench.peers.page import page, tables
 from bench.peers.record import Record, read
 from bench.peers.results import Conditions, Results, Turn, results, significant
-from bench.peers.turn import About, Outcome
+from bench.peers.round import About, Outcome
 
 OURS = About("Fairlead, Ray", True, "LMDB, fsync of every commit", "defaults", {"fairlead": "0.1"})
 THEIRS = About("Celery", False, "Redis, appendfsync everysec", "acks_late", {"celery": "5.7.0", "Redis": "7.0.15"})

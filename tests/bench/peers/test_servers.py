@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import servers
-from bench.peers.place import Place
+from bench.peers.round_context import Place
 from bench.peers.servers import HOST, NotInstalled, Postgres, Redis
 
 REDIS = shutil.which("redis-server")

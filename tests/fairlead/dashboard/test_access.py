@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead import App
+from fairlead.audit_log import read_log
 from fairlead.dashboard.access import Access, is_same_site
-from fairlead.operator_log import read_log
 from tests.fairlead.dashboard.serving import TOKEN, Server, served
 from tests.fairlead.shell import run, run_process
 

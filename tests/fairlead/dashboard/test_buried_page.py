@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import App, Job
 from fairlead.dashboard import pages
-from fairlead.looks import tenants
+from fairlead.queries import tenants
 from fairlead.testing import ManualClock, drain
 from tests.fairlead.dashboard.asking import open_site, read
 

@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from fairlead import App, Job, Retry, new_item
 from fairlead.actors.consumer import Consumer
-from fairlead.actors.identity import Identity
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.audit_log import read_log
 from fairlead.fleet import open_for_actors
-from fairlead.operator_log import read_log
 from fairlead.testing import drain
 from tests.fairlead.dashboard.browsing import PHONE, page_of, tile
 from tests.fairlead.dashboard.serving import Server, bury
@@ -143,11 +143,11 @@ def test_many_are_discarded_by_what_they_are_after_they_were_counted(page: Page,
     expect(dialog).to_contain_text("7 items are deleted for good")
     dialog.get_by_role("link", name="No, go back").click()
     expect(dialog).to_have_count(0)
-    assert len(app.tenant("shop", "crowd").buried()) == 7
+    assert len(app.tenant("shop", "crowd").dead_letters()) == 7
     page.get_by_role("link", name="Discard them").click()
     page.get_by_role("button", name="Discard them").click()
     expect(page.get_by_role("status")).to_contain_text("Discarded 7 items")
-    assert app.tenant("shop", "crowd").buried() == []
+    assert app.tenant("shop", "crowd").dead_letters() == []
 
 
 def test_many_are_revived_by_what_they_are_after_they_were_counted(page: Page, app: App) -> None:
@@ -268,7 +268,7 @@ def test_everything_is_done_by_keyboard_alone(page: Page, app: App) -> None:
     expect(page.get_by_role("button", name="Discard it")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("Discarded")
-    assert app.tenant("shop", "keys").buried() == []
+    assert app.tenant("shop", "keys").dead_letters() == []
 
 
 def test_a_phone_scrolls_no_page_sideways(browser: Browser, server: Server, app: App) -> None:

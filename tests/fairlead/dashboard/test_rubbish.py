@@ -20,7 +20,7 @@ from fairlead import App, Job, PermanentError
 from fairlead.dashboard import site as sites
 from fairlead.dashboard.access import Access
 from fairlead.dashboard.actions import action_of
-from fairlead.dashboard.guard import HEADERS
+from fairlead.dashboard.middleware import HEADERS
 from fairlead.dashboard.pages import PAGES, Query
 from fairlead.dashboard.site import Site
 from fairlead.testing import ManualClock, drain

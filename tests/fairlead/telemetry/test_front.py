@@ -9,7 +9,7 @@ import pytest
 
 from fairlead import App
 from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
-from fairlead.telemetry.front import PROCESS, STORES, Front
+from fairlead.telemetry.fleet_metrics import PROCESS, STORES, Front
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
 

@@ -14,13 +14,13 @@ import pytest
 
 from fairlead import App
 from fairlead.actors.consumer import Consumer
-from fairlead.actors.identity import Identity
-from fairlead.actors.supervisor import ActorFailed
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.fleet import open_for_actors
-from fairlead.telemetry import sdk
+from fairlead.telemetry import otel_sdk
 from fairlead.telemetry.exports import ProcessExports
-from fairlead.telemetry.front import front
-from fairlead.telemetry.variables import Asked
+from fairlead.telemetry.fleet_metrics import front
+from fairlead.telemetry.otel_environment import Asked
 
 PATIENCE_S = 30.0
 DIED = "loop 'metrics' died: ZeroDivisionError: a bug"
@@ -35,8 +35,8 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metrics are exported every millisecond, to nowhere, and what makes them has a bug. No provider is installed."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1")
-    monkeypatch.setattr(sdk, "install", lambda asked: None)
-    monkeypatch.setattr(sdk, "metrics_data", broken)
+    monkeypatch.setattr(otel_sdk, "install", lambda asked: None)
+    monkeypatch.setattr(otel_sdk, "metrics_data", broken)
 
 
 def raised_by(check: Callable[[], None]) -> ActorFailed:
@@ -53,7 +53,7 @@ def raised_by(check: Callable[[], None]) -> ActorFailed:
 
 def test_an_error_is_given_to_the_owner_of_the_loop(dying: None) -> None:
     failed: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
-    loop = sdk.MetricsLoop(Asked((), ()), dict, lambda reason, error: failed.put((reason, error)))
+    loop = otel_sdk.MetricsLoop(Asked((), ()), dict, lambda reason, error: failed.put((reason, error)))
     reason, error = failed.get(timeout=PATIENCE_S)
     assert (reason, type(error)) == (DIED, ZeroDivisionError)
     loop.close()

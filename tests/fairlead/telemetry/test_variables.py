@@ -8,7 +8,15 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from fairlead import App, Config, fleet
 from fairlead.fleet import AppOpening
 from fairlead.telemetry.exports import ProcessExports
-from fairlead.telemetry.variables import Asked, NoSuchExporter, asked, check, exporter_of, interval_s, variables_of
+from fairlead.telemetry.otel_environment import (
+    Asked,
+    NoSuchExporter,
+    asked,
+    check,
+    exporter_of,
+    interval_s,
+    variables_of,
+)
 
 ENDPOINT = "http://localhost:4318"
 

@@ -5,13 +5,13 @@ items         in what is stored of an item
 leases        in leases and lapses
 pointers      in pointers
 consumers     in the actors
-rules         in what operators have decided
+policies      in what operators have decided
 """
 
 from tests.simulation.mutations.consumers import CONSUMERS
 from tests.simulation.mutations.items import ITEMS
 from tests.simulation.mutations.leases import LEASES
 from tests.simulation.mutations.pointers import POINTERS
-from tests.simulation.mutations.rules import RULES
+from tests.simulation.mutations.policies import RULES
 
 MUTATIONS = (*ITEMS, *LEASES, *POINTERS, *CONSUMERS, *RULES)

@@ -1,27 +1,28 @@
 """Bugs in actors: work that is found, handed over, kept and finished as it should not be."""
 
-from fairlead.actors import crew, keeping
 from fairlead.actors.coordinator import Coordinator
-from fairlead.actors.crew import Member
-from fairlead.actors.custody import Custody
-from fairlead.actors.handed_over import HandedOver
-from fairlead.actors.job import Job
+from fairlead.actors.dispatch import worker_pool
+from fairlead.actors.dispatch.batch_sizing import Portioner
+from fairlead.actors.dispatch.worker_pool import Member
+from fairlead.actors.execution import deadlines
+from fairlead.actors.execution.completer import Custody
+from fairlead.actors.execution.job import Job
 from fairlead.actors.manager import Manager
-from fairlead.actors.portions import Portioner
-from fairlead.actors.selection import reading, stretch
-from fairlead.actors.selection.in_order import InOrder
-from fairlead.actors.selection.own_parts import OwnParts
-from fairlead.actors.supervisor import Supervisor
+from fairlead.actors.runtime.supervisor import Supervisor
+from fairlead.actors.scanning import partitioning, reading
+from fairlead.actors.scanning.exclusions import HandedOver
+from fairlead.actors.scanning.in_order import InOrder
+from fairlead.actors.scanning.partitioned import OwnParts
 from fairlead.actors.worker import Worker
 from fairlead.simulation.oracles.fairness import NoTenantWaitsTooLong
-from fairlead.simulation.oracles.lapses import SuspectsGoOneByOne
+from fairlead.simulation.oracles.in_order_lease import OneGoesInOrder
+from fairlead.simulation.oracles.item_lifecycle import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
+from fairlead.simulation.oracles.lease_expiries import SuspectsGoOneByOne
 from fairlead.simulation.oracles.leases import LeasesAreRespected
 from fairlead.simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
-from fairlead.simulation.oracles.lives import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
-from fairlead.simulation.oracles.order import OneGoesInOrder
-from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots
-from fairlead.zones import visit
-from fairlead.zones.dequeue import Room
+from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import mutation
 
 HELD_BY_ONE = LeasesAreRespected.promise
@@ -82,7 +83,7 @@ CONSUMERS = (
     mutation(
         "what consumers divide leaves something over, and nobody looks at others' pointers",
         (
-            stretch.divide,
+            partitioning.divide,
             "(number + 1) * whole // len(sessions)",
             "(number + 1) * whole // len(sessions) - PLACES // 4",
         ),
@@ -92,7 +93,7 @@ CONSUMERS = (
     mutation(
         "every fiftieth visit fails by a bug of its own",
         (
-            visit.visit_steps,
+            process_pointers.visit_steps,
             "place = pointers.place_of(ref, layout)",
             "place = pointers.place_of(ref if ref.vesting_us % 50 else None, layout)",
         ),
@@ -105,7 +106,11 @@ CONSUMERS = (
     ),
     mutation(
         "a kind that has a limit is leased as if it had none",
-        (crew.room_for_kinds, "held = None if limit is None else held_of_kind(members, kind)", "limit = held = None"),
+        (
+            worker_pool.room_for_kinds,
+            "held = None if limit is None else held_of_kind(members, kind)",
+            "limit = held = None",
+        ),
         found_by=[KindsKeepToTheirLimits.promise],
     ),
     mutation(
@@ -120,7 +125,7 @@ CONSUMERS = (
     ),
     mutation(
         "leases are extended in their last hundredth",
-        (keeping.chores, "<= lease_us * 2 // 3", "<= lease_us // 100"),
+        (deadlines.chores, "<= lease_us * 2 // 3", "<= lease_us // 100"),
         found_by=[NO_LAPSE],
     ),
     mutation(
@@ -131,7 +136,7 @@ CONSUMERS = (
     mutation(
         "items that must run alone are sent to the worker that has most room",
         (
-            crew.Crew.deal,
+            worker_pool.Crew.deal,
             "together = [ref for ref in refs if not ref.alone] if suspects else refs",
             "together, suspects = refs, []",
         ),

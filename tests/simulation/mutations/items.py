@@ -1,14 +1,15 @@
 """Bugs in what is stored of an item: records, index entries, counts, payloads, and ids that are taken."""
 
-from fairlead.actors import running
+from fairlead.actors.execution import runner
 from fairlead.simulation.oracles.answers import AnswersAreTrue
-from fairlead.simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.id_retention import NamesStayTaken
+from fairlead.simulation.oracles.item_lifecycle import ItemsAreEnqueuedOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
-from fairlead.simulation.oracles.lives import ItemsAreEnqueuedOnce
-from fairlead.simulation.oracles.names import NamesStayTaken
 from fairlead.simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, PaymentsHappenOnce, TicksComeOnce
-from fairlead.zones import attempt, buried, history, periodic, stored_item
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones import transaction_runner
+from fairlead.zones.queue import dead_letters, id_retention, periodic, stored_item
+from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.mutations.mutation import mutation
 
@@ -47,13 +48,13 @@ ITEMS = (
     ),
     mutation(
         "an enqueue does not look whether its id is there",
-        (history.status_of_id, "present.value is not None", "False"),
+        (id_retention.status_of_id, "present.value is not None", "False"),
         found_by=[COUNTS, INDEX],
     ),
     mutation(
         "an enqueue looks by snapshot whether its id is there",
         (
-            history.ask_of_id,
+            id_retention.ask_of_id,
             "tr.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
             "tr.snapshot.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
         ),
@@ -61,12 +62,12 @@ ITEMS = (
     ),
     mutation(
         "a buried item stays counted",
-        (buried.bury, "stored_item.change_count(tr, place, record.kind, -1)", "pass"),
+        (dead_letters.bury, "stored_item.change_count(tr, place, record.kind, -1)", "pass"),
         found_by=[COUNTS],
     ),
     mutation(
         "an item that was dug up is not counted",
-        (buried.revive, "stored_item.change_count(tr, place, record.kind, 1)", "pass"),
+        (dead_letters.revive, "stored_item.change_count(tr, place, record.kind, 1)", "pass"),
         found_by=[COUNTS],
     ),
     mutation(
@@ -81,12 +82,12 @@ ITEMS = (
     ),
     mutation(
         "what is discarded stays buried",
-        (buried.discard, "exhume(tr, place, item_id, buried)", "pass"),
+        (dead_letters.discard, "exhume(tr, place, item_id, buried)", "pass"),
         found_by=[ANSWERS],
     ),
     mutation(
         "what is revived stays buried",
-        (buried.revive, "exhume(tr, place, item_id, buried)", "return"),
+        (dead_letters.revive, "exhume(tr, place, item_id, buried)", "return"),
         found_by=[ANSWERS],
     ),
     mutation(
@@ -111,7 +112,7 @@ ITEMS = (
     ),
     mutation(
         "an enqueue does not ask for how long its id stays taken",
-        (history.status_of_id, 'int.from_bytes(done.value, "big") > now_us', "False"),
+        (id_retention.status_of_id, 'int.from_bytes(done.value, "big") > now_us', "False"),
         found_by=[NamesStayTaken.promise],
     ),
     mutation(
@@ -125,12 +126,12 @@ ITEMS = (
     ),
     mutation(
         "an enqueue leaves no receipt",
-        (attempt._write_receipt, 'tr.set(receipt, number.to_bytes(RECEIPT_BYTES, "big"))', "pass"),
+        (transaction_runner._write_receipt, 'tr.set(receipt, number.to_bytes(RECEIPT_BYTES, "big"))', "pass"),
         found_by=ONCE,
     ),
     mutation(
         "a commit that only writes is as of when it arrives",
-        (attempt._write_receipt, "if not has_read:", "if False:"),
+        (transaction_runner._write_receipt, "if not has_read:", "if False:"),
         found_by=[PaymentsHappenOnce.promise],
     ),
     mutation(
@@ -140,23 +141,23 @@ ITEMS = (
     ),
     mutation(
         "a receipt is cleared while its enqueuer may still look for it",
-        (attempt.clear_receipts, "begin = _RECEIPT + pack_int(bucket)", "begin = _RECEIPT"),
+        (transaction_runner.clear_receipts, "begin = _RECEIPT + pack_int(bucket)", "begin = _RECEIPT"),
         found_by=ONCE,
     ),
     mutation(
         "a transaction is tried again without a look whether it has landed meanwhile",
-        (attempt.run, "if results and has_landed(tr):", "if False:"),
+        (transaction_runner.run, "if results and has_landed(tr):", "if False:"),
         found_by=[*ONCE, PaymentsHappenOnce.promise],
     ),
     mutation(
         "a commit of unknown result is taken for one that failed",
-        (attempt.run, "value = tr.get(receipt_key(seed, expires_us)).value", "value = None"),
+        (transaction_runner.run, "value = tr.get(receipt_key(seed, expires_us)).value", "value = None"),
         found_by=ONCE,
     ),
     mutation(
         "a transactional handler's effect commits without its item's completion",
         (
-            running._run_transactional,
+            runner._run_transactional,
             "tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result_us=kept_us)",
             "pass",
         ),

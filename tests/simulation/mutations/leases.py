@@ -1,14 +1,18 @@
 """Bugs in leases and lapses: who may take, change, finish or bury an item."""
 
-from fairlead.actors import keeping, settlement
-from fairlead.actors.holdings import Holdings
+from fairlead.actors.execution import acknowledgement, deadlines
+from fairlead.actors.execution.in_flight import Holdings
 from fairlead.actors.worker import Worker
-from fairlead.simulation.oracles.contents import CountsEqualItems, IndexNamesEveryItem
-from fairlead.simulation.oracles.lapses import FailuresAreCounted, LapsesAreCounted
+from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
+from fairlead.simulation.oracles.item_lifecycle import (
+    ItemsRunBeforeTheyGo,
+    NothingLapsesWithoutCause,
+    OnlyTheTriedAreBuried,
+)
+from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, LapsesAreCounted
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
-from fairlead.simulation.oracles.lives import ItemsRunBeforeTheyGo, NothingLapsesWithoutCause, OnlyTheTriedAreBuried
-from fairlead.zones import dequeue, suspicion
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.zones.queue import dequeue_plan, poison_candidates
+from fairlead.zones.queue.queue_zone import QueueZone
 from tests.simulation.mutations.mutation import mutation
 
 HELD_BY_ONE = LeasesAreRespected.promise
@@ -48,7 +52,7 @@ LEASES = (
     mutation(
         "an item is leased by what a snapshot showed of it",
         (
-            dequeue.choose_steps,
+            dequeue_plan.choose_steps,
             "reads = [tr.get(place.keys.item(entry.id))",
             "reads = [tr.snapshot.get(place.keys.item(entry.id))",
         ),
@@ -56,13 +60,17 @@ LEASES = (
     ),
     mutation(
         "a dequeue takes over leases two seconds before they end",
-        (dequeue.Search.pick_steps, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
+        (dequeue_plan.Search.pick_steps, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
         "an item that failed for good is buried or dropped although another took it over",
-        (settlement._settle_failed, "if record is None or record.lease_id != held.ref.lease_id:", "if record is None:"),
-        (settlement._settle_failed, "(held.ref.item_id, held.ref.lease_id)", "(held.ref.item_id, None)"),
+        (
+            acknowledgement._settle_failed,
+            "if record is None or record.lease_id != held.ref.lease_id:",
+            "if record is None:",
+        ),
+        (acknowledgement._settle_failed, "(held.ref.item_id, held.ref.lease_id)", "(held.ref.item_id, None)"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
@@ -76,27 +84,27 @@ LEASES = (
     ),
     mutation(
         "a lapse is not counted, and so a poisonous item never runs alone",
-        (dequeue.lease, "record.lapse_count += record.started", "pass"),
+        (dequeue_plan.lease, "record.lapse_count += record.started", "pass"),
         found_by=[LAPSES],
     ),
     mutation(
         "a lapse counts although its item had not started",
-        (dequeue.lease, "record.lapse_count += record.started", "record.lapse_count += 1"),
+        (dequeue_plan.lease, "record.lapse_count += record.started", "record.lapse_count += 1"),
         found_by=[LAPSES],
     ),
     mutation(
         "an item that lapsed before starts without a word",
-        (keeping.lease_at_start, "held.ref.alone or held.record.lapsed", "held.ref.alone"),
+        (deadlines.lease_at_start, "held.ref.alone or held.record.lapsed", "held.ref.alone"),
         found_by=[LAPSES],
     ),
     mutation(
         "an item runs alone one lapse too late",
-        (suspicion.is_suspect, ">= place.layout", "> place.layout"),
+        (poison_candidates.is_suspect, ">= place.layout", "> place.layout"),
         found_by=[LAPSES],
     ),
     mutation(
         "an item that has started counts as started under its next lease, too",
-        (dequeue.lease, "record.started = False", "pass"),
+        (dequeue_plan.lease, "record.started = False", "pass"),
         found_by=[LAPSES],
     ),
     mutation(
@@ -121,7 +129,7 @@ LEASES = (
     mutation(
         "an item that lapsed often is buried without having run alone",
         (
-            suspicion.proof_against,
+            poison_candidates.proof_against,
             "if record.lease_id and record.ran_alone:",
             "if record.lease_id and is_suspect(place, record):",
         ),

@@ -1,14 +1,15 @@
 """Bugs in pointers: a zone with work that nobody is led to, and what guards against it."""
 
-from fairlead.actors.housekeeping import Housekeeping
-from fairlead.simulation.oracles.contents import IndexNamesEveryItem
+from fairlead.actors.housekeeping.housekeeping import Housekeeping
+from fairlead.simulation.oracles.consistency import IndexNamesEveryItem
 from fairlead.simulation.oracles.fairness import NoTenantWaitsTooLong
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
 from fairlead.simulation.oracles.pointers import PointersLeadToWork
-from fairlead.simulation.oracles.waits import NothingWaitsBesideFreeSlots
-from fairlead.zones import pointers, vesting, visit
-from fairlead.zones.queue_zone import QueueZone
+from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots
+from fairlead.zones.queue import index_scan
+from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.top_level import pointers, process_pointers
 from tests.simulation.mutations.mutation import mutation
 
 IN_TIME = PointersLeadToWork.promise
@@ -17,7 +18,7 @@ DRAINS = "everything drains after the faults"
 POINTERS = (
     mutation(
         "a sleep declares no write conflict on the guard",
-        (visit._requeue_steps, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
+        (process_pointers._requeue_steps, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -42,19 +43,19 @@ POINTERS = (
     ),
     mutation(
         "a sleep lasts until what was first vests, whoever came first meanwhile",
-        (visit._requeue_steps, "conflict_before_first(tr, place.keys, choice.first)", "pass"),
+        (process_pointers._requeue_steps, "conflict_before_first(tr, place.keys, choice.first)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
         "a visit under a lease sends its pointer to sleep",
-        (visit._requeue_awake, "min(delay_us, slack_us)", "delay_us"),
+        (process_pointers._requeue_awake, "min(delay_us, slack_us)", "delay_us"),
         found_by=[IN_TIME],
     ),
     mutation(
         "a sleep looks at its first priority only",
-        (vesting.conflict_before_first, "for entry in first:", "for entry in first[:1]:"),
+        (index_scan.conflict_before_first, "for entry in first:", "for entry in first[:1]:"),
         (
-            vesting.conflict_before_first,
+            index_scan.conflict_before_first,
             "tr.add_read_conflict_range(begin, keys.vest_end())",
             "if not first: tr.add_read_conflict_range(begin, keys.vest_end())",
         ),
@@ -63,26 +64,30 @@ POINTERS = (
     mutation(
         "a pointer is deleted because a snapshot showed its zone empty",
         (
-            visit._requeue_steps,
+            process_pointers._requeue_steps,
             "rows = tr.get_range(begin, end, limit=1)",
             "rows = tr.snapshot.get_range(begin, end, limit=1)",
         ),
-        (visit._requeue_steps, "    if choice.left is None:\n", "    if choice.left is None and choice.first:\n"),
+        (
+            process_pointers._requeue_steps,
+            "    if choice.left is None:\n",
+            "    if choice.left is None and choice.first:\n",
+        ),
         found_by=[IN_TIME],
     ),
     mutation(
         "a visit leaves its zone's pointer as if it were still leased",
-        (visit._note_visit, 'pointer.lease_id, pointer.lease_us = b"", 0', "pass"),
+        (process_pointers._note_visit, 'pointer.lease_id, pointer.lease_us = b"", 0', "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
         "a zone at the limits of its kinds sleeps as if nothing had vested",
-        (visit.delay_after, "if choice.left is Fit.FULL:", "if False:"),
+        (process_pointers.delay_after, "if choice.left is Fit.FULL:", "if False:"),
         found_by=[IN_TIME],
     ),
     mutation(
         "a pointer sleeps as long as it may, not until the first item vests",
-        (visit.delay_after, "return min(next_us, sleep_us_max)", "return max(next_us, sleep_us_max)"),
+        (process_pointers.delay_after, "return min(next_us, sleep_us_max)", "return max(next_us, sleep_us_max)"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -102,12 +107,12 @@ POINTERS = (
     ),
     mutation(
         "the pointer of an empty zone sleeps again and again",
-        (visit.delay_after, "return None", "return sleep_us_max"),
+        (process_pointers.delay_after, "return None", "return sleep_us_max"),
         found_by=[NothingIsLeftBehind.promise],
     ),
     mutation(
         "an index is read no further than what has vested of one priority",
-        (vesting.read_vested, "if whole and bound == end:", "if whole:"),
+        (index_scan.read_vested, "if whole and bound == end:", "if whole:"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -121,7 +126,7 @@ POINTERS = (
     ),
     mutation(
         "the pointer of an empty zone stays until a time that a clock that was ahead has written",
-        (visit.delay_after, " or by_wrong_clock", ""),
+        (process_pointers.delay_after, " or by_wrong_clock", ""),
         found_by=[NothingIsLeftBehind.promise],
     ),
 )

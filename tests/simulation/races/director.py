@@ -19,8 +19,8 @@ from typing import Generic, TypeVar
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.store import Latencies, PendingCommit, SimulatedStore
 from fairlead.simulation.world import World
-from fairlead.zones.engines.commit import CommitRequest
-from fairlead.zones.engines.errors import StoreError
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.engines.optimistic.commit import CommitRequest
 from fairlead.zones.shard import Shard
 
 T = TypeVar("T")

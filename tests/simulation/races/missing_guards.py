@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fairlead.simulation.database import LatentTransaction, LateValue
-from fairlead.zones.attempt import Attempt
 from fairlead.zones.keyspace import DB, GUARD, ROOT, TOP, TenantKeys, ZoneKeys, pack_int
 from fairlead.zones.layout import DEFAULT_ZONE
 from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.stage import ALICE
 
 Patch = pytest.MonkeyPatch

@@ -6,33 +6,33 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from fairlead.actors.consumer import ClockedCoordinator
+from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Handler, Registry, handler_of
-from fairlead.actors.holdings import Held
-from fairlead.actors.housekeeping import Housekeeping
-from fairlead.actors.identity import Identity
-from fairlead.actors.job import Job
+from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.actors.manager import Manager
 from fairlead.actors.messages import ItemRef, Report, Served
+from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.scanner import Scanner
-from fairlead.actors.selection.stretch import Session
+from fairlead.actors.scanning.partitioning import Session
 from fairlead.actors.settings import ConsumerSettings
-from fairlead.actors.submitted import SubmittedHandlers
 from fairlead.actors.worker import Worker
 from fairlead.shards import Shards
+from fairlead.simulation.handler_runners import SimulatedRunners
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.running import SimulatedRunners
-from fairlead.simulation.shadow import ZoneName, ZoneShadow
+from fairlead.simulation.replica import ZoneName, ZoneShadow
 from fairlead.tenant_database import TenantDatabase
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.dequeue import Room
-from fairlead.zones.items import LeasedItem
 from fairlead.zones.layout import DEFAULT_ZONE, Place
-from fairlead.zones.periodic import Period
-from fairlead.zones.pointers import PointerRef
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.items import LeasedItem
+from fairlead.zones.queue.periodic import Period
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import ALONE, IDENTITY, Played, report
 from tests.simulation.races.director import DirectedStore, Role
 from tests.simulation.stage import ALICE, SECOND, Stage

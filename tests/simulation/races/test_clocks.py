@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import pointers
-from fairlead.zones.audit.auditor import audit
-from fairlead.zones.audit.items import LONG_LEASE
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.keyspace import TIME_KEY
+from fairlead.zones.maintenance.integrity.checker import audit
+from fairlead.zones.maintenance.integrity.items import LONG_LEASE
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.shard_time import ShardClock, Standing
+from fairlead.zones.top_level import pointers
+from fairlead.zones.top_level.clock_check import ShardClock, Standing
 from tests.simulation.races.missing_guards import TENANTS, Patch, declare_nothing, read_by_snapshot
 from tests.simulation.races.scene import HousekeeperRole, Scene, paid, pay, ref_of
 from tests.simulation.stage import SECOND

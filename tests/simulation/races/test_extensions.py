@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlead.actors import custody, keeping, timekeeping
+from fairlead.actors.execution import completer, deadlines, status_reporting
+from fairlead.actors.execution.in_flight import Phase
+from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
-from fairlead.actors.holdings import Phase
-from fairlead.actors.job import Job
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
 from tests.simulation.races.scene import Scene, WorkerRole
@@ -24,7 +24,7 @@ ATTEMPT_US = 4_500_000  # Longer than a third of a lease, shorter than a transac
 @pytest.fixture(autouse=True)
 def _no_timesheets(monkeypatch: Patch) -> None:
     """The loop that extends writes timesheets too, which a story would take for extensions."""
-    monkeypatch.setattr(timekeeping, "SHEET_US", 3600 * SECOND)
+    monkeypatch.setattr(status_reporting, "SHEET_US", 3600 * SECOND)
 
 
 class LongAttempt:
@@ -63,7 +63,7 @@ def test_an_item_is_not_extended_while_its_own_transaction_is_open() -> None:
 
 
 def test_extended_all_the_same_an_item_makes_its_own_transaction_fail(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(keeping, "Form", SimpleNamespace(TRANSACTIONAL=None))  # as if it were plain
+    monkeypatch.setattr(deadlines, "Form", SimpleNamespace(TRANSACTIONAL=None))  # as if it were plain
     attempt = LongAttempt(Scene())
     assert attempt.extended == {"mail", "pay"}
     assert (attempt.attempts, attempt.refused, attempt.left) == (2, [NOT_COMMITTED], 1)
@@ -94,7 +94,7 @@ def test_an_item_that_ends_while_it_is_extended_is_completed_and_not_lost() -> N
 
 def test_without_a_look_at_whether_it_has_ended_it_is_called_lost(monkeypatch: Patch) -> None:
     never = SimpleNamespace(FINISHED=None, WAITING=Phase.WAITING)
-    monkeypatch.setattr(custody, "Phase", never)
+    monkeypatch.setattr(completer, "Phase", never)
     assert an_item_ends_while_it_is_extended(Scene()).counts == {"completed": 1, "lost": 1}
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors import settlement
-from fairlead.actors.settlement import Verdict
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.acknowledgement import Verdict
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost
-from fairlead.zones.held import held_record
-from fairlead.zones.items import LeasedItem
+from fairlead.zones.queue.items import LeasedItem
+from fairlead.zones.queue.lease_check import held_record
 from fairlead.zones.shard import Shard
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
@@ -30,15 +30,15 @@ Holding = Callable[[Shard, LeasedItem], object]
 
 
 def completes(shard: Shard, item: LeasedItem) -> object:
-    return settlement.settle(shard, [held(shard, item)], [])
+    return acknowledgement.settle(shard, [held(shard, item)], [])
 
 
 def retries(shard: Shard, item: LeasedItem) -> object:
-    return settlement.settle(shard, [], [Verdict(held(shard, item), 60 * SECOND, "no", "")])
+    return acknowledgement.settle(shard, [], [Verdict(held(shard, item), 60 * SECOND, "no", "")])
 
 
 def buries(shard: Shard, item: LeasedItem) -> object:
-    return settlement.settle(shard, [], [Verdict(held(shard, item), None, "never", "")])
+    return acknowledgement.settle(shard, [], [Verdict(held(shard, item), None, "never", "")])
 
 
 def gives_back(shard: Shard, item: LeasedItem) -> object:
@@ -172,7 +172,7 @@ def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: H
 def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
     """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
     held_by = held_record
-    monkeypatch.setattr("fairlead.zones.held.held_record", lambda value, lease_id: held_by(value, None))
+    monkeypatch.setattr("fairlead.zones.queue.lease_check.held_record", lambda value, lease_id: held_by(value, None))
     scene = Scene()
     holder, manager = an_item_is_taken_over(scene, does)
     assert holder.refused == [NOT_COMMITTED]

@@ -1,13 +1,13 @@
 """What two do for a shard at the same moment: make it, tick for it, tidy it up while it is used."""
 
 from fairlead.simulation.database import SimulatedDatabase
-from fairlead.simulation.shadow import ZoneName, ZoneShadow
+from fairlead.simulation.replica import ZoneName, ZoneShadow
 from fairlead.simulation.store import Latencies
-from fairlead.zones.engines.errors import NOT_COMMITTED
-from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.keyspace import META_KEY, ROOT
 from fairlead.zones.layout import DEFAULT_ZONE, local_tenant
-from fairlead.zones.periodic import period
+from fairlead.zones.queue.items import EnqueueStatus
+from fairlead.zones.queue.periodic import period
 from fairlead.zones.shard import Shard, open_shard
 from tests.simulation.races.director import DirectedStore, Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, ignore_the_guard, read_by_snapshot

@@ -5,13 +5,13 @@ Who says that an id is free, taken or buried has read with conflict why; so it i
 
 import pytest
 
-from fairlead.actors.settlement import Verdict, settle
+from fairlead.actors.execution.acknowledgement import Verdict, settle
 from fairlead.handle import EnqueuedHandle
 from fairlead.tenant_database import NotBuried
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import TenantMoved
-from fairlead.zones.items import EnqueueStatus
 from fairlead.zones.layout import item_id_of
+from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.records import OwnerRecord, encode
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import Role
@@ -80,8 +80,8 @@ def two_revive_one_item(scene: Scene) -> Role[None]:
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     (item,) = scene.leased()
     scene.role("worker", lambda shard: settle(shard, [], [Verdict(held(shard, item), None, "never", "")])).runs()
-    first = scene.user("first", lambda alice: alice.revive("order 7"))
-    second = scene.user("second", lambda alice: alice.revive("order 7"))
+    first = scene.user("first", lambda alice: alice.retry_dead_letter("order 7"))
+    second = scene.user("second", lambda alice: alice.retry_dead_letter("order 7"))
     second.runs_until_commit()
     first.runs()
     return second

@@ -12,13 +12,13 @@ import pytest
 from fairlead.handle import EnqueuedHandle
 from fairlead.simulation.database import LatentTransaction
 from fairlead.tenant_database import TenantDatabase
-from fairlead.zones import visit
-from fairlead.zones.engines.errors import NOT_COMMITTED
-from fairlead.zones.items import Enqueued, new_item
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.layout import item_id_of
-from fairlead.zones.pointers import PointerRef
+from fairlead.zones.queue.items import Enqueued, new_item
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level import process_pointers
+from fairlead.zones.top_level.pointers import PointerRef
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import (
     ALICES,
@@ -168,7 +168,7 @@ def test_a_pointer_is_not_deleted_while_an_item_is_enqueued_however_late_that_ve
 def test_without_the_conflicts_on_the_whole_zone_its_pointer_is_deleted(monkeypatch: Patch) -> None:
     """The vesting index and the item range are both read; each of them alone would do."""
     read_ranges_by_snapshot(monkeypatch)
-    monkeypatch.setattr(visit, "conflict_before_first", lambda *_: None)
+    monkeypatch.setattr(process_pointers, "conflict_before_first", lambda *_: None)
     scene = Scene(DELETES_AT_ONCE)
     assert deletion_comes_second(scene).refused == []
     assert (scene.count, scene.zone.pointer) == (1, None)

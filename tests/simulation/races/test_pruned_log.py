@@ -9,16 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from fairlead.zones.attempt import SEED_BYTES, Attempt
-from fairlead.zones.dequeue import Room
-from fairlead.zones.engines import Database, stored_log, transact
+from fairlead.zones.engines import Database, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.errors import TRANSACTION_TOO_OLD
+from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD
+from fairlead.zones.engines.embedded import stored_log
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.items import LeasedItem
 from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.shard import Shard, open_shard
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import SEED_BYTES, Attempt
 from tests.clocks import ManualClock
 from tests.contract.conftest import code_of
 from tests.contract.neighbours import Neighbour

@@ -10,14 +10,14 @@ from typing import Any
 from fairlead.actors.consumer import ClockedCoordinator
 from fairlead.actors.coordinator import Coordinator
 from fairlead.actors.messages import ItemRef, Served
-from fairlead.actors.selection.in_order import InOrder
-from fairlead.actors.selection.reading import Eligible
-from fairlead.zones import pointers
-from fairlead.zones.attempt import Attempt
+from fairlead.actors.scanning.in_order import InOrder
+from fairlead.actors.scanning.reading import Eligible
 from fairlead.zones.layout import Place, Tenant
-from fairlead.zones.pointers import PointerRef
 from fairlead.zones.records import PointerRecord
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level import pointers
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import ScannerRole, Scene, manager_in
 from tests.simulation.stage import SECOND

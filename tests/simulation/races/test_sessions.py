@@ -6,13 +6,13 @@ belongs, and once it is overdue to others too.
 
 import pytest
 
-from fairlead.actors.selection.own_parts import OwnParts
-from fairlead.actors.selection.stretch import Stretch
-from fairlead.zones.attempt import Attempt
+from fairlead.actors.scanning.partitioned import OwnParts
+from fairlead.actors.scanning.partitioning import Stretch
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pointers import PointerRef
-from fairlead.zones.presence import LIVE_US
 from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.top_level.pointers import PointerRef
+from fairlead.zones.top_level.sessions import LIVE_US
+from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import ConsumerRole, Scene, manager_in
 from tests.simulation.stage import SECOND

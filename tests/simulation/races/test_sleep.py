@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import buried, pointers, visit
-from fairlead.zones.attempt import Attempt
-from fairlead.zones.dequeue import Choice
-from fairlead.zones.engines.errors import NOT_COMMITTED
+from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.layout import Place
+from fairlead.zones.queue import dead_letters
+from fairlead.zones.queue.dequeue_plan import Choice
 from fairlead.zones.records import PointerRecord
 from fairlead.zones.shard import Shard
-from fairlead.zones.visit import VisitTerms
+from fairlead.zones.top_level import pointers, process_pointers
+from fairlead.zones.top_level.process_pointers import VisitTerms
+from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import Patch, declare_nothing, ignore_the_guard
 from tests.simulation.races.scene import LEASE_US, SLACK_US, ManagerRole, Scene
@@ -72,14 +73,14 @@ def shortens_its_lease(scene: Scene) -> Role[object]:
 def revives(scene: Scene) -> Role[object]:
     item_id = scene.has(lambda alice: alice.enqueue("mail")).item_id
     bury(scene, item_id)
-    return scene.user("operator", lambda alice: alice.revive(item_id))
+    return scene.user("operator", lambda alice: alice.retry_dead_letter(item_id))
 
 
 def bury(scene: Scene, item_id: bytes) -> None:
     record = scene.zone.items[item_id]
     scene.play(
         lambda: scene.shard.transact(
-            lambda attempt: buried.bury(
+            lambda attempt: dead_letters.bury(
                 attempt.tr, scene.place, item_id, record, reason="error", error="", traceback="", now_us=attempt.now_us
             )
         )
@@ -155,7 +156,7 @@ def test_who_falls_asleep_while_something_is_inserted_looks_again(inserting: Ins
 def test_without_the_conflict_on_the_whole_index_what_was_inserted_waits(
     inserting: Inserting, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(visit, "conflict_before_first", lambda *_: None)
+    monkeypatch.setattr(process_pointers, "conflict_before_first", lambda *_: None)
     scene = Scene()
     assert sleep_comes_second(scene, inserting).refused == []
     assert scene.late_us > SECOND
@@ -258,7 +259,7 @@ def test_if_a_visit_under_a_lease_could_send_the_pointer_to_sleep_what_it_did_no
         pointer.lease_id = b""
         pointers.move(tr, place, pointer, choice.first[0].vesting_us, now_us=terms.now_us)
 
-    monkeypatch.setattr(visit, "_requeue_awake", sleep)
+    monkeypatch.setattr(process_pointers, "_requeue_awake", sleep)
     scene = Scene()
     an_item_arrives_while_the_pointer_is_leased(scene)
     assert scene.late_us > POINTER_LEASE_US

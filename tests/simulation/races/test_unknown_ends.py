@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from fairlead import tenant_database
-from fairlead.actors import settlement
+from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.acknowledgement import Verdict
+from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
-from fairlead.actors.job import Job
-from fairlead.actors.settlement import Verdict
-from fairlead.zones.engines.errors import (
+from fairlead.zones.engines.api.errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
     TRANSACTION_TIMED_OUT,
     TRANSACTION_TOO_OLD,
 )
 from fairlead.zones.errors import LeaseLost
-from fairlead.zones.held import held_record
-from fairlead.zones.items import EnqueueStatus
 from fairlead.zones.layout import item_id_of
+from fairlead.zones.queue.items import EnqueueStatus
+from fairlead.zones.queue.lease_check import held_record
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, read_by_snapshot
@@ -65,7 +65,7 @@ def test_an_item_that_was_given_back_and_taken_by_another_is_not_given_back_agai
 
 def test_without_the_comparison_of_leases_a_give_back_is_done_twice(monkeypatch: Patch) -> None:
     held_by = held_record
-    monkeypatch.setattr("fairlead.zones.held.held_record", lambda value, lease_id: held_by(value, None))
+    monkeypatch.setattr("fairlead.zones.queue.lease_check.held_record", lambda value, lease_id: held_by(value, None))
     assert not given_back_with_unknown_result(Scene())
 
 
@@ -87,12 +87,12 @@ def test_an_item_that_is_gone_after_an_unknown_completion_is_completed() -> None
 
 
 def test_without_taking_what_is_gone_for_its_own_a_worker_calls_it_lost(monkeypatch: Patch) -> None:
-    settle_once = settlement._settle_once
+    settle_once = acknowledgement._settle_once
 
-    def doubting(*args: Any, gone_is_mine: bool) -> settlement.Settled:
+    def doubting(*args: Any, gone_is_mine: bool) -> acknowledgement.Settled:
         return settle_once(*args, gone_is_mine=False)
 
-    monkeypatch.setattr(settlement, "_settle_once", doubting)
+    monkeypatch.setattr(acknowledgement, "_settle_once", doubting)
     assert completed_with_unknown_result(Scene()).counts == {"lost": 1}
 
 
@@ -212,7 +212,7 @@ def test_without_telling_items_of_one_name_apart_a_cancel_of_unknown_result_take
 def discarded_and_buried_again(scene: Scene) -> None:
     """The same with a buried item, of whose name another one is buried since."""
     enqueue_and_bury(scene)
-    operator = scene.user("operator", lambda alice: alice.discard("order 7"))
+    operator = scene.user("operator", lambda alice: alice.discard_dead_letter("order 7"))
     commit = operator.runs_until_commit()
     commit.arrives()
     enqueue_and_bury(scene)
@@ -223,7 +223,7 @@ def discarded_and_buried_again(scene: Scene) -> None:
 def enqueue_and_bury(scene: Scene) -> None:
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     never = [Verdict(held(scene.shard, item), None, "never", "") for item in scene.leased()]
-    scene.play(lambda: settlement.settle(scene.shard, [], never))
+    scene.play(lambda: acknowledgement.settle(scene.shard, [], never))
 
 
 def test_a_discard_of_unknown_result_leaves_what_was_buried_since_by_the_same_name() -> None:

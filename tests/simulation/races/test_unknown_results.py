@@ -12,20 +12,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors import manager, settlement
+from fairlead.actors import manager
+from fairlead.actors.execution import acknowledgement
+from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
-from fairlead.actors.job import Job
 from fairlead.handle import EnqueuedHandle
-from fairlead.zones.engines.errors import (
-    COMMIT_UNKNOWN_RESULT,
-    NOT_COMMITTED,
-    TRANSACTION_TIMED_OUT,
-    StoreError,
-)
-from fairlead.zones.items import EnqueueStatus
+from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TRANSACTION_TIMED_OUT, StoreError
 from fairlead.zones.probes import probes_into
+from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.tenant_transaction import TenantTransaction
-from fairlead.zones.visit import lease
+from fairlead.zones.top_level.process_pointers import lease
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, look_for_nothing, read_by_snapshot
 from tests.simulation.races.scene import ManagerRole, Scene, held, paid
@@ -44,7 +40,7 @@ def run_and_complete(scene: Scene) -> None:
     """Let a worker do what is due, all of it."""
     done = [held(scene.shard, item) for item in scene.leased()]
     assert done
-    scene.play(lambda: settlement.settle(scene.shard, done, []))
+    scene.play(lambda: acknowledgement.settle(scene.shard, done, []))
     assert scene.zone.items == {}
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones import dequeue, visit
-from fairlead.zones.dequeue import Search
 from fairlead.zones.keyspace import IndexEntry
-from fairlead.zones.steps import Steps
+from fairlead.zones.pipelining import Steps
+from fairlead.zones.queue import dequeue_plan
+from fairlead.zones.queue.dequeue_plan import Search
+from fairlead.zones.top_level import process_pointers
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import Scene
 from tests.simulation.stage import SECOND
@@ -24,7 +25,7 @@ VISITS_MAX = 10
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: Patch) -> None:
     """Let a few items fill a window."""
-    monkeypatch.setattr(dequeue, "WINDOW_KEYS", WINDOW_KEYS)
+    monkeypatch.setattr(dequeue_plan, "WINDOW_KEYS", WINDOW_KEYS)
 
 
 def zone_full_of_faxes() -> Scene:
@@ -82,5 +83,5 @@ def test_without_a_look_at_the_front_it_waits_until_the_search_comes_round(monke
             self._begin, self._second = self.resume, True
             return (yield from super().pick_steps(tr, count_max, wanted))
 
-    monkeypatch.setattr(visit, "Search", OnwardOnly)
+    monkeypatch.setattr(process_pointers, "Search", OnwardOnly)
     assert a_mail_comes_in_front_of_a_search(zone_full_of_faxes()) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.zones.engines import atomics
+from fairlead.zones.engines.optimistic import atomics
 
 BYTES = st.binary(max_size=5)
 MAYBE = st.none() | BYTES

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.zones.engines import Database, Listener, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.bell import FILE, SEATS, Bell
+from fairlead.zones.engines.embedded.commit_notifier import FILE, SEATS, Bell
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour
 

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.zones import engines
 from fairlead.zones.engines import Database
-from fairlead.zones.engines.bursts import TOGETHER, Burst
-from fairlead.zones.engines.errors import NOT_COMMITTED, StoreError
+from fairlead.zones.engines.api.errors import NOT_COMMITTED, StoreError
+from fairlead.zones.engines.foundationdb.write_bursts import TOGETHER, Burst
 from tests.clocks import ManualClock
 
 ONE = (1).to_bytes(8, "little")

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.clock import SystemClock
 from fairlead.zones.engines import transact
-from fairlead.zones.engines.committing import Committing
-from fairlead.zones.engines.memory import MemoryDatabase
+from fairlead.zones.engines.api.committing import Committing
+from fairlead.zones.engines.memory.engine import MemoryDatabase
 from tests.zones.faults import Fault, FaultyDatabase
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.zones.engines import Database, StreamingMode, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.direct import ADD, COMPARE_AND_CLEAR, ITERATOR, READ, WRITE
+from fairlead.zones.engines.foundationdb.direct_calls import ADD, COMPARE_AND_CLEAR, ITERATOR, READ, WRITE
 from tests.clocks import ManualClock
 from tests.rooted import new_root
 

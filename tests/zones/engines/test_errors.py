@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from fairlead.zones.engines import StoreError, StoreUnavailable
-from fairlead.zones.engines import errors as module
+from fairlead.zones.engines.api import errors as module
 
 
 def test_an_error_prints_its_sentence_its_code_its_fields_and_its_remedy() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.zones.engines import StoreUnavailable, filesystems
-from fairlead.zones.engines.filesystems import filesystem_type, may_be_shared, network_filesystem
-from fairlead.zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines import StoreUnavailable
+from fairlead.zones.engines.embedded import filesystems
+from fairlead.zones.engines.embedded.filesystems import filesystem_type, may_be_shared, network_filesystem
+from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

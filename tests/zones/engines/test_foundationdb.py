@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.zones.engines import StoreUnavailable, StreamingMode
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.errors import TRANSACTION_TIMED_OUT
+from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT
 from tests.clocks import ManualClock
 
 
@@ -37,15 +37,15 @@ def test_streaming_modes_are_the_bindings_integers() -> None:
 
 def test_every_option_that_is_accepted_without_effect_is_one_of_the_bindings() -> None:
     options = pytest.importorskip("fdb.fdboptions")
-    from fairlead.zones.engines.options import WITHOUT_EFFECT
+    from fairlead.zones.engines.optimistic.options import WITHOUT_EFFECT
 
     assert set(options.TransactionOption) >= WITHOUT_EFFECT
 
 
 def test_a_missing_client_library_is_named_with_the_package_that_brings_it() -> None:
-    from fairlead.zones.engines import foundationdb
+    from fairlead.zones.engines.foundationdb import engine
 
-    if foundationdb._client_library_found():
+    if engine._client_library_found():
         pytest.skip("the client library is installed here")
     with pytest.raises(StoreUnavailable, match="foundationdb-clients") as caught:
         open_database("fdb:", clock=ManualClock(), random=random.Random(1))
@@ -71,12 +71,12 @@ def test_the_binding_has_a_timeout_for_all_transactions_of_a_database() -> None:
 
 @pytest.mark.foundationdb
 def test_no_transaction_waits_for_ever_for_a_cluster_that_is_away(tmp_path: Path) -> None:
-    from fairlead.zones.engines import foundationdb
+    from fairlead.zones.engines.foundationdb import engine
 
     cluster_file = tmp_path / "fdb.cluster"
     cluster_file.write_text("nobody:here@127.0.0.1:1\n")
-    foundationdb._load_client()
-    tr = foundationdb._clusters.connect(str(cluster_file)).create_transaction()
+    engine._load_client()
+    tr = engine._clusters.connect(str(cluster_file)).create_transaction()
     with pytest.raises(pytest.importorskip("fdb").FDBError) as caught:
         tr.get(b"key").wait()
     assert caught.value.code == TRANSACTION_TIMED_OUT
@@ -112,9 +112,9 @@ def test_a_cluster_that_cannot_be_reached_is_named_with_what_to_do(
     code: int, cluster_file: str, reason: str, remedy: str
 ) -> None:
     """Before, the client's own errors came out with their tracebacks, on the first transaction."""
-    from fairlead.zones.engines import foundationdb
+    from fairlead.zones.engines.foundationdb import engine
 
-    told = foundationdb.unreachable(cluster_file, ClientError(code))
+    told = engine.unreachable(cluster_file, ClientError(code))
     assert told.reason == reason
     assert remedy in told.remedy
 
@@ -134,7 +134,8 @@ def test_a_file_that_is_no_cluster_file_is_named(tmp_path: Path) -> None:
 FORK = """
 import os, random, sys
 from tests.clocks import ManualClock
-from fairlead.zones.engines import StoreUnavailable, foundationdb, open as open_engine
+from fairlead.zones.engines import StoreUnavailable, open as open_engine
+from fairlead.zones.engines.foundationdb import engine
 
 def opened():
     {opened}
@@ -158,10 +159,10 @@ STANDING_IN = """
         def create_transaction(self):
             return self
 
-    clusters = foundationdb._clusters
+    clusters = engine._clusters
     if not clusters._opened:
         clusters._network_runs = True
-        clusters._opened[""] = foundationdb.FoundationDatabase("fdb:", "", (), Client())
+        clusters._opened[""] = engine.FoundationDatabase("fdb:", "", (), Client())
     return open_engine("fdb:", clock=ManualClock(), random=random.Random(1))
 """
 REAL = """
@@ -179,9 +180,9 @@ def test_a_process_that_was_forked_after_a_cluster_was_opened_says_so(opened: st
 
 
 def test_a_process_that_was_forked_before_a_cluster_was_opened_may_open_one() -> None:
-    from fairlead.zones.engines import foundationdb
+    from fairlead.zones.engines.foundationdb import engine
 
-    clusters = foundationdb.Clusters()
+    clusters = engine.Clusters()
     clusters.lose_in_fork()
     assert not clusters._lost_in_fork
 
@@ -214,7 +215,7 @@ class _Waiting:
 
 def waited(in_thread: bool) -> list[str]:
     """Return how a thread, or the main one, waits twice for a future that was asked to wait in the client twice."""
-    from fairlead.zones.engines.foundationdb import _wait_in_client
+    from fairlead.zones.engines.foundationdb.engine import _wait_in_client
 
     waits: list[str] = []
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.zones.engines.errors import StoreUnavailable
-from fairlead.zones.engines.holes import fill_holes
-from fairlead.zones.engines.lmdb_files import LmdbFiles
+from fairlead.zones.engines.api.errors import StoreUnavailable
+from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
+from fairlead.zones.engines.embedded.preallocation import fill_holes
 
 PAGE = 4_096
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.zones.engines import Database
-from fairlead.zones.engines.letterbox import BOXES, FILE, Letterbox
+from fairlead.zones.engines.embedded.cross_process.mailbox import BOXES, FILE, Letterbox
 from tests.contract.neighbours import Neighbour
 
 

@@ -7,13 +7,21 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
-from fairlead.zones.engines import atomics
-from fairlead.zones.engines.commit import CommitRequest, version_stamp
-from fairlead.zones.engines.commit_log import LogEntry, Reads
-from fairlead.zones.engines.errors import StoreError
-from fairlead.zones.engines.letters import COMMITS_MAX, WRITES_MAX, mark_of, pack, pack_answer, unpack, unpack_answer
-from fairlead.zones.engines.ranges import KEYS_END, KeySet
-from fairlead.zones.engines.writes import Mutations, Writes
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.engines.embedded.cross_process.commit_requests import (
+    COMMITS_MAX,
+    WRITES_MAX,
+    mark_of,
+    pack,
+    pack_answer,
+    unpack,
+    unpack_answer,
+)
+from fairlead.zones.engines.optimistic import atomics
+from fairlead.zones.engines.optimistic.commit import CommitRequest, version_stamp
+from fairlead.zones.engines.optimistic.commit_log import LogEntry, Reads
+from fairlead.zones.engines.optimistic.ranges import KEYS_END, KeySet
+from fairlead.zones.engines.optimistic.writes import Mutations, Writes
 from tests.clocks import ManualClock
 
 NAME = b"a letter"

@@ -8,9 +8,17 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.zones.engines import commit_log
-from fairlead.zones.engines.commit_log import LogEntry, Reads
-from fairlead.zones.engines.ranges import KeySet, Range, any_overlap, any_point_in, covers, gaps, merge
+from fairlead.zones.engines.optimistic import commit_log
+from fairlead.zones.engines.optimistic.commit_log import LogEntry, Reads
+from fairlead.zones.engines.optimistic.ranges import (
+    KeySet,
+    Range,
+    any_overlap,
+    any_point_in,
+    covers,
+    gaps,
+    merge,
+)
 
 NUMBERS = st.integers(0, 30)
 RANGES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=6)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fairlead.zones.engines import sorted_map
+from fairlead.zones.engines.memory import sorted_map
 
 
 def pairs(root: sorted_map.Map) -> list[tuple[bytes, bytes]]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from fairlead.zones.engines import stored_log
-from fairlead.zones.engines.commit_log import WINDOW_US, Reads
-from fairlead.zones.engines.errors import TRANSACTION_TOO_OLD, StoreError
-from fairlead.zones.engines.own_keys import LOG_BEGIN, log_key, log_version
-from fairlead.zones.engines.ranges import KeySet
-from fairlead.zones.engines.stored_log import StoredLog, start_log
+from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.embedded import stored_log
+from fairlead.zones.engines.embedded.stored_log import StoredLog, start_log
+from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, Reads
+from fairlead.zones.engines.optimistic.ranges import KeySet
+from fairlead.zones.engines.optimistic.reserved_keys import LOG_BEGIN, log_key, log_version
 
 
 def append(env: lmdb.Environment, log: StoredLog, version: int) -> None:

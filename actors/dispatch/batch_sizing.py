@@ -1,0 +1,72 @@
+"""How the room of one call is portioned out: which pointers a manager visits, and how many items each tenant may give.
+
+A visit writes the pages that its zone lies on, however few items it takes, and all commits of a store wait for one
+another. So where all tenants give what they are asked for, fewer are asked for more at a time: they take turns.
+
+The room is divided among tenants, not among queue zones: of a tenant no more zones are visited than its portion has
+items. Only a tenant with which no other competes has a portion for each of its zones.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlead.actors.scanning.tenant_turns import by_tenant
+from fairlead.zones.top_level.pointers import PointerRef
+
+PORTION_MAX = 16  # Items. With more, hundreds of busy tenants wait longer for their turns, and nothing goes faster.
+PORTIONS_MIN = 64  # So many make up what the workers want to hold: of long items, which are few, a portion is one.
+
+
+class Portions(NamedTuple):
+    """Of one call: how many of its tenants to serve, or zones if they are one tenant's; and how many items of each."""
+
+    takers: int
+    items_max: int
+
+
+class Portioned(NamedTuple):
+    """A call as it is portioned out: the pointers to visit, and how many tenants they belong to."""
+
+    refs: list[PointerRef]
+    tenants: int
+    portions: Portions
+
+
+class Portioner:
+    """Portions out the room of calls by what the call before found in the zones of the same shard."""
+
+    def __init__(self, *, dequeue_max: int) -> None:
+        """Begin as if everybody had one item."""
+        self._dequeue_max = dequeue_max
+        self._expected: dict[str, int] = {}  # items that a tenant, or one's zone, gives, at least, by shard
+
+    def choose(
+        self, shard_name: str, refs: Sequence[PointerRef], *, alone: bool, room: int, capacity: int
+    ) -> Portioned:
+        """Return what to visit of a call; see `portion_out`. `alone`: all are one tenant's, and no other competes."""
+        tenants = list(by_tenant(refs).values())
+        if alone:
+            portions = self.portion_out(shard_name, len(refs), room=room, capacity=capacity)
+            return Portioned(list(refs[: portions.takers]), 1, portions)
+        portions = self.portion_out(shard_name, len(tenants), room=room, capacity=capacity)
+        chosen = [ref for some in tenants[: portions.takers] for ref in some[: portions.items_max]]
+        return Portioned(chosen, portions.takers, portions)
+
+    def portion_out(self, shard_name: str, takers: int, *, room: int, capacity: int) -> Portions:
+        """Return the portions of a call for so many tenants, or zones of one tenant.
+
+        Args:
+          room: items that the workers can take now.
+          capacity: items that they want to hold; the longer items are, the fewer.
+        """
+        portion_max = max(1, min(PORTION_MAX, self._dequeue_max, capacity // PORTIONS_MIN))
+        portion = min(portion_max, self._expected.get(shard_name, 1))
+        count = min(takers, -(-room // portion))
+        return Portions(count, min(self._dequeue_max, room // max(1, count)))
+
+    def learn(self, shard_name: str, portions: Portions, *, visited: int, items: int) -> None:
+        """Note what a call to so many came to. If all gave what they were asked for, they may have twice that."""
+        if visited:
+            asked = visited * portions.items_max
+            expected = 2 * portions.items_max if 20 * items >= 19 * asked else -(-items // visited)
+            self._expected[shard_name] = max(1, expected)

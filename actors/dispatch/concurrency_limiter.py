@@ -1,0 +1,285 @@
+"""Quotas: what a manager may take of kinds whose rules limit them over the whole fleet.
+
+A manager says what it uses of such a kind, and whether it met more; a loop beside it takes slots and tokens for that
+from the kind's own shard (`fairlead.zones.policy.limits`), renews them while they are used, and gives the rest back.
+Between two of its rounds a manager spends what it has, without asking anybody.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fairlead.actors.runtime.circuit_breaker import Patience
+from fairlead.actors.runtime.host import Host, Lock
+from fairlead.zones.engines import Reader
+from fairlead.zones.layout import local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.policy import limits, policies
+from fairlead.zones.policy.policies import Rules
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.dequeue_plan import UNLIMITED
+from fairlead.zones.records import KindRule
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+
+log = logging.getLogger("fairlead.manager")
+
+ROUND_S = 0.2  # Between two rounds. How long a kind waits that was idle, and how much of a second's tokens go at once.
+IDLE_ROUNDS = 4  # So long slots are kept that nobody uses: what was met without is met again, a throttle's delay later.
+GRANT_LEASES = 2  # A grant outlives the leases of the items that it stands for, by as much as their last extension.
+
+
+class Use(NamedTuple):
+    """What is used of a kind. `held`: by the workers, None: nobody knows. `promised`: to calls under way, at most."""
+
+    held: int | None
+    promised: int
+
+
+class _Order(NamedTuple):
+    """What a manager tells the store: it holds so many, wants so many slots, returns tokens; whether it starts more."""
+
+    held: int
+    wanted: int
+    unused: int
+    starts: bool
+
+
+class _Taken(NamedTuple):
+    """What the store has granted by a rule: to run so many, until then, and to start so many. `granted`: see `_Quota`.
+
+    `readable`: whether the kind's own shard could tell its rule.
+    """
+
+    rule: KindRule
+    slots: int
+    granted: int
+    tokens: int
+    until_us: int
+    readable: bool
+
+
+@dataclass(slots=True)
+class _Quota:
+    """What there is of one kind.
+
+    `slots`: how many may run here. `granted`: how many the store counts, which is at least what ran here when it was
+    told. `until_us`: when both end, see `limits.stands`. `asked`: how many more could have been used since the last
+    round. `idle`: for how many rounds none could.
+    """
+
+    rule: KindRule
+    slots: int = 0
+    granted: int = 0
+    until_us: int = 0
+    tokens: int = 0
+    asked: int = 0
+    idle: int = 0
+
+    def obey(self, rule: KindRule) -> None:
+        """Take a later rule for the one before. By what was granted under a wider one nothing more starts."""
+        if rule.is_tighter_than(self.rule):
+            self.slots = self.tokens = 0
+        self.rule = rule
+
+    def add(self, taken: _Taken) -> None:
+        """Add what the store has granted; perhaps a later, lower rule was heard after that."""
+        self.slots, self.granted, self.until_us = taken.slots, taken.granted, taken.until_us
+        self.tokens += taken.tokens
+        heard, self.rule = self.rule, taken.rule
+        if heard.said_us > taken.rule.said_us:
+            self.obey(heard)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether what is left is being given back, so that nothing more of it may be promised."""
+        return self.idle >= IDLE_ROUNDS
+
+
+class Quotas:
+    """The quotas of one manager, which is the `holder`. `lock`: the manager's; held by whoever calls.
+
+    Args:
+      use: tells what is used of a kind now.
+
+    Attributes:
+      heard: the latest rule of each kind, of all shards; it is replaced, never changed. `limited`: the kinds that they
+        limit.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        shards: Mapping[str, Shard],
+        lock: Lock,
+        use: Callable[[str], Use],
+        *,
+        holder: bytes,
+        lease_us: int,
+    ) -> None:
+        self._host = host
+        self._shards = shards
+        self._lock = lock
+        self._use = use
+        self._due = host.condition(lock)
+        self._holder = holder
+        self._lease_us = GRANT_LEASES * lease_us
+        self._pause = host.condition(lock)  # notified at the end
+        self._quotas: dict[str, _Quota] = {}
+        self.limited: frozenset[str] = frozenset()
+        self.heard: Mapping[str, KindRule] = {}
+        self._patience = Patience(host.clock)
+        self._unreadable: set[str] = set()  # kinds of which that has been said
+        self._runs = False
+        self._stopping = False
+
+    def obey(self, found: Rules) -> None:
+        """Hear the rules of a shard: of each kind the latest counts, whichever shard says it."""
+        self._hear(found.later_than(self.heard))
+
+    def _hear(self, later: Mapping[str, KindRule]) -> None:
+        """Take rules that are later than those heard before. The loop begins with the first limit."""
+        self.heard = {**self.heard, **later}
+        for kind, rule in later.items():
+            if rule.is_limited:
+                self._quotas.setdefault(kind, _Quota(rule)).obey(rule)
+            else:
+                self._quotas.pop(kind, None)
+        self.limited = frozenset(self._quotas)
+        self._due.notify_all()  # What runs already counts.
+        if self._quotas and not self._runs:
+            self._runs = True
+            self._host.spawn("quotas", self._run)
+
+    def left(self, kind: str) -> int:
+        """Return how many more items of a limited kind may be taken now, what is promised included."""
+        quota, use = self._quotas[kind], self._use(kind)
+        if use.held is None or quota.is_idle:
+            return 0
+        slots = quota.slots if self._stands(kind, quota) else 0
+        may_run = UNLIMITED if quota.rule.max_running is None else slots - use.held
+        may_start = UNLIMITED if quota.rule.per_s is None else quota.tokens
+        return max(0, min(may_run, may_start))
+
+    def spend(self, kind: str, count: int, *, more: bool) -> None:
+        """Note that items of a limited kind were taken, and whether more were met that its quota did not allow for."""
+        quota = self._quotas[kind]
+        quota.tokens = max(0, quota.tokens - count)
+        quota.asked += count
+        if more:
+            probe("a kind is met beyond its quota")
+            quota.asked += 1
+            self._due.notify_all()
+
+    def stop(self) -> None:
+        """End the loop; what is held lapses."""
+        self._stopping = True
+        self._due.notify_all()
+        self._pause.notify_all()
+
+    def _stands(self, kind: str, quota: _Quota) -> bool:
+        """Whether others count what was granted. By the same rule as theirs: a clock may have been set back."""
+        return limits.stands(
+            quota.until_us,
+            self._lease_us,
+            now_us=self._host.clock.now_us(),
+            clocks_apart_us=self._home(kind).layout.settings.clocks_apart_us_max,
+        )
+
+    def _is_due(self, kind: str, quota: _Quota) -> bool:
+        """Whether the store must be told, or asked."""
+        if quota.asked or quota.granted or quota.tokens:
+            return True
+        return quota.rule.max_running is not None and bool(self._use(kind).held)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._stopping:
+                    due = {kind: quota for kind, quota in self._quotas.items() if self._is_due(kind, quota)}
+                    if due:
+                        break
+                    self._due.wait()
+                if self._stopping:
+                    return
+            for kind, quota in due.items():
+                self._renew(kind, quota)
+            with self._lock:
+                if not self._stopping:
+                    self._pause.wait(ROUND_S)
+
+    def _home(self, kind: str) -> Shard:
+        """Return a kind's own shard, where its limits are counted."""
+        return self._shards[home(local_tenant(kind), list(self._shards))]
+
+    def _renew(self, kind: str, quota: _Quota) -> None:
+        """Take what is wanted of a kind, and give back what was not used."""
+        shard = self._home(kind)
+        if self._patience.leaves_alone(shard.name):
+            return
+        with self._lock:
+            heard, order = quota.rule, self._order(kind, quota)
+        if order is None:
+            return
+        try:
+            taken = self._take(shard, kind, heard, order)
+        except shard.db.errors as error:
+            log.info("shard %s does not tell how many items of %s may run: %s", shard.name, kind, error)
+            return
+        with self._lock:
+            quota.add(taken)
+            if taken.rule.said_us > self.heard[kind].said_us:
+                self._hear({kind: taken.rule})
+        if not taken.readable and kind not in self._unreadable:
+            log.warning("shard %s: the rule of kind %s cannot be read; the one heard elsewhere holds", shard.name, kind)
+            self._unreadable.add(kind)
+
+    def _order(self, kind: str, quota: _Quota) -> _Order | None:
+        """Begin a round: what to tell the store; None: nothing that it does not know. The lock is held."""
+        use = self._use(kind)
+        asked, quota.asked = quota.asked, 0
+        quota.idle = 0 if asked else quota.idle + 1
+        unused = max(0, quota.tokens - use.promised)
+        quota.tokens -= unused
+        held, wanted = quota.granted if use.held is None else use.held, 0
+        if quota.rule.max_running is not None:
+            wanted = max(held + max(2 * asked, use.promised), 0 if quota.is_idle else quota.slots)
+        renew_us = quota.until_us - self._lease_us // 2
+        fresh = not quota.granted or (self._stands(kind, quota) and self._host.clock.now_us() < renew_us)
+        if fresh and wanted == quota.granted and not asked and not unused:
+            return None
+        return _Order(held, wanted, unused, starts=asked > 0)
+
+    def _take(self, shard: Shard, kind: str, heard: KindRule, order: _Order) -> _Taken:
+        """Tell the store, and return what it grants; nothing of a kind that is not limited. `heard`: of its rule."""
+        unused, apart_us = order.unused, shard.layout.settings.clocks_apart_us_max
+
+        def body(attempt: Attempt) -> _Taken:
+            tr, now_us = attempt.tr, attempt.now_us
+            found = policies.kind_rule(tr, kind)
+            # Its own shard says the latest, unless it is damaged, or was restored as it was once.
+            rule = heard if found is None or found.said_us < heard.said_us else found
+            if not rule.is_limited:
+                probe("a kind's own shard does not limit it any more")
+            slots = granted = tokens = 0
+            if rule.max_running is not None:
+                slots = limits.take_slots(
+                    tr, kind, rule.max_running, holder=self._holder, held=order.held, wanted=order.wanted,
+                    lease_us=self._lease_us, clocks_apart_us=apart_us, now_us=now_us,
+                )  # fmt: skip
+                granted = max(order.held, slots)
+            if rule.per_s is not None:
+                block = max(1, int(rule.per_s * 2 * ROUND_S)) if order.starts else 0
+                tokens = limits.take_tokens(
+                    tr, kind, rule, wanted=block, returned=unused, clocks_apart_us=apart_us, now_us=now_us
+                )
+            return _Taken(rule, slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
+
+        def applied(tr: Reader) -> bool:
+            """Nobody can tell; but tokens come back once, and an attempt of unknown result may have put them back."""
+            nonlocal unused
+            unused = 0
+            return False
+
+        return self._patience.transact(shard, body, applied=applied)

@@ -1,0 +1,157 @@
+"""Why an attempt failed, found out where its handler ran.
+
+An error is an object of the user's: to put it into words, or to ask for its class, is to run the user's code, which may
+take as long as it likes and raise what it likes. So a slot does it, as a part of the attempt. The loops that settle and
+log, which must not stand still, are given text and what follows from the error.
+"""
+
+import traceback
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+
+from fairlead.actors.execution.event_loop import EventLoopLost
+from fairlead.actors.handlers import Form, Handler
+from fairlead.zones.engines import Clock, StoreUnavailable
+from fairlead.zones.errors import ItemGone, LeaseLost
+from fairlead.zones.queue.results import ResultNotKept
+from fairlead.zones.queue.stored_item import shortened
+
+ERRORS_MAX = 50  # Of causes, contexts and members of groups that are worded; a loop that tries again chains thousands.
+FRAMES_MAX = 1_000  # Of a traceback, nearest to the error. As many as Python's recursion has by itself.
+TAME_US = 1_000_000  # An error that took longer to be worded is not handed to the log, which may ask it again.
+
+_AROUND_HANDLERS = (
+    "fairlead.actors.",
+    "fairlead.zones.",
+    "fairlead.testing",
+    "asyncio.",
+)  # Modules whose frames stand before a handler's own.
+
+
+class Cause(Enum):
+    """What an error says of its attempt."""
+
+    HANDLER = "the handler failed, and may succeed later"
+    PERMANENT = "the handler failed, and would fail again"
+    STORE = "the store refused; the handler has not failed"
+    EVENT_LOOP = "another coroutine took the event loop down; the handler has not failed"
+    LOST = "the lease had ended, or somebody took the item over: it only lapses"
+    GONE = "the item is gone, and so its completion was refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An error in one line (`text`), and with its traceback (`lines`).
+
+    `tame`: others may ask the error itself again: it is put into words soon, by a few errors, and a log can take them.
+    """
+
+    text: str
+    lines: str
+    tame: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of an attempt, and what follows from it. `error` is for logs and hooks; see `Words` for the others."""
+
+    error: BaseException
+    text: str
+    lines: str
+    tame: bool
+    cause: Cause
+
+    @property
+    def counts(self) -> bool:
+        """Whether the attempt counts as one that failed."""
+        return self.cause in (Cause.HANDLER, Cause.PERMANENT)
+
+
+def failure_of(error: BaseException, handler: Handler, item_id: bytes, clock: Clock) -> Failure:
+    """Return what an error of an attempt at an item comes to. Runs code of the error's class."""
+    words = worded(error, clock)
+    return Failure(error, words.text, words.lines, words.tame, cause_of(error, handler, item_id))
+
+
+def cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
+    """Return what an error says of its attempt. One that cannot be asked: the handler failed."""
+    try:
+        return _cause_of(error, handler, item_id)
+    except BaseException:  # noqa: BLE001 - a class may answer `isinstance` by any code of the user's
+        return Cause.HANDLER
+
+
+def _cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
+    if isinstance(error, LeaseLost | ItemGone) and error.fields.get("item") == item_id.hex():
+        return Cause.LOST if isinstance(error, LeaseLost) else Cause.GONE
+    if isinstance(error, EventLoopLost):
+        return Cause.EVENT_LOOP
+    if isinstance(error, StoreUnavailable) and handler.form is Form.TRANSACTIONAL:
+        return Cause.STORE
+    return Cause.PERMANENT if is_permanent(handler, error) else Cause.HANDLER
+
+
+def is_permanent(handler: Handler, error: BaseException) -> bool:
+    """Say whether an error would come again however often the item is tried."""
+    return isinstance(error, (*handler.permanent, ResultNotKept))
+
+
+def worded(error: BaseException, clock: Clock) -> Words:
+    """Return an error's words, of bounded length.
+
+    To word an error is to run its class's code, which may fail in turn: then its class has to do.
+    """
+    began_us = clock.now_us()
+    try:
+        found = _errors_of(error)
+        text, lines = _few(error) if len(found) <= ERRORS_MAX else _many(found[:ERRORS_MAX])
+        soon = 0 <= clock.now_us() - began_us < TAME_US
+        return Words(shortened(text), shortened(lines), soon and len(found) <= ERRORS_MAX and _can_be_encoded(lines))
+    except BaseException as failure:  # noqa: BLE001 - an error may raise anything as it is worded
+        name = type.__getattribute__(type(error), "__qualname__")
+        return Words(f"{name}, which cannot be put into words", shortened(repr(type(failure))), tame=False)
+
+
+def handlers_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error from the handler's own frame on; all of it if no such frame is in it."""
+    found = error.__traceback__
+    while found is not None and str(found.tb_frame.f_globals.get("__name__")).startswith(_AROUND_HANDLERS):
+        found = found.tb_next
+    return found or error.__traceback__
+
+
+def _errors_of(error: BaseException) -> list[BaseException]:
+    """Return an error, its causes and contexts, and the members of groups, nearest first: one more than is worded."""
+    found = {id(error): error}
+    new = [error]
+    while new and len(found) <= ERRORS_MAX:
+        members = [each for one in new if isinstance(one, BaseExceptionGroup) for each in one.exceptions[:ERRORS_MAX]]
+        near = [each for one in new for each in (one.__cause__, one.__context__) if each is not None] + members
+        new = list({id(each): each for each in near if id(each) not in found}.values())
+        found.update((id(each), each) for each in new)
+    return list(found.values())[: ERRORS_MAX + 1]
+
+
+def _few(error: BaseException) -> tuple[str, str]:
+    """Word an error as Python does."""
+    text = "".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
+    return text, "".join(traceback.format_exception(type(error), error, handlers_frames(error), limit=-FRAMES_MAX))
+
+
+def _many(errors: list[BaseException]) -> tuple[str, str]:
+    """Word the first of many errors by hand, oldest first: Python's own way builds all of them, whatever the limit."""
+    first, lines = "", ["earlier errors are left out\n\n"]
+    for error in reversed(errors):
+        first = f"{type(error).__qualname__}: {error}"
+        lines += [*traceback.format_tb(handlers_frames(error), limit=-FRAMES_MAX), shortened(first), "\n"]
+    return first, "".join(lines)
+
+
+def _can_be_encoded(text: str) -> bool:
+    """Say whether a log can take a text: a lone surrogate, as in the name of a file, has no place in a file itself."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,183 @@
+"""Running one handler, whatever its form, and telling how it ended.
+
+Plain and transactional functions run on the caller's thread, coroutines on the worker's event loop, Ray remote
+functions as Ray tasks. All four occupy the slot that called, so `slots` bounds them alike.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fairlead.actors.execution.failed_attempt import Failure, failure_of, is_permanent
+from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.job import Job
+from fairlead.actors.handlers import Form, Handler, describe
+from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.actors.telemetry.errors import USERS_ERROR
+from fairlead.actors.telemetry.run import Run, RunningJob
+from fairlead.actors.telemetry.spans import Spans, passed_on
+from fairlead.actors.telemetry.traces import is_sampled
+from fairlead.zones.engines import Clock
+from fairlead.zones.errors import LeaseLost, QueueError
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.results import pack_result
+from fairlead.zones.shard import Shard
+from fairlead.zones.tenant_transaction import TenantTransaction
+from fairlead.zones.transaction_runner import Attempt
+
+log = logging.getLogger("fairlead.worker")
+
+TRANSACTION_US = 5_000_000  # FoundationDB's window.
+
+
+class TransactionalTooLong(QueueError):
+    """A transactional handler took longer than the five seconds of a transaction.
+
+    Do: split it: a first step that works and stores its result, and a transactional one that applies it; or make it a
+    plain handler and call `job.complete_in(tr)` in a short transaction at its end.
+    """
+
+    message = "a transactional handler ran past 5 s: split it into steps"
+
+
+class JobTimeout(QueueError):
+    """An attempt took longer than its kind's `timeout`.
+
+    Do: raise `timeout`, or find out what it waited for; the item is retried.
+    """
+
+    message = "the handler ran past its timeout"
+
+
+class HandlerNotRun(QueueError):
+    """A plain handler returned a coroutine or a generator, of which nothing has run.
+
+    Do: register the `async def` itself and not a function that calls it; in a generator, do the work instead of
+    yielding it. The item is retried.
+    """
+
+    message = "the handler returned work instead of doing it"
+
+
+# Says what an attempt comes to, of which the handler has raised an error, or returned; None: it has not failed.
+Conclude = Callable[[BaseException | None], Failure | None]
+
+
+class Runners(Protocol):
+    """Where coroutines and Ray remote functions run; supplied by the host."""
+
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
+        """Run a coroutine function to its end; return what it returns, raise what it raises."""
+        ...
+
+    def run_remote(self, function: Any, held: Held) -> Any:
+        """Run a Ray remote function to its end; return what it returns, raise what it raises."""
+        ...
+
+    def close(self) -> None:
+        """Run nothing more, and leave no thread behind. Waits for nothing."""
+        ...
+
+
+def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None, conclude: Conclude) -> None:
+    """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last.
+
+    Meanwhile the job and its span are current; see `fairlead.actors.telemetry.run`. Still so, `conclude` is called with
+    what the handler raised, or None, and the hooks with the failure that it returns.
+    """
+    job, stored = held.job, held.record.trace
+    span = passed_on(stored) if spans is None else spans.run(held.ref, job.attempt, stored)
+    recorded = stored is None or is_sampled(stored)
+    with Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), span):
+        try:
+            _run_tries(held, shard, runners)
+        except BaseException as error:
+            _tell_hooks(held, conclude(error))
+            raise
+        _tell_hooks(held, conclude(None))
+
+
+def _tell_hooks(held: Held, failure: Failure | None) -> None:
+    """Call the application's hooks for an attempt that counts as failed; what they raise themselves is logged."""
+    if failure is None or not failure.counts or held.job.completed:
+        return
+    for hook in held.handler.on_failure:
+        try:
+            hook(held.job, failure.error)
+        except BaseException:
+            log.exception(
+                "the on_failure hook %s raised an error, for kind %s", describe(hook), held.ref.kind,
+                extra={USERS_ERROR: True},
+            )  # fmt: skip
+
+
+def timeout_of(held: Held, clock: Clock) -> Failure:
+    """Return the failure of an item whose handler ran past its timeout."""
+    error = JobTimeout(kind=held.ref.kind, item=held.ref.item_id.hex(), timeout_s=held.handler.timeout_ms / 1000)
+    return failure_of(error, held.handler, held.ref.item_id, clock)
+
+
+def _run_tries(held: Held, shard: Shard, runners: Runners) -> None:
+    tries_left = held.handler.retry.in_line
+    while True:
+        try:
+            return _run_once(held, shard, runners)
+        except Exception as error:
+            if is_permanent(held.handler, error) or tries_left == 0 or not held.may_run(shard.clock.now_us()):
+                raise
+            tries_left -= 1
+
+
+def _run_once(held: Held, shard: Shard, runners: Runners) -> None:
+    handler, job = held.handler, held.job
+    if handler.form is Form.TRANSACTIONAL:
+        _run_transactional(handler, job, held, shard)
+        return
+    if handler.form is Form.PLAIN:
+        returned = handler.function(job)
+        _check_ran(handler, returned)
+    elif handler.form is Form.ASYNC:
+        returned = runners.run_coroutine(handler.function, held)
+    else:
+        returned = runners.run_remote(handler.function, held)
+    if handler.result_ms and not job.may_be_completed:
+        held.result = pack_result(returned)
+
+
+def _check_ran(handler: Handler, result: Any) -> None:
+    if result is None or not (inspect.isawaitable(result) or inspect.isgenerator(result)):
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # or it complains, later and elsewhere, that it was never awaited
+    raise HandlerNotRun(kind=handler.kind, handler=describe(handler.function), returned=type(result).__name__)
+
+
+def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> None:
+    """Run a handler and complete its item in one transaction: both happen, or neither.
+
+    The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.
+    """
+    enqueueing = Enqueueing(job.tenant)
+
+    def body(attempt: Attempt) -> None:
+        # The window opens with the attempt's first read; a body that reads late meets 1007 again and again.
+        try:
+            if not held.may_run(attempt.now_us):
+                probe("a transactional handler has lost its item before its next attempt")
+                raise LeaseLost(item=job.id.hex())
+            tr = TenantTransaction(shard, job.tenant, attempt, enqueueing.begin_attempt(shard))
+            returned = handler.function(job, tr)
+            _check_ran(handler, returned)
+            kept_us = job.keeps_result_us
+            tr.complete(job.id, lease_id=job.lease_id, zone=job.zone, result=returned, keep_result_us=kept_us)
+        finally:
+            took_us = shard.clock.now_us() - attempt.now_us
+            if took_us > TRANSACTION_US:
+                probe("a transactional handler takes longer than a transaction may")
+                raise TransactionalTooLong(kind=job.kind, item=job.id.hex(), took_ms=took_us // 1000)
+        enqueueing.end_attempt()
+
+    with enqueueing:
+        shard.transact(body)
+    job.completed = True

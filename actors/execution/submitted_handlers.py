@@ -1,0 +1,236 @@
+"""Submitted handlers: how code gets into a running fleet, and why a worker trusts it.
+
+A handler travels as cloudpickle, which is a program: whoever can write it into a store can run code on the workers.
+So a fleet without a signing key loads none. With a key, only code that was signed with the same key (HMAC-SHA256 over
+kind, version and code) is unpickled. Payloads never travel this way.
+"""
+
+import hmac
+import importlib
+import logging
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from fairlead.actors.handlers import Handler, Registry, RemoteFunction, describe, handler_of
+from fairlead.actors.runtime.host import Host
+from fairlead.zones import submitted_handlers
+from fairlead.zones.engines.api.progress import unsupervised
+from fairlead.zones.errors import QueueError
+from fairlead.zones.keyspace import pack_bytes, pack_int, pack_text
+from fairlead.zones.layout import local_tenant
+from fairlead.zones.placement import home
+from fairlead.zones.records import HandlerRecord
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+
+log = logging.getLogger("fairlead.submitted")
+
+LOAD_S = 2.0  # A new version is in force after this.
+
+
+class HandlerNotPacked(QueueError):
+    """The function refers to something that cannot travel: an open file, a lock, a connection.
+
+    Do: create it inside the function, or import a module that holds it.
+    """
+
+    message = "the handler cannot be packed"
+
+
+class Refused(NamedTuple):
+    """A submitted handler that was not loaded, and why."""
+
+    kind: str
+    version: int
+    reason: str
+
+
+def pack_handler(kind: str, function: Callable[..., Any] | RemoteFunction, **options: Any) -> bytes:
+    """Return a handler, checked, as bytes that `SubmittedHandlers` loads.
+
+    The function's module travels with it as far as the function refers to it.
+
+    Raises:
+      BadArgument, NotTransactional: see `handler_of`.
+      HandlerNotPacked: it refers to something that cannot travel.
+    """
+    handler_of(kind, function, **options)
+    module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
+    by_value = module is not None and module.__name__ not in cloudpickle.list_registry_pickle_by_value()
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps((function, options))  # type: ignore[no-any-return]
+    except (TypeError, pickle.PicklingError, RecursionError) as error:
+        raise HandlerNotPacked(kind=kind, handler=describe(function), reason=str(error)) from None
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def signature(key: bytes, kind: str, version: int, code: bytes) -> bytes:
+    """Return the HMAC-SHA256 of a handler under `key`; empty without a key, and no fleet loads such a handler."""
+    if not key:
+        return b""
+    return hmac.digest(key, pack_text(kind) + pack_int(version) + pack_bytes(code), "sha256")
+
+
+def submit(shards: Mapping[str, Shard], kind: str, code: bytes, *, key: bytes) -> int:
+    """Store a packed handler on the kind's home shard and return its version, higher than on any shard.
+
+    Raises:
+      BadArgument, HandlerTooLarge: see `fairlead.zones.submitted_handlers.submit`.
+    """
+    above = 0
+    for shard in shards.values():
+        known = shard.transact(lambda attempt: submitted_handlers.listing(attempt.tr))
+        above = max([above, *(record.version for record in known if record.kind == kind)])
+
+    def sign(kind: str, version: int, code: bytes) -> bytes:
+        return signature(key, kind, version, code)
+
+    at = shards[home(local_tenant(kind), list(shards))]
+
+    def body(attempt: Attempt) -> int:
+        attempt.needs_receipt = True  # A repetition would make a version that is newer than others' since.
+        return submitted_handlers.submit(attempt.tr, kind, code, sign=sign, above=above, now_us=attempt.now_us)
+
+    return at.transact(body)
+
+
+@dataclass(slots=True)
+class SubmittedHandlers:
+    """The submitted handlers that a process has loaded into its registry.
+
+    Args:
+      registry: where they go; kinds that it has when this is made are the application's own and stay.
+      key: the signing key; empty: there is none, and nothing is loaded.
+      allow: False loads nothing.
+    """
+
+    registry: Registry
+    key: bytes = field(repr=False)
+    allow: bool
+    _own: frozenset[str] = field(init=False)
+    _said_no_key: bool = field(init=False, default=False)
+    _versions: dict[str, int] = field(init=False, default_factory=dict)
+    _strange: set[tuple[str, int]] = field(init=False, default_factory=set)  # refused, because they are not signed
+    _unread: set[str] = field(init=False, default_factory=set)  # shards that refused when they were asked last
+    # Held while code is imported, and never while a store is asked: tasks of the simulator take turns there.
+    _taking: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._own = frozenset(self.registry.handlers)
+
+    def load(self, shards: Mapping[str, Shard]) -> list[Refused]:
+        """Load what is newer than what was loaded before; return what was refused, each version once.
+
+        Without a key the first handler found is refused, to say so, and no other. Reads each shard by snapshot;
+        conflicts with nothing. A shard that refuses is named in the log once, and asked
+        again next time. Running jobs finish with the handler they started with. Several threads may call this: when it
+        returns, what it found is loaded or refused, whichever thread did it.
+        """
+        if not self.allow:
+            return []
+        newest: dict[str, HandlerRecord] = {}
+        strange: list[HandlerRecord] = []
+        for name, shard in shards.items():
+            try:
+                records = shard.transact(lambda attempt: submitted_handlers.listing(attempt.tr))
+            except shard.db.errors as error:
+                if name not in self._unread:
+                    log.warning("shard %s does not tell what was submitted; asking again: %s", name, error)
+                self._unread.add(name)
+                continue
+            self._unread.discard(name)
+            for record in records:
+                known = newest.get(record.kind)
+                if not self._is_trusted(record):
+                    strange.append(record)
+                elif known is None or record.version > known.version:
+                    newest[record.kind] = record
+        if not self.key:
+            return self._refused_without_key(strange)
+        with unsupervised(), self._taking:  # An import may take long, and so may the wait for another thread's.
+            refused = [self._refusal(record) for record in strange if self._is_news(record)]
+            for record in newest.values():
+                if record.version > self._versions.get(record.kind, 0):
+                    self._versions[record.kind] = record.version
+                    reason = self._take(record)
+                    if reason is not None:
+                        refused.append(Refused(record.kind, record.version, reason))
+        return refused
+
+    def _is_trusted(self, record: HandlerRecord) -> bool:
+        """Say whether it was signed with this fleet's key."""
+        good = signature(self.key, record.kind, record.version, record.code)
+        return bool(self.key) and hmac.compare_digest(record.signature, good)
+
+    def _refused_without_key(self, found: list[HandlerRecord]) -> list[Refused]:
+        """Return the first of the handlers found by a fleet without a key, once in the life of this process."""
+        with self._taking:
+            if self._said_no_key or not found:
+                return []
+            self._said_no_key = True
+        reason = "this fleet has no signing key, and ignores all submitted handlers; set FAIRLEAD_SIGNING_KEY"
+        return [Refused(found[0].kind, found[0].version, reason)]
+
+    def _is_news(self, record: HandlerRecord) -> bool:
+        """Say whether this version was not refused before, and remember it."""
+        name = record.kind, record.version
+        if name in self._strange:
+            return False
+        self._strange.add(name)
+        return True
+
+    def _refusal(self, record: HandlerRecord) -> Refused:
+        reason = "it is not signed with this fleet's signing key" if record.signature else "it is not signed"
+        return Refused(record.kind, record.version, reason)
+
+    def _take(self, record: HandlerRecord) -> str | None:
+        """Put a trusted record's handler into the registry; return why not, if not."""
+        if record.kind in self._own:
+            return "the application has a handler of its own for this kind"
+        try:
+            handler = self.registry.told_of_failures(_unpacked(record))
+        except BaseException as error:  # noqa: BLE001 - unpickling is running a stranger's program, which may exit
+            return f"it cannot be loaded here: {type(error).__name__}: {error}"
+        # A new table, because other threads may be going through the old one.
+        self.registry.handlers = {**self.registry.handlers, record.kind: handler}
+        return None
+
+
+def _unpacked(record: HandlerRecord) -> Handler:
+    importlib.invalidate_caches()  # what it imports may have been installed since this process started
+    function, options = pickle.loads(record.code)
+    return handler_of(record.kind, function, **options)
+
+
+def load_submitted(handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> None:
+    """Load what is newer than what was loaded before, and log what was refused."""
+    for refused in handlers.load(shards):
+        log.warning("submitted handler refused, kind=%s version=%d: %s", *refused)
+
+
+def handler_of_kind(kind: str, loaded: SubmittedHandlers, shards: Mapping[str, Shard]) -> Handler | None:
+    """Return the handler of a kind; a manager may have heard of one just submitted a moment before its worker."""
+    if kind not in loaded.registry.handlers:
+        load_submitted(loaded, shards)
+    return loaded.registry.handlers.get(kind)  # in the table of now: loading makes a new one
+
+
+def keep_loading(host: Host, handlers: SubmittedHandlers, shards: Mapping[str, Shard]) -> None:
+    """Load submitted handlers every two seconds, for ever: the loop of an actor that has no housekeeping."""
+    lock = host.lock()
+    never = host.condition(lock)
+    while True:
+        with lock:
+            never.wait(LOAD_S)
+        if handlers.key:  # Without one, the consumer's housekeeping says for all its actors that nothing is loaded.
+            load_submitted(handlers, shards)

@@ -1,0 +1,47 @@
+"""One operation on many held items: a part per queue zone, all parts in step."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from fairlead.actors.messages import ItemRef
+from fairlead.zones.errors import TenantMoved
+from fairlead.zones.layout import Tenant
+from fairlead.zones.pipelining import Steps, in_step
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.queue.lease_check import Holding
+from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.shard import Shard
+
+T = TypeVar("T")
+
+
+def zone_by_zone(
+    shard: Shard, refs: Sequence[ItemRef], operate: Callable[[QueueZone, list[Holding]], Steps[list[Outcome]]]
+) -> list[Outcome]:
+    """Run an operation on the items of each queue zone, all in one transaction; say of each item how that went.
+
+    What belongs to a tenant that is no longer this shard's counts as lost.
+    """
+    zones: dict[tuple[Tenant, str], list[int]] = {}
+    for number, ref in enumerate(refs):
+        zones.setdefault((ref.tenant, ref.zone), []).append(number)
+    answers = in_step(
+        lost_if_moved(
+            operate(shard.zone(tenant, zone), [(refs[number].item_id, refs[number].lease_id) for number in numbers]),
+            [Outcome.LEASE_LOST] * len(numbers),
+        )
+        for (tenant, zone), numbers in zones.items()
+    )
+    outcomes = [Outcome.LEASE_LOST] * len(refs)
+    for numbers, some in zip(zones.values(), answers, strict=True):
+        for number, outcome in zip(numbers, some, strict=True):
+            outcomes[number] = outcome
+    return outcomes
+
+
+def lost_if_moved(operation: Steps[T], lost: T) -> Steps[T]:
+    """Run an operation on held items of a zone; answer `lost` if its tenant is no longer this shard's."""
+    try:
+        return (yield from operation)
+    except TenantMoved:  # raised before anything was written
+        return lost

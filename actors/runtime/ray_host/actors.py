@@ -1,0 +1,374 @@
+"""The actors of a consumer, each one process around its plain class, and how they start and leave."""
+
+import itertools
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from fairlead.actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
+from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.job import Job
+from fairlead.actors.execution.submitted_handlers import keep_loading
+from fairlead.actors.housekeeping.housekeeping import Housekeeping
+from fairlead.actors.manager import Manager
+from fairlead.actors.messages import ItemRef, Report, Scan, Served
+from fairlead.actors.runtime.actor_identity import Identity
+from fairlead.actors.runtime.garbage_collection import collect_rarely
+from fairlead.actors.runtime.host import Host
+from fairlead.actors.runtime.ray_host.calls import RayRemote, called_with
+from fairlead.actors.runtime.ray_host.restarts import restarting_supervisor
+from fairlead.actors.runtime.ray_host.tasks import Tasks
+from fairlead.actors.runtime.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
+from fairlead.actors.scanner import Scanner
+from fairlead.actors.telemetry.counters import Reading
+from fairlead.actors.telemetry.enqueue_counts import LEDGER, Sent
+from fairlead.actors.worker import Isolation, Worker
+from fairlead.zones.engines import Clock
+from fairlead.zones.engines.api.progress import unsupervised
+from fairlead.zones.top_level.pointers import PointerRef
+
+log = logging.getLogger("fairlead.ray")
+
+COORDINATOR = "coordinator-1"  # The number changes with what it answers; old and new fleets then have one each.
+RECYCLE_DRAIN_MS = 2_000
+OPEN_RETRY_S = 1.0
+RAYLET_LOOK_S = 2.0
+TELL_S_MAX = 1.0  # A task waits no longer for a worker that does not take its progress.
+
+
+class RayRunners(ThreadRunners):
+    """Runs coroutines on one event loop of this process, and Ray remote functions as Ray tasks.
+
+    `worker`: the actor that this process is, to which the tasks tell their progress.
+    """
+
+    def __init__(self, host: Host, worker: Any, tasks: Tasks) -> None:
+        super().__init__(host)
+        self._worker = worker
+        self._tasks = tasks
+        self._told_by: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
+        self._numbers = itertools.count()
+
+    def run_remote(self, function: Any, held: Held) -> Any:
+        """See `Runners`. Past its timeout the task is killed, on a thread of its own: the killer may hold a lock."""
+        number, job = next(self._numbers), held.job
+        self._told_by[number] = job
+        job.tell_by(TellWorker(self._worker, number))
+        try:
+            reference = self._tasks.start(function, job)
+            job.on_cancel(partial(self._host.spawn, "kill task", partial(_kill_task, reference, held)))
+            return ray.get(reference)
+        except RayTaskError as error:
+            raise error.cause from error  # which holds the traceback of the task's process
+        finally:
+            del self._told_by[number]
+
+    def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
+        """Take what a task tells of its progress, unless it has ended."""
+        job = self._told_by.get(number)
+        if job is not None:
+            job.hear_progress(done, total, note)
+
+
+class TellWorker:
+    """How the job in a Ray task tells its progress to the worker that started it. Travels with the job.
+
+    One message at a time, each waited for before the next: a handler that tells in every turn of a loop is slowed to a
+    thousand turns a second, and floods nobody.
+    """
+
+    def __init__(self, worker: Any, number: int) -> None:
+        self._worker = worker
+        self._number = number
+        self._last: Any = None
+
+    def __call__(self, done: float, total: float | None, note: str) -> None:
+        """Send it."""
+        if self._last is not None:
+            ray.wait([self._last], timeout=TELL_S_MAX)
+        self._last = self._worker.hear_progress.remote(self._number, done, total, note)
+
+
+class TellSent:
+    """How a Ray task tells what it has enqueued to the worker that started it. Travels with the task."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def __call__(self, sent: Sequence[Sent]) -> None:
+        """Send it, and wait until it has been heard: the task's process may end with the task."""
+        ray.wait([self._worker.hear_sent.remote(sent)], timeout=TELL_S_MAX)
+
+
+def _kill_task(reference: Any, held: Held) -> None:
+    """Kill the task of an item; if Ray does not, say so, and let it run: nobody waits for what it returns.
+
+    What Ray says is not this worker's failure.
+    """
+    try:
+        with unsupervised():  # Ray's head may be out of reach for long.
+            ray.cancel(reference, force=True)
+    except (RayError, TypeError, ValueError) as error:  # The last two: the reference is of no task that can be.
+        log.warning(
+            "a Ray task cannot be killed and goes on, kind=%s item=%s: %s: %s",
+            held.ref.kind, held.ref.item_id.hex(), type(error).__name__, error,
+        )  # fmt: skip
+
+
+Begin = TypeVar("Begin", bound=Callable[..., None])
+
+
+def _or_once_more(begin: Begin) -> Begin:
+    """Let a constructor of an actor that fails end the process after a moment, and Ray starts another.
+
+    An actor whose constructor raises is never started again, whatever `max_restarts` says: a store that is away while
+    a worker restarts, or a thread that cannot be started, would cost the fleet that worker for good.
+    """
+
+    @wraps(begin)
+    def try_to_begin(*args: Any, **options: Any) -> None:
+        try:
+            begin(*args, **options)
+        except BaseException:
+            log.exception("this actor cannot start; trying again")
+            threading.Event().wait(OPEN_RETRY_S)
+            os._exit(1)
+
+    return cast(Begin, try_to_begin)
+
+
+class WorkerActor:
+    """A `Worker` with a process of its own."""
+
+    @_or_once_more
+    def __init__(self, opening: Opening, name: str, identity: Identity, isolation: Isolation = Isolation.NONE) -> None:
+        os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store, and by nobody else.
+        opened = _open(opening)
+        self._exports = opened.exports
+        self.supervisor = supervisor = restarting_supervisor(opened.clock, self._abandon)
+        self._telemetry = opened.exports.telemetry(name, supervisor.fail)
+        host = ThreadHost(
+            clock=opened.clock,
+            random=opened.random,
+            supervisor=supervisor,
+            telemetry=self._telemetry,
+            on_recycle=self._recycle,
+        )
+        here = replace(identity, pid=os.getpid())
+        this = ray.get_runtime_context().current_actor
+        runners = RayRunners(host, this, Tasks(opened.exports.elsewhere(), TellSent(this)))
+        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here, isolation)
+        self._runners = runners
+        self._worker.start()
+        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
+        _drain_on_sigterm(lambda: self.drain(opened.settings.drain_ms))
+
+    @called_with(list[ItemRef], bytes)
+    def place(self, refs: Sequence[ItemRef], life: bytes) -> Report:
+        return self._worker.place(refs, life)
+
+    @called_with(int)
+    def await_progress(self, seen: int) -> Report:
+        return self._worker.await_progress(seen)
+
+    def counts(self) -> dict[str, int]:
+        return {**self._worker.counts(), "pid": os.getpid()}
+
+    def reading(self) -> Reading:
+        return self._telemetry.read() | LEDGER.read()
+
+    def begin_drain(self) -> None:
+        self._worker.begin_drain()
+
+    def drain(self, drain_ms: int) -> dict[str, int]:
+        counts = self._worker.drain(drain_ms)
+        self._exports.close()
+        return counts
+
+    def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
+        self._runners.hear_progress(number, done, total, note)
+
+    def hear_sent(self, sent: Sequence[Sent]) -> None:
+        for each in sent:
+            LEDGER.add(each)
+
+    def _abandon(self) -> None:
+        self._worker.abandon()
+
+    def _recycle(self, reason: str) -> None:
+        log.error("this worker starts anew: %s", reason)
+
+        def leave() -> None:
+            try:
+                self.drain(RECYCLE_DRAIN_MS)
+            finally:
+                os._exit(1)  # the threads that do not listen would hold up any politer end
+
+        threading.Thread(target=leave, daemon=True).start()
+
+
+class ManagerActor:
+    """A `Manager` with a process of its own."""
+
+    @_or_once_more
+    def __init__(
+        self,
+        opening: Opening,
+        name: str,
+        workers: Sequence[str],
+        isolated: str | None,
+        consumer_id: bytes,
+        index: int,
+        count: int,
+    ) -> None:
+        opened = _open(opening)
+        self._exports = opened.exports
+        self.supervisor = supervisor = restarting_supervisor(opened.clock)
+        self._telemetry = opened.exports.telemetry(name, supervisor.fail)
+        host = ThreadHost(
+            clock=opened.clock,
+            random=opened.random,
+            supervisor=supervisor,
+            telemetry=self._telemetry,
+        )
+        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
+        self._unanswered = Unanswered()
+        self._manager = Manager(
+            host,
+            opened.shards,
+            opened.submitted.registry,
+            opened.settings,
+            [RayRemote(worker, supervisor, self._unanswered) for worker in workers],
+            isolated=None if isolated is None else RayRemote(isolated, supervisor, self._unanswered),
+            consumer_id=consumer_id,
+            index=index,
+            count=count,
+        )
+        _drain_on_sigterm(self.stop)
+
+    @called_with(str, list[PointerRef], Scan)
+    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Scan) -> Served:
+        self._unanswered.begin("serve")
+        try:
+            return self._manager.serve(shard_name, refs, scan)
+        finally:
+            self._unanswered.end("serve")
+
+    @called_with()
+    def await_room(self) -> int:
+        return self._manager.await_room()
+
+    def counts(self) -> dict[str, int]:
+        return {**self._manager.counts(), "pid": os.getpid()}
+
+    def reading(self) -> Reading:
+        return self._telemetry.read()
+
+    def stop(self) -> None:
+        """Serve nothing any more, and wait until the workers have what was being leased."""
+        self._manager.stop()
+        if not self._unanswered.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
+            log.warning("this manager is still leasing items; those that it hands over now may lapse")
+        self._exports.close()
+
+
+class ScannerActor:
+    """A `Scanner` and its housekeeping with a process of their own."""
+
+    @_or_once_more
+    def __init__(self, opening: Opening, managers: Sequence[str], identity: Identity) -> None:
+        opened = _open(opening)
+        self._exports = opened.exports
+        supervisor = restarting_supervisor(opened.clock)
+        host = ThreadHost(
+            clock=opened.clock,
+            random=opened.random,
+            supervisor=supervisor,
+            telemetry=opened.exports.telemetry("scanner", supervisor.fail),
+        )
+        scanner = Scanner(
+            host,
+            opened.shards,
+            opened.settings,
+            [RayRemote(manager, supervisor) for manager in managers],
+            RayRemote(COORDINATOR, supervisor),
+            consumer=identity.consumer_id.hex(),
+        )
+        slots = opened.settings.all_slots
+        housekeeping = Housekeeping(
+            host, opened.shards, identity, opened.periods, opened.submitted, scanner, slots=slots
+        )
+        self._loops = ScannerLoops(host, scanner, housekeeping)
+        _drain_on_sigterm(self.stop)
+
+    def counts(self) -> dict[str, int]:
+        return {**self._loops.counts(), "pid": os.getpid()}
+
+    def stop(self) -> None:
+        self._loops.stop()
+        self._exports.close()
+
+
+class CoordinatorActor:
+    """The `Coordinator` of the cluster with a process of its own."""
+
+    @_or_once_more
+    def __init__(self, clock: Clock) -> None:
+        _end_with_raylet()
+        self.supervisor = restarting_supervisor(clock)
+        self._coordinator = ClockedCoordinator(clock)
+
+    @called_with(str, str, bool, bool, int)
+    def request(self, shard_id: str, consumer: str, handed_over: bool, wanted: bool, lease_us: int) -> bool:
+        return self._coordinator.request(shard_id, consumer, handed_over, wanted, lease_us)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def _open(opening: Opening) -> Opened:
+    """Open what an actor works with."""
+    _end_with_raylet()
+    opened = opening()
+    collect_rarely()
+    return opened
+
+
+def _end_with_raylet() -> None:
+    """End this process soon after its parent, the raylet of its node, has died.
+
+    Ray then takes its actors for dead, and nobody can call them; left alone, they would go on showing signs of life.
+    """
+    raylet = os.getppid()
+
+    def watch() -> None:
+        pause = threading.Event()
+        while os.getppid() == raylet:
+            pause.wait(RAYLET_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="raylet watch", daemon=True).start()
+
+
+def _drain_on_sigterm(drain: Callable[[], object]) -> None:
+    """Let a SIGTERM drain this actor before its process ends, where Ray's own handler would end it at once.
+
+    A fleet that goes on gets its actor back: Ray restarts it. On a machine that shuts down nobody does: Ray's daemon
+    gets the signal too. `fairlead run`, which owns the drain of a fleet, ends its actors without a restart.
+    """
+
+    def leave() -> None:
+        try:
+            drain()
+        finally:
+            os._exit(1)  # an exit in good order would end the actor for good, and cost the fleet its slots
+
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=leave, daemon=True).start())

@@ -1,0 +1,126 @@
+"""Another Ray actor, called by message and found by its name.
+
+Arguments travel as one msgpack text: Ray's own pickling calls back into Python for every tuple of a batch, which took a
+tenth of the time that leasing it takes.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
+
+from fairlead.actors.runtime.host import ActorDied
+from fairlead.actors.runtime.supervisor import Supervisor
+from fairlead.actors.runtime.thread_host import Done, Unanswered
+from fairlead.zones.engines.api.progress import unsupervised
+
+NAMESPACE = "fairlead"
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def called_with(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[[Any, bytes], Any]]:
+    """Let a method of an actor be called by `RayRemote`, with arguments of these shapes.
+
+    The actor's `supervisor` watches each call: one that stands still fails the actor, as does one that exits.
+    """
+    unpack = msgspec.msgpack.Decoder(tuple[shapes]).decode  # type: ignore[valid-type]
+
+    def decorate(method: Callable[..., Any]) -> Callable[[Any, bytes], Any]:
+        @wraps(method)
+        def receive(self: Any, packed: bytes) -> Any:
+            arguments = unpack(packed)
+            supervisor: Supervisor = self.supervisor
+            try:
+                with supervisor.watching(method.__name__):
+                    return method(self, *arguments)
+            except Exception:
+                raise  # Whatever a method raises is the caller's to see.
+            except BaseException as error:  # noqa: BLE001 - Ray would take it for an end in good order, and start no other
+                supervisor.fail(f"call {method.__name__!r} ended by {type(error).__name__}: {error}", error)
+                raise ActorDied(method=method.__name__) from None
+
+        del receive.__wrapped__  # Ray would check calls against its signature.
+        return receive
+
+    return decorate
+
+
+class RayRemote:
+    """A Ray actor, called by message, found by its name.
+
+    Names, not handles: a handle among the arguments of an actor's constructor is an object that must outlive it, or the
+    actor cannot be restarted.
+
+    What runs beside the caller is watched by the caller's `supervisor`: a call whose answer is lost would be out for
+    ever.
+    """
+
+    def __init__(self, name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> None:
+        self._name = name
+        self._supervisor = supervisor
+        self._handle: Any = None
+        self._unanswered = unanswered or Unanswered()
+
+    def call(self, method: str, *args: Any, done: Done) -> None:
+        """See `Remote`. `done` runs on a thread of Ray's; it runs for every call, sent or not.
+
+        Finding the actor waits for an answer, which comes through the thread that also runs every `done`; and a `done`
+        takes the lock that the caller may be holding now. So the first call finds it on a thread of its own.
+        """
+        packed = _pack(args)
+        answer = self._unanswered.counted(method, done)
+        handle = self._handle
+        if handle is None:
+            self._beside("finding an actor", partial(self._find_and_send, method, packed, answer))
+            return
+        try:
+            self._send(handle, method, packed, answer)
+        except RayError as error:  # The cluster does not answer, or the queue of the actor's calls is full.
+            self._beside("answer", partial(self._not_sent, method, answer, error))
+
+    def _beside(self, name: str, body: Callable[[], None]) -> None:
+        threading.Thread(target=self._supervisor.supervised(name, body), name=name, daemon=True).start()
+
+    def _find_and_send(self, method: str, packed: bytes, done: Done) -> None:
+        try:
+            with unsupervised():  # Ray's head may be out of reach for long.
+                handle = self._handle = ray.get_actor(self._name, NAMESPACE)
+        except (RayError, ValueError) as error:  # ValueError: there is no actor of this name.
+            self._not_sent(method, done, error)
+            return
+        try:
+            self._send(handle, method, packed, done)
+        except RayError as error:
+            self._not_sent(method, done, error)
+
+    def _send(self, handle: Any, method: str, packed: bytes, done: Done) -> None:
+        reference = getattr(handle, method).remote(packed)
+        reference.future().add_done_callback(partial(self._hear, threading.get_ident(), method, done))
+
+    def _not_sent(self, method: str, done: Done, error: Exception) -> None:
+        self._handle = None  # The next call finds the actor anew.
+        done(None, ActorDied(method=method, actor=self._name, reason=f"{type(error).__name__}: {error}"[:500]))
+
+    def _hear(self, caller: int, method: str, done: Done, future: Any) -> None:
+        """Take an answer. One that was there already, from an actor known to be dead, comes on the caller's thread."""
+        if threading.get_ident() == caller:
+            self._beside("answer", partial(self._tell, method, done, future))
+        else:  # Ray logs what a callback raises, and goes on.
+            self._supervisor.supervised("answer", partial(self._tell, method, done, future))()
+
+    def _tell(self, method: str, done: Done, future: Any) -> None:
+        # This runs on the thread that serves all calls of the process: while it works, none of them comes back.
+        error = future.exception()
+        if error is None:
+            done(future.result(), None)
+        elif isinstance(error, RayActorError):
+            if isinstance(error, ActorDiedError):  # for good; another may have been started under its name
+                self._handle = None
+            done(None, ActorDied(method=method, reason=type(error).__name__))
+        else:
+            done(None, error.cause if isinstance(error, RayTaskError) else error)

@@ -1,0 +1,63 @@
+"""Handlers that are Ray remote functions, as Ray tasks in which their job and its span are current.
+
+A task runs in a process that knows nothing of the fleet. So what Ray starts there, with the handler's own options, is a
+function around the handler: it sets up that process's telemetry, and makes current what came with the task.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from opentelemetry import trace
+
+from fairlead.actors.execution.job import Job
+from fairlead.actors.handlers import plain_and_options
+from fairlead.actors.telemetry.enqueue_counts import LEDGER, Tell
+from fairlead.actors.telemetry.run import Run, RunningJob, is_recorded
+from fairlead.actors.telemetry.spans import passed_on
+from fairlead.actors.telemetry.telemetry import Elsewhere
+from fairlead.actors.telemetry.traces import NOT_RECORDED, is_sampled, trace_of
+from fairlead.zones.records import Trace
+
+
+class Tasks:
+    """Starts the tasks of one worker.
+
+    Args:
+      elsewhere: sets up a task's process, and returns how to send what waits.
+      tell_sent: tells the worker from there what the task has enqueued.
+    """
+
+    def __init__(self, elsewhere: Elsewhere, tell_sent: Tell) -> None:
+        self._elsewhere = elsewhere
+        self._tell_sent = tell_sent
+        self._around: dict[Any, Any] = {}  # by handler
+
+    def start(self, function: Any, job: Job) -> Any:
+        """Start a handler as a Ray task; return the reference to its end."""
+        plain, options = plain_and_options(function)
+        if not hasattr(plain, "_function"):  # Nothing that could be a handler; see `handlers`.
+            return function.remote(job)
+        context = trace.get_current_span().get_span_context()
+        stored = trace_of(context) if context.is_valid else None if is_recorded() else NOT_RECORDED
+        if function not in self._around:
+            named = {"name": plain._function_name, **options}
+            self._around[function] = ray.remote(run_current).options(**named)
+        return self._around[function].remote(plain._function, job, stored, self._elsewhere, self._tell_sent)
+
+
+def run_current(
+    handler: Callable[[Job], Any], job: Job, stored: Trace | None, elsewhere: Elsewhere, tell_sent: Tell
+) -> Any:
+    """Run a handler in the process of its task."""
+    send = elsewhere()
+    try:
+        recorded = stored is None or is_sampled(stored)
+        with (
+            LEDGER.told_by(tell_sent),
+            Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), passed_on(stored)),
+        ):
+            return handler(job)
+    finally:
+        if is_sampled(stored):  # Ray ends a process that has nothing to do without asking.
+            send()

@@ -1,0 +1,131 @@
+"""The supervisor of one actor: no loop of it ends, or stands still, unnoticed.
+
+Every task that a `Host` spawns runs under its supervisor. What a task raises, of any class, is logged with its
+traceback and fails the actor; so does a loop that has made no progress for `STALL_US`. An actor that has failed is not
+mended: in Ray its process ends and Ray starts another; in threads `Consumer.check` raises, and `fairlead run` ends.
+
+Sleeps, and each attempt of a transaction, count as progress (`fairlead.zones.engines.api.progress`), so a store that is
+away fails nobody. Silence is counted in the supervisor's own looks: a process that was stopped as a whole has not stood
+still.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+
+from fairlead.zones.engines.api.progress import Progress, note_progress, progress_of
+from fairlead.zones.errors import QueueError
+from fairlead.zones.probes import probe
+
+log = logging.getLogger("fairlead.supervisor")
+
+LOOK_S = 1.0
+# No turn of a loop computes for so long: the largest batches take a tenth of a second, on a busy machine a second. A
+# shorter time would restart actors of a machine that swaps.
+STALL_US = 10_000_000
+
+
+class ActorFailed(QueueError):
+    """A loop of a fleet ended by an error, or stood still for ten seconds. The fleet takes no more work.
+
+    Do: read the traceback in the log, and start the fleet again. What it held is given back, or runs again when its
+    leases have ended.
+    """
+
+    message = "a loop of the fleet failed, and the fleet takes no more work"
+
+
+class Supervisor:
+    """The supervisor of an actor's tasks.
+
+    Args:
+      on_failure: called once, with the reason of the first failure, on whatever thread finds it; it must not wait.
+      stack_of: returns what a thread is doing, for the log.
+      beside: runs what writes to the log, and waits a little for it. Whoever reads a log may have stopped reading, and
+        then whoever writes to it stands still: an actor fails all the same.
+    """
+
+    def __init__(
+        self,
+        on_failure: Callable[[str], None],
+        stack_of: Callable[[int], str],
+        beside: Callable[[Callable[[], None]], None] = lambda write: write(),
+    ) -> None:
+        self.failure: str | None = None
+        self._on_failure = on_failure
+        self._stack_of = stack_of
+        self._beside = beside
+        self.stopped = False
+        self._watched: dict[Progress, None] = {}
+        self._failures = count()
+
+    def supervised(
+        self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Return `body` as a task runs it: watched until it ends, and whatever it raises fails the actor.
+
+        `stalled`: called if it stands still; None: that fails the actor, too.
+        """
+
+        def run() -> None:
+            try:
+                with self.watching(name, stalled):
+                    body()
+            except BaseException as error:  # noqa: BLE001 - the supervisor is where every error of a loop ends
+                probe("a loop dies of an error")
+                self.fail(f"loop {name!r} died: {type(error).__name__}: {error}", error)
+
+        return run
+
+    @contextmanager
+    def watching(self, name: str, stalled: Callable[[], None] | None = None) -> Iterator[None]:
+        """Watch whether what this thread does inside stands still; what it raises is the caller's."""
+        progress = Progress(name, stalled)
+        self._watched[progress] = None
+        try:
+            with progress_of(progress):
+                yield
+        finally:
+            self._watched.pop(progress, None)
+
+    def look(self, passed_us: int) -> None:
+        """Look at every loop once. `passed_us`: the pause since the last look, as it was meant to be."""
+        for progress in list(self._watched):
+            if progress.overdue_us(passed_us) > STALL_US:
+                probe("a loop stands still")
+                self._watched.pop(progress, None)
+                reason = f"loop {progress.name!r} has made no progress for {progress.silent_us // 1_000_000} s"
+                stack = self._stack_of(progress.thread_id)
+                self._beside(partial(log.error, "%s; it is here:\n%s", reason, stack))
+                if progress.stalled is None:
+                    self.fail(reason)
+                else:
+                    progress.stalled()
+
+    def stop(self) -> None:
+        """Look no more: the actor is being stopped in good order."""
+        self.stopped = True
+
+    def silent_us(self) -> dict[str, int]:
+        """Return for how long each loop has been silent, to a second; of loops of one name the longest."""
+        silent: dict[str, int] = {}
+        for progress in list(self._watched):
+            silent[progress.name] = max(progress.silent_us, silent.get(progress.name, 0))
+        return silent
+
+    def fail(self, reason: str, error: BaseException | None = None) -> None:
+        """Fail the actor."""
+        self._beside(partial(log.error, "%s", reason, exc_info=error))
+        if next(self._failures) == 0:
+            self.failure = reason
+            self._on_failure(reason)
+
+
+def keep_looking(supervisor: Supervisor, pause: Callable[[float], object]) -> None:
+    """Look once a second until the actor fails or stops. `pause`: sleeps for some seconds."""
+    while supervisor.failure is None and not supervisor.stopped:
+        pause(LOOK_S)
+        supervisor.look(int(LOOK_S * 1e6))
+        note_progress()

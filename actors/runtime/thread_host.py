@@ -1,0 +1,277 @@
+"""Actors in threads: the host of development, of small services, and of the inside of a Ray actor.
+
+`ThreadHost` is what the core sees inside any process: time, randomness, locks, threads. `ThreadRemote` makes an
+object of the same process callable like an actor of another.
+"""
+
+import logging
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from random import Random
+from typing import Any
+
+from fairlead.actors.execution.event_loop import EventLoop
+from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.job import Job
+from fairlead.actors.handlers import describe
+from fairlead.actors.runtime import process_identity
+from fairlead.actors.runtime.garbage_collection import collect_if_grown
+from fairlead.actors.runtime.host import ActorDied, Host
+from fairlead.actors.runtime.supervisor import Supervisor, keep_looking
+from fairlead.actors.telemetry.telemetry import Telemetry
+from fairlead.zones.engines import Clock
+from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.errors import QueueError
+
+log = logging.getLogger("fairlead.host")
+
+Done = Callable[[Any, Exception | None], None]
+
+# Of a worker that goes on beside their threads. One that computes for ever takes a share of the processor, which Python
+# gives to one thread at a time.
+BLOCKED_LOOPS_MAX = 3
+CALLS_AT_ONCE = 4  # Of an actor's methods: a long question for progress must not hold up the next batch.
+LIFE_BYTES = 8  # What tells two actors of one number apart.
+# How long a failure waits for the log. A line takes a millisecond, unless whoever reads it has stopped.
+LOG_S_MAX = 1.0
+# How long a stop waits for calls that carry items. A manager waits up to a second for room, then for its store.
+HAND_OVER_S_MAX = 5.0
+
+
+class NeedsRay(QueueError):
+    """A Ray remote function is registered as a handler, but the consumer runs in threads.
+
+    Do: start it with `fairlead run --host ray`, or register a plain function.
+    """
+
+    message = "a Ray remote function needs the Ray host"
+
+
+class WatchedCondition(threading.Condition):
+    """A condition variable; a supervised loop that waits for it has not stood still."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See `Condition`."""
+        note_progress(None if timeout is None else int(timeout * 1e6))
+        try:
+            return super().wait(timeout)
+        finally:
+            note_progress()
+
+
+def thread_supervisor(on_failure: Callable[[str], None]) -> Supervisor:
+    """Return a supervisor of this process's threads, which looks from now on until the actor has failed."""
+    supervisor = Supervisor(on_failure, _stack_of, _beside)
+    look = supervisor.supervised("supervisor", lambda: keep_looking(supervisor, _pause))
+    threading.Thread(target=look, name="supervisor", daemon=True).start()
+    return supervisor
+
+
+def _pause(seconds: float) -> None:
+    collect_if_grown()
+    threading.Event().wait(seconds)
+
+
+def _beside(write: Callable[[], None]) -> None:
+    """Write to the log on a thread of its own, and wait for that no longer than `LOG_S_MAX`."""
+    writing = threading.Thread(target=write, name="log", daemon=True)
+    try:
+        writing.start()
+    except RuntimeError:  # There are too many threads, and the log must say so.
+        write()
+    else:
+        writing.join(LOG_S_MAX)
+
+
+def _stack_of(thread_id: int) -> str:
+    frame = sys._current_frames().get(thread_id)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "the thread has ended"
+
+
+class ThreadHost:
+    """Threads of this process, under `supervisor`. `on_recycle` ends the process, if the actor has one of its own."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        random: Random,
+        supervisor: Supervisor,
+        telemetry: Telemetry | None = None,
+        on_recycle: Callable[[str], None] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.random = random
+        self.supervisor = supervisor
+        self.telemetry = telemetry or Telemetry()
+        self.life = process_identity.this_life() or random.randbytes(16)
+        self._on_recycle = on_recycle
+
+    def of_actor(self, number: int) -> "ThreadHost":
+        """Return the host of one actor among several of its sort in this process: its life bears a name of its own.
+
+        There may be several fleets in the process, one after the other or side by side, each with such actors.
+        """
+        host = ThreadHost(
+            clock=self.clock,
+            random=self.random,
+            supervisor=self.supervisor,
+            telemetry=self.telemetry,
+            on_recycle=self._on_recycle,
+        )
+        host.life = b"%b %d %b" % (self.life, number, self.random.randbytes(LIFE_BYTES).hex().encode())
+        return host
+
+    def lock(self) -> threading.Lock:
+        """See `Host`."""
+        return threading.Lock()
+
+    def condition(self, lock: Any) -> WatchedCondition:
+        """See `Host`."""
+        return WatchedCondition(lock)
+
+    def spawn(self, name: str, body: Callable[[], None], stalled: Callable[[], None] | None = None) -> threading.Thread:
+        """See `Host`. The thread is a daemon: a process that is told to end does not wait for a handler."""
+        thread = threading.Thread(target=self.supervisor.supervised(name, body, stalled), name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def has_ended(self, life: bytes) -> bool:
+        """See `Host`."""
+        return process_identity.has_ended(life)
+
+    def recycle(self, reason: str) -> None:
+        """See `Host`."""
+        if self._on_recycle is None:
+            log.error("the process should be restarted: %s", reason)
+        else:
+            self._on_recycle(reason)
+
+
+class Unanswered:
+    """Counts calls that have not been answered, by method, so that who stops can wait for them."""
+
+    def __init__(self) -> None:
+        self._out: Counter[str] = Counter()
+        self._answered = threading.Condition()
+
+    def begin(self, method: str) -> None:
+        """Count a call."""
+        with self._answered:
+            self._out[method] += 1
+
+    def end(self, method: str) -> None:
+        """Count it no more."""
+        with self._answered:
+            self._out[method] -= 1
+            self._answered.notify_all()
+
+    def counted(self, method: str, done: Done) -> Done:
+        """Count a call until the `done` that this returns has run."""
+        self.begin(method)
+
+        def answer(result: Any, error: Exception | None) -> None:
+            try:
+                done(result, error)
+            finally:
+                self.end(method)
+
+        return answer
+
+    def wait_for(self, *methods: str, timeout_s: float) -> bool:
+        """Wait until no call of these methods is out; False if some are after `timeout_s`."""
+        with self._answered:
+            return self._answered.wait_for(lambda: not any(self._out[method] for method in methods), timeout_s)
+
+
+class ThreadRemote:
+    """An actor in this process: calls run on a few threads of its own, results come by callback.
+
+    Every call is answered: one that was made before `close` runs, a later one gets `ActorDied`. The threads are there
+    from the start, so a call needs none to be started; and no end of the process waits for one that stands still.
+    """
+
+    def __init__(self, actor: Any, name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> None:
+        self._actor = actor
+        self._supervisor = supervisor
+        self._unanswered = unanswered or Unanswered()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._closed = False
+        self._closing = threading.Lock()
+        for number in range(CALLS_AT_ONCE):
+            threading.Thread(target=self._take_calls, name=f"{name}_{number}", daemon=True).start()
+
+    def call(self, method: str, *args: Any, done: Done) -> None:
+        """See `Remote`."""
+        answer = self._unanswered.counted(method, done)
+        with self._closing:
+            if not self._closed:
+                self._calls.put(self._supervisor.supervised(method, partial(self._run, method, args, answer)))
+                return
+        # Never told on the caller's thread, which may hold a lock.
+        tell = self._supervisor.supervised("answer", partial(answer, None, ActorDied(method=method)))
+        threading.Thread(target=tell, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more calls. Those that wait still run: a call may carry items, which must be given back."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                for _ in range(CALLS_AT_ONCE):
+                    self._calls.put(None)
+
+    def _take_calls(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def _run(self, method: str, args: tuple[Any, ...], done: Done) -> None:
+        try:
+            result = getattr(self._actor, method)(*args)
+        except Exception as error:  # noqa: BLE001 - whatever a method raises is the caller's to see
+            done(None, error)
+        except BaseException:  # An actor's method exits: the call is answered, and the supervisor fails the actor.
+            done(None, ActorDied(method=method))
+            raise
+        else:
+            done(result, None)
+
+
+class ThreadRunners:
+    """Runs coroutines on one event loop of this process. Ray remote functions have no place here."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._loop: EventLoop | None = None
+        self._blocked: list[EventLoop] = []  # that were lost, as far as their threads still run
+        self._lock = threading.Lock()
+
+    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
+        """See `Runners`. Past its timeout the coroutine is cancelled."""
+        return self._running_loop().run_to_end(function, held.job, last_error=held.record.last_error)
+
+    def run_remote(self, function: Any, held: Held) -> Any:
+        """See `Runners`."""
+        raise NeedsRay(kind=held.ref.kind, handler=describe(function))
+
+    def close(self) -> None:
+        """See `Runners`."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.close()
+
+    def _running_loop(self) -> EventLoop:
+        with self._lock:
+            if self._loop is not None and not self._loop.is_lost:
+                return self._loop
+            lost = [] if self._loop is None else [self._loop]
+            self._blocked = [each for each in (*self._blocked, *lost) if not each.has_ended]
+            blocked = len(self._blocked)
+            loop = self._loop = EventLoop(self._host)
+        if blocked >= BLOCKED_LOOPS_MAX:
+            self._host.recycle(f"{blocked} event loops are blocked by coroutines")
+        return loop

@@ -1,0 +1,30 @@
+"""Random selection: a fraction of the vested pointers, by chance (QuiCK section 6, Algorithm 1, lines 6 to 8).
+
+Chance keeps consumers apart: they collide the less the smaller `selection_frac` is, and a pointer waits the longer.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from fairlead.actors.scanning.reading import Eligible, peek, some
+from fairlead.actors.scanning.strategy import Selection
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.engines import Reader
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout
+from fairlead.zones.top_level.pointers import PointerRef
+
+
+class AtRandom(Selection):
+    """Peek at up to `peek_max` pointers, and take `selection_frac` of them, `selection_max` at most."""
+
+    def __init__(self, layout: Layout, settings: ConsumerSettings, random: Random) -> None:
+        super().__init__(layout)
+        self._settings = settings
+        self._random = random
+
+    def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+        """See `Selection`."""
+        per_part = max(1, self._settings.peek_max // self.layout.part_count)
+        peeked = [ref for refs, _ in peek(tr, parts, eligible, per_part, now_us) for ref in refs]
+        return some(peeked, self._settings, self._random)

@@ -1,0 +1,67 @@
+"""Selection in order: the oldest vested pointers first, by the one consumer that the coordinator lets do so.
+
+All others select at random, and so does this one while it is not its turn (QuiCK section 6, "Concurrency between
+consumers"). It asks three times per `in_order_lease`, and says whether it has handed pointers over in order since.
+"""
+
+from collections.abc import Sequence
+
+from fairlead.actors.runtime.host import Host, Remote
+from fairlead.actors.scanning.at_random import AtRandom
+from fairlead.actors.scanning.reading import Eligible, oldest
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.zones.engines import Reader
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout
+from fairlead.zones.probes import probe
+from fairlead.zones.top_level.pointers import PointerRef
+
+
+class InOrder(AtRandom):
+    """See the module. `consumer`: under which name it asks the `coordinator`."""
+
+    def __init__(
+        self, layout: Layout, settings: ConsumerSettings, host: Host, coordinator: Remote, *, consumer: str
+    ) -> None:
+        super().__init__(layout, settings, host.random)
+        self._clock = host.clock
+        self._coordinator = coordinator
+        self._consumer = consumer
+        self._lease_us = settings.in_order_lease_ms * 1000
+        self._until_us = 0  # how long it may go in order
+        self._asked_us = 0
+        self._in_order = False  # whether the present scan goes in order
+        self._handed_over = False  # whether pointers were handed over in order since it asked last
+
+    def begin(self, now_us: int) -> None:
+        """See `Selection`."""
+        if not 0 <= now_us - self._asked_us < self._lease_us // 3:
+            self._asked_us = now_us
+            handed_over, self._handed_over = self._handed_over, False
+            self._request(handed_over=handed_over, wanted=True, until_us=now_us + self._lease_us)
+        self._in_order = now_us < self._until_us
+
+    def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+        """See `Selection`."""
+        if self._in_order:
+            return oldest(tr, parts, eligible, settings=self._settings, now_us=now_us)
+        return super().select(tr, eligible, now_us=now_us, parts=parts)
+
+    def selected(self) -> None:
+        """See `Selection`."""
+        self._handed_over = self._handed_over or self._in_order
+
+    def give_way(self) -> None:
+        """Let another consumer go in order: this one is full."""
+        if self._until_us > self._clock.now_us():
+            probe("a full scanner gives the order up")
+            self._until_us = 0
+            self._request(handed_over=False, wanted=False, until_us=0)
+
+    def _request(self, *, handed_over: bool, wanted: bool, until_us: int) -> None:
+        def granted(granted: bool | None, error: Exception | None) -> None:
+            if error is None and granted:
+                self._until_us = until_us
+
+        shard_id = self.layout.shard_id.hex()
+        self._coordinator.call("request", shard_id, self._consumer, handed_over, wanted, self._lease_us, done=granted)

@@ -1,0 +1,50 @@
+"""What a scanner asks of its way to select. One object per scanner and shard, whose defaults are those of `random`."""
+
+from collections.abc import Sequence
+
+from fairlead.actors.scanning.partitioning import Session
+from fairlead.actors.scanning.reading import Eligible
+from fairlead.zones.engines import Reader
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout
+from fairlead.zones.pipelining import in_step
+from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us
+
+
+class Selection:
+    """A way to select on one shard. `select` and `due_us` run in a scan's transaction, which may run twice."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def begin(self, now_us: int) -> None:
+        """Note that a scan begins."""
+
+    def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
+        """Choose among the eligible pointers of some parts that have vested. Snapshot reads; conflicts with nothing."""
+        raise NotImplementedError
+
+    def helps(self) -> bool:
+        """Say whether it looks for what full consumers leave: visits of theirs change it, and tell nobody."""
+        return False
+
+    def may_wait_us(self, part: PartKeys) -> int:
+        """Return for how long a scan may wait after something has changed in a part. Called by other threads."""
+        return 0
+
+    def due_us(self, tr: Reader, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
+        """Return, by number of a part, when a scan of it may find more than one that found nothing.
+
+        None: nobody knows of anything there. `after_us`: what has vested by then is accounted for. Snapshot reads.
+        """
+        due = in_step([earliest_vesting_us(tr, part, after_us=after_us) for part in parts])
+        return {part.part: each for part, each in zip(parts, due, strict=True)}
+
+    def selected(self) -> None:
+        """Note that the scan's transaction has chosen pointers, which are handed over now."""
+
+    def give_way(self) -> None:
+        """Note that all managers have been full for a while."""
+
+    def hear(self, session: Session) -> None:
+        """Note this consumer's session, once a second or so. Called by another thread than the rest."""

@@ -1,0 +1,127 @@
+"""What a process has enqueued, call by call: counted here, by OpenTelemetry's meter, or where it is told.
+
+The process of a Ray task is read by nobody, and ends when Ray likes: what it enqueues is told to the worker that has
+started the task, and counted there.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import NamedTuple
+
+from opentelemetry import metrics
+
+from fairlead.actors.telemetry.counters import Histogram, Reading
+from fairlead.actors.telemetry.errors import ErrorTypes
+from fairlead.actors.telemetry.metrics import ATTRIBUTES, OPERATION, SENT, SYSTEM
+from fairlead.actors.telemetry.spans import about
+from fairlead.zones.process_lock import ProcessLock
+
+KEPT_MAX = 500  # Calls of a task that are told at once.
+SERIES_MAX = 1_000  # Whose attributes are not made anew for each call.
+
+_meter = metrics.get_meter(SYSTEM)
+_counter = _meter.create_counter(SENT.name, SENT.unit, SENT.help)
+_histogram = _meter.create_histogram(
+    OPERATION.name, OPERATION.unit, OPERATION.help, explicit_bucket_boundaries_advisory=OPERATION.bounds_s
+)
+
+
+class Sent(NamedTuple):
+    """What one call has enqueued, or tried to.
+
+    Attributes:
+      entered: items by kind that have been committed.
+      refused: items by kind that were to be committed when the call failed.
+      kind, shard: of all of them; "": of several.
+      error_type: of what the call failed with; "": it did not.
+      took_us: from the first item to the end of the call.
+    """
+
+    entered: Mapping[str, int]
+    refused: Mapping[str, int]
+    kind: str
+    shard: str
+    error_type: str
+    took_us: int
+
+
+Tell = Callable[[Sequence[Sent]], None]
+
+
+class Ledger:
+    """What a process has enqueued since it began."""
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._error_types = ErrorTypes()
+        self._counts: Counter[tuple[str, str]] = Counter()  # by kind and type of error
+        self._durations: dict[tuple[str, str, str], Histogram] = {}  # by kind, shard and type of error
+        self._kept: list[Sent] = []
+        self._tell: Tell | None = None
+
+    @contextmanager
+    def told_by(self, tell: Tell) -> Iterator[None]:
+        """Count nothing for the length of a `with`, and tell of it by `tell`, at the latest when it ends."""
+        self._tell = tell
+        try:
+            yield
+        finally:
+            self._flush(tell)
+            self._tell = None
+
+    def add(self, sent: Sent) -> None:
+        """Count a call, or keep it to be told."""
+        tell = self._tell
+        if tell is None:
+            self._count(sent)
+            return
+        with self._lock:
+            self._kept.append(sent)
+            is_full = len(self._kept) >= KEPT_MAX
+        if is_full:
+            self._flush(tell)
+
+    def read(self) -> Reading:
+        """Return a copy of all that was counted."""
+        with self._lock:
+            return Reading(
+                {(SENT.name, labels): count for labels, count in self._counts.items()},
+                {(OPERATION.name, ("enqueue", *labels)): each.read() for labels, each in self._durations.items()},
+            )
+
+    def _flush(self, tell: Tell) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, []
+        if kept:
+            tell(kept)
+
+    def _count(self, sent: Sent) -> None:
+        with self._lock:
+            failed_by = self._error_types.counted(sent.error_type)
+            for kind, count in sent.entered.items():
+                self._counts[kind, ""] += count
+            for kind, count in sent.refused.items():
+                self._counts[kind, failed_by] += count
+            labels = (sent.kind, sent.shard, failed_by)
+            durations = self._durations.get(labels)
+            if durations is None:
+                durations = self._durations[labels] = Histogram(OPERATION)
+            durations.record(sent.took_us)
+        for kind, count in sent.entered.items():
+            _counter.add(count, _attributes(kind))
+        for kind, count in sent.refused.items():
+            _counter.add(count, _attributes(kind, failed_by=failed_by))
+        _histogram.record(sent.took_us / 1e6, _attributes(sent.kind, sent.shard, failed_by))
+
+
+@lru_cache(maxsize=SERIES_MAX)
+def _attributes(kind: str, shard: str = "", failed_by: str = "") -> dict[str, str | int]:
+    attributes = about("enqueue", shard, kind)
+    if failed_by:
+        attributes[ATTRIBUTES["error_type"]] = failed_by
+    return attributes
+
+
+LEDGER = Ledger()  # This process's.

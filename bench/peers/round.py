@@ -1,0 +1,95 @@
+"""One turn: one system, one measure, in a process of its own that takes everything with it when it ends.
+
+    python -m bench.peers.round MEASURE quick|full
+
+`python -m bench.peers` starts it, with the turn's place in the environment, and reads `outcome.json` there.
+"""
+
+import json
+import multiprocessing
+import signal
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from bench.peers import processes
+from bench.peers.measures import MEASURES
+from bench.peers.round_context import PLACE
+from bench.peers.servers import NotInstalled, ServerFailed
+from bench.peers.sizes import FULL, QUICK
+from bench.peers.system import System
+from bench.peers.systems import load
+from bench.peers.testbed import TurnFailed, staged
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a reader must know of a system to judge its figures."""
+
+    title: str
+    durable: bool
+    durability: str
+    settings: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a turn. `reason` says why there are no figures; `missing`: because the system is not installed."""
+
+    about: About | None = None
+    figures: dict[str, float | None] = field(default_factory=dict)
+    reason: str = ""
+    missing: bool = False
+
+
+def outcome(measure: str, *, quick: bool) -> Outcome:
+    """Take a measure of this turn's system."""
+    try:
+        system = load(PLACE.system)
+        about = _about(system)
+    except NotInstalled as error:
+        return Outcome(reason=str(error), missing=True)
+    except ModuleNotFoundError as error:
+        return Outcome(reason=f"{error}: make bench-peers makes an environment that has it", missing=True)
+    try:
+        with staged(system) as stage:
+            return Outcome(about, dict(MEASURES[measure].take(stage, QUICK if quick else FULL)))
+    except (ServerFailed, TurnFailed) as error:
+        return Outcome(about, reason=str(error))
+
+
+def _about(system: System) -> About:
+    return About(system.title, system.durable, system.durability, system.settings, dict(system.versions()))
+
+
+def write(directory: Path, found: Outcome) -> None:
+    """Leave an outcome where `read` finds it."""
+    (directory / "outcome.json").write_text(json.dumps(asdict(found)))
+
+
+def read(directory: Path) -> Outcome:
+    """Return the outcome of the turn in `directory`. `FileNotFoundError`: it broke off without one."""
+    told = json.loads((directory / "outcome.json").read_text())
+    return Outcome(**told | {"about": told["about"] and About(**told["about"])})
+
+
+def main() -> None:
+    """Take the measure that the command line names."""
+    signal.signal(signal.SIGTERM, _end)
+    processes.adopt_orphans()
+    try:
+        write(PLACE.directory, outcome(sys.argv[1], quick=sys.argv[2] == "quick"))
+    finally:
+        processes.end_all_below()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    for sender in multiprocessing.active_children():  # Nobody waits for what it sends any more.
+        sender.kill()
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

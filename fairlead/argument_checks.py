@@ -1,0 +1,50 @@
+"""Arguments of an application's methods, checked."""
+
+import math
+from difflib import get_close_matches
+from typing import Any
+
+from fairlead.actors.handlers import Registry, describe
+from fairlead.tenant_database import TenantDatabase
+from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.queue.items import NewItem
+
+
+class UnknownKind(QueueError):
+    """An item was enqueued of a kind without a handler, in an application with `known_kinds_only=True`.
+
+    Do: correct the kind; `nearest` is the one that was probably meant. Or register a handler of the kind, and import
+    the module that does.
+    """
+
+    message = "the application has no handler of this kind"
+
+
+def nearest_kind(registry: Registry, kind: str) -> str | None:
+    """Return the kind with a handler that is spelt most alike, if one is."""
+    return next(iter(get_close_matches(kind, registry.handlers, 1)), None)
+
+
+def check_known(registry: Registry, kind: str) -> None:
+    """Raise UnknownKind if a kind has no handler."""
+    if kind not in registry.handlers:
+        raise UnknownKind(kind=kind, nearest=nearest_kind(registry, kind))
+
+
+def refuse_bare(argument: str, value: Any, written: str) -> None:
+    """Refuse a decorator without its parentheses: it gets the function as `value`, and would register nothing."""
+    if callable(value):
+        raise BadArgument(argument=argument, value=describe(value), allowed=f"a decorator with parentheses: {written}")
+
+
+def check_seconds(argument: str, value: Any) -> None:
+    """Refuse what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadArgument(argument=argument, value=value, allowed="a number of seconds")
+
+
+def checked_pair(pair: Any) -> tuple[TenantDatabase, NewItem]:
+    """Return a tenant's database and an item, if it is a pair of them."""
+    if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], TenantDatabase):
+        return pair[0], pair[1]
+    raise BadArgument(argument="items", value=pair, allowed="pairs of app.tenant(...) and fairlead.new_item(...)")

@@ -1,0 +1,111 @@
+"""Many items at once: one transaction per shard and batch, whatever the number of tenants."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fairlead.actors.telemetry.enqueueing import Enqueueing
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
+from fairlead.zones.pipelining import in_step
+from fairlead.zones.queue.items import Enqueued, NewItem
+from fairlead.zones.shard import Shard
+from fairlead.zones.top_level.part_writes import PartWrites
+from fairlead.zones.transaction_runner import Attempt
+
+BATCH_ITEMS = 500  # Of one transaction; beyond some hundreds a durable commit no longer shows.
+BATCH_BYTES = 1_000_000  # Of payloads in one transaction: FoundationDB advises to stay below, and refuses ten times it.
+
+
+class _Entry(NamedTuple):
+    number: int
+    tenant: Tenant
+    item: NewItem
+
+
+class _Batch:
+    """What waits for the next transaction on one shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.entries: list[_Entry] = []
+        self.payload_bytes = 0
+
+    def add(self, entry: _Entry) -> None:
+        self.entries.append(entry)
+        self.payload_bytes += len(entry.item.payload)
+
+    def has_room(self, item: NewItem) -> bool:
+        return len(self.entries) < BATCH_ITEMS and self.payload_bytes + len(item.payload) <= BATCH_BYTES
+
+
+def enqueue_many(items: Iterable[tuple[Shard, Tenant, NewItem]], *, zone: str = DEFAULT_ZONE) -> list[Enqueued]:
+    """Enqueue items of many tenants, each on the shard given with it; return what became of each, in order.
+
+    A batch (up to 500 items or 1 MB of payloads of one shard) is one transaction: all of it or nothing. If a later
+    batch fails, earlier ones stay; with ids of your own, calling again is harmless. An id that comes twice is answered
+    as if the second had come later.
+
+    Raises:
+      UnknownKind: the application takes known kinds only, and an item's is none of them: earlier batches stay.
+      BadArgument: `zone` cannot be the name of a zone; or an item is none that `new_item` made: earlier batches stay.
+      StoreError (on FoundationDB: FDBError): what the store does not recover from by another try.
+    """
+    check_name("zone", zone)
+    with Enqueueing(tenant=None) as enqueueing:
+        return _enqueue_all(items, zone, enqueueing)
+
+
+def _enqueue_all(items: Iterable[tuple[Shard, Tenant, NewItem]], zone: str, enqueueing: Enqueueing) -> list[Enqueued]:
+    results: dict[int, Enqueued] = {}
+    batches: dict[str, _Batch] = {}
+    for number, (shard, tenant, item) in enumerate(items):
+        if not isinstance(item, NewItem):
+            raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
+        shard.check_kind(item.kind)
+        batch = batches.setdefault(shard.name, _Batch(shard))
+        if not batch.has_room(item) and batch.entries:
+            results |= _enqueue(batch, zone, enqueueing)
+            batch = batches[shard.name] = _Batch(shard)
+        batch.add(_Entry(number, tenant, item))
+    for batch in batches.values():
+        results |= _enqueue(batch, zone, enqueueing)
+    return [results[number] for number in range(len(results))]
+
+
+def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqueued]:
+    """Enqueue a batch in one transaction. At most one operation per queue zone: they wait together."""
+
+    def body(attempt: Attempt) -> dict[int, Enqueued]:
+        attempt.needs_receipt = True
+        enqueueing.begin_attempt(batch.shard)
+        by_tenant: dict[Tenant, list[tuple[_Entry, bytes]]] = {}
+        for entry in batch.entries:
+            given_id = entry.item.given_id
+            item_id = attempt.new_id() if given_id is None else item_id_of(given_id)
+            by_tenant.setdefault(entry.tenant, []).append((entry, item_id))
+        parts = PartWrites()
+        with batch.shard.db.burst(attempt.tr) as tr:
+            answers = in_step(
+                batch.shard.zone(tenant, zone).enqueue_steps(
+                    tr,
+                    [(item_id, enqueueing.traced(entry.item)) for entry, item_id in some],
+                    now_us=attempt.now_us,
+                    parts=parts,
+                )
+                for tenant, some in by_tenant.items()
+            )
+            parts.write(tr)
+        attempt.has_read = True
+        results = {
+            entry.number: answer
+            for some, enqueued in zip(by_tenant.values(), answers, strict=True)
+            for (entry, _), answer in zip(some, enqueued, strict=True)
+        }
+        for entry in batch.entries:
+            enqueueing.entered(entry.item, results[entry.number])
+        enqueueing.end_attempt()
+        return results
+
+    results = batch.shard.transact(body)
+    enqueueing.commit()
+    return results

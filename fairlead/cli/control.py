@@ -1,0 +1,142 @@
+"""pause, resume, limit, weigh: what an operator says to a fleet that runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any
+
+import click
+
+from fairlead.cli.output import example, json_option, show
+from fairlead.cli.store_options import Target, target_options
+from fairlead.control import Steering
+from fairlead.explanation import limit_in_words
+from fairlead.zones.records import KindRule
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is to be paused or resumed: exactly one of a tenant, a kind, a shard."""
+
+    tenant: tuple[str, str] | None
+    kind: str | None
+    shard: str | None
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What is named, for programs."""
+        return {key: value for key in ("tenant", "kind", "shard") if (value := getattr(self, key)) is not None}
+
+    @property
+    def said(self) -> str:
+        """What is named, for people."""
+        if self.tenant is not None:
+            return f"tenant {'/'.join(self.tenant)}"
+        return f"kind {self.kind}" if self.kind is not None else f"shard {self.shard}"
+
+    def pause_and_resume(self, steering: Steering) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return what pauses it, and what lets it go on."""
+        if self.tenant is not None:
+            return partial(steering.pause_tenant, *self.tenant), partial(steering.resume_tenant, *self.tenant)
+        if self.kind is not None:
+            return partial(steering.pause_kind, self.kind), partial(steering.resume_kind, self.kind)
+        assert self.shard is not None
+        return partial(steering.pause_shard, self.shard), partial(steering.resume_shard, self.shard)
+
+
+def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--tenant`, `--kind` and `--shard`, one of which must be said, and pass it a `scope`."""
+
+    @click.option(
+        "--tenant", nargs=2, metavar="APP/USER", help="A tenant, in all of its zones; also as two words, APP USER."
+    )
+    @click.option("--kind", metavar="KIND", help="A kind, of all tenants, on every shard.")
+    @click.option("--shard", metavar="NAME", help="A whole shard.")
+    @target_options
+    @wraps(command)
+    def with_scope(
+        *args: Any, tenant: tuple[str, str] | None, kind: str | None, shard: str | None, target: Target, **options: Any
+    ) -> Any:
+        scope = Scope(tenant, kind, shard)
+        if len(scope.answer) != 1:
+            raise click.UsageError(
+                "Name one of a tenant, --tenant APP/USER; a kind, --kind KIND; a shard, --shard NAME."
+            )
+        app = target.app()
+        if kind is not None:
+            target.warn_of_kind(app, kind)
+        return command(*args, steering=app.steering, scope=scope, **options)
+
+    return with_scope
+
+
+@click.command(epilog=example("fairlead pause --kind receipt --store embedded:./data"))
+@scope_options
+@json_option
+def pause(steering: Steering, scope: Scope) -> None:
+    """Start no more items of a tenant, of a kind, or from a shard. What runs goes on; enqueueing goes on."""
+    pause, _ = scope.pause_and_resume(steering)
+    pause()
+    show({"paused": scope.answer}, lambda: [f"paused {scope.said}; what runs already goes on to its end"])
+
+
+@click.command(epilog=example("fairlead resume --kind receipt --store embedded:./data"))
+@scope_options
+@json_option
+def resume(steering: Steering, scope: Scope) -> None:
+    """Let what was paused start again; its queues go on where they were."""
+    _, resume = scope.pause_and_resume(steering)
+    resume()
+    show({"resumed": scope.answer}, lambda: [f"resumed {scope.said}"])
+
+
+@click.command(epilog=example("fairlead limit --kind receipt --max-running 3 --store embedded:./data"))
+@click.option("--tenant", nargs=2, metavar="APP/USER", help="A tenant, all of its items; also as two words, APP USER.")
+@click.option("--kind", metavar="KIND", help="A kind, of all tenants, in all of the fleet.")
+@click.option("--max-running", type=int, metavar="N", help="No more than N run at once.")
+@click.option("--per-second", type=float, metavar="R", help="No more than R start in a second.")
+@click.option("--burst", type=int, metavar="N", help="With --per-second: how many at once after a while without any.")
+@click.option("--off", is_flag=True, help="Limit it no more.")
+@target_options
+@json_option
+def limit(
+    target: Target,
+    tenant: tuple[str, str] | None,
+    kind: str | None,
+    max_running: int | None,
+    per_second: float | None,
+    burst: int | None,
+    off: bool,
+) -> None:
+    """Limit how many items of a tenant or a kind run at once, and start in a second. What is not said is unlimited."""
+    scope = Scope(tenant, kind, None)
+    if len(scope.answer) != 1:
+        raise click.UsageError("Name a tenant, --tenant APP/USER, or a kind, --kind KIND.")
+    if off == (max_running is not None or per_second is not None):
+        raise click.UsageError("Say --max-running N or --per-second R or both; or --off to limit it no more.")
+    if burst is not None and per_second is None:
+        raise click.UsageError("--burst goes with --per-second.")
+    app = target.app()
+    steering = app.steering
+    if kind is not None:
+        target.warn_of_kind(app, kind)
+    if tenant is not None:
+        steering.limit_tenant(*tenant, max_running=max_running, per_s=per_second, burst=burst)
+    elif kind is not None:
+        steering.limit_kind(kind, max_running=max_running, per_s=per_second, burst=burst)
+    limits = {"max_running": max_running, "per_s": per_second, "burst": burst}
+    show(
+        {"limited": {**scope.answer, **limits}},
+        lambda: [f"{scope.said}: {limit_in_words(KindRule(max_running=max_running, per_s=per_second))}"],
+    )
+
+
+@click.command(epilog=example("fairlead weigh 3 --tenant shop alice --store embedded:./data"))
+@click.argument("weight", type=float)
+@click.option("--tenant", nargs=2, metavar="APP/USER", required=True, help="The tenant; also as two words, APP USER.")
+@target_options
+@json_option
+def weigh(target: Target, weight: float, tenant: tuple[str, str]) -> None:
+    """Let a tenant take WEIGHT times the items of others where all have work waiting; 1 is what all have."""
+    target.app().steering.set_weight(*tenant, weight)
+    show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {'/'.join(tenant)} weighs {weight:g}"])

@@ -1,0 +1,123 @@
+"""How an error becomes a sentence, a remedy, and an exit code.
+
+Only errors that were raised on purpose are caught, in this one place: those of the queue and those of the stores. Any
+other is a bug, here or in the application, and its traceback is what its author needs.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fairlead import error_text
+from fairlead.actors.runtime.supervisor import ActorFailed
+from fairlead.app import App
+from fairlead.cli.arguments import tenants_spelled_out
+from fairlead.cli.output import JSON
+from fairlead.error_text import TRACEBACK, fields_of
+from fairlead.fleet import FleetLost
+from fairlead.formatting import plain, ready
+from fairlead.handle import ItemFailed, NoResult, ResultPending
+from fairlead.shards import StoreMissing
+from fairlead.tenant_database import NotBuried
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
+
+FOUND_FAULTS = 1
+REFUSED = 2
+STORE_UNUSABLE = 3
+NOT_THERE = 4
+INTERRUPTED = 130  # By Ctrl-C, before it was done.
+
+_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (FleetLost, FOUND_FAULTS),
+    (ActorFailed, FOUND_FAULTS),
+    (ItemFailed, FOUND_FAULTS),
+    (ResultPending, FOUND_FAULTS),
+    (ItemGone, NOT_THERE),
+    (NotBuried, NOT_THERE),
+    (NoResult, NOT_THERE),
+    (ShardRefused, STORE_UNUSABLE),
+    (StoreMissing, STORE_UNUSABLE),
+    (QueueError, REFUSED),
+)
+
+
+class Commands(click.Group):
+    """The group of all commands, which ends them all alike. The context's object lists the applications in use."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.sections: dict[str, list[str]] = {}  # Titles in the help, and the names of commands below each.
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, each with its short help, whole."""
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which they were added: those that are needed first come first."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, and end the process with a sentence and an exit code if it fails."""
+        apps: list[App] = []
+        ctx.obj = apps
+        typed = list(ctx.args)
+        try:
+            ctx.args = tenants_spelled_out(typed)
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            # What cannot be parsed has not come to the option --json: look for it in what was typed.
+            if not ctx.meta.get(JSON, "--json" in typed):
+                raise
+            report(error, as_json=True)
+            ctx.exit(REFUSED)
+        except _errors_of(apps) as error:
+            report(error, as_json=ctx.meta.get(JSON, False))
+            ctx.exit(code_of(error))
+        finally:
+            for app in apps:
+                app.close()
+
+
+def report(error: Exception, *, as_json: bool) -> None:
+    """Print an error with its remedy to standard error."""
+    if as_json:
+        answer = {"error": message_of(error), "fields": fields_of(error), "do": remedy_of(error)}
+        click.echo(json.dumps(ready(answer)), err=True)
+        return
+    click.echo(plain(f"Error: {sentence_of(error)}"), err=True)
+    if lines := fields_of(error).get(TRACEBACK):
+        click.echo("\n".join(plain(line) for line in str(lines).splitlines()), err=True)
+    if remedy := remedy_of(error):
+        click.echo(plain(f"  Do: {remedy}"), err=True)
+
+
+def code_of(error: Exception) -> int:
+    """Return the exit code of an error; what is not the queue's is a store's."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), STORE_UNUSABLE)
+
+
+def sentence_of(error: Exception) -> str:
+    """Return an error in a line; what was typed wrongly has its own words."""
+    return error.format_message() if isinstance(error, click.UsageError) else error_text.sentence_of(error)
+
+
+def message_of(error: Exception) -> str:
+    """Return the constant part of an error; wrong usage has no other."""
+    return error.format_message() if isinstance(error, click.UsageError) else error_text.message_of(error)
+
+
+def remedy_of(error: Exception) -> str:
+    """Return what to do."""
+    if isinstance(error, click.UsageError):
+        return f"see `{error.ctx.command_path if error.ctx else 'fairlead'} --help`"
+    return error_text.remedy_of(error)
+
+
+def _errors_of(apps: Sequence[App]) -> tuple[type[Exception], ...]:
+    """Return what is raised on purpose. FoundationDB's class exists only once a cluster is open: ask afterwards."""
+    return (QueueError, StoreError, *(kind for app in apps for kind in app.store_errors()))

@@ -1,0 +1,252 @@
+"""check, backup, restore: the upkeep of stores."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+from rich.table import Table
+
+from fairlead.cli.errors import FOUND_FAULTS
+from fairlead.cli.output import example, json_option, progress, show, table
+from fairlead.cli.store_options import Target, target_options
+from fairlead.formatting import when
+from fairlead.shards import Shards
+from fairlead.zones.errors import QueueError
+from fairlead.zones.maintenance import backup as backups
+from fairlead.zones.maintenance.backup import BackupInfo
+from fairlead.zones.maintenance.backup.backup_file import check_digest, read_header
+from fairlead.zones.maintenance.integrity import Finding, Report, audit
+
+FINDINGS_SHOWN = 100
+
+
+class FileUnusable(QueueError):
+    """A backup's file cannot be read or written; nothing was changed.
+
+    Do: see `reason`; name another file, or make room for this one.
+    """
+
+    message = "the file cannot be used"
+
+
+@click.command(epilog=example("fairlead check --repair --store embedded:./data"))
+@click.option("--repair", is_flag=True, help="Mend what can be mended without losing an item.")
+@click.option("--quarantine", is_flag=True, help="Set aside what is damaged, as it is, and repair the rest.")
+@target_options
+@json_option
+@click.pass_context
+def check(ctx: click.Context, target: Target, repair: bool, quarantine: bool) -> None:
+    """Walk whole stores and verify every invariant; exits with 1 if one is broken and stays so.
+
+    Runs beside producers and consumers. What a newer version wrote is left alone. What was set aside can be read with
+    fairlead quarantine.
+    """
+    app = target.app()
+    consumer = app.config.consumer
+    rest_ms = max(consumer.throttle_delay_ms, consumer.pause_recheck_ms)
+    reports = {}
+    for name, shard in app.shards.items():
+        with progress(f"checking {name}") as advance:
+            reports[name] = audit(
+                shard,
+                repair=repair,
+                quarantine=quarantine,
+                rest_ms=rest_ms,
+                progress=lambda keys: advance(keys, None),
+            )
+    healthy = all(report.healthy for report in reports.values())
+    answer = {"healthy": healthy, "shards": [_answer(name, report) for name, report in reports.items()]}
+    show(answer, lambda: _lines(reports, healthy))
+    if not healthy:
+        ctx.exit(FOUND_FAULTS)
+
+
+@click.command(epilog=example("fairlead backup shop.backup --store embedded:./data"))
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--shard", metavar="NAME", help="Which shard, if there are several.")
+@click.option("--force", is_flag=True, help="Replace FILE if it is a regular file.")
+@target_options
+@json_option
+def backup(target: Target, path: Path, shard: str | None, force: bool) -> None:
+    """Write a shard to FILE: tenants' data, items, handlers. Producers and consumers may go on meanwhile.
+
+    FILE is there when it is complete and on disk, or not at all. Only its owner may read it.
+    """
+    app = target.app()
+    name = _one_shard(app.shards, shard)
+    _refuse_what_is_there(path, force=force)
+    opened = app.shards[name]
+    with _new_file(path, force=force) as file, progress(f"backing up {name}") as advance:
+        info = backups.backup(opened, file, progress=lambda pairs: advance(pairs, None))
+    show(_backup_answer(name, path, info), lambda: _backup_lines("backed up", name, path, info))
+
+
+@click.command(epilog=example("fairlead restore shop.backup --store embedded:./new"))
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--shard", metavar="NAME", help="Which shard, if there are several.")
+@target_options
+@json_option
+def restore(target: Target, path: Path, shard: str | None) -> None:
+    """Restore FILE into an empty store of any engine; leases are released, and items are due when they were.
+
+    The shard keeps its id: do not run the store that the backup was taken of and the restored one side by side.
+    """
+    app = target.app(must_exist=False)
+    name = _one_shard(app.shards, shard)
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise FileUnusable(file=str(path), reason=str(error)) from None
+    with file:
+        read_header(file)  # and the checksum: both before a store is made for it
+        check_digest(file)
+        with closing(app.shards.store(name)) as db, progress(f"restoring {name}") as advance:
+            info = backups.restore(
+                db, file, clock=app.clock, random=app.random, progress=lambda pairs: advance(pairs, None)
+            )
+    show(_backup_answer(name, path, info), lambda: _backup_lines("restored", name, path, info))
+
+
+def _one_shard(shards: Shards, name: str | None) -> str:
+    names = list(shards)
+    if name is None and len(names) > 1:
+        raise click.UsageError(f"Name one of the shards with --shard: {', '.join(names)}.")
+    return names[0] if name is None else name
+
+
+def _refuse_what_is_there(path: Path, *, force: bool) -> None:
+    """Raise FileUnusable unless `path` is free, or a regular file that `force` allows to replace."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISREG(path.lstat().st_mode):
+        reason = "it is a link, a directory or a device, and only a regular file is ever replaced"
+        raise FileUnusable(file=str(path), reason=reason, remedy="name another file")
+    if not force:
+        raise FileUnusable(file=str(path), reason="it exists", remedy="name another file, or add --force to replace it")
+
+
+@contextmanager
+def _new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `path`, durable, when the body ends well, and vanishes otherwise."""
+    try:
+        number, name = tempfile.mkstemp(prefix="fairlead-backup-", suffix=".partial", dir=path.absolute().parent)
+    except OSError as error:
+        raise FileUnusable(file=str(path), reason=str(error)) from None
+    try:
+        with os.fdopen(number, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _refuse_what_is_there(path, force=force)  # A backup takes its time: look again before the rename.
+        Path(name).replace(path)
+        directory = os.open(path.absolute().parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise FileUnusable(file=str(path), reason=str(error)) from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _backup_answer(name: str, path: Path, info: BackupInfo) -> dict[str, Any]:
+    return {
+        "shard": name,
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "id": info.shard_id.hex(),
+        "parts": info.part_count,
+        "pairs": info.pairs,
+        "one_version": info.one_version,
+        "torn_tenants": info.torn,
+        "began": when(info.began_us),
+        "ended": when(info.ended_us),
+    }
+
+
+def _backup_lines(done: str, name: str, path: Path, info: BackupInfo) -> Iterator[str]:
+    yield f"{done} {info.pairs:,} pairs of shard {name}, {path} ({path.stat().st_size:,} bytes)"
+    if info.one_version:
+        yield f"the shard as it was at one instant, {when(info.began_us)} to {when(info.ended_us)}"
+    else:
+        yield f"each tenant as it was at one instant, {when(info.began_us)} to {when(info.ended_us)}"
+    if info.torn:
+        yield f"but for {info.torn:,} that were too large to be read at once: take it again when they are quiet"
+
+
+def _answer(name: str, report: Report) -> dict[str, Any]:
+    return {
+        "shard": name,
+        "healthy": report.healthy,
+        "zones": report.zones,
+        "items": report.items,
+        "buried": report.buried,
+        "pointers": report.pointers,
+        "newer": report.newer,
+        "unknown": report.unknown,
+        "foreign": report.foreign,
+        "unverified": report.unverified,
+        "findings": [_finding_answer(finding) for finding in report.findings],
+        "more_findings": report.more_findings,
+    }
+
+
+def _finding_answer(finding: Finding) -> dict[str, Any]:
+    return {
+        "what": finding.what,
+        "app": finding.tenant and finding.tenant.app,
+        "user": finding.tenant and finding.tenant.user,
+        "zone": finding.zone,
+        "item": finding.item_id and finding.item_id.hex(),
+        "key": finding.key.hex(),
+        "repairable": finding.repairable,
+        "repaired": finding.repaired,
+        "damaged": finding.damaged,
+        "set_aside": finding.set_aside,
+    }
+
+
+def _lines(reports: Mapping[str, Report], healthy: bool) -> Iterator[str | Table]:
+    columns = ("shard", "#zones", "#items", "#buried", "#pointers", "#findings", "#done", "left alone")
+    yield table(columns, (_row(name, report) for name, report in reports.items()))
+    findings = [(name, finding) for name, report in reports.items() for finding in report.findings]
+    if findings:
+        shown = (_finding_row(name, finding) for name, finding in findings[:FINDINGS_SHOWN])
+        yield table(("shard", "finding", "tenant", "zone", "item", "state"), shown)
+    hidden = len(findings) - FINDINGS_SHOWN + sum(report.more_findings for report in reports.values())
+    if hidden > 0:
+        yield f"and {hidden:,} more; --json shows the first 10,000 of each shard"
+    if healthy:
+        yield "every invariant holds"
+    left = [finding for _, finding in findings if not finding.over]
+    if any(finding.repairable for finding in left):
+        yield "fairlead check --repair mends what says so"
+    if any(finding.damaged for finding in left):
+        yield "fairlead check --quarantine sets aside what is damaged; until then it is passed over"
+
+
+def _row(name: str, report: Report) -> tuple[object, ...]:
+    alone = {"newer": report.newer, "unknown": report.unknown, "moved": report.foreign, "unverified": report.unverified}
+    left = ", ".join(f"{count:,} {word}" for word, count in alone.items() if count)
+    over = sum(finding.over for finding in report.findings)
+    count = len(report.findings) + report.more_findings
+    return name, report.zones, report.items, report.buried, report.pointers, count, over, left
+
+
+def _finding_row(name: str, finding: Finding) -> tuple[object, ...]:
+    tenant = "" if finding.tenant is None else "/".join(filter(None, finding.tenant))
+    state = (
+        "set aside" if finding.set_aside
+        else "repaired" if finding.repaired
+        else "--repair mends it" if finding.repairable
+        else "--quarantine sets it aside" if finding.damaged
+        else "needs a person"
+    )  # fmt: skip
+    item = "" if finding.item_id is None else finding.item_id.hex()
+    return name, finding.what, tenant, finding.zone or "", item, state

@@ -1,0 +1,158 @@
+"""Values as the pages show them: filters of the templates. What they return is text, escaped where it is put in."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from fairlead.formatting import payload_text, plain, ready, when
+from fairlead.views import progress_in_words
+from fairlead.zones.errors import PayloadDamaged
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import unpack_payload
+from fairlead.zones.records import ItemRecord
+
+PAYLOAD_CHARACTERS = 4_000  # Of a payload on its item's page.
+TEXT_CHARACTERS = 160  # Of an error in a table.
+NAME_CHARACTERS = 40  # Of a given name in a table; all of it where it is pointed at, and on the item's page.
+LOCAL = "(local)"
+
+
+def count(number: int, at_most: int | None = None) -> str:
+    """Return a count; one that was counted only so far says so."""
+    return f"{number:,}+" if at_most is not None and number >= at_most else f"{number:,}"
+
+
+def span(duration_us: float) -> str:
+    """Return a duration in the unit that suits it."""
+    seconds = abs(duration_us) / 1e6
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def ago(time_us: int, now_us: int) -> str:
+    """Return how long ago, or in how long."""
+    return f"{span(now_us - time_us)} ago" if time_us <= now_us else f"in {span(time_us - now_us)}"
+
+
+def owner(tenant: Tenant) -> str:
+    """Return a tenant's name; local items have none but their kind's."""
+    return f"{tenant.app}/{tenant.user}" if tenant.app else f"{LOCAL} {tenant.user}"
+
+
+def payload(value: Any) -> str:
+    """Return a payload as JSON, indented, cut to what a page can hold."""
+    text = json.dumps(ready(value), ensure_ascii=False, indent=2)
+    if len(text) <= PAYLOAD_CHARACTERS:
+        return text
+    return f"{text[:PAYLOAD_CHARACTERS]}\n... {len(text) - PAYLOAD_CHARACTERS:,} characters more"
+
+
+def short(text: str) -> str:
+    """Return the first line of a text, cut to what a table can hold."""
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= TEXT_CHARACTERS else f"{line[:TEXT_CHARACTERS]}..."
+
+
+def short_id(item_id: bytes) -> str:
+    """Return the middle and the end of an id: ids begin with the time, and most end with 1.
+
+    Items that were enqueued in one transaction differ in the last digits alone.
+    """
+    return f"{item_id.hex()[8:16]}…{item_id.hex()[-4:]}"
+
+
+def item_name(item_id: bytes, record: ItemRecord | None) -> str:
+    """Return what to call an item in a table: the name that it was given, cut, else a part of its id."""
+    given = None if record is None else record.given_id
+    if given is None:
+        return short_id(item_id)
+    text = plain(given if isinstance(given, str) else repr(given))
+    return text if len(text) <= NAME_CHARACTERS else f"{text[:NAME_CHARACTERS]}…"
+
+
+def preview(record: ItemRecord | None) -> str:
+    """Return the begin of an item's payload in a line; nothing of one that is empty, or was not read."""
+    if record is None or record.payload_bytes:
+        return "" if record is None else f"{record.payload_bytes:,} bytes"
+    try:
+        value = unpack_payload(record.payload)
+    except PayloadDamaged as error:
+        return str(error)
+    return "" if value is None else plain(payload_text(value))
+
+
+def sentence(text: str) -> str:
+    """Return a text with its first letter made large."""
+    return text[:1].upper() + text[1:]
+
+
+def rate(per_s: float) -> str:
+    """Return a rate with as many digits as tell something."""
+    return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.1f}" if per_s >= 0.1 or not per_s else f"{per_s:.2f}"
+
+
+def numbers(lines: Sequence[Sequence[float | None]]) -> str:
+    """Return the lines of a chart as its script reads them."""
+    return json.dumps(lines, separators=(",", ":"))
+
+
+def chart_words(chart: Any) -> str:
+    """Return what a chart shows, for who cannot see it: of each line the last number that is known, and the highest."""
+    said = []
+    for key, line in zip(chart.keys or ("",), chart.numbers[1:], strict=True):
+        known = [number for number in line if number is not None]
+        if known:
+            said.append(f"{key} {known[-1]:,g} now, {max(known):,g} at most".strip())
+    return f"{chart.title}: {'; '.join(said) or 'nothing is known yet'}"
+
+
+def link(path: str, **query: Any) -> str:
+    """Return a path with a query; what is None or empty is left out."""
+    said = {key: value for key, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(said)}" if said else path
+
+
+def tenant_link(tenant: Tenant, shard: str) -> str:
+    """Return where a tenant's page is; that of local items says their shard."""
+    if tenant.app:
+        return link("/tenant", app=tenant.app, user=tenant.user)
+    return link("/tenant", local=tenant.user, shard=shard)
+
+
+def item_query(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> dict[str, str]:
+    """Return how a query names an item."""
+    of_tenant = {"app": tenant.app, "user": tenant.user} if tenant.app else {"local": tenant.user, "shard": shard}
+    return {**of_tenant, "zone": zone, "id": item_id.hex()}
+
+
+def item_link(shard: str, tenant: Tenant, zone: str, item_id: bytes) -> str:
+    """Return where an item's page is."""
+    return link("/item", **item_query(shard, tenant, zone, item_id))
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "count": count,
+    "span": span,
+    "ago": ago,
+    "when": when,
+    "owner": owner,
+    "payload": payload,
+    "short": short,
+    "short_id": short_id,
+    "item_name": item_name,
+    "preview": preview,
+    "sentence": sentence,
+    "progress": progress_in_words,
+    "rate": rate,
+    "numbers": numbers,
+    "chart_words": chart_words,
+}
+LINKS: dict[str, Callable[..., Any]] = {
+    "link": link,
+    "tenant_link": tenant_link,
+    "item_link": item_link,
+    "item_query": item_query,
+}

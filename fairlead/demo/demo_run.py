@@ -1,0 +1,137 @@
+"""The show: a fleet on Ray, files that come in, a worker that is killed half-way, and the end."""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead import fleet
+from fairlead.config import Config
+from fairlead.demo.application import app, store_file
+from fairlead.demo.corpus import SourceFile, read_library
+from fairlead.demo.result_check import DemoResult, judge
+from fairlead.status import read_status
+from fairlead.zones.errors import QueueError
+
+MARK = "fairlead-demo"  # A file in the demo's store: what has none is not the demo's to delete or to read.
+REFERENCE = "fairlead.demo.application:app"
+PATIENCE_US = 180_000_000
+LOOK_US = 50_000
+
+Tell = Callable[[str], None]
+Progress = Callable[[int, int | None], None]
+
+
+class NotTheDemos(QueueError):
+    """There is something at this path that the demo did not make, so it is neither replaced nor searched.
+
+    Do: name another directory with `--data`; or, if you can do without what is there, remove it yourself.
+    """
+
+    message = "the demo did not make what is here"
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What was seen. Seconds: from the first file stored to the last one indexed."""
+
+    enqueued: int
+    completed: int
+    seconds: float
+    killed_pid: int | None
+    verdict: DemoResult
+
+
+def configure(store: Path) -> None:
+    """Make `store` the demo's only shard."""
+    app.configure(Config(shards={"main": f"embedded:{store}"}))
+
+
+def require_index(store: Path) -> None:
+    """Raise NotTheDemos unless `store` is one that the demo made."""
+    if store.is_symlink() or not (store / MARK).is_file():
+        raise NotTheDemos(path=str(store))
+
+
+def _make_store(store: Path) -> None:
+    """Open a new store, marked as the demo's, in place of an earlier one."""
+    configure(store)
+    if os.path.lexists(store):
+        require_index(store)
+        try:
+            shutil.rmtree(store)
+        except OSError as error:
+            raise NotTheDemos(path=str(store), reason=str(error)) from None
+    _ = app.shards["main"]  # Opens it: what is wrong with a path, the engine says best.
+    (store / MARK).touch()
+
+
+class Storing:
+    """Files being stored on a thread of their own. `stored` counts those whose transaction has committed."""
+
+    def __init__(self, files: Sequence[SourceFile]) -> None:
+        self.stored = 0
+        self.error: BaseException | None = None
+        self._files = files
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for file in self._files:
+                store_file(file)
+                self.stored += 1
+        except BaseException as error:  # noqa: BLE001 - it ends the demo, which raises it
+            self.error = error
+
+
+def play(store: Path, *, host: str, tell: Tell, progress: Progress) -> Played:
+    """Index the standard library in a new store, kill a worker on the way, and judge the result.
+
+    Raises:
+      NotTheDemos: `store` is there and not the demo's.
+    """
+    _make_store(store)
+    files = list(read_library())
+    tenants = len({file.tenant for file in files})
+    tell(f"{len(files):,} files of {tenants:,} tenants: each is stored, and its indexing enqueued, in one transaction")
+    running = fleet.start(app, REFERENCE, host=host, show_output=False)
+    try:
+        begun_us = app.clock.now_us()
+        storing = Storing(files)
+        killed = _watch(running, storing, len(files), tell=tell, progress=progress)
+        seconds = (app.clock.now_us() - begun_us) / 1e6
+    finally:
+        running.stop(drain_ms=1_000)
+    if storing.error is not None:
+        raise storing.error
+    verdict = judge(files)
+    return Played(storing.stored, len(files) - verdict.lost, seconds, killed, verdict)
+
+
+def _watch(running: fleet.Fleet, storing: Storing, total: int, *, tell: Tell, progress: Progress) -> int | None:
+    """Wait until all is indexed, by what the store says; kill a worker half-way, if workers have processes."""
+    killed: int | None = None
+    until_us = app.clock.now_us() + PATIENCE_US
+    while app.clock.now_us() < until_us and storing.error is None:
+        stored = storing.stored
+        indexed = stored - read_status(app.shards["main"], "").depth.get("index", 0)
+        progress(max(0, indexed), total)
+        if indexed == total:
+            break
+        if killed is None and indexed >= total // 2 and isinstance(running, fleet.RayFleet):
+            killed = _kill_worker(running)
+            tell(f"killed worker process {killed}: what it held, and what was on its way to it, runs again at once")
+        app.clock.sleep_us(LOOK_US)
+    return killed
+
+
+def _kill_worker(running: fleet.RayFleet) -> int | None:
+    workers = running.pids()["worker"]
+    if not workers:
+        return None
+    os.kill(workers[0], signal.SIGKILL)
+    return workers[0]

@@ -1,0 +1,65 @@
+"""Values as people and programs read them: times, payloads, whatever came out of a store.
+
+What came out of a store is shown with its control characters spelled out: a payload cannot draw on somebody's terminal.
+"""
+
+import base64
+import json
+import math
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from fairlead.actors.runtime.safe_text import spelled_out
+
+PAYLOAD_CHARACTERS = 60  # Of a payload in a table.
+DEPTH_MAX = 100  # Of lists and dicts in each other: a payload may be nested deeper than Python's stack.
+TOO_DEEP = "nested too deep to show"
+
+
+def plain(text: str) -> str:
+    """Return `text` with control characters, line ends apart, spelled out."""
+    return spelled_out(text, but="\n")
+
+
+def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
+    """Return `value` as JSON can hold it: bytes as base64, infinities and what is nested too deep as text."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict | list | tuple) and not depth_max:
+        return TOO_DEEP
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): ready(each, depth_max - 1) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [ready(each, depth_max - 1) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def payload_text(payload: Any) -> str:
+    """Return a payload in one line, cut to what a table can hold."""
+    text = json.dumps(ready(payload), ensure_ascii=False)
+    return text if len(text) <= PAYLOAD_CHARACTERS else f"{text[:PAYLOAD_CHARACTERS]}..."
+
+
+def when(time_us: int) -> str:
+    """Return a time as ISO 8601, UTC, to the millisecond; one beyond the calendar as a number of microseconds."""
+    try:
+        return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(time_us)
+
+
+def ago(time_us: int, now_us: int) -> str:
+    """Return how long ago, or in how long, in the unit that suits it."""
+    seconds = abs(now_us - time_us) / 1e6
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            text = f"{seconds / size:.1f} {unit}"
+            break
+    else:
+        text = f"{seconds * 1000:.0f} ms"
+    return f"{text} ago" if time_us <= now_us else f"in {text}"

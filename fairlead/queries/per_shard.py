@@ -1,0 +1,47 @@
+"""Every shard apart: one that cannot be read says why, and the others are still shown."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from fairlead.error_text import remedy_of, sentence_of
+from fairlead.shards import Shards, StoreMissing
+from fairlead.zones.engines import StoreError
+from fairlead.zones.errors import ShardRefused
+from fairlead.zones.shard import Shard
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """What was found on a shard, or why nothing was: then `found` is None, and there is an `error`."""
+
+    shard: str
+    url: str
+    found: T | None = None
+    error: Exception | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Why the shard could not be read."""
+        return "" if self.error is None else sentence_of(self.error)
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return "" if self.error is None else remedy_of(self.error)
+
+
+def look_apart(shards: Shards, look: Callable[[Shard], T]) -> list[Seen[T]]:
+    """Look at each shard, and return what was found on each, in the order of the configuration."""
+    return [_seen(shards, name, url, look) for name, url in shards.urls.items()]
+
+
+def _seen(shards: Shards, name: str, url: str, look: Callable[[Shard], T]) -> Seen[T]:
+    try:
+        return Seen(name, url, look(shards[name]))
+    except (StoreError, StoreMissing, ShardRefused) as error:
+        return Seen(name, url, error=error)
+    except tuple(shards.errors()) as error:
+        return Seen(name, url, error=error)

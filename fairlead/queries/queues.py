@@ -1,0 +1,224 @@
+"""The queues of a shard that have work: those whose turn comes first, how much waits in them, and what is delayed.
+
+Which queues have work the top-level queue says, in the order of their turns; of a bounded number of them the counts and
+the first entries are read.
+"""
+
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+from itertools import islice
+from typing import NamedTuple
+
+from fairlead.zones.engines import Reader
+from fairlead.zones.keyspace import IndexEntry, QueueKeys, TenantKeys
+from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.pipelining import Steps, in_step
+from fairlead.zones.policy.policies import tenants_with_rules, zone_names
+from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.top_level.depth import oldest_of
+from fairlead.zones.top_level.pointers import PointerRef, place_of
+from fairlead.zones.transaction_runner import Attempt
+
+QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
+TENANTS_RULED_MAX = 100  # Tenants that somebody has said something about are looked at as well.
+QUEUES_OF_TENANT_MAX = 20  # Of each of those; a tenant may have thousands, and each name is a read of its own.
+DELAYED_QUEUES_MAX = 300  # Looked into for what is delayed: that many that sleep, and that many that do not.
+DELAYED_OF_QUEUE_MAX = 20
+DELAYED_MAX = 200
+
+
+class Active(NamedTuple):
+    """Queues that have work. `whole`: whether these are all."""
+
+    refs: Sequence[PointerRef]
+    whole: bool
+
+
+class TenantWaiting(NamedTuple):
+    """A tenant with items in its queues, of those that were looked at.
+
+    `waiting`: all items in them by kind, delayed and leased ones too. `oldest_us`: since when the oldest of them that
+    could run waits; None: none could.
+    """
+
+    shard: str
+    tenant: Tenant
+    waiting: dict[str, int]
+    oldest_us: int | None
+    rule: TenantRule | None
+
+    @property
+    def total(self) -> int:
+        """How many items."""
+        return sum(self.waiting.values())
+
+
+class Waiting(NamedTuple):
+    """The tenants that wait on a shard, most items first, of the queues that were looked at.
+
+    `left_out`: how many more tenants have items in these queues. `queues`: how many they are; `whole`: whether these
+    are all that have work.
+    """
+
+    tenants: list[TenantWaiting]
+    left_out: int
+    queues: int
+    whole: bool
+
+
+class Delayed(NamedTuple):
+    """An item that waits for its time."""
+
+    shard: str
+    tenant: Tenant
+    zone: str
+    id: bytes
+    record: ItemRecord
+
+
+class AllDelayed(NamedTuple):
+    """What is delayed on a shard, the next to vest first, as far as was looked. `whole`: this is all there is."""
+
+    items: list[Delayed]
+    whole: bool
+
+
+def active(tr: Reader, layout: Layout, *, queues_max: int, after_us: int = 0) -> Active:
+    """Return the queues whose pointers vest first, of those that vest after `after_us`. Snapshot reads."""
+    each_max = max(64, 4 * queues_max // layout.part_count)
+    reads = [
+        (
+            part,
+            tr.snapshot.get_range(
+                part.vest_after(POINTER_PRIORITY, after_us), part.vest_end(), limit=each_max, streaming_mode=WANT_ALL
+            ),
+        )
+        for part in layout.parts
+    ]
+    found: list[PointerRef] = []
+    whole = True
+    for part, read in reads:
+        rows = list(read)
+        entries = [entry for row in rows if (entry := part.entry(row.key)) is not None]
+        whole = whole and len(rows) < each_max
+        found += [PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in entries]
+    first = nsmallest(queues_max, found, key=lambda ref: ref.vesting_us)
+    return Active(first, whole and len(found) <= queues_max)
+
+
+def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: int = 200) -> Waiting:
+    """Return the tenants with most items, of the queues whose turn comes first, with a rule, or in `more`.
+
+    If there are more queues than that, of a tenant with a rule, or in `more`, the first few are looked at in any case.
+    Snapshot reads.
+
+    Raises:
+      One of `shard.db.errors`: the shard cannot be read.
+    """
+
+    def body(attempt: Attempt) -> Waiting:
+        tr, layout = attempt.tr, shard.layout
+        found = active(tr, layout, queues_max=QUEUES_MAX)
+        ruled = dict(tenants_with_rules(tr, tenants_max=TENANTS_RULED_MAX))
+        named = {*ruled, *more}
+        places = {(place.tenant, place.name): place for place in _places(found.refs, layout)}
+        for tenant in () if found.whole else named:
+            for place in _first_places(tr, layout, tenant):
+                places[place.tenant, place.name] = place
+        counts = in_step(shard.zone(place.tenant, place.name).count_steps(tr) for place in places.values())
+        by_tenant: dict[Tenant, list[tuple[Place, dict[str, int]]]] = {tenant: [] for tenant in named}
+        for place, count in zip(places.values(), counts, strict=True):
+            if count:
+                by_tenant.setdefault(place.tenant, []).append((place, count))
+        most = sorted(by_tenant.items(), key=lambda each: (-sum(sum(c.values()) for _, c in each[1]), each[0]))
+        listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in named]
+        tenants = [
+            TenantWaiting(
+                shard.name, tenant, _summed(count for _, count in queues),
+                oldest_of(tr, [place for place, _ in queues], attempt.now_us), ruled.get(tenant),
+            )
+            for tenant, queues in listed
+        ]  # fmt: skip
+        return Waiting(tenants, len(most) - len(listed), len(places), found.whole)
+
+    return shard.transact(body)
+
+
+def delayed_items(shard: Shard) -> AllDelayed:
+    """Return the items that wait for their time, the next to vest first.
+
+    Looks into the queues that will be looked at next, whether they sleep or not.
+
+    Raises:
+      One of `shard.db.errors`: the shard cannot be read.
+    """
+
+    def body(attempt: Attempt) -> AllDelayed:
+        tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
+        awake = active(tr, layout, queues_max=DELAYED_QUEUES_MAX)
+        asleep = active(tr, layout, queues_max=DELAYED_QUEUES_MAX, after_us=now_us)
+        places = {(each.tenant, each.name): each for each in _places([*awake.refs, *asleep.refs], layout)}
+        entries = in_step(_unvested_steps(tr, place.keys, now_us=now_us) for place in places.values())
+        next_ones = nsmallest(
+            2 * DELAYED_MAX,
+            ((entry.vesting_us, entry.id, place) for place, some in zip(places.values(), entries, strict=True)
+             for entry in some),
+            key=lambda each: each[:2],
+        )  # fmt: skip
+        reads = [(item_id, place, tr.snapshot.get(place.keys.item(item_id))) for _, item_id, place in next_ones]
+        items = []
+        for item_id, place, read in reads:
+            record = None if read.value is None else decode(ItemRecord, read.value)
+            if record is not None and not record.lease_id:
+                items.append(Delayed(shard.name, place.tenant, place.name, item_id, record))
+        full = any(len(some) >= DELAYED_OF_QUEUE_MAX for some in entries) or len(next_ones) >= 2 * DELAYED_MAX
+        whole = awake.whole and asleep.whole and not full and len(items) <= DELAYED_MAX
+        return AllDelayed(items[:DELAYED_MAX], whole)
+
+    return shard.transact(body)
+
+
+def _places(refs: Iterable[PointerRef], layout: Layout) -> list[Place]:
+    return [place for ref in refs if (place := place_of(ref, layout)) is not None]
+
+
+def _first_places(tr: Reader, layout: Layout, tenant: Tenant) -> list[Place]:
+    names = islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_OF_TENANT_MAX)
+    return [layout.place(tenant, name) for name in names]
+
+
+def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for count in counts:
+        for kind, number in count.items():
+            total[kind] = total.get(kind, 0) + number
+    return total
+
+
+def _unvested_steps(tr: Reader, keys: QueueKeys, *, now_us: int) -> Steps[list[IndexEntry]]:
+    """Read the first entries of a queue that have not vested: delayed and leased ones. Snapshot reads."""
+    found: list[IndexEntry] = []
+    begin, end = keys.vest_priority(0), keys.vest_end()
+    while len(found) < DELAYED_OF_QUEUE_MAX:
+        size = DELAYED_OF_QUEUE_MAX - len(found)
+        sent = tr.snapshot.get_range(begin, end, limit=size, streaming_mode=WANT_ALL)
+        yield
+        rows = list(sent)
+        vested = None
+        for row in rows:
+            entry = keys.entry(row.key)
+            if entry is None:
+                continue
+            if entry.vesting_us <= now_us:
+                vested = entry
+                break
+            found.append(entry)
+        if vested is not None:
+            begin = keys.vest_after(vested.priority, now_us)
+        elif len(rows) < size:
+            break
+        else:
+            begin = rows[-1].key + b"\x00"
+    return found

@@ -1,0 +1,99 @@
+"""What `fairlead run` tells of its fleet as a whole: its actors' counts, and what the stores hold, in one place."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from fairlead.actors.runtime.supervisor import ActorFailed
+from fairlead.actors.telemetry.counters import Reading
+from fairlead.actors.telemetry.enqueue_counts import LEDGER
+from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
+from fairlead.app import App
+from fairlead.fleet import Fleet
+from fairlead.telemetry.exports import ProcessExports
+from fairlead.zones.layout import Layout
+from fairlead.zones.policy.policies import read_rules
+from fairlead.zones.top_level import depth as depths
+from fairlead.zones.top_level.depth import Waits
+from fairlead.zones.transaction_runner import Attempt
+
+log = logging.getLogger("fairlead.telemetry")
+
+# Who tells what the stores hold, and what this process enqueues: with threads its handlers, where actors tell the rest.
+STORES, PROCESS = "stores", "process"
+
+
+class Front:
+    """The fleet of this process, once it has started, and the stores of its application."""
+
+    def __init__(self, app: App) -> None:
+        self.fleet: Fleet | None = None
+        self._app = app
+        self._failure: str | None = None
+
+    def fail(self, reason: str, error: BaseException) -> None:
+        """Note that a loop of the front died. Logs the error with its traceback."""
+        log.critical("%s", reason, exc_info=error)
+        self._failure = reason
+
+    def check(self) -> None:
+        """Say nothing if the metrics of the front are still exported.
+
+        Raises:
+          ActorFailed: the loop that exports them died of an error.
+        """
+        if self._failure is not None:
+            raise ActorFailed(reason=self._failure)
+
+    def readings(self) -> dict[str, Reading]:
+        """Return what the actors count, by their names, and what the stores hold. One that does not answer is out."""
+        of_actors = {} if self.fleet is None else dict(self.fleet.readings())
+        return {**of_actors, STORES: self.of_stores(), PROCESS: LEDGER.read()}
+
+    def of_stores(self) -> Reading:
+        """Return depth and oldest age of every shard that can be read. Snapshot reads; see `zones.top_level.depth`."""
+        reading = Reading()
+        for name, shard in self._app.shards.items():
+            try:
+                depth, waits, now_us = shard.transact(partial(_depth_and_waits, layout=shard.layout))
+            except shard.db.errors:  # The fleet says so, and the others' are still worth to be told.
+                continue
+            for kind, count in depth.items():
+                reading.numbers[DEPTH.name, (name, kind)] = count
+            reading.numbers[OLDEST_AGE.name, (name,)] = _age_s(waits.oldest_us, now_us)
+            reading.numbers[HELD_BACK.name, (name,)] = waits.held_items
+            reading.numbers[HELD_BACK_AGE.name, (name,)] = _age_s(waits.held_oldest_us, now_us)
+        return reading
+
+
+@contextmanager
+def front(app: App) -> Iterator[Front]:
+    """Tell of a fleet, which the caller puts into what this yields, where the configuration and the environment say so.
+
+    Raises:
+      EndpointRefused: the port cannot be had.
+    """
+    telling = Front(app)
+    exports = ProcessExports()
+    exports.add(STORES, telling.of_stores, telling.fail)
+    try:
+        if app.config.metrics_port:
+            from fairlead.telemetry import prometheus
+
+            with prometheus.endpoint(app.config.metrics_host, app.config.metrics_port, telling.readings):
+                yield telling
+        else:
+            yield telling
+    finally:
+        exports.close()
+
+
+def _depth_and_waits(attempt: Attempt, layout: Layout) -> tuple[dict[str, int], Waits, int]:
+    tr, now_us = attempt.tr, attempt.now_us
+    paused = read_rules(tr).shard_paused
+    return depths.depth(tr, layout).kinds, depths.waits(tr, layout, now_us, paused=paused), now_us
+
+
+def _age_s(since_us: int | None, now_us: int) -> float:
+    return 0 if since_us is None else (now_us - since_us) / 1e6

@@ -1,0 +1,47 @@
+"""What faults must not leave behind: actors that are gone, consumers that are silent, items that nobody lets go of.
+
+The faults' checks ask these, in a task, until the answer is that nothing is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.zones.top_level.sessions import BEAT_US, listing
+
+if TYPE_CHECKING:
+    from fairlead.simulation.cluster import Cluster
+
+
+def missing_actor(cluster: Cluster) -> str | None:
+    """Name an actor that does not live, or does not answer yet."""
+    for actor in cluster.actors.values():
+        if not actor.is_born:
+            return f"{actor.name} has not come back"
+    return None
+
+
+def silent_consumer(cluster: Cluster) -> str | None:
+    """Name a consumer that does not show on a shard that it lives, though its clock is good enough for that."""
+    if not cluster.plan.clocks_agree:
+        return None  # One whose clock is off takes no leases, and is silent by right.
+    for name, shard in cluster.open_shards(cluster.operator.host).items():
+        found = {each.consumer_id: each.presence for each in shard.transact(lambda a: listing(a.tr, now_us=a.now_us))}
+        for node in cluster.consumers:
+            presence = found.get(cluster.consumer_id(node.name))
+            if presence is None or node.clock.now_us() - presence.beat_us > 3 * BEAT_US:
+                return f"{node.name} does not show on {name} that it lives"
+    return None
+
+
+def held_for_nothing(cluster: Cluster) -> str | None:
+    """Name an actor that holds a pointer or an item, though there is none; once all queues are empty."""
+    asked = [actor for actor in cluster.actors.values() if actor.name != "coordinator"]
+    for actor in asked:
+        counts, error = cluster.operator.ask(actor, "counts")
+        if error is not None:
+            return f"{actor.name} does not answer: {error}"
+        held = sum(counts.get(name, 0) for name in ("held", "pointers_held", "on_the_way"))
+        if held:
+            return f"{actor.name} holds {held}, and there is nothing left to hold"
+    return None

@@ -1,0 +1,73 @@
+"""Records, index entries and counts agree after every commit; an item stays what it was enqueued as."""
+
+from collections import Counter
+
+from fairlead.simulation.oracles.oracle import Oracle
+from fairlead.simulation.replica import Meaning, ZoneShadow
+from fairlead.simulation.world import World
+from fairlead.zones.layout import Layout
+
+
+class IndexNamesEveryItem(Oracle):
+    """Every item has exactly one index entry, at its priority and vesting time; every pointer too."""
+
+    promise = "the index names every record exactly once"
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for zone in meaning.zones.values():
+            wanted = {(record.priority, record.vesting_us, item_id) for item_id, record in zone.items.items()}
+            if wanted != zone.entries:
+                self.broken(f"{zone} has {sorted(wanted)}, its index {sorted(zone.entries)}")
+            self._check_pointer(zone)
+
+    def _check_pointer(self, zone: ZoneShadow) -> None:
+        pointer = zone.pointer
+        wanted = set() if pointer is None else {(pointer.priority, pointer.vesting_us)}
+        if zone.pointer_entries != wanted:
+            self.broken(f"the pointer of {zone} is {pointer}, the top-level queue has {sorted(zone.pointer_entries)}")
+
+
+class CountsEqualItems(Oracle):
+    """The counts of a zone, and of its part of the shard, equal the items in their queues."""
+
+    promise = "the counts equal the items"
+
+    def __init__(self, world: World, layouts: dict[str, Layout]) -> None:
+        super().__init__(world)
+        self._layouts = layouts
+        self._present: Counter[tuple[str, int, str]] = Counter()
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        touched = set()
+        for change in meaning.items:
+            part = self._layouts[meaning.shard.name].place(change.item.tenant, change.item.zone).part.part
+            for record, one in ((change.before, -1), (change.after, 1)):
+                if record is not None:
+                    self._present[meaning.shard.name, part, record.kind] += one
+                    touched.add((part, record.kind))
+        for zone in meaning.zones.values():
+            counted = dict(Counter(record.kind for record in zone.items.values()))
+            if zone.counts != counted:
+                self.broken(f"{zone} holds {counted}, and counts {zone.counts}")
+        for part, kind in sorted(touched):
+            present, depth = self._present[meaning.shard.name, part, kind], meaning.shard.depths.get((part, kind), 0)
+            if present != depth:
+                self.broken(f"part {part} of {meaning.shard.name} holds {present} of {kind}, and counts {depth}")
+
+
+class ItemsKeepTheirContent(Oracle):
+    """From its enqueue on, an item keeps its kind, payload, priority and name: a second enqueue changes nothing."""
+
+    promise = "an item stays what it was enqueued as"
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`."""
+        for change in meaning.items:
+            before, after = change.before, change.after
+            if before is not None and after is not None:
+                was = (before.kind, before.payload, before.priority, before.given_id, before.enqueued_us)
+                now = (after.kind, after.payload, after.priority, after.given_id, after.enqueued_us)
+                if was != now:
+                    self.broken(f"{change.item} was {was}, and became {now} by {meaning.by}")

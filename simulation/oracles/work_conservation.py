@@ -1,0 +1,154 @@
+"""Waits: no item waits for long beside free slots (QuiCK section 6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from fairlead.actors.housekeeping.chore_schedule import OVERSLEEPERS, REST_BEATS, WAKING
+from fairlead.actors.scanning.idle_policy import SCAN_STRETCH_MAX, WATCHED_RESCAN_US
+from fairlead.actors.scanning.part_watch import LOOK_US as PART_LOOK_US
+from fairlead.actors.scanning.partitioned import overdue_us
+from fairlead.simulation.oracles.fairness import LOOK_US, RECOVERY_US, ZONES_OF_TENANT
+from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.replica import (
+    ItemName,
+    Meaning,
+    Paused,
+    ShardShadow,
+    ZoneName,
+    ZoneShadow,
+)
+from fairlead.simulation.world import START_US, World
+from fairlead.zones.records import ItemRecord
+from fairlead.zones.top_level.sessions import BEAT_US
+
+if TYPE_CHECKING:
+    from fairlead.simulation.plan import Plan
+
+TRANSACTIONS = 3  # From a pointer that has vested to a handler that starts: a scan, a visit, and one for a conflict.
+CALLS = 4  # A hand-over and its answer, an item sent and answered.
+
+
+def waiting_bound_us(plan: Plan) -> int:
+    """Return how long a queue may wait at most, by the true time, while slots are free and all consumers do their work.
+
+    As `fairness_bound_us` says, its pointer is seen late, by a scanner that may be asleep; but each of the others costs
+    a scan and a visit, and no slot. Once a second a consumer looks at what it owns, wakes what is paused no more, and,
+    part by part, what a clock that was ahead has sent far away; the latter two rest where reads cost. And watches that
+    are lost or refused delay it, see `watched_late_us`.
+    """
+    zones, consumer, latencies = plan.zones, plan.consumer, plan.latencies
+    seen_late_ms = (
+        zones.wake_slack_ms
+        + SCAN_STRETCH_MAX * consumer.poll_interval_ms
+        + (overdue_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
+        + consumer.pointer_lease_ms
+        + consumer.throttle_delay_ms
+        + consumer.pause_recheck_ms
+    )
+    transaction_us = latencies.read_version_us + 4 * latencies.read_us + latencies.commit_us
+    turn_us = TRANSACTIONS * transaction_us + CALLS * plan.call_us
+    turns = ZONES_OF_TENANT * (plan.tenants + 1)
+    rest_beats = 1 if plan.tells_changes else REST_BEATS[WAKING]
+    late_beats = plan.part_count * (1 if plan.tells_changes else REST_BEATS[OVERSLEEPERS])
+    beats = 1 + rest_beats * ("pauses by rule" in plan.faults) + late_beats * ("wrong clocks" in plan.faults)
+    return 2 * plan.skew_us_max + 1000 * seen_late_ms + turns * turn_us + beats * BEAT_US + watched_late_us(plan)
+
+
+def watched_late_us(plan: Plan) -> int:
+    """Return how much later a change is seen whose watch is lost, or refused."""
+    if plan.tells_changes:
+        return 0
+    lost, refused = "lost watches" in plan.faults, "refused watches" in plan.faults
+    return WATCHED_RESCAN_US if lost else refused * PART_LOOK_US
+
+
+class NothingWaitsBesideFreeSlots(Oracle):
+    """An item that may run is leased and starts within `waiting_bound_us`, while every consumer has a free slot.
+
+    Its time counts from when it has vested, or its lease has ended, or was seen to end later than any may; and anew
+    from each start in its queue, from whenever a consumer had no slot, and from whenever its kind, its tenant or its
+    shard was paused or limited. Suspects are left out: they wait for one another.
+
+    It looks where nothing but that holds an item up: from the start in a calm run, else once all that faults did has
+    passed.
+
+    Args:
+      kinds: those that any consumer may run at any time.
+    """
+
+    promise = "nothing waits longer than the waiting bound beside free slots"
+
+    def __init__(self, world: World, plan: Plan, *, kinds: Collection[str]) -> None:
+        super().__init__(world)
+        self._plan = plan
+        self._bound_us = waiting_bound_us(plan)
+        self._longest_lease_us = 1000 * (plan.zones.max_item_lease_ms + plan.zones.max_skew_ms) + plan.skew_us_max
+        self._calm_from_us = START_US if plan.is_calm else START_US + plan.trouble_us + RECOVERY_US
+        self._kinds = kinds
+        self._running: Counter[str] = Counter()  # handlers that run, by worker
+        self._runs: Counter[ItemName] = Counter()
+        self._full_us = START_US  # when a consumer had no free slot last
+        self._held_back_us: dict[tuple[str, Paused], int] = {}  # when something of a shard was paused or limited last
+        self._started_us: dict[tuple[str, ZoneName], int] = {}
+        self._far_since_us: dict[tuple[ItemName, bytes], int] = {}  # leases that end later than any may
+        self._look_again_us: dict[str, int] = {}
+
+    def on_start(self, run: Run) -> None:
+        """See `Oracle`."""
+        self._running[run.actor] += 1
+        self._runs[run.item] += 1
+        self._started_us[run.item.shard, ZoneName(run.item.tenant, run.item.zone)] = self.world.now_us()
+        self._note_slots()
+
+    def on_end(self, run: Run) -> None:
+        """See `Oracle`."""
+        self._note_slots()
+        self._running[run.actor] -= 1
+        self._runs[run.item] -= 1
+
+    def on_commit(self, meaning: Meaning) -> None:
+        """See `Oracle`. Consumers commit every second, so somebody always looks."""
+        now_us, shard = self.world.now_us(), meaning.shard
+        for what in (*shard.paused_since, *shard.limits):
+            self._held_back_us[shard.name, what] = now_us
+        if now_us >= self._look_again_us.get(shard.name, self._calm_from_us):
+            self._look_again_us[shard.name] = now_us + LOOK_US
+            self._note_slots()
+            for zone in shard.zones.values():
+                self._look(shard, zone, now_us)
+
+    def _note_slots(self) -> None:
+        plan = self._plan
+        for number in range(plan.consumers):
+            workers = [f"c{number}.worker{each}" for each in range(plan.consumer.workers)]
+            if all(self._running[worker] >= plan.consumer.slots for worker in workers):
+                self._full_us = self.world.now_us()
+
+    def _look(self, shard: ShardShadow, zone: ZoneShadow, now_us: int) -> None:
+        tenant = zone.name.tenant
+        held_back = [self._held_back_us.get((shard.name, what), 0) for what in (None, tenant)]
+        started_us = self._started_us.get((shard.name, zone.name), 0)
+        standing_us = max(self._calm_from_us, self._full_us, started_us, *held_back)
+        if now_us - standing_us <= self._bound_us:
+            return
+        for item_id, record in zone.items.items():
+            item = ItemName(shard.name, tenant, zone.name.zone, item_id)
+            if not self._may_run(record) or self._runs[item]:
+                continue
+            since_us = max(
+                standing_us, self._held_back_us.get((shard.name, record.kind), 0), self._due_us(item, record, now_us)
+            )
+            if now_us - since_us > self._bound_us:
+                self.broken(f"{item}, {record.kind}, waits for {now_us - since_us} us")
+
+    def _due_us(self, item: ItemName, record: ItemRecord, now_us: int) -> int:
+        """Return when an item could run; now or later: it cannot yet."""
+        if record.lease_id and record.vesting_us > now_us + self._longest_lease_us:
+            return self._far_since_us.setdefault((item, record.lease_id), now_us)
+        return record.vesting_us
+
+    def _may_run(self, record: ItemRecord) -> bool:
+        return record.kind in self._kinds and record.lapse_count + record.started < self._plan.zones.lapses_before_alone

@@ -1,0 +1,101 @@
+"""A simulated fleet and a tenant with very many queue zones: another tenant has as many starts as it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from fairlead.actors.execution.job import Job
+from fairlead.actors.handlers import Registry, handler_of
+from fairlead.actors.scanning.tenant_turns import TenantTurns
+from fairlead.actors.settings import ConsumerSettings
+from fairlead.simulation.actor import Actor
+from fairlead.simulation.cluster import Cluster
+from fairlead.simulation.host import SimulatedHost
+from fairlead.simulation.plan import draw_plan
+from fairlead.simulation.without_oracles import NoLog, Unwatched
+from fairlead.simulation.world import World
+from fairlead.zones.layout import Tenant
+from fairlead.zones.queue.items import new_item
+from fairlead.zones.queue.periodic import Period
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+from tests.simulation.test_fleets import CALM
+
+SECOND = 1_000_000
+ITEMS = 1_000  # Of each tenant.
+COUNTED = 600  # Starts: both have more to do all the time.
+ROW_US = 5_000
+
+
+class Shop:
+    """Rows of two tenants, and whose have started."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def registry(self, host: SimulatedHost) -> Registry:
+        """See `Application`."""
+
+        def row(job: Job) -> None:
+            self.started.append(job.tenant.user)
+            host.clock.sleep_us(ROW_US)
+
+        return Registry({"row": handler_of("row", row)})
+
+    def periods(self) -> Sequence[Period]:
+        """See `Application`."""
+        return ()
+
+
+def first_starts(zones: int, *, tells_changes: bool = True, slots: int = 16) -> Counter[str]:
+    """Return whose items start first, of two tenants with equally many; mallory's lie in so many zones."""
+    world, shop = World(1, NoLog()), Shop()
+    settings = ConsumerSettings(workers=1, slots=slots)
+    chosen = {**CALM, "tells_changes": tells_changes}
+    plan = draw_plan(world.random("plan"), shards=1, consumers=1, part_count=4, consumer=settings, **chosen)
+    cluster = Cluster(world, plan, Unwatched(world, ["s0"]), shop)
+
+    def enqueue(shard: Shard, user: str, name: str) -> None:
+        zone = shard.zone(Tenant("shop", user), name)
+
+        def body(attempt: Attempt) -> None:
+            zone.enqueue(attempt.tr, new_item("row", None), item_id=attempt.new_id(), now_us=attempt.now_us)
+
+        shard.transact(body)
+
+    def produce(host: SimulatedHost) -> None:
+        shard = cluster.open_shards(host)["s0"]
+        for number in range(ITEMS):
+            enqueue(shard, "mallory", f"z{number % zones}")
+            enqueue(shard, "bob", "z0")
+
+    try:
+        Actor(world, cluster.add_node("p"), "p0", produce).start()
+        world.run_until(world.now_us() + 60 * SECOND)
+        cluster.add_consumers()
+        world.run_until(world.now_us() + 30 * SECOND)
+    finally:
+        cluster.close()
+    assert len(shop.started) == 2 * ITEMS
+    return Counter(shop.started[:COUNTED])
+
+
+@pytest.mark.parametrize("tells_changes", [True, False])
+@pytest.mark.parametrize("zones", [1, 20, ITEMS])
+def test_another_tenant_has_half_of_the_starts_however_many_zones_one_has(zones: int, tells_changes: bool) -> None:
+    """Before, it had a tenth beside twenty zones, and nearly none beside thousands."""
+    started = first_starts(zones, tells_changes=tells_changes)
+    assert 0.4 * COUNTED < started["bob"] < 0.6 * COUNTED
+
+
+def test_so_it_is_where_one_slot_serves_both() -> None:
+    started = first_starts(20, slots=1)
+    assert 0.4 * COUNTED < started["bob"] < 0.6 * COUNTED
+
+
+def test_without_waiting_for_its_turn_a_tenant_with_many_zones_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TenantTurns, "out", lambda self: frozenset())
+    assert first_starts(ITEMS)["bob"] < 0.4 * COUNTED

@@ -1,0 +1,96 @@
+"""The one retry loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from fairlead.zones.engines.api.committing import Committing, note_commit
+from fairlead.zones.engines.api.database import Database, Transaction
+from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong, error_code
+from fairlead.zones.engines.api.progress import ATTEMPT_US, note_progress
+
+_T = TypeVar("_T")
+
+# A body may be held up once. One that takes longer than a transaction may would be run again for minutes; on
+# FoundationDB a transaction's timeout of ten seconds ends it, in its second run too.
+TOO_LONG_MAX: Final = 2
+RETRIES_MAX: Final = 100  # With delays that double up to a second: about a minute and a half.
+
+
+def transact(
+    db: Database,
+    body: Callable[[Transaction], _T],
+    *,
+    applied: Callable[[Transaction], bool] | None = None,
+    retries_max: int = RETRIES_MAX,
+) -> _T:
+    """Run `body(transaction)` in one transaction, commit it, and return the body's result.
+
+    The body may run several times: after a conflict, when the transaction has become too old, and after a commit of
+    unknown result (1021). So it must be harmless when run twice, **also when an earlier run was committed**: ids are
+    chosen outside, a count is raised only if the item was not there, and calls to others wait until this returns.
+
+    Args:
+      body: reads and writes; must not commit. What it returns is returned, once its transaction is durable.
+      applied: `applied(transaction) -> bool` tells, in a fresh transaction that only reads, whether the earlier
+        commit did happen. It is asked after a commit with an unknown result (1021), and after one that
+        timed out (1031), was cancelled (1025) or lost a cluster that changed its version (1039). If it says True, the
+        result of the attempt that was committed is returned and the body does not run again.
+      retries_max: how many times to try again, at least 0.
+
+    Raises:
+      One of `db.errors`: with code 1031, 1025 or 1039 as it came, when `applied` is not given or said False (that
+        commit may still be on its way: running the body again could apply it twice); with a retryable code when
+        `retries_max` is used up; with 1007 and what to do when the body has twice taken longer than a transaction may
+        (1031 on FoundationDB); with any other code at once.
+      What `body` raises: the transaction is cancelled.
+    """
+    assert retries_max >= 0
+    transaction = db.create_transaction()
+    retries, too_long, finished = 0, 0, False
+    try:
+        while True:
+            committing = False
+            try:
+                _note_attempt()
+                result = body(transaction)
+                committing = True
+                _note_commit()
+                transaction.commit().wait()
+                finished = True
+                return result
+            except db.errors as error:
+                code = error_code(error)
+                if committing and code in MAYBE_COMMITTED:
+                    if applied is not None and _was_applied(db, applied, retries_max):
+                        return result
+                    if code != COMMIT_UNKNOWN_RESULT:
+                        raise
+                too_long += isinstance(error, TransactionTooLong)
+                if retries == retries_max or too_long == TOO_LONG_MAX:
+                    raise
+                retries += 1
+                transaction.on_error(error).wait()
+    finally:
+        note_progress()
+        note_commit(False)
+        # An exception keeps this frame alive, and with it the transaction and the pages that it pins.
+        if not finished:
+            transaction.cancel()
+
+
+def _was_applied(db: Database, applied: Callable[[Transaction], bool], retries_max: int) -> bool:
+    """Ask whether a commit has happened; until this is known, the commit that is asked about is under way."""
+    with Committing():  # Hides the question's own transaction.
+        return transact(db, applied, retries_max=retries_max)
+
+
+def _note_attempt() -> None:
+    note_progress(ATTEMPT_US)
+    note_commit(False)
+
+
+def _note_commit() -> None:
+    note_progress(None)  # A store that is away answers late; a loop that waits for it has not stood still.
+    note_commit(True)

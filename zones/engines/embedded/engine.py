@@ -1,0 +1,322 @@
+"""The embedded engine: a shard in a directory, shared by any number of processes on one machine (LMDB).
+
+A transaction reads from an LMDB snapshot. A commit takes LMDB's write lock, looks through the commit log for changes to
+what it read, applies its writes in key order, appends what it conflicts on to the log, and is durable when LMDB's fsync
+returns. The log in the store is the truth; its newest entries are kept decoded, so that nothing is decoded twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead.zones.engines.api import database
+from fairlead.zones.engines.api.clock import Clock
+from fairlead.zones.engines.api.database import Limits
+from fairlead.zones.engines.api.errors import FUTURE_VERSION, TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.embedded.commit_notifier import Bell, Listener
+from fairlead.zones.engines.embedded.cross_process.flat_combining import JointCommit
+from fairlead.zones.engines.embedded.group_commit import GroupCommit, QueuedCommit
+from fairlead.zones.engines.embedded.lmdb_commit import TURN_WAIT_S, LmdbCommits
+from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
+from fairlead.zones.engines.embedded.lmdb_snapshot import LmdbSnapshot
+from fairlead.zones.engines.embedded.lock_watchdog import StallWatch
+from fairlead.zones.engines.embedded.stored_log import StoredLog
+from fairlead.zones.engines.embedded.write_lock import Stall
+from fairlead.zones.engines.optimistic.commit import CommitRequest
+from fairlead.zones.engines.optimistic.commit_log import WINDOW_US
+from fairlead.zones.engines.optimistic.options import TRANSACTION_BYTES_MAX
+from fairlead.zones.engines.optimistic.transaction import Transaction
+from fairlead.zones.engines.optimistic.watches import Watches
+
+LIMITS: Final = Limits(key_bytes_max=511, value_bytes_max=100_000, transaction_bytes_max=TRANSACTION_BYTES_MAX)
+
+# A snapshot that its transaction neither uses nor ends is ended so long after its window has closed: a read that began
+# within the window may then finish.
+GRACE_US: Final = 1_000_000
+
+
+class EmbeddedDatabase:
+    """A store in a directory, opened. Any number of these share one environment per process and path."""
+
+    errors: tuple[type[Exception], ...] = (StoreError,)
+    results_can_be_unknown = False
+    limits = LIMITS
+
+    def __init__(self, url: str, path: str, clock: Clock, random_: random.Random) -> None:
+        self.url = url
+        self._clock = clock
+        self._random = random_
+        self._store = _acquire(Path(path), clock)
+        self._release = weakref.finalize(self, _release, self._store)
+
+    def create_transaction(self) -> Transaction:
+        """Return a new, empty transaction."""
+        return Transaction(self, self._store, self._clock, self._random)
+
+    def change_token(self) -> int | None:
+        """Return the number of LMDB's last commit, by whichever process."""
+        self._store.end_forgotten(self._clock.now_us())
+        return self._store.change_token()
+
+    def listener(self) -> Listener | None:
+        """See `Database`."""
+        return self._store.bell.listener()
+
+    def turn(self) -> AbstractContextManager[object]:
+        """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
+        return self._store.turn(TURN_WAIT_S)
+
+    def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
+        """Return the transaction itself: a write wakes nobody."""
+        return nullcontext(tr)
+
+    def write_stall(self) -> Stall | None:
+        """See `write_stall` of this folder."""
+        return self._store.files.write_lock.stalled(self._clock)
+
+    def close(self) -> None:
+        """Give the environment back; it is closed when the last database of this process on it is."""
+        self._release()
+
+
+class EmbeddedStore:
+    """Snapshots of, and commits to, one environment."""
+
+    limits = LIMITS
+    backoff_us = 2_000  # FoundationDB's is 10 ms, for commits that take several times as long as these.
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self.users = 0
+        self._turn = threading.RLock()
+        self.watches = Watches()
+        self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
+        self.log = StoredLog()
+        self._stall_watch = StallWatch(self.files)
+        self.joint = JointCommit(path, self._stall_watch.watching)
+        self.bell = Bell(path)
+        self._commits = LmdbCommits(self.files, self.log, self.joint, self.turn, self._stall_watch.watching)
+        self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
+        self._pause: object = None  # while it stands still
+        self._holds_reads = False
+        self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
+        self._serials = itertools.count()
+
+    # --- For transactions ---
+
+    def snapshot(self, clock: Clock) -> LmdbSnapshot:
+        """Return the newest snapshot."""
+        now_us = clock.now_us()
+        if self._open:
+            self.end_forgotten(now_us)
+        serial = next(self._serials)
+        snapshot = LmdbSnapshot(self.files, self.log, now_us, partial(self._open.pop, serial, None))
+        self._open[serial] = weakref.ref(snapshot)
+        return snapshot
+
+    def snapshot_at(self, clock: Clock, version: int) -> LmdbSnapshot:
+        """Return the newest snapshot if that is of `version`: LMDB opens no older ones (1007)."""
+        snapshot = self.snapshot(clock)
+        newest = snapshot.version()
+        if newest == version:
+            return snapshot
+        snapshot.close()
+        code = FUTURE_VERSION if version > newest else TRANSACTION_TOO_OLD
+        raise StoreError(code, version=version, newest=newest)
+
+    def submit(self, request: CommitRequest) -> QueuedCommit:
+        """Queue a commit."""
+        return self.group.submit(request)
+
+    def turn(self, wait_s: float) -> _Turn:
+        """Return a turn to take, or to go on without after `wait_s`. So nobody can wait for it for ever."""
+        return _Turn(self._turn, wait_s)
+
+    def change_token(self) -> int:
+        """Return the number of LMDB's last commit."""
+        return self.files.last_transaction()
+
+    def end_forgotten(self, now_us: int) -> None:
+        """End the snapshots that have outlived their window, so that nobody's forgotten transaction pins pages."""
+        for serial, reference in list(self._open.items()):
+            snapshot = reference()
+            if snapshot is None:
+                self._open.pop(serial, None)
+            elif now_us - snapshot.opened_us > WINDOW_US + GRACE_US:
+                snapshot.close()
+            else:
+                return  # They are in the order of their opening.
+
+    def end_all(self) -> None:
+        """End all snapshots of this process, and wait for the reads that are under way on other threads.
+
+        The caller holds back what would begin meanwhile: the wait would not end while it comes and goes.
+        """
+        for reference in list(self._open.values()):
+            snapshot = reference()
+            if snapshot is not None:
+                snapshot.close()
+        self._open.clear()
+        self.files.await_reads()
+
+    def _commit_all(self, requests: list[CommitRequest]) -> None:
+        """Commit what is queued, on the thread that leads the group. Interrupted, it can be called again."""
+        group = [request for request in requests if request.begin()]
+        if not group:
+            return
+        self.end_forgotten(group[0].clock.now_us())
+        made = answered = False
+        try:
+            self._commits.make(group)
+            answered = True
+        finally:
+            if not answered:  # An interruption may have left the turn taken.
+                _give_back(self._turn)
+        for request in group:
+            outcome = request.outcome
+            assert outcome is not None
+            if isinstance(outcome, StoreError):
+                request.fail(outcome)
+            else:
+                request.succeed(*outcome, self)
+                made = True
+        if made:
+            self.bell.ring()
+
+    # --- Closing and forking ---
+
+    def close(self) -> None:
+        """Close the environment; commits still queued fail with 1025."""
+        try:
+            self._stop()
+            self.joint.close()
+            self.bell.close()
+            self.files.close()
+        finally:
+            self._go_on()
+
+    def before_fork(self) -> None:
+        """Stand still, without a snapshot: see `LmdbFiles.close_inherited`."""
+        self._stop()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._go_on()
+
+    def _stop(self) -> None:
+        """Finish the commit and the reads under way, hold back the next, and end the snapshots."""
+        self._pause = self.group.pause()
+        self._holds_reads = self.files.hold_reads()
+        self.end_all()
+
+    def _go_on(self) -> None:
+        if self._holds_reads:
+            self._holds_reads = False
+            self.files.resume_reads()
+        if self._pause is not None:
+            self.group.resume(self._pause)
+            self._pause = None
+
+    def after_fork_in_child(self) -> None:
+        """Become a store of the child's own; opened by its first transaction."""
+        self.group.forget()
+        self.joint.forget()
+        self.bell.forget()
+        self.log.forget()
+        self._turn = threading.RLock()
+        self.watches = Watches()
+        self._stall_watch.reset()
+        self.files.close_inherited()
+
+
+class _Turn:
+    """A turn of long bodies and commits: a context, and a class of its own because each commit takes two of them."""
+
+    __slots__ = ("_lock", "_wait_s")
+
+    def __init__(self, lock: Any, wait_s: float) -> None:
+        self._lock = lock
+        self._wait_s = wait_s
+
+    def __enter__(self) -> None:
+        entered = False
+        try:
+            self._lock.acquire(timeout=self._wait_s)
+            entered = True
+        finally:
+            if not entered:  # Interrupted, it may have been taken or not.
+                _give_back(self._lock)
+
+    def __exit__(self, *_: object) -> None:
+        _give_back(self._lock)
+
+
+def _give_back(turn: Any) -> None:
+    try:
+        turn.release()
+    except RuntimeError:  # This thread has it not.
+        return
+
+
+# --- One store per path and process ---
+
+_stores: dict[Path, EmbeddedStore] = {}
+# Reentrant: a database that the collector finds while this thread holds it is released at once.
+_stores_lock = threading.RLock()
+_forking: list[EmbeddedStore] = []
+
+
+def _acquire(path: Path, clock: Clock) -> EmbeddedStore:
+    path = path.absolute().resolve()
+    with _stores_lock:
+        store = _stores.get(path)
+        if store is not None:
+            store.users += 1
+            if store.files.is_current():
+                return store
+            store.users -= 1
+        store = _stores[path] = EmbeddedStore(path, clock)
+        store.users += 1
+        return store
+
+
+def _release(store: EmbeddedStore) -> None:
+    with _stores_lock:
+        store.users -= 1
+        if store.users:
+            return
+        if _stores.get(store.path) is store:
+            del _stores[store.path]
+    store.close()
+
+
+def _before_fork() -> None:
+    _stores_lock.acquire()
+    _forking[:] = _stores.values()
+    for store in _forking:
+        store.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _forking:
+        store.after_fork_in_parent()
+    _forking.clear()
+    _stores_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    for store in _forking:
+        store.after_fork_in_child()
+    _forking.clear()
+    _stores_lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,258 @@
+"""The commit log of an embedded store: in the store, so that all processes see it, and its newest part decoded.
+
+A key is a version, the newest first (`own_keys`), a value an `_Entry` (msgpack). Entries older than the window are
+pruned, but for the newest of them: so every transaction still within its window finds the version it read at, or an
+older one, in the log, and one whose version lies before the oldest entry is refused, whatever any clock says.
+
+How old an entry is, its version tells, unless versions are ahead of the clock: after one commit by a clock that was a
+day ahead, each commit moves them on by no more than `VERSIONS_APART`. Then the time of the commit tells, which is in
+the entry. Where that tells nothing either, since the clock stands still or is set back again and again, the log's size
+is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD, StoreError
+from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, LogEntry, Reads, after
+from fairlead.zones.engines.optimistic.ranges import KeySet, Range
+from fairlead.zones.engines.optimistic.reserved_keys import LOG_BEGIN, log_key, log_version
+
+TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a long transaction asks for them.
+PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is not done for each.
+PRUNE_MAX: Final = 256  # Entries at a time, or twice what was appended, so that no commit has to wait for long.
+VERSIONS_APART: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
+LOG_BYTES_MAX: Final = 256 << 20  # More than a disk takes in a window, beside the data. Whoever read before gets 1007.
+
+UNDECODABLE: Final = (msgspec.MsgspecError, RecursionError)
+
+
+class _Entry(msgspec.Struct, array_like=True):
+    """What a commit conflicts on, when it was made, by the clock, and how many bytes of entries were logged before."""
+
+    points: list[bytes]
+    ranges: list[tuple[bytes, bytes]]
+    made_us: int = 0
+    bytes_before: int = 0
+
+
+class _EntryTail(msgspec.Struct, array_like=True):
+    """The same, for whoever wants to know only when and how much."""
+
+    points: msgspec.Raw
+    ranges: msgspec.Raw
+    made_us: int = 0
+    bytes_before: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Entry).decode
+_decode_tail = msgspec.msgpack.Decoder(_EntryTail).decode
+
+Txn = Any  # lmdb.Transaction[bytes]; its stubs make generics of what is none at run time.
+
+
+class StoredLog:
+    """The log, used by one thread at a time except for `version`."""
+
+    def __init__(self) -> None:
+        self._newest = (-1, 0)  # Number of the LMDB transaction that this process saw last, and its version.
+        self._bytes_after = 0  # What was logged, `last` included.
+        self._tail: deque[LogEntry] = deque()
+        self._tail_points = 0
+        self._tail_floor = 0  # The tail holds every entry above this, up to `last`.
+        self._behind = False  # Unless other processes have committed, and it was not needed yet.
+        self._in_transaction = False
+        self._since_pruned = 0
+        self.last = 0
+
+    def version(self, txn: Txn) -> int:
+        """Return the version of the last commit that a read transaction sees."""
+        number, version = self._newest
+        if txn.id() == number:
+            return version
+        return _last_version(txn.cursor())
+
+    # --- Within one write transaction: begin, then check and append in turn, then note that it was committed. ---
+
+    def begin(self, txn: Txn) -> None:
+        """Learn the last version, as the write transaction sees it."""
+        if self._in_transaction:  # What the last one appended was not committed, or the thread does not know.
+            self.forget()
+        self._in_transaction = True
+        number, self.last = self._newest
+        if txn.id() - 1 != number:
+            cursor = txn.cursor()
+            stored = _last_version(cursor)
+            self._behind = self._behind or stored != self.last
+            self.last = stored
+            self._bytes_after = _bytes_after(cursor.value())
+
+    def changed(self, txn: Txn, reads: Reads, read_version: int) -> bool:
+        """Whether a commit above `read_version` wrote something that was read.
+
+        Raises:
+          StoreError: 1007 if entries that would tell have been pruned, or are damaged.
+        """
+        if self._behind:
+            self._catch_up(txn, read_version)
+        if read_version < self._tail_floor:
+            if read_version < _first_version(txn.cursor()):
+                raise StoreError(TRANSACTION_TOO_OLD, read_version=read_version)
+            if reads.changed_by_any(self._stored(txn, read_version, self._tail_floor)):
+                return True
+        return reads.changed_by_any(after(reversed(self._tail), read_version))
+
+    def find(self, txn: Txn, mark: bytes, above: int) -> int | None:
+        """Return the version of the commit above `above` that is marked so; None if there is none.
+
+        Raises:
+          StoreError: 1007 if entries that would tell have been pruned.
+        """
+        if not self.changed(txn, Reads(KeySet((mark,))), above):
+            return None
+        return next(entry.version for entry in self._stored(txn, above, self.last) if mark in entry.points)
+
+    def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range], made_us: int) -> None:
+        """Add a commit, above all others."""
+        assert version > self.last
+        entry = _encode((points, ranges, made_us, self._bytes_after))
+        txn.put(log_key(version), entry)
+        self._bytes_after += len(entry)
+        if self._behind:
+            self._forget_tail(self.last)
+        self._keep(LogEntry(version, points, ranges))
+        self._since_pruned += 1
+        self.last = version
+
+    def is_due_for_pruning(self) -> bool:
+        """Whether so much was appended that looking for old entries pays."""
+        return self._since_pruned >= PRUNE_EVERY
+
+    def prune(self, txn: Txn, now_us: int) -> None:
+        """Delete what the window has left behind, or the oldest part of it."""
+        most = max(PRUNE_MAX, 2 * self._since_pruned)
+        self._since_pruned = 0
+        cursor = txn.cursor()
+        kept = None  # The newest one that is older than the window.
+        if self.last > now_us + WINDOW_US or self._is_too_large(cursor):
+            kept = self._newest_old(cursor, now_us - WINDOW_US, most)
+        elif cursor.set_range(log_key(max(0, self.last - WINDOW_US))):
+            kept = cursor.key()
+        while kept is not None and most and cursor.last() and cursor.key() > kept:
+            cursor.delete()
+            most -= 1
+
+    def _is_too_large(self, cursor: Any) -> bool:
+        return bool(cursor.last()) and self._bytes_after - _tail_of(cursor.value()).bytes_before > LOG_BYTES_MAX
+
+    def _newest_old(self, cursor: Any, until_us: int, most: int) -> bytes | None:
+        """Return the key of the newest entry, among the `most` oldest, that was made by `until_us` or is one too many.
+
+        Whatever was made before that one is older, whatever clock it was made by.
+        """
+        newest = None
+        if cursor.last():
+            for key, value in islice(cursor.iterprev(), most):
+                tail = _tail_of(value)
+                if tail.made_us <= until_us or self._bytes_after - tail.bytes_before > LOG_BYTES_MAX:
+                    newest = key
+                if key <= log_key(self.last):
+                    break
+        return newest
+
+    def committed(self, number: int) -> None:
+        """Note that the write transaction of this number, LMDB's own, was committed."""
+        self._newest = (number, self.last)
+        self._in_transaction = False
+
+    def forget(self) -> None:
+        """Forget what was decoded: a write transaction was not committed, or the process was forked."""
+        self._newest = (-1, 0)
+        self._forget_tail(0)
+        self._behind = True
+
+    def _catch_up(self, txn: Txn, read_version: int) -> None:
+        """Decode what other processes have committed, as far as a transaction of `read_version` needs it."""
+        known = self._tail[-1].version if self._tail else self._tail_floor
+        start = max(known, read_version, _first_version(txn.cursor()))
+        if start > known:
+            self._forget_tail(start)
+        missing: deque[LogEntry] = deque()
+        points = 0
+        try:
+            for entry in self._stored(txn, start, self.last):
+                points += len(entry.points)
+                if points > TAIL_POINTS_MAX:  # The older ones stay in the store.
+                    self._forget_tail(entry.version)
+                    break
+                missing.appendleft(entry)
+        except StoreError:  # One is damaged: the next transaction reads after it, and need not know what it said.
+            self.forget()
+            raise
+        for entry in missing:
+            self._keep(entry)
+        self._behind = False
+
+    def _stored(self, txn: Txn, above: int, up_to: int) -> Iterator[LogEntry]:
+        """Yield the entries of versions above `above`, up to `up_to`, the newest first.
+
+        Raises:
+          StoreError: 1007 if one of them is damaged: nobody can tell what it conflicts with.
+        """
+        cursor = txn.cursor()
+        if cursor.set_range(log_key(up_to)):
+            for key, value in cursor.iternext():
+                version = log_version(key)
+                if version <= above:
+                    return
+                try:
+                    entry = _decode(value)
+                except UNDECODABLE:
+                    raise StoreError(TRANSACTION_TOO_OLD, read_version=above) from None
+                yield LogEntry(version, entry.points, entry.ranges)
+
+    def _keep(self, entry: LogEntry) -> None:
+        self._tail.append(entry)
+        self._tail_points += len(entry.points)
+        while self._tail_points > TAIL_POINTS_MAX:
+            dropped = self._tail.popleft()
+            self._tail_points -= len(dropped.points)
+            self._tail_floor = dropped.version
+
+    def _forget_tail(self, floor: int) -> None:
+        self._tail.clear()
+        self._tail_points = 0
+        self._tail_floor = floor
+        self._behind = False
+
+
+def _tail_of(value: bytes) -> _EntryTail:
+    """Return when an entry was made, and how much was logged before; long ago, and nothing, if it is damaged."""
+    try:
+        return _decode_tail(value)
+    except UNDECODABLE:
+        return _EntryTail(msgspec.Raw(), msgspec.Raw())
+
+
+def _bytes_after(value: bytes) -> int:
+    return _tail_of(value).bytes_before + len(value)
+
+
+def _last_version(cursor: Any) -> int:
+    return log_version(cursor.key()) if cursor.set_range(LOG_BEGIN) else 0
+
+
+def _first_version(cursor: Any) -> int:
+    return log_version(cursor.key()) if cursor.last() else 0
+
+
+def start_log(txn: Txn, version: int) -> None:
+    """Give a new log its first entry: versions start near the clock, and the log is never empty."""
+    txn.put(log_key(version), _encode(([], [])))

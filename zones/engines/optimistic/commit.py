@@ -1,0 +1,172 @@
+"""A commit on its way: what a transaction hands to its store, and what comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fairlead.zones.engines.api.clock import Clock
+from fairlead.zones.engines.api.database import Future, Limits
+from fairlead.zones.engines.api.errors import StoreError
+from fairlead.zones.engines.optimistic.commit_log import Reads
+from fairlead.zones.engines.optimistic.snapshot import Snapshot
+from fairlead.zones.engines.optimistic.watches import Versionstamp, Watch, Watches
+from fairlead.zones.engines.optimistic.writes import Mutations, Writes
+
+Outcome = tuple[int, Mutations] | StoreError  # Of a commit: its version and what it did, or why it was not made.
+
+NO_VERSION = -1  # What the binding answers for a transaction that has not written.
+
+
+class Store(Protocol):
+    """What `Transaction` needs of an engine: snapshots, and commits one after the other."""
+
+    limits: Limits
+    watches: Watches
+    backoff_us: int
+    """The longest delay before the first retry; it doubles with every further one."""
+
+    def snapshot(self, clock: Clock) -> Snapshot:
+        """Return the newest snapshot."""
+        ...
+
+    def snapshot_at(self, clock: Clock, version: int) -> Snapshot:
+        """Return the snapshot of a version; StoreError 1007 where it is gone, 1009 where it has not come yet."""
+        ...
+
+    def submit(self, request: CommitRequest) -> Future:
+        """Start a commit. Its effect and its answer are there at the latest when somebody waits for the future."""
+        ...
+
+    def change_token(self) -> int:
+        """A number that changes with every commit."""
+        ...
+
+
+class CommitRequest:
+    """What one commit asks of a store, and then its answer.
+
+    `reads` and `read_version` are None if nothing that was read can conflict. A store that takes the request up
+    (`begin`) answers it by `succeed` or `fail`, and then, without holding a lock, calls `call_back`.
+
+    Attributes:
+      mark: what the commit log knows it by, above version `floor`, if another process may have made it; else empty.
+      outcome: what became of it, once the store knows; it is answered with that.
+    """
+
+    __slots__ = (
+        "_lock",
+        "begun",
+        "clock",
+        "committed_version",
+        "done",
+        "error",
+        "floor",
+        "mark",
+        "mutations",
+        "outcome",
+        "read_version",
+        "reads",
+        "stamps",
+        "watches",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        reads: Reads | None,
+        read_version: int | None,
+        writes: Writes,
+        watches: list[Watch],
+        stamps: list[Versionstamp],
+    ) -> None:
+        assert (reads is None) == (read_version is None)
+        self.clock = clock
+        self.reads = reads
+        self.read_version = read_version
+        self.writes = writes
+        self.watches = watches
+        self.stamps = stamps
+        self.committed_version = NO_VERSION
+        self.error: StoreError | None = None
+        self.mutations: Mutations | None = None
+        self.mark = b""
+        self.outcome: Outcome | None = None
+        self.floor = NO_VERSION
+        self.done = False
+        self.begun = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> bool:
+        """Take the request up; False if it was withdrawn."""
+        with self._lock:
+            self.begun = not self.done
+            return self.begun
+
+    def withdraw(self, error: StoreError) -> bool:
+        """Fail it with `error` if the store has not taken it up yet; whether that was so."""
+        with self._lock:
+            if self.begun or self.done:
+                return False
+            self.error = error
+            self.done = True
+            return True
+
+    def succeed(self, version: int, mutations: Mutations, store: Store) -> None:
+        """Answer that the commit is durable, at `version`."""
+        self.committed_version = version
+        self.mutations = mutations
+        for stamp in self.stamps:
+            stamp.resolve(version_stamp(version))
+        for watch in self.watches:
+            watch.arm(store)
+        self.done = True
+
+    def fail(self, error: StoreError) -> None:
+        """Answer that the commit did not happen, or, with 1021, that nobody knows."""
+        self.error = error
+        for waiting in (*self.stamps, *self.watches):
+            waiting.settle(error)
+        self.done = True
+
+    def call_back(self, watches: Watches) -> None:
+        """Call who asked to be called, after the answer; without a lock, for they may start commits of their own."""
+        for watch in self.watches:
+            watch.is_ready()  # Another commit may have come before it was armed.
+        for waiting in (*self.stamps, *self.watches):
+            waiting.call_back()
+        if self.mutations is not None and watches:
+            watches.look(self.mutations)
+        self.mutations = None
+
+
+class CommitDone:
+    """The future of a commit that has been answered."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: CommitRequest) -> None:
+        self._request = request
+
+    def wait(self) -> None:
+        """Return if the commit is durable; raise why not otherwise."""
+        if self._request.error is not None:
+            raise self._request.error
+
+    def is_ready(self) -> bool:
+        """True."""
+        return True
+
+    def block_until_ready(self) -> None:
+        """Return at once."""
+
+    def on_ready(self, callback: Callable[[Any], None]) -> None:
+        """Call `callback(self)` now."""
+        callback(self)
+
+
+def version_stamp(version: int) -> bytes:
+    """Return the ten bytes of a commit's versionstamp: the version, and which of the commits of that version."""
+    return version.to_bytes(8, "big") + b"\x00\x00"

@@ -1,0 +1,81 @@
+"""What recent commits wrote: the means to tell whether a transaction read something that has changed since.
+
+A transaction that read at version R commits if no commit after R wrote anything that it read (optimistic
+concurrency, as FoundationDB's resolvers do it; SIGMOD '21, section 2.4). Entries older than the window are pruned;
+`floor` remembers how far, so that a transaction older than what was pruned is refused instead of trusted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from fairlead.zones.engines.optimistic.ranges import KeySet, Range, any_overlap, any_point_in, merge
+
+MANY_TIMES: Final = 16  # So many more points, and looking each up is quicker than going through all.
+WINDOW_US: Final = 5_000_000  # FoundationDB's: a transaction lives for 5 s. Versions are microseconds, or close.
+
+
+class LogEntry:
+    """One commit: its version, and the keys that it conflicts on."""
+
+    __slots__ = ("_ordered", "points", "ranges", "version")
+
+    def __init__(self, version: int, points: Sequence[bytes], ranges: list[Range]) -> None:
+        self.version = version
+        self.points = points
+        self.ranges = ranges
+        self._ordered: list[bytes] | None = None
+
+    def ordered_points(self) -> list[bytes]:
+        """Return the points in order; sorted once, and only if something is looked up in them."""
+        if self._ordered is None:
+            self._ordered = sorted(self.points)
+        return self._ordered
+
+
+class Reads:
+    """What a committing transaction read with conflict, compared with as many commits as there were meanwhile."""
+
+    __slots__ = ("_merged", "_ordered", "points", "ranges")
+
+    def __init__(self, keys: KeySet) -> None:
+        self.points = keys.points
+        self.ranges = keys.ranges
+        self._merged: list[Range] | None = None
+        self._ordered: list[bytes] | None = None
+
+    def changed_by(self, entry: LogEntry) -> bool:
+        """Whether the commit wrote something that was read."""
+        if self._has_point_of(entry):
+            return True
+        if self.ranges:
+            if self._merged is None:
+                self._merged = merge(self.ranges)
+            if any_point_in(entry.ordered_points(), self._merged) or any_overlap(self._merged, entry.ranges):
+                return True
+        if entry.ranges and self.points:
+            if self._ordered is None:
+                self._ordered = sorted(self.points)
+            return any_point_in(self._ordered, entry.ranges)
+        return False
+
+    def _has_point_of(self, entry: LogEntry) -> bool:
+        if len(entry.points) < MANY_TIMES * len(self.points):
+            return not self.points.isdisjoint(entry.points)
+        written = entry.ordered_points()  # One large commit must not cost each small one that comes after it a walk.
+        places = ((bisect_left(written, key), key) for key in self.points)
+        return any(place < len(written) and written[place] == key for place, key in places)
+
+    def changed_by_any(self, entries: Iterable[LogEntry]) -> bool:
+        """Whether one of the commits wrote something that was read."""
+        return any(map(self.changed_by, entries))
+
+
+def after(entries: Iterable[LogEntry], version: int) -> Iterator[LogEntry]:
+    """Yield the entries above `version`, given entries from newest to oldest."""
+    for entry in entries:
+        if entry.version <= version:
+            return
+        yield entry

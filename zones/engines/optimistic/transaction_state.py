@@ -1,0 +1,114 @@
+"""How long a transaction is of use: what stands in the way of its next step, and what ends it.
+
+Every step of a transaction may fail for a reason that lies behind it: a write that was refused (the binding
+reports it late, at every later step), a commit already begun, a cancellation, a timeout. FoundationDB looks at them in
+that order, and so does `_check_usable`. The other layers of a transaction build on this one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead.zones.engines.api.clock import Clock
+from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, USED_DURING_COMMIT, StoreError
+from fairlead.zones.engines.optimistic.options import Persistent
+
+NEVER_US: Final = 1 << 62
+
+
+class Lifetime:
+    """The state of a transaction between its creation and its end.
+
+    Attributes:
+      clock: the time for timeouts and the window.
+      persistent: options that survive `on_error`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_commit_started",
+        "_created_us",
+        "_deferred",
+        "_ended",
+        "_expires_us",
+        "_now_us",
+        "_plain_reads",
+        "_plain_writes",
+        "_usable",
+        "_window_ends_us",
+        "clock",
+        "persistent",
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._now_us = clock.now_us
+        self.persistent = Persistent()
+        self._created_us = clock.now_us()
+
+    def _clear_lifetime(self) -> None:
+        self._deferred: StoreError | None = None  # The write that was refused.
+        self._commit_started = False
+        self._ended: StoreError | None = None  # Cancelled, timed out, or used during commit.
+        self._usable = True  # None of these three stands in the way.
+        # The hot paths look at one flag instead of many. A plain read needs no more than the open snapshot, a plain
+        # write no more than a note: whatever makes that untrue lowers the flag.
+        self._plain_reads = False
+        self._plain_writes = True
+        self._window_ends_us = NEVER_US
+        self._expires_us = NEVER_US
+        self.apply_timeout()
+
+    def apply_timeout(self) -> None:
+        """Let the timeout in force decide, beside the window, when the transaction expires."""
+        timeout_ms = self.persistent.timeout_ms
+        deadline_us = self._created_us + timeout_ms * 1_000 if timeout_ms else NEVER_US
+        self._expires_us = min(deadline_us, self._window_ends_us)
+
+    def defer(self, code: int, *, remedy: str = "", **fields: object) -> None:
+        """Fail every later step with this error: how the binding treats a write that it refuses."""
+        self._defer(StoreError(code, remedy=remedy, **fields))
+
+    def _defer(self, error: StoreError) -> None:
+        if self._deferred is None:
+            self._deferred = error
+        self._not_usable()
+
+    def _check_usable(self) -> None:
+        """Raise what stands in the way of a step."""
+        if self._now_us() > self._expires_us and self._timed_out():
+            self._end(StoreError(TRANSACTION_TIMED_OUT))
+        if self._usable:
+            return
+        if self._deferred is not None:
+            raise self._deferred
+        if self._commit_started:
+            self._end(StoreError(USED_DURING_COMMIT))
+            raise StoreError(USED_DURING_COMMIT)
+        assert self._ended is not None
+        raise self._ended
+
+    def _is_writable(self) -> bool:
+        """Whether a write is of any use. One after the commit is not, and makes every later step say so."""
+        if not self._usable and self._commit_started and self._deferred is None:
+            self._end(StoreError(USED_DURING_COMMIT))
+            self.defer(USED_DURING_COMMIT)
+        return self._usable
+
+    def _timed_out(self) -> bool:
+        timeout_ms = self.persistent.timeout_ms
+        return timeout_ms > 0 and self._now_us() > self._created_us + timeout_ms * 1_000
+
+    def _not_usable(self) -> None:
+        self._usable = self._plain_reads = self._plain_writes = False
+
+    def _end(self, error: StoreError) -> None:
+        """Let every later step fail with `error`, unless something else has ended the transaction before."""
+        if self._ended is None:
+            self._ended = error
+            self._not_usable()
+            self._abandon(error)
+
+    def _abandon(self, error: StoreError) -> None:
+        """Let go of what the other layers hold."""
+        raise NotImplementedError

@@ -1,0 +1,213 @@
+"""Restoring: what a backup holds is written as it was, and what it does not hold is derived anew.
+
+Derived are the vesting indexes, counts and depths, pointers, the list of buried items, and when ids are forgotten.
+Leases are released: who held them is gone, so leased items vest at once, and nothing that happened before the backup
+counts as their lapse. Pointers of zones that hold items vest with their first item.
+
+While a restore is under way the shard's record says so, and the store cannot be opened as a shard. A restore that was
+broken off leaves such a store behind; its file is restored into another, empty one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+from typing import BinaryIO, NamedTuple
+
+from fairlead.zones.engines import Clock, Database, Transaction, transact
+from fairlead.zones.errors import BackupRefused
+from fairlead.zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.maintenance.backup.backup_file import (
+    NEWER,
+    BackupInfo,
+    Header,
+    Pair,
+    Trailer,
+    check_digest,
+    read_header,
+    read_pairs,
+    read_trailer,
+)
+from fairlead.zones.maintenance.integrity.parsed_keys import Places, ZoneKey
+from fairlead.zones.queue.dead_letters import grave_key
+from fairlead.zones.queue.id_retention import TIME_BYTES, forget_key
+from fairlead.zones.records import FORMAT, BuriedRecord, ItemRecord, ShardRecord, decode, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.shard import RESTORING
+from fairlead.zones.top_level import pointers
+
+NOT_EMPTY = "the store is not empty"
+TOO_LARGE_KEY = "a key is longer than this engine takes"
+TOO_LARGE_VALUE = "a value is longer than this engine takes"
+
+BATCH_BYTES = 1_000_000
+BATCH_PAIRS = 5_000
+MARK_BYTES = 16
+
+Progress = Callable[[int], None]
+
+
+def restore(
+    db: Database, file: BinaryIO, *, clock: Clock, random: Random, progress: Progress | None = None
+) -> BackupInfo:
+    """Restore a backup into an empty store, and return what it was.
+
+    The shard keeps its id and its parts. Its items are due when they were, leased ones at once.
+
+    Args:
+      random: what marks the store as claimed by this restore, and no other, is drawn from it.
+      file: open for reading bytes, and seekable: all of it is checked before anything is written.
+      progress: called now and then with the number of pairs restored so far.
+
+    Raises:
+      BackupRefused: the file is no whole backup, a newer version made it, the store is not empty, or a key or value is
+        longer than its engine takes. Nothing was written.
+    """
+    header = read_header(file)
+    if header.record_format > FORMAT:
+        raise BackupRefused(reason=NEWER)
+    check_digest(file)
+    trailer = _check_pairs(db, file)
+    _claim(db, RESTORING + random.randbytes(MARK_BYTES))
+    layout = Layout(shard_id=header.shard_id, part_count=header.part_count, settings=ZoneSettings())
+    restored = 0
+    for batch in _batches(_Rebuilding(layout, clock.now_us()).writes(read_pairs(file))):
+        transact(db, partial(_write, batch=batch))
+        restored += sum(each.from_file for each in batch)
+        if progress is not None:
+            progress(restored)
+    transact(db, partial(_finish, header=header))
+    return BackupInfo(
+        header.shard_id,
+        header.part_count,
+        trailer.pairs,
+        trailer.torn,
+        trailer.one_version,
+        header.began_us,
+        trailer.ended_us,
+    )
+
+
+def _check_pairs(db: Database, file: BinaryIO) -> Trailer:
+    """Read all pairs and see that this engine takes them; return the trailer."""
+    value = b""
+    for key, value in read_pairs(file):
+        if len(key) > db.limits.key_bytes_max:
+            raise BackupRefused(reason=TOO_LARGE_KEY, key=key, bytes=len(key), bytes_max=db.limits.key_bytes_max)
+        if key and len(value) > db.limits.value_bytes_max:
+            raise BackupRefused(reason=TOO_LARGE_VALUE, key=key, bytes=len(value), bytes_max=db.limits.value_bytes_max)
+    return read_trailer(value)
+
+
+def _claim(db: Database, mark: bytes) -> None:
+    """Mark an empty store as one that is being restored. Of two restores into it one conflicts.
+
+    After a commit of unknown result, `mark` tells whether it was this one's.
+    """
+
+    def body(tr: Transaction) -> None:
+        if next(iter(tr.get_range(*ROOT_RANGE, limit=1)), None) is not None and tr.get(META_KEY).value != mark:
+            raise BackupRefused(reason=NOT_EMPTY)
+        tr.set(META_KEY, mark)
+
+    transact(db, body, applied=lambda tr: tr.get(META_KEY).value == mark)
+
+
+def _finish(tr: Transaction, *, header: Header) -> None:
+    tr.set(META_KEY, encode(ShardRecord(header.shard_id, header.part_count, header.began_us, KEY_FORMAT)))
+
+
+class _Write(NamedTuple):
+    """One thing to write; harmless if it is written twice."""
+
+    bytes: int
+    apply: Callable[[Transaction], None]
+    from_file: bool = False
+
+
+def _set(key: bytes, value: bytes, *, from_file: bool = False) -> _Write:
+    return _Write(len(key) + len(value), lambda tr: tr.set(key, value), from_file)
+
+
+def _batches(writes: Iterator[_Write]) -> Iterator[list[_Write]]:
+    """Group writes so that each group fits a transaction."""
+    batch: list[_Write] = []
+    size = 0
+    for write in writes:
+        batch.append(write)
+        size += write.bytes
+        if size >= BATCH_BYTES or len(batch) >= BATCH_PAIRS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _write(tr: Transaction, *, batch: list[_Write]) -> None:
+    for write in batch:
+        write.apply(tr)
+
+
+class _Rebuilding:
+    """Turns the pairs of a file into the writes of a shard, zone by zone."""
+
+    def __init__(self, layout: Layout, now_us: int) -> None:
+        self._now_us = now_us
+        self._places = Places(layout)
+        self._zone: Place | None = None
+        self._counts: Counter[str] = Counter()  # of the zone
+        self._earliest_us: int | None = None  # of the zone
+        self._depths: Counter[bytes] = Counter()  # of the shard
+
+    def writes(self, pairs: Iterator[Pair]) -> Iterator[_Write]:
+        """Yield what to write."""
+        for key, value in pairs:
+            found = self._places.zone_key(key)
+            if found is None or found.place is not self._zone:
+                yield from self._finish_zone()
+                self._zone = None if found is None else found.place
+            if found is not None:
+                yield from self._zone_writes(found, key, value)
+            elif key:
+                yield _set(key, value, from_file=True)
+        for depth_key, depth in self._depths.items():
+            yield _set(depth_key, depth.to_bytes(8, "little", signed=True))
+
+    def _zone_writes(self, found: ZoneKey, key: bytes, value: bytes) -> Iterator[_Write]:
+        """Yield a row of a zone, and what is derived from it; nothing from one that is damaged."""
+        place, keys = found.place, found.place.keys
+        match found.number, *found.rest:
+            case int(number), bytes(item_id) if number == ITEM and key == keys.item(item_id):
+                item = decode(ItemRecord, value)
+                if item is not None:
+                    self._release(item)
+                    self._counts[item.kind] += 1
+                    self._earliest_us = min(item.vesting_us, self._earliest_us or item.vesting_us)
+                    value = encode(item)
+                    yield _set(keys.vest(item.priority, item.vesting_us, item_id), item.kind.encode())
+            case int(number), bytes(item_id) if number == BURIED and key == keys.buried(item_id):
+                buried = decode(BuriedRecord, value)
+                if buried is not None:
+                    yield _set(grave_key(place, item_id, buried.buried_us), buried.item.kind.encode())
+            case int(number), bytes(item_id) if key == (keys.done if number == DONE else keys.result)(item_id):
+                yield _set(forget_key(place, key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
+        yield _set(key, value, from_file=True)
+
+    def _release(self, item: ItemRecord) -> None:
+        if item.lease_id:
+            item.lease_id, item.lease_us, item.ran_alone, item.started = b"", 0, False, False
+            item.vesting_us = min(item.vesting_us, self._now_us)
+
+    def _finish_zone(self) -> Iterator[_Write]:
+        """Yield the counts and the pointer of a zone all of whose items were seen."""
+        place, earliest_us = self._zone, self._earliest_us
+        if place is None or earliest_us is None:
+            return
+        for kind, count in self._counts.items():
+            yield _set(place.keys.count(kind), count.to_bytes(8, "little", signed=True))
+            self._depths[place.part.depth(kind)] += count
+        vesting_us = max(earliest_us, self._now_us)
+        create = partial(pointers.create, place=place, vesting_us=vesting_us, now_us=self._now_us)
+        yield _Write(1_000, create)
+        self._counts, self._earliest_us = Counter(), None

@@ -1,0 +1,167 @@
+"""Taking a backup: what is copied, and as of when.
+
+A transaction reads for up to a few seconds, and a backup is of one version if that is enough for the whole shard. A
+larger shard is read by several transactions, but each tenant's logical database, its data and its queues, by one: so
+every tenant is restored as it was at one instant, though not all at the same. A tenant that is too large for that is
+torn, and the backup says so.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import BinaryIO, NamedTuple
+
+from fairlead.zones.engines import KeyValue, Reader, transact
+from fairlead.zones.errors import ShardRefused
+from fairlead.zones.keyspace import (
+    BURIED,
+    CHANGED,
+    COUNT,
+    DB,
+    HANDLER,
+    HISTORY,
+    ITEM,
+    PARKED,
+    PERIODIC,
+    POINTER,
+    ROOT,
+    SERIES,
+    SESSION,
+    SHEET,
+    VEST,
+    ZONE,
+    pack_int,
+    range_end,
+    tenant_prefix,
+)
+from fairlead.zones.maintenance.backup.backup_file import (
+    FILE_FORMAT,
+    BackupInfo,
+    BackupWriter,
+    Header,
+    Trailer,
+    pack_pair,
+)
+from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.records import FORMAT, is_newer
+from fairlead.zones.shard import Shard
+
+# A transaction ends at the first border between tenants after one of the former, and at the latest at the latter.
+ENOUGH_US = 2_000_000
+ENOUGH_BYTES = 32_000_000
+TOO_MUCH_US = 4_000_000
+TOO_MUCH_BYTES = 64_000_000
+
+_DB = ROOT + pack_int(DB)
+_ZONE = pack_int(ZONE)
+_DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
+_RECORDS = (pack_int(ITEM), pack_int(BURIED))
+# The rest is derived (the top-level queue, depths, graves, what is parked), or means nothing later (receipts, time,
+# sessions, what is granted of limits, completions, what workers write about themselves).
+_RANGES = [
+    (_DB, range_end(_DB)),
+    (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
+    (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PARKED)),
+    (ROOT + pack_int(HISTORY + 1), ROOT + pack_int(SHEET)),
+    (ROOT + pack_int(SHEET + 1), ROOT + pack_int(SERIES)),
+    (ROOT + pack_int(CHANGED + 1), range_end(ROOT)),
+]
+
+Progress = Callable[[int], None]
+
+
+def backup(shard: Shard, file: BinaryIO, *, progress: Progress | None = None) -> BackupInfo:
+    """Write a backup of a shard to `file`, and return what it is. Producers and consumers may go on.
+
+    Snapshot reads; conflicts with nobody. The caller makes the file durable.
+
+    Args:
+      file: open for writing bytes.
+      progress: called now and then with the number of pairs written so far.
+
+    Raises:
+      ShardRefused: it holds records that a newer version wrote.
+      OSError: `file` cannot be written.
+    """
+    layout, clock = shard.layout, shard.clock
+    began_us = clock.now_us()
+    header = Header(FILE_FORMAT, FORMAT, layout.shard_id, layout.part_count, began_us)
+    writer = BackupWriter(file, header)
+    token = shard.db.change_token()
+    pairs = chunks = 0
+    torn: set[bytes] = set()
+    next_key: bytes | None = _RANGES[0][0]
+    while next_key is not None:
+        chunk = transact(shard.db, partial(_read_chunk, shard=shard, begin=next_key))
+        writer.add(chunk.packed)
+        pairs += chunk.pairs
+        torn |= chunk.torn
+        chunks += 1
+        next_key = chunk.next_key
+        if progress is not None:
+            progress(pairs)
+    one_version = chunks == 1 or (token is not None and token == shard.db.change_token())
+    ended_us = clock.now_us()
+    writer.finish(Trailer(pairs, len(torn), one_version, ended_us))
+    return BackupInfo(layout.shard_id, layout.part_count, pairs, len(torn), one_version, began_us, ended_us)
+
+
+class _Chunk(NamedTuple):
+    """What one transaction read. `torn`: the tenant in the midst of which it ended, if any."""
+
+    packed: bytes
+    pairs: int
+    next_key: bytes | None
+    torn: frozenset[bytes] = frozenset()
+
+
+def _read_chunk(tr: Reader, *, shard: Shard, begin: bytes) -> _Chunk:
+    """Read from `begin` on until it is enough, to a border between tenants if there is one.
+
+    The next begins where the tenant's keys do, not at the first that is seen here: it may not be the first by then.
+    """
+    began_us = shard.clock.now_us()
+    packed = bytearray()
+    pairs = 0
+    owner: bytes | None = None
+    border: _Chunk | None = None  # what to return if the tenant that follows turns out to be too large
+    for row in _rows(tr, begin):
+        took_us = shard.clock.now_us() - began_us
+        row_owner = tenant_prefix(row.key)
+        if row_owner != owner:
+            if took_us >= ENOUGH_US or len(packed) >= ENOUGH_BYTES:
+                return _Chunk(bytes(packed), pairs, row_owner)
+            if owner is not None:
+                border = _Chunk(b"", pairs, row_owner)
+                border_bytes = len(packed)
+            owner = row_owner
+        elif took_us >= TOO_MUCH_US or len(packed) >= TOO_MUCH_BYTES:
+            if border is not None:
+                return border._replace(packed=bytes(packed[:border_bytes]))
+            return _Chunk(bytes(packed), pairs, row.key, torn=frozenset([row_owner]))
+        if _is_primary(row, shard):
+            packed += pack_pair(row.key, row.value)
+            pairs += 1
+    return _Chunk(bytes(packed), pairs, None)
+
+
+def _rows(tr: Reader, begin: bytes) -> Iterator[KeyValue]:
+    for range_begin, end in _RANGES:
+        if begin < end:
+            yield from tr.snapshot.get_range(max(begin, range_begin), end, streaming_mode=WANT_ALL)
+
+
+def _is_primary(row: KeyValue, shard: Shard) -> bool:
+    """Say whether a row is copied, and not derived when it is restored.
+
+    Raises:
+      ShardRefused: a newer version wrote it, so that nobody here can say what will have to be derived from it.
+    """
+    rest = row.key[len(tenant_prefix(row.key)) :]
+    if not rest.startswith(_ZONE):
+        return True
+    subspace = rest[rest.find(b"\x00", len(_ZONE)) + 1 :][:2]
+    if subspace in _RECORDS and is_newer(row.value):
+        raise ShardRefused(
+            shard=shard.name, remedy="it holds records that a newer version of fairlead wrote: back it up with that"
+        )
+    return subspace not in _DERIVED

@@ -1,0 +1,206 @@
+"""Checks of counts: those of a zone equal its items, those of a part the counts of its zones.
+
+Correct operations change a count together with what it counts, so the difference of the two never changes: a wrong
+count is mended by adding the difference, whatever happens meanwhile, and nothing conflicts.
+
+What one transaction can add up is added up in one, and so is exact. What is larger is added up over many, twice, and
+only counts if both passes saw the very same rows and counts; otherwise it could not be verified.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+from fairlead.zones.engines import Database, KeyValue, Reader, transact
+from fairlead.zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end, unpack_name
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.maintenance.integrity.findings import Problem, Report
+from fairlead.zones.maintenance.integrity.parsed_keys import Places, tenant_range
+from fairlead.zones.maintenance.integrity.walk import Chunk, Skip, nothing, read_chunk
+from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.queue.stored_item import number_of
+from fairlead.zones.records import ItemRecord, decode
+from fairlead.zones.shard import Shard
+from fairlead.zones.transaction_runner import Attempt
+
+WRONG_COUNT = "a count differs from the items"
+WRONG_DEPTH = "a depth differs from the items"
+
+EXACT_KEYS_MAX = 20_000  # Well under a second, on any engine.
+EXACT_BYTES_MAX = 8_000_000
+PASSES_MAX = 3
+
+Counts = Mapping[bytes, int]  # key of a count -> what it says, or should
+
+
+class Tally(NamedTuple):
+    """What to add up, and the counts that should be equal to it.
+
+    `add(rows, sums)` is False if it cannot say what a row counts for. `vanishes`: a count of zero has no key. `base`:
+    what the sums begin with.
+    """
+
+    what: str
+    place: Place | None
+    rows: tuple[bytes, bytes]
+    skip: Skip
+    add: Callable[[list[KeyValue], Counter[bytes]], bool]
+    stored: tuple[bytes, bytes]
+    vanishes: bool
+    base: Counts
+
+
+def tally_of_zone(place: Place) -> Tally:
+    """Return the tally of a zone: its items by kind."""
+    prefix = place.keys.count_prefix()
+
+    def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
+        return add_items(place, rows, sums)
+
+    stored = (range_begin(prefix), range_end(prefix))
+    return Tally(WRONG_COUNT, place, place.keys.item_range(), nothing, add, stored, vanishes=True, base={})
+
+
+def tally_of_shard(layout: Layout, corrections: Counts) -> Tally:
+    """Return the tally of a shard: the counts of all zones by part and kind.
+
+    `corrections`: by what depths must differ from the counts, because some counts are known to be wrong.
+    """
+    places = Places(layout)
+
+    def skip(key: bytes) -> bytes | None:
+        found = places.zone_key(key)
+        if found is None or found.number == COUNT:
+            return None
+        return found.place.keys.count_prefix() if found.number < COUNT else range_end(found.place.keys.prefix)
+
+    def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
+        for row in rows:
+            found = places.zone_key(row.key)
+            kind = None if found is None else unpack_name(row.key, len(found.place.keys.count_prefix()))
+            if found is not None and kind is not None:
+                sums[found.place.part.depth(kind)] += number_of(row.value)
+        return True
+
+    prefix = ROOT + pack_int(DEPTH)
+    stored = (range_begin(prefix), range_end(prefix))
+    return Tally(WRONG_DEPTH, None, tenant_range(), skip, add, stored, vanishes=False, base=corrections)
+
+
+def add_items(place: Place, rows: list[KeyValue], sums: Counter[bytes]) -> bool:
+    """Add item records of a zone to the counts they belong to; False if the kind of one cannot be read."""
+    for row in rows:
+        record = decode(ItemRecord, row.value)
+        if record is None:
+            return False
+        sums[place.keys.count(record.kind)] += 1
+    return True
+
+
+def differences(tally: Tally, sums: Counts, stored: Counts) -> Counts:
+    """Return what must be added to which count; 0 for one that should not be there."""
+    wrong = {}
+    for key in sums.keys() | stored.keys():
+        missing = sums.get(key, 0) - stored.get(key, 0)
+        if missing or (tally.vanishes and stored.get(key) == 0):
+            wrong[key] = missing
+    return wrong
+
+
+def settle(shard: Shard, tally: Tally, report: Report, *, repair: bool) -> Counts:
+    """Add up, compare, report what differs, and mend it if `repair`. Return what differed.
+
+    A difference is added once, whatever the result of a commit: each transaction that mends has a receipt.
+    """
+    wrong = _settle_at_once(shard, tally, repair=repair)
+    if wrong is None:
+        wrong = _settle_over_time(shard, tally, repair=repair)
+    if wrong is None:
+        report.unverified += 1
+        return {}
+    for key in sorted(wrong):
+        report.add(Problem(tally.what, key, tally.place, mend=_mend_nothing), repaired=repair)
+    return wrong
+
+
+def _settle_at_once(shard: Shard, tally: Tally, *, repair: bool) -> Counts | None:
+    """Settle in one transaction; None if that cannot be done."""
+
+    def body(attempt: Attempt) -> Counts | None:
+        tr = attempt.tr
+        chunk = _chunk(tr, tally, tally.rows[0])
+        sums = Counter(tally.base)
+        if chunk.next_key is not None or not tally.add(chunk.rows, sums):
+            return None
+        wrong = differences(tally, sums, _stored(tr, tally))
+        if repair:
+            _mend(attempt, tally, wrong)
+        return wrong
+
+    return shard.transact(body)
+
+
+class _Pass(NamedTuple):
+    """What one way through the rows saw."""
+
+    sums: Counter[bytes]
+    fingerprint: bytes
+    stored: Counts
+
+
+def _settle_over_time(shard: Shard, tally: Tally, *, repair: bool) -> Counts | None:
+    """Settle what is too large for one transaction; None if it changed all the time, or cannot be read."""
+    last: _Pass | None = None
+    for _ in range(PASSES_MAX):
+        this = _pass(shard.db, tally)
+        if this is None:
+            return None
+        if this == last:
+            wrong = differences(tally, this.sums, this.stored)
+            if repair:
+                shard.transact(partial(_mend, tally=tally, wrong=wrong))
+            return wrong
+        last = this
+    return None
+
+
+def _pass(db: Database, tally: Tally) -> _Pass | None:
+    stored = transact(db, partial(_stored, tally=tally))
+    sums = Counter(tally.base)
+    fingerprint = blake2b(digest_size=16)
+    next_key: bytes | None = tally.rows[0]
+    while next_key is not None:
+        chunk = transact(db, partial(_chunk, tally=tally, begin=next_key))
+        if not tally.add(chunk.rows, sums):
+            return None
+        for row in chunk.rows:
+            fingerprint.update(row.key)
+        next_key = chunk.next_key
+    return _Pass(sums, fingerprint.digest(), stored)
+
+
+def _chunk(tr: Reader, tally: Tally, begin: bytes) -> Chunk:
+    return read_chunk(tr, begin, tally.rows[1], tally.skip, keys_max=EXACT_KEYS_MAX, bytes_max=EXACT_BYTES_MAX)
+
+
+def _stored(tr: Reader, tally: Tally) -> Counts:
+    rows = tr.snapshot.get_range(*tally.stored, streaming_mode=WANT_ALL)
+    return {row.key: number_of(row.value) for row in rows}
+
+
+def _mend(attempt: Attempt, tally: Tally, wrong: Counts) -> None:
+    tr = attempt.tr
+    for key, missing in wrong.items():
+        attempt.needs_receipt = True  # Added again, a difference would be an error of its own.
+        tr.add(key, (missing % 2**64).to_bytes(8, "little"))  # The count may be any number, if it was damaged.
+        if tally.vanishes:
+            tr.compare_and_clear(key, bytes(8))
+        # Of two audits that mend the same count at once only one may add: a key of their own, that nobody writes.
+        tr.add_read_conflict_key(key + b"\x00")
+        tr.add_write_conflict_key(key + b"\x00")
+
+
+def _mend_nothing(tr: Reader) -> None:
+    """Stand for a repair that `settle` makes itself."""

@@ -1,0 +1,127 @@
+"""Checks of items: each record has one index entry and each index entry one record; payloads are whole."""
+
+from collections.abc import Iterable
+
+from fairlead.zones.engines import KeyValue, Transaction
+from fairlead.zones.keyspace import IndexEntry, range_begin, range_end
+from fairlead.zones.layout import Place
+from fairlead.zones.maintenance.integrity.findings import Problem, Range, pair
+from fairlead.zones.pipelining import Steps, alone
+from fairlead.zones.queue import stored_item
+from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.records import BuriedRecord, ItemRecord, decode, is_newer
+
+DAMAGED_ITEM = "an item's record is damaged"
+NO_ENTRY = "an item has no entry in the vesting index"
+WRONG_KIND = "an index entry names another kind than its item"
+LONG_LEASE = "a lease ends later than any lease may"
+DANGLING_ENTRY = "an index entry leads to no item"
+INCOMPLETE_PAYLOAD = "a payload is incomplete"
+ORPHAN_PAYLOAD = "pieces of a payload belong to no item"
+ORPHAN_TRACEBACK = "a traceback belongs to no item"
+
+
+def check_item(tr: Transaction, place: Place, item_id: bytes, *, now_us: int) -> Steps[list[Problem]]:
+    """Check a record: it can be read, its index entry names it, its lease may be, its payload is there."""
+    keys = place.keys
+    key = keys.item(item_id)
+    stored = tr.get(key)
+    yield
+    if stored.value is None:
+        return []
+    record = decode(ItemRecord, stored.value)
+    if record is None:
+        damaged = Problem(DAMAGED_ITEM, key, place, item_id, aside=with_payload(place, key, item_id))
+        return [] if is_newer(stored.value) else [damaged]
+    entry_key = keys.vest(record.priority, record.vesting_us, item_id)
+    entry = tr.get(entry_key)
+    pieces = _pieces(tr, place, item_id, limit=1) if record.payload_bytes else ()
+    yield
+    problems = []
+    kind = record.kind.encode()
+    if entry.value != kind:
+
+        def mend_entry(tr: Transaction) -> None:
+            tr.set(entry_key, kind)
+            _wake(tr, place, record.vesting_us, now_us)
+
+        problems.append(Problem(NO_ENTRY if entry.value is None else WRONG_KIND, key, place, item_id, mend_entry))
+    settings = place.layout.settings
+    latest_us = now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
+    if record.lease_id and record.vesting_us > latest_us:
+
+        def revoke(tr: Transaction) -> None:
+            stored_item.move(tr, place, item_id, record, now_us)
+            _wake(tr, place, now_us, now_us)
+
+        problems.append(Problem(LONG_LEASE, key, place, item_id, revoke))
+    if record.payload_bytes and next(iter(pieces), None) is None:
+        problems.append(Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, key, item_id)))
+    return problems
+
+
+def check_entry(tr: Transaction, place: Place, entry: IndexEntry) -> Steps[list[Problem]]:
+    """Check an entry of the vesting index: it leads to a record that says the same."""
+    key = place.keys.vest(*entry)
+    present = tr.get(key)
+    stored = tr.get(place.keys.item(entry.id))
+    yield
+    if present.value is None:
+        return []
+    record = None if stored.value is None else decode(ItemRecord, stored.value)
+    unreadable = record is None and stored.value is not None
+    if unreadable or (record is not None and (record.priority, record.vesting_us) == entry[:2]):
+        return []
+    return [Problem(DANGLING_ENTRY, key, place, entry.id, lambda tr: tr.clear(key))]
+
+
+def check_payload(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+    """Check the pieces of a payload: an item or a buried item has them, and they are as long as it says."""
+    keys = place.keys
+    key = keys.payload_prefix(item_id)
+    present, buried = tr.get(keys.item(item_id)), tr.get(keys.buried(item_id))
+    pieces = _pieces(tr, place, item_id)
+    yield
+    length = sum(len(piece.value) for piece in pieces)
+    if not length:
+        return []
+    owner: ItemRecord | None = None
+    record_key = keys.item(item_id) if present.value is not None else keys.buried(item_id)
+    if present.value is not None:
+        owner = decode(ItemRecord, present.value)
+    elif buried.value is not None:
+        record = decode(BuriedRecord, buried.value)
+        owner = None if record is None else record.item
+    else:
+        return [Problem(ORPHAN_PAYLOAD, key, place, item_id, lambda tr: stored_item.clear_payload(tr, place, item_id))]
+    if owner is None or owner.payload_bytes == length:
+        return []
+    if not owner.payload_bytes:
+        return [Problem(ORPHAN_PAYLOAD, key, place, item_id, lambda tr: stored_item.clear_payload(tr, place, item_id))]
+    return [Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, record_key, item_id))]
+
+
+def check_traceback(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+    """Check a traceback: the item is there whose last failure it tells of."""
+    key = place.keys.traceback(item_id)
+    present, stored = tr.get(key), tr.get(place.keys.item(item_id))
+    yield
+    if present.value is None or stored.value is not None:
+        return []
+    return [Problem(ORPHAN_TRACEBACK, key, place, item_id, lambda tr: tr.clear(key))]
+
+
+def with_payload(place: Place, key: bytes, item_id: bytes) -> list[Range]:
+    """Return where a record lies, its traceback, and the pieces of its payload, if it has any."""
+    prefix = place.keys.payload_prefix(item_id)
+    return [pair(key), pair(place.keys.traceback(item_id)), (range_begin(prefix), range_end(prefix))]
+
+
+def _pieces(tr: Transaction, place: Place, item_id: bytes, limit: int = 0) -> Iterable[KeyValue]:
+    prefix = place.keys.payload_prefix(item_id)
+    return tr.get_range(range_begin(prefix), range_end(prefix), limit=limit)
+
+
+def _wake(tr: Transaction, place: Place, earliest_us: int, now_us: int) -> None:
+    zone = QueueZone(place.layout, place.tenant, place.name)
+    alone(zone.wake_steps(tr, earliest_us=earliest_us, now_us=now_us))

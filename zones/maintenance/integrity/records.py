@@ -1,0 +1,40 @@
+"""Checks of single records and keys: they can be read, or a newer version wrote them."""
+
+from collections.abc import Callable
+
+from fairlead.zones.engines import Transaction
+from fairlead.zones.maintenance.integrity.findings import Problem, pair
+from fairlead.zones.pipelining import Steps
+from fairlead.zones.records import Record, decode, is_newer
+
+DAMAGED_RECORD = "a record is damaged"
+DAMAGED_KEY = "a key is damaged"
+
+
+def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Steps[list[Problem]]:
+    """Check that a record can be read, if no newer version wrote it."""
+    stored = tr.get(key)
+    yield
+    if stored.value is None or decode(struct, stored.value) is not None or is_newer(stored.value):
+        return []
+    return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
+
+
+def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Steps[list[Problem]]:
+    """Check a record that its owner writes again and again; one that is damaged may go."""
+    stored = tr.get(key)
+    yield
+    if stored.value is None or readable(stored.value) or is_newer(stored.value):
+        return []
+    return [Problem(DAMAGED_RECORD, key, mend=lambda tr: tr.clear(key))]
+
+
+def check_damaged_key(tr: Transaction, key: bytes, *, derived: bool = False) -> Steps[list[Problem]]:
+    """Report a key that nobody can have written. `derived`: what it should say follows from others, so it may go."""
+    present = tr.get(key)
+    yield
+    if present.value is None:
+        return []
+    if derived:
+        return [Problem(DAMAGED_KEY, key, mend=lambda tr: tr.clear(key))]
+    return [Problem(DAMAGED_KEY, key, aside=[pair(key)])]

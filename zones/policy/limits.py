@@ -1,0 +1,159 @@
+"""Limits of kinds over a whole fleet: how many may run at once, and how many may start in a second.
+
+    (ROOT, LIMIT, kind, GRANT, holder) -> a manager's grant: how many may run there, until when
+    (ROOT, LIMIT, kind, BUCKET)        -> the kind's bucket of tokens: how many, as of when
+
+They lie on the kind's own shard, whatever shards its items come from: no transaction crosses shards, and a fleet-wide
+limit must be counted in one place. So that an item costs no transaction, managers take both in blocks and ahead of
+time: slots for what they run and want to run, tokens for a moment's starts.
+
+A grant is a lease. Its holder renews it while it holds items of the kind, and says at least how many; of one that is
+dead it ends when its items' leases have ended, and those run elsewhere. Tokens that nobody has used come back; those of
+the dead are lost, so a limit is never exceeded by them.
+
+A clock may be set back. What was written by a time that no good clock shows yet (`clocks_apart_us`: how far two of them
+are apart at most) says nothing of when it was written: such a grant has ended, and such a bucket is full.
+"""
+
+import msgspec
+
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.records import Count, KindRule, Rule, TimeUs, pack_value, unpacked
+
+TOKEN = 1_000  # Tokens are counted in thousandths.
+
+_LIMIT = ROOT + pack_int(LIMIT)
+_GRANT, _BUCKET = pack_int(1), pack_int(2)
+
+
+class Grant(msgspec.Struct, array_like=True, frozen=True):
+    """So many items of a kind may run at one manager until then; it was granted for `lease_us`."""
+
+    slots: Count
+    until_us: TimeUs
+    lease_us: TimeUs = 0
+
+
+class Bucket(msgspec.Struct, array_like=True, frozen=True):
+    """So many thousandths of a token were there then."""
+
+    tokens: Count
+    at_us: TimeUs
+
+
+_grants = msgspec.msgpack.Decoder(Grant)
+_buckets = msgspec.msgpack.Decoder(Bucket)
+
+
+def stands(until_us: int, lease_us: int, *, now_us: int, clocks_apart_us: int) -> bool:
+    """Say whether a grant for `lease_us` that ends at `until_us` stands: it has begun by a good clock, and not ended.
+
+    One that begins in the future was granted by a clock that has been set back since.
+    """
+    return now_us < until_us <= now_us + lease_us + clocks_apart_us
+
+
+def take_slots(
+    tr: Transaction, kind: str, maximum: int, *, holder: bytes, held: int, wanted: int, lease_us: int,
+    clocks_apart_us: int, now_us: int,
+) -> int:  # fmt: skip
+    """Grant a holder up to `wanted` of the `maximum` that may run at once, in place of what it had; return how many.
+
+    What it holds already is written down whatever the maximum: others count it. Only grants that stand count; see
+    `stands`.
+
+    Reads with conflict: all grants of the kind. Writes: the holder's, and clears those that have ended. May run twice.
+    """
+    prefix = _LIMIT + pack_text(kind) + _GRANT
+    own = prefix + pack_bytes(holder)
+    others = 0
+    for row in tr.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL):
+        grant = unpacked(_grants, row.value)
+        if row.key == own:
+            continue
+        if grant is None or not stands(grant.until_us, grant.lease_us, now_us=now_us, clocks_apart_us=clocks_apart_us):
+            probe("a grant of slots has ended with its holder")
+            tr.clear(row.key)
+        else:
+            others += grant.slots
+    slots = max(0, min(wanted, maximum - others))
+    if slots or held:
+        tr.set(own, pack_value(Grant(max(held, slots), now_us + lease_us, lease_us)))
+    else:
+        tr.clear(own)
+    return slots
+
+
+def take_tokens(
+    tr: Transaction, kind: str, rule: KindRule, *, wanted: int, returned: int, clocks_apart_us: int, now_us: int
+) -> int:
+    """Take up to `wanted` tokens out of a kind's bucket, after `returned` unused ones were put back; return how many.
+
+    The bucket fills at `rule.per_s` up to `rule.burst`. Reads and writes it, with conflict; may run twice.
+    """
+    assert rule.per_s is not None
+    key = _LIMIT + pack_text(kind) + _BUCKET
+    bucket = _filled(tr.get(key).value, rule, now_us, clocks_apart_us)
+    taken = max(0, min(wanted, bucket.tokens // TOKEN + returned))
+    _take_out(tr, key, rule, bucket, taken - returned)
+    return taken
+
+
+def is_kind_full(tr: Reader, kind: str, rule: KindRule, *, clocks_apart_us: int, now_us: int) -> bool:
+    """Say whether a kind's own shard has granted all that may run or start now; of others it is False. Snapshot reads.
+
+    For whoever asks why; nothing is taken by it.
+    """
+    prefix = _LIMIT + pack_text(kind) + _GRANT
+    rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
+    bucket = tr.snapshot.get(_LIMIT + pack_text(kind) + _BUCKET)
+    grants = [grant for row in rows if (grant := unpacked(_grants, row.value)) is not None]
+    granted = sum(
+        grant.slots
+        for grant in grants
+        if stands(grant.until_us, grant.lease_us, now_us=now_us, clocks_apart_us=clocks_apart_us)
+    )
+    if rule.max_running is not None and granted >= rule.max_running:
+        return True
+    return rule.per_s is not None and not tokens_in(bucket.value, rule, clocks_apart_us=clocks_apart_us, now_us=now_us)
+
+
+def tokens_in(value: bytes | None, rule: Rule, *, clocks_apart_us: int, now_us: int) -> int:
+    """Return how many tokens are in a bucket that is stored as `value`; None: nobody took any yet."""
+    return _filled(value, rule, now_us, clocks_apart_us).tokens // TOKEN
+
+
+def take_out(tr: Transaction, key: bytes, rule: Rule, *, tokens: int, clocks_apart_us: int, now_us: int) -> None:
+    """Take tokens out of the bucket under `key`. Reads it with conflict."""
+    _take_out(tr, key, rule, _filled(tr.get(key).value, rule, now_us, clocks_apart_us), tokens)
+
+
+def _take_out(tr: Transaction, key: bytes, rule: Rule, bucket: Bucket, tokens: int) -> None:
+    """Write a bucket without so many tokens; fewer than none are put back."""
+    left = min(rule.burst * TOKEN, bucket.tokens - tokens * TOKEN)
+    tr.set(key, pack_value(Bucket(left, bucket.at_us)))
+
+
+def _filled(value: bytes | None, rule: Rule, now_us: int, clocks_apart_us: int) -> Bucket:
+    """Return a bucket as it is now.
+
+    A clock that is a little behind the one that wrote it fills it no further: the time between two good clocks would be
+    counted each time that one writes after the other. A time that no good clock shows was written by one that has been
+    set back, or is damaged: the bucket counts as full, since nobody knows when it was written.
+    """
+    assert rule.per_s is not None
+    bucket = None if value is None else unpacked(_buckets, value)
+    if bucket is None or bucket.at_us > now_us + clocks_apart_us:
+        return Bucket(rule.burst * TOKEN, now_us)
+    passed_us = max(0, now_us - bucket.at_us)
+    tokens = min(rule.burst * TOKEN, bucket.tokens + int(passed_us * rule.per_s * TOKEN / 1e6))
+    return Bucket(tokens, max(now_us, bucket.at_us))
+
+
+def forget_limit(tr: Transaction, kind: str) -> None:
+    """Clear what a limit that is no more has left. Writes only."""
+    prefix = _LIMIT + pack_text(kind)
+    tr.clear_range(range_begin(prefix), range_end(prefix))

@@ -1,0 +1,112 @@
+"""Limits of tenants: how many of a tenant's items may run at once, and how many may start in a second.
+
+    (ROOT, DB, app, user, RUN, zone, id) -> empty; items that were leased under a `max_running`; no others count
+    (ROOT, DB, app, user, BUCKET)        -> the tenant's bucket of tokens, see `limits`
+
+Only visits read and write these, and only those of tenants that have such a limit: nobody else pays for it. An item
+that has ended, or is nobody's any more, leaves its mark behind; the next visit sees by the item's record that it means
+nothing, and clears it. So whatever happens to a worker, what counts is what holds a lease.
+"""
+
+from collections.abc import Sequence
+
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_bytes, unpack_names
+from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.pipelining import Steps
+from fairlead.zones.policy import limits
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.index_scan import WANT_ALL
+from fairlead.zones.records import ItemRecord, TenantRule, decode
+
+SPARE_MARKS = 64  # Marks that mean nothing are cleared so many at a time, at least.
+
+
+def allowed_steps(tr: Transaction, place: Place, rule: TenantRule, *, now_us: int) -> Steps[int]:
+    """Return how many more items of a tenant that has a limit may be taken now, in any of its zones.
+
+    Reads with conflict: the marks, the bucket, the records of marked items whose leases have ended; by snapshot: of
+    those that run, so that no extension, progress or end of one conflicts with visits. Clears marks that mean nothing;
+    one of an item whose lease has ended stays, for its holder may extend it after all. Two visits of one tenant
+    conflict: only a visit starts an item, and it writes a mark.
+    """
+    left = []
+    if rule.max_running is not None:
+        left.append(rule.max_running - (yield from _running_steps(tr, place, rule.max_running, now_us)))
+    if rule.per_s is not None:
+        bucket = tr.get(place.keys.tenant.bucket)
+        yield
+        apart_us = place.layout.settings.clocks_apart_us_max
+        left.append(limits.tokens_in(bucket.value, rule, clocks_apart_us=apart_us, now_us=now_us))
+    return max(0, min(left))
+
+
+def is_tenant_full(tr: Reader, place: Place, rule: TenantRule, *, now_us: int) -> bool:
+    """Say whether no more of a tenant's items may run or start now. Snapshot reads; for whoever asks why."""
+    snapshot, keys = tr.snapshot, place.keys.tenant
+    if rule.max_running is not None:
+        begin, end = range_begin(keys.running_prefix), range_end(keys.running_prefix)
+        rows = snapshot.get_range(begin, end, limit=rule.max_running + SPARE_MARKS, streaming_mode=WANT_ALL)
+        reads = [snapshot.get(_marked(row.key, keys.running_prefix, place)) for row in rows]
+        if sum(_runs(read.value, now_us) for read in reads) >= rule.max_running:
+            return True
+    if rule.per_s is None:
+        return False
+    apart_us = place.layout.settings.clocks_apart_us_max
+    return not limits.tokens_in(snapshot.get(keys.bucket).value, rule, clocks_apart_us=apart_us, now_us=now_us)
+
+
+def note_taken(tr: Transaction, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
+    """Mark items that are leased now, and take their tokens; `allowed_steps` came before, in this transaction."""
+    if rule.max_running is not None:
+        for item_id in item_ids:
+            tr.set(place.keys.tenant.running(place.name, item_id), b"")
+    if rule.per_s is not None and item_ids:
+        key = place.keys.tenant.bucket
+        apart_us = place.layout.settings.clocks_apart_us_max
+        limits.take_out(tr, key, rule, tokens=len(item_ids), clocks_apart_us=apart_us, now_us=now_us)
+
+
+def forget_tenant_limit(tr: Transaction, tenant: Tenant) -> None:
+    """Clear what a limit that is no more has left. Writes only."""
+    keys = TenantKeys(*tenant)
+    tr.clear_range(range_begin(keys.running_prefix), range_end(keys.running_prefix))
+    tr.clear(keys.bucket)
+
+
+def _running_steps(tr: Transaction, place: Place, max_running: int, now_us: int) -> Steps[int]:
+    """Count the items that run; `max_running` if there are more marks than it reads, as after a limit was lowered."""
+    prefix = place.keys.tenant.running_prefix
+    marks_max = max_running + SPARE_MARKS
+    rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=marks_max, streaming_mode=WANT_ALL)
+    yield
+    marks = [row.key for row in rows]
+    items = [_marked(key, prefix, place) for key in marks]
+    reads = [tr.snapshot.get(item) for item in items]
+    yield
+    running = 0
+    for key, item, read in zip(marks, items, reads, strict=True):
+        if _runs(read.value, now_us):
+            running += 1
+            continue
+        tr.add_read_conflict_key(item)  # Its holder may be extending a lease that has ended.
+        record = None if read.value is None else decode(ItemRecord, read.value)
+        if read.value is None or (record is not None and not record.lease_id):
+            probe("a mark of an item that runs no more is cleared")
+            tr.clear(key)
+    return running if len(marks) < marks_max else max_running
+
+
+def _marked(key: bytes, prefix: bytes, place: Place) -> bytes:
+    """Return the key of the item that a mark is of; of a damaged mark the key of none."""
+    found = unpack_names(key, len(prefix), 1)
+    if found is None:
+        return place.keys.item(b"")
+    (zone,), end = found
+    return place.layout.place(place.tenant, zone).keys.item(unpack_bytes(key[end:]))
+
+
+def _runs(value: bytes | None, now_us: int) -> bool:
+    """Say whether a marked item, stored as `value`, is leased; of one that cannot be read nobody knows."""
+    record = None if value is None else decode(ItemRecord, value)
+    return record is not None and bool(record.lease_id) and record.vesting_us > now_us

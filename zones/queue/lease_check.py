@@ -1,0 +1,51 @@
+"""Whether whoever says that it holds an item does: what was found, and the error for it."""
+
+from collections.abc import Sequence
+
+from fairlead.zones.engines import Transaction
+from fairlead.zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
+from fairlead.zones.layout import Place
+from fairlead.zones.pipelining import Steps
+from fairlead.zones.probes import probe
+from fairlead.zones.queue import stored_item
+from fairlead.zones.queue.items import Outcome
+from fairlead.zones.records import ItemRecord, decode
+
+Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
+
+
+def held_steps(tr: Transaction, place: Place, held: Sequence[Holding]) -> Steps[list[ItemRecord | Outcome]]:
+    """Read the records of held items with conflict, and the tenant's ownership; for one not to be touched, why not."""
+    owner = tr.get(place.keys.tenant.owner)
+    reads = [tr.get(place.keys.item(item_id)) for item_id, _ in held]
+    yield
+    stored_item.check_owner(place.layout, owner.value)
+    return [held_record(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
+
+
+def held_record(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
+    """Return the record of an item as it was read, or why the caller may not touch it. `lease_id` None: it may."""
+    if value is None:
+        probe("a held item is gone")
+        return Outcome.GONE
+    record = decode(ItemRecord, value)
+    if record is None:
+        return Outcome.UNREADABLE
+    if lease_id is not None and record.lease_id != lease_id:
+        probe("somebody else has taken a held item over")
+        return Outcome.LEASE_LOST
+    return record
+
+
+_ERRORS = {Outcome.GONE: ItemGone, Outcome.LEASE_LOST: LeaseLost, Outcome.UNREADABLE: ItemUnreadable}
+
+
+def error_of(outcome: Outcome, item_id: bytes) -> QueueError:
+    """Return the error that says what was found instead of a held item."""
+    return _ERRORS[outcome](item=item_id.hex())
+
+
+def raise_unless_done(outcome: Outcome, item_id: bytes) -> None:
+    """Raise what was found instead of a held item, if it was not there to be changed."""
+    if outcome is not Outcome.DONE:
+        raise error_of(outcome, item_id)

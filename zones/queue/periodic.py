@@ -1,0 +1,111 @@
+"""Periodic items: work that is enqueued again and again, without a leader.
+
+The ticks of a period lie at fixed times, `phase + n * every` since the epoch, so all consumers agree on them without
+talking. A record per period says which tick comes next; whoever finds it due enqueues a local item and advances the
+record in the same transaction, so each tick happens once, however many consumers look.
+
+Ticks that nobody was there to see (the fleet was down) are collapsed into one: the last of them.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from fairlead.zones.engines import Transaction
+from fairlead.zones.errors import BadArgument
+from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, check_name, local_tenant
+from fairlead.zones.pipelining import Steps
+from fairlead.zones.placement import home
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.items import Enqueued, new_item
+from fairlead.zones.queue.queue_zone import QueueZone
+from fairlead.zones.records import PeriodicRecord, decode, encode, is_newer
+from fairlead.zones.settings import YEAR_MS
+
+EVERY_MS_MIN = 1_000  # A shorter period is a loop in a handler.
+EVERY_MS_MAX = YEAR_MS
+
+_PREFIX = ROOT + pack_int(PERIODIC)
+
+
+class Period(NamedTuple):
+    """When a kind's items are enqueued: at `phase_us + n * every_us` since the epoch. Build it with `period`."""
+
+    kind: str
+    every_us: int
+    phase_us: int = 0
+
+
+def period(kind: str, *, every_ms: int, phase_ms: int = 0) -> Period:
+    """Return a checked period.
+
+    Args:
+      kind: of the items; also the period's name, so a kind has one period at most.
+      every_ms: the time between two ticks, one second to a year.
+      phase_ms: how far the ticks are shifted from the multiples of `every_ms` since the epoch, 0 to `every_ms`.
+
+    Raises:
+      BadArgument: an argument is out of range.
+    """
+    check_name("kind", kind)
+    if not EVERY_MS_MIN <= every_ms <= EVERY_MS_MAX:
+        raise BadArgument(argument="every_ms", value=every_ms, allowed=f"{EVERY_MS_MIN:,} to {EVERY_MS_MAX:,}")
+    if not 0 <= phase_ms < every_ms:
+        raise BadArgument(argument="phase_ms", value=phase_ms, allowed=f"0 to below {every_ms:,}")
+    return Period(kind, every_ms * 1000, phase_ms * 1000)
+
+
+def periods_of(periods: Sequence[Period], shard_name: str, shard_names: Sequence[str]) -> list[Period]:
+    """Return the periods whose items belong on a shard: each has one home, so that a tick is one item in all."""
+    return [each for each in periods if home(local_tenant(each.kind), shard_names) == shard_name]
+
+
+def last_tick_us(period: Period, now_us: int) -> int:
+    """Return the time of the last tick that is not later than `now_us`."""
+    return now_us - (now_us - period.phase_us) % period.every_us
+
+
+def tick_steps(tr: Transaction, layout: Layout, period: Period, *, now_us: int) -> Steps[Enqueued | None]:
+    """Enqueue the period's item if a tick is due, and note the next one; return what was enqueued, or None.
+
+    The item is local, its payload `{"tick_us": ..., "collapsed": ...}`: the time of the tick, and how many ticks
+    before it nobody saw. A period that is new, or changed, or whose record is damaged, starts with its next tick. While
+    programs with different periods for one kind share a shard, ticks may be missed; a newer version's period is kept by
+    programs of that version.
+
+    Reads with conflict: the record; if due, what an enqueue reads. Writes: the record; if due, what an enqueue writes.
+    Most calls write nothing, and so conflict with nothing. May run twice: the second run finds the record advanced.
+    """
+    stored = tr.get(_key(period.kind))
+    yield
+    record = None if stored.value is None else decode(PeriodicRecord, stored.value)
+    if record is None and stored.value is not None and is_newer(stored.value):
+        return None
+    due_us = last_tick_us(period, now_us)
+    if record is None or not _stands(record, period, now_us, layout.settings.clocks_apart_us_max):
+        tr.set(_key(period.kind), encode(PeriodicRecord(period.every_us, due_us + period.every_us)))
+        return None
+    if due_us < record.next_us:
+        return None
+    tr.set(_key(period.kind), encode(PeriodicRecord(period.every_us, due_us + period.every_us)))
+    probe("a tick is due")
+    collapsed = (due_us - record.next_us) // period.every_us
+    item = new_item(period.kind, {"tick_us": due_us, "collapsed": collapsed})
+    zone = QueueZone(layout, local_tenant(period.kind), DEFAULT_ZONE)
+    enqueued = yield from zone.enqueue_steps(tr, [(_tick_id(period, due_us), item)], now_us=now_us, ids_are_new=False)
+    return enqueued[0]
+
+
+def _stands(record: PeriodicRecord, period: Period, now_us: int, clocks_apart_us: int) -> bool:
+    """Say whether a record is this period's, and was not written by a clock far ahead."""
+    mine = record.every_us == period.every_us and (record.next_us - period.phase_us) % period.every_us == 0
+    return mine and record.next_us <= now_us + period.every_us + clocks_apart_us
+
+
+def _tick_id(period: Period, tick_us: int) -> bytes:
+    return blake2b(pack_text(period.kind) + pack_int(tick_us), digest_size=ID_BYTES).digest()
+
+
+def _key(kind: str) -> bytes:
+    return _PREFIX + pack_text(kind)

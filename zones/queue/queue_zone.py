@@ -1,0 +1,411 @@
+"""One tenant's queue: the operations of QuiCK section 5.
+
+Every operation takes a transaction first and never commits it, so operations compose with each other and with a
+user's own reads and writes. Time (`now_us`, microseconds since the epoch by the caller's clock) and randomness (ids)
+are arguments, and each body may run twice: the same ids lead to the same result. Each reads the tenant's ownership
+record with conflict, and raises `TenantMoved` if the tenant is not this shard's.
+
+Methods named `..._steps` are operations of `fairlead.zones.pipelining` and serve many items of the zone, and many zones
+in one transaction. The others run one of them alone.
+"""
+
+from collections.abc import Callable, Sequence
+
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.errors import BadArgument, NotVested
+from fairlead.zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
+from fairlead.zones.layout import ID_BYTES, Layout, Tenant
+from fairlead.zones.pipelining import Steps, alone
+from fairlead.zones.policy.fair_share import Turns
+from fairlead.zones.probes import probe
+from fairlead.zones.queue import stored_item
+from fairlead.zones.queue.dequeue_plan import Room, Search, choose_steps, lease, take
+from fairlead.zones.queue.id_retention import AskedOfId, ask_of_id, keep_taken, status_of_id
+from fairlead.zones.queue.index_scan import WANT_ALL, collect_vested, read_first_of_each_priority
+from fairlead.zones.queue.items import (
+    Enqueued,
+    EnqueueStatus,
+    Item,
+    LeasedItem,
+    NewItem,
+    Outcome,
+    new_record,
+)
+from fairlead.zones.queue.lease_check import Holding, error_of, held_steps, raise_unless_done
+from fairlead.zones.queue.stored_item import number_of
+from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
+from fairlead.zones.reporting import completion_log
+from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, How
+from fairlead.zones.settings import WINDOW_KEYS
+from fairlead.zones.top_level import pointers
+from fairlead.zones.top_level.part_writes import PartWrites
+
+PEEK_READ = 64  # Keys that a peek reads at once, whether they have vested or not.
+LATER_THAN_ANY_US = 1 << 62  # A time of which a peek finds what is delayed or leased, too.
+COUNT_MAX = 100_000  # Items of one peek: more would not fit the five seconds of a transaction.
+
+
+class QueueZone:
+    """The queue zone `name` of `tenant`."""
+
+    __slots__ = ("layout", "place")
+
+    def __init__(self, layout: Layout, tenant: Tenant, name: str) -> None:
+        self.layout = layout
+        self.place = layout.place(tenant, name)
+
+    def enqueue(self, tr: Transaction, item: NewItem, *, item_id: bytes, now_us: int) -> Enqueued:
+        """Add one item; see `enqueue_steps`."""
+        return alone(self.enqueue_steps(tr, [(item_id, item)], now_us=now_us))[0]
+
+    def enqueue_steps(
+        self,
+        tr: Transaction,
+        items: Sequence[tuple[bytes, NewItem]],
+        *,
+        now_us: int,
+        ids_are_new: bool = True,
+        parts: PartWrites | None = None,
+    ) -> Steps[list[Enqueued]]:
+        """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
+
+        An id that is present, leased, buried, or completed within its `unique_ms` changes nothing, and the status says
+        so; so does an id that comes a second time in one call. An id whose item names no `given_id` must be one that
+        nobody used before, and nobody looks for it: so the caller's attempt needs a receipt. Unless they are not
+        `ids_are_new`: then an id that is present changes nothing.
+
+        Reads with conflict: ownership; per item with a given id its key, its buried and its done key; the pointer as
+        `pointers.look` says. Writes per item: record, index entry, counts; once: the pointer, if it must be made or
+        woken, which reads its record with conflict too. Two enqueues of different ids into a zone with an awake
+        pointer never conflict, nor does an enqueue with a dequeue. The second enqueue of one transaction finds the
+        pointer as the first has left it: there is nothing to make then, and to wake only for what vests earlier still.
+        `parts` gathers what is written to the keys of the zone's part, for the caller to write.
+        """
+        keys, place = self.place.keys, self.place
+        owner = tr.get(keys.tenant.owner)
+        stored = pointers.look(tr, place)
+        asked: dict[bytes, AskedOfId] = {}
+        for item_id, item in items:
+            _check_id(item_id)
+            if item.given_id is not None or not ids_are_new:
+                asked[item_id] = ask_of_id(tr, keys, item_id, is_given=item.given_id is not None)
+        yield
+        rule = stored_item.check_owner(self.layout, owner.value)
+        results: list[Enqueued] = []
+        added: dict[str, int] = {}
+        new_ids: set[bytes] = set()
+        earliest_us = None
+        for item_id, item in items:
+            status = status_of_id(asked[item_id], now_us) if item_id in asked else EnqueueStatus.ENQUEUED
+            if item_id in new_ids:
+                probe("an id comes twice in one enqueue")
+                status = EnqueueStatus.PRESENT
+            results.append(Enqueued(item_id, status))
+            if status is not EnqueueStatus.ENQUEUED:
+                continue
+            new_ids.add(item_id)
+            vesting_us = now_us + item.delay_us
+            stored_item.insert(tr, place, item_id, new_record(item, item_id, vesting_us=vesting_us, now_us=now_us))
+            if item.given_id is not None:
+                tr.clear(keys.result(item_id))  # of an earlier item of this id
+            added[item.kind] = added.get(item.kind, 0) + 1
+            earliest_us = vesting_us if earliest_us is None else min(earliest_us, vesting_us)
+        for kind, count in added.items():
+            stored_item.change_count(tr, place, kind, count, parts)
+        if earliest_us is not None:
+            self._see_to_pointer(tr, stored.value, earliest_us, now_us, asleep=rule.paused, parts=parts)
+        return results
+
+    def peek(
+        self,
+        tr: Reader,
+        *,
+        items_max: int,
+        now_us: int,
+        predicate: Callable[[ItemRecord], bool] | None = None,
+    ) -> list[Item]:
+        """Return up to `items_max` vested items in (priority, vesting time) order that match `predicate`.
+
+        Snapshot reads; conflicts with nothing. A predicate is tried on the first 512 vested items at most.
+        """
+        _check_count("items_max", items_max)
+        keys_max = items_max if predicate is None else max(items_max, WINDOW_KEYS)
+        entries = self._vested(tr, keys_max, now_us)
+        reads = [(entry.id, tr.snapshot.get(self.place.keys.item(entry.id))) for entry in entries]
+        found: list[Item] = []
+        for item_id, read in reads:
+            record = None if read.value is None else decode(ItemRecord, read.value)
+            if record is not None and (predicate is None or predicate(record)):
+                found.append(Item(item_id, record))
+        return found[:items_max]
+
+    def peek_ids(self, tr: Reader, *, items_max: int, now_us: int) -> list[bytes]:
+        """Return the ids that `peek` would return, without reading the records."""
+        _check_count("items_max", items_max)
+        return [entry.id for entry in self._vested(tr, items_max, now_us)]
+
+    def _vested(self, tr: Reader, keys_max: int, now_us: int) -> list[IndexEntry]:
+        first_read = min(keys_max, PEEK_READ)
+        operation = collect_vested(tr, self.place.keys, now_us=now_us, keys_max=keys_max, first_read=first_read)
+        return alone(operation)[0]
+
+    def obtain_lease(
+        self, tr: Transaction, item_id: bytes, *, lease_id: bytes, lease_us: int, now_us: int
+    ) -> LeasedItem:
+        """Hide one vested item until `now_us + lease_us` under `lease_id` (16 random bytes).
+
+        Reads with conflict: ownership, record. Writes: record, index entry. Of two that lease one item one conflicts.
+
+        Raises:
+          ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
+          NotVested: it is leased, or scheduled for later.
+        """
+        self._check_lease(lease_us)
+        (record,) = alone(held_steps(tr, self.place, [(item_id, None)]))
+        if isinstance(record, Outcome):
+            raise error_of(record, item_id)
+        if record.vesting_us > now_us:
+            raise NotVested(item=item_id.hex(), vests_in_ms=(record.vesting_us - now_us) // 1000)
+        return lease(tr, self.place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+
+    def dequeue(self, tr: Transaction, *, room: Room, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
+        """Lease up to `room.items` vested items of kinds that `room` admits, in order; see `choose_steps`.
+
+        QuiCK section 5: "a transactional combination of peek and obtain lease".
+        """
+        self._check_lease(lease_us)
+        search = Search(self.place, room, now_us=now_us)
+        turn = Turns(self.layout, room.items).join(self.place.tenant, tr.get(self.place.keys.tenant.owner))
+        operation = choose_steps(tr, search, turn, lease_us=lease_us)
+        return take(tr, self.place, alone(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+
+    def complete(self, tr: Transaction, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
+        """Delete an item: with its lease because it is done, without because it is cancelled.
+
+        Commit it together with the item's effects, and they happen exactly once. See `complete_steps`.
+
+        Raises:
+          LeaseLost: somebody else holds it.
+          ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
+        """
+        ended: list[EndedOfZone] = []
+        (outcome,) = alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us, ended=ended))
+        raise_unless_done(outcome, item_id)
+        completion_log.note(tr, self.layout, ended, now_us=now_us)
+
+    def complete_steps(
+        self,
+        tr: Transaction,
+        held: Sequence[Holding],
+        *,
+        now_us: int,
+        ended: list[EndedOfZone],
+        how: How = How.COMPLETED,
+        parts: PartWrites | None = None,
+    ) -> Steps[list[Outcome]]:
+        """Delete items that are held under the leases given (None: whoever holds them); say how each went.
+
+        Adds to `ended` what the caller must `completions.note`, for all zones of its transaction together; without a
+        lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
+        cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
+        counts. `parts` gathers what is written to the keys of the zone's part, for the caller to write.
+        """
+        records = yield from held_steps(tr, self.place, held)
+        removed: dict[str, int] = {}
+        gone: list[EndedItem] = []
+        outcomes = []
+        for (item_id, lease_id), record in zip(held, records, strict=True):
+            if isinstance(record, Outcome):
+                outcomes.append(record)
+                continue
+            outcomes.append(Outcome.DONE)
+            stored_item.remove(tr, self.place, item_id, record)
+            removed[record.kind] = removed.get(record.kind, 0) + 1
+            took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
+            ended_how = How.CANCELLED if lease_id is None else how
+            gone.append(EndedItem(item_id, record.kind, ended_how, record.attempt, took_ms))
+            if record.unique_us and ended_how is How.COMPLETED:
+                keep_taken(tr, self.place, item_id, now_us + record.unique_us)
+        for kind, count in removed.items():
+            stored_item.change_count(tr, self.place, kind, -count, parts)
+        if gone:
+            ended.append(EndedOfZone(*self.place.tenant, self.place.name, gone))
+        return outcomes
+
+    def extend_lease(self, tr: Transaction, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:
+        """Hide a held item until `now_us + lease_us`; see `extend_steps`.
+
+        Raises:
+          LeaseLost: somebody else took it over.
+          ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
+        """
+        (outcome,) = alone(self.extend_steps(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))
+        raise_unless_done(outcome, item_id)
+
+    def extend_steps(
+        self,
+        tr: Transaction,
+        held: Sequence[Holding],
+        *,
+        lease_us: int,
+        now_us: int,
+        started: bool = False,
+        ran_alone: bool = False,
+        died: bool = False,
+    ) -> Steps[list[Outcome]]:
+        """Move the vesting times of held items to `now_us + lease_us`; say how each went.
+
+        Succeeds on an expired lease that nobody else took. `started` notes that the handler begins now, `ran_alone`
+        that it does so in a process of its own, `died` that its worker is dead. Reads with conflict: ownership, the
+        records. Writes: records, index entries; and the pointer, if the lease gets shorter.
+        """
+        self._check_lease(lease_us)
+        records = yield from held_steps(tr, self.place, held)
+        outcomes = [record if isinstance(record, Outcome) else Outcome.DONE for record in records]
+        earlier = False
+        for (item_id, _), record in zip(held, records, strict=True):
+            if isinstance(record, Outcome):
+                continue
+            earlier = earlier or now_us + lease_us < record.vesting_us
+            record.lease_us = lease_us
+            record.started, record.ran_alone = record.started or started, record.ran_alone or ran_alone
+            record.died += died
+            stored_item.move(tr, self.place, item_id, record, now_us + lease_us)
+        if earlier:
+            yield from self.wake_steps(tr, earliest_us=now_us + lease_us, now_us=now_us)
+        return outcomes
+
+    def requeue(
+        self,
+        tr: Transaction,
+        item_id: bytes,
+        lease_id: bytes | None,
+        *,
+        delay_us: int,
+        now_us: int,
+        error_count: int | None = None,
+        error: str = "",
+        traceback: str = "",
+    ) -> None:
+        """Let go of a held item: it vests again after `delay_us`; see `requeue_steps`.
+
+        Raises:
+          LeaseLost: somebody else took it over.
+          ItemGone: there is no such item.
+          ItemUnreadable: a newer version wrote it.
+        """
+        operation = self.requeue_steps(
+            tr, item_id, lease_id, delay_us=delay_us, now_us=now_us, error_count=error_count, error=error,
+            traceback=traceback,
+        )  # fmt: skip
+        raise_unless_done(alone(operation), item_id)
+
+    def requeue_steps(
+        self,
+        tr: Transaction,
+        item_id: bytes,
+        lease_id: bytes | None,
+        *,
+        delay_us: int,
+        now_us: int,
+        error_count: int | None = None,
+        error: str = "",
+        traceback: str = "",
+    ) -> Steps[Outcome]:
+        """Let go of one held item (QuiCK section 5, requeue); with `error_count` because it failed.
+
+        Its lapses in a row end here, unless it goes back as it came, not started. Reads with conflict: ownership,
+        record; and when the item now vests earlier than its lease would have ended, the pointer as `pointers.look`
+        says. Writes: record, index entry, of a failure its traceback, perhaps the pointer.
+        """
+        (record,) = yield from held_steps(tr, self.place, [(item_id, lease_id)])
+        if isinstance(record, Outcome):
+            return record
+        earlier = now_us + delay_us < record.vesting_us
+        record.lapse_count = record.lapse_count if error_count is None and not record.started else 0
+        record.lease_id, record.started, record.ran_alone = b"", False, False
+        if error_count is not None:
+            record.error_count = error_count
+            stored_item.note_failure(tr, self.place, item_id, record, error=error, traceback=traceback)
+        else:
+            record.given_back += 1
+        stored_item.move(tr, self.place, item_id, record, now_us + delay_us)
+        if earlier:
+            yield from self.wake_steps(tr, earliest_us=now_us + delay_us, now_us=now_us)
+        return Outcome.DONE
+
+    def wake_steps(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Steps[None]:
+        """See to it that the pointer vests no later than `earliest_us`; make it if there is none.
+
+        For every transaction that inserts an index entry earlier than the one it replaces. Reads the pointer as
+        `pointers.look` says, and its record with conflict if it must move.
+        """
+        stored = pointers.look(tr, self.place)
+        yield
+        self._see_to_pointer(tr, stored.value, earliest_us, now_us)
+
+    def count(self, tr: Reader) -> dict[str, int]:
+        """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
+        return alone(self.count_steps(tr))
+
+    def count_steps(self, tr: Reader) -> Steps[dict[str, int]]:
+        """See `count`. A key that is damaged is passed over."""
+        prefix = self.place.keys.count_prefix()
+        rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
+        yield
+        counts = ((unpack_name(row.key, len(prefix)), number_of(row.value)) for row in rows)
+        return {kind: count for kind, count in counts if kind is not None}
+
+    def is_empty(self, tr: Transaction) -> bool:
+        """Say whether no item is present. Reads the whole item range with conflict."""
+        begin, end = self.place.keys.item_range()
+        return next(iter(tr.get_range(begin, end, limit=1)), None) is None
+
+    def min_vesting_us(self, tr: Transaction) -> int | None:
+        """Return the earliest vesting time of any item, or None if the zone is empty.
+
+        Reads with conflict: see `read_first_of_each_priority`.
+        """
+        first = alone(read_first_of_each_priority(tr, self.place.keys))
+        return min((entry.vesting_us for entry in first), default=None)
+
+    def _see_to_pointer(
+        self,
+        tr: Transaction,
+        stored: bytes | None,
+        earliest_us: int,
+        now_us: int,
+        *,
+        asleep: bool = False,
+        parts: PartWrites | None = None,
+    ) -> None:
+        """Make the pointer or wake it if what vests at `earliest_us` needs that; one that exists may stay `asleep`."""
+        pointer = None if stored is None else decode(PointerRecord, stored)
+        if stored is None or (pointer is None and not is_newer(stored)):
+            if stored is not None:  # A visit may mend it, too.
+                tr.add_read_conflict_key(self.place.keys.pointer)
+            pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us, parts=parts)
+        elif (
+            not asleep
+            and pointer is not None
+            and pointers.must_wake(pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings)
+        ):
+            pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us, parts=parts)
+
+    def _check_lease(self, lease_us: int) -> None:
+        maximum_us = self.layout.settings.max_item_lease_ms * 1000
+        if not 0 < lease_us <= maximum_us:
+            raise BadArgument(argument="lease_us", value=lease_us, allowed=f"1 to {maximum_us:,}")
+
+
+def _check_id(item_id: bytes) -> None:
+    if len(item_id) != ID_BYTES:
+        raise BadArgument(argument="item_id", value=item_id, allowed="16 bytes, such as `item_id_of` returns")
+
+
+def _check_count(argument: str, value: int) -> None:
+    if not 1 <= value <= COUNT_MAX:
+        raise BadArgument(argument=argument, value=value, allowed=f"1 to {COUNT_MAX:,}")

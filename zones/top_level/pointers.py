@@ -1,0 +1,291 @@
+"""Pointers: the entries of the top-level queue, one per active queue zone (QuiCK section 6).
+
+A pointer's id is its zone's packed name. Its record lies beside the zone's items, so an enqueue finds it without a
+search; its entry in the top-level queue says whose it is, so a scan finds the zone without the record.
+
+Consumers move a pointer with every visit, and an enqueue looks at it each time: by snapshot, or they would collide all
+the time. What an enqueue must not miss is that the pointer was made, deleted or put to sleep meanwhile. So whoever does
+that declares a write conflict on the pointer's *guard*, a key that never holds a value, and whoever looks at the
+pointer by snapshot declares a read conflict on the guard.
+
+                                   reads with conflict                           writes
+    enqueue, pointer awake         guard
+    enqueue that makes it          guard                                         record, entry, guard
+    enqueue that wakes it          guard, record                                 record, entry
+    lease; visit, work is left     record                                        record, entry
+    visit that sends it to sleep   record, whole vesting index of the zone       record, entry, guard
+    visit that deletes it          record, whole item range of the zone          record, entry, guard
+
+Whatever inserts an index entry that vests earlier than the one it replaces (a give-back, a revival, a shorter lease)
+is an enqueue here.
+
+A clock that was ahead for a moment puts pointers to sleep until a time that is far away once it is right again. So each
+record says when it was written and how long the pointer may sleep, and where that is longer than `max_sleep`, its index
+entry says so too. What vests later than its bound allows oversleeps: housekeeping looks for that, and wakes it.
+"""
+
+from typing import NamedTuple
+
+from fairlead.zones.engines import Reader, Transaction
+from fairlead.zones.engines.api.database import ValueFuture
+from fairlead.zones.keyspace import PartKeys
+from fairlead.zones.layout import Layout, Place
+from fairlead.zones.pipelining import Steps
+from fairlead.zones.probes import probe
+from fairlead.zones.queue.index_scan import WANT_ALL, collect_vested
+from fairlead.zones.records import POINTER_PRIORITY, PointerRecord, decode, encode
+from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.top_level.part_writes import PartWrites, tell
+
+MAY_SLEEP = b"\x02"  # Before two times, when it was written and how long it may sleep: longer than `max_sleep`.
+_TIME_BYTES = 8
+UNREADABLE = b"\x01"  # The mark of a pointer in whose zone a visit met something that cannot be read.
+
+
+class PointerRef(NamedTuple):
+    """What a scan knows of a pointer: where it is and when it vested. The record is the manager's to read.
+
+    `id`: what its entry ends with, which is the packed name of its zone unless the entry leads nowhere; see `place_of`.
+    """
+
+    part: int
+    id: bytes
+    vesting_us: int
+    priority: int
+
+
+def scan(
+    tr: Reader, part: PartKeys, *, now_us: int, ids_max: int, begin: bytes = b""
+) -> Steps[tuple[list[PointerRef], bytes | None]]:
+    """Read up to `ids_max` vested pointers of a part in order, and where to go on (None: that was all).
+
+    Reads index keys only, by snapshot; conflicts with nothing (QuiCK section 6: "the peek only scans entries of the
+    vesting time index"). A pointer that has a second, dangling entry comes once: a batch of visits may hold at most
+    one of each.
+    """
+    end = part.vest_priority(POINTER_PRIORITY + 1)  # Behind those that have not vested there is no other priority.
+    entries, stopped_at = yield from collect_vested(tr, part, now_us=now_us, keys_max=ids_max, begin=begin, end=end)
+    refs = {entry.id: PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in reversed(entries)}
+    return list(reversed(refs.values())), stopped_at
+
+
+def scan_back(
+    tr: Reader, part: PartKeys, *, before_us: int, ids_max: int, end: bytes = b""
+) -> Steps[tuple[list[PointerRef], bytes | None]]:
+    """Read up to `ids_max` pointers of a part that vested before `before_us`, the youngest first, and where to go on.
+
+    As `scan`, but from the other end: two that go through a part from either end meet late. `end`: as it was returned.
+    """
+    begin, end = part.vest_priority(POINTER_PRIORITY), end or part.vest_after(POINTER_PRIORITY, before_us - 1)
+    sent = tr.snapshot.get_range(begin, end, limit=ids_max, reverse=True, streaming_mode=WANT_ALL)
+    yield
+    rows = list(sent)
+    entries = [entry for row in rows if (entry := part.entry(row.key)) is not None]
+    refs = {entry.id: PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in reversed(entries)}
+    return list(reversed(refs.values())), rows[-1].key if len(rows) == ids_max else None
+
+
+def pointer_ids(tr: Reader, layout: Layout, *, ids_max: int) -> tuple[list[bytes], bool]:
+    """Return the ids of up to `ids_max` pointers, vested or not, and whether these are all. Snapshot reads."""
+    ids: list[bytes] = []
+    for part in layout.parts:
+        begin, end = part.vest_priority(0), part.vest_end()
+        rows = tr.snapshot.get_range(begin, end, limit=ids_max + 1 - len(ids), streaming_mode=WANT_ALL)
+        ids += [entry.id for row in rows if (entry := part.entry(row.key)) is not None]
+        if len(ids) > ids_max:
+            return ids[:ids_max], False
+    return ids, True
+
+
+def earliest_vesting_us(tr: Reader, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:
+    """Read when the next pointer of the part vests after `after_us`, or None if none does. Snapshot reads."""
+    begin, end = part.vest_after(POINTER_PRIORITY, after_us), part.vest_end()
+    while True:
+        rows = tr.snapshot.get_range(begin, end, limit=1)
+        yield
+        row = next(iter(rows), None)
+        if row is None:
+            return None
+        entry = part.entry(row.key)
+        if entry is not None:
+            return entry.vesting_us
+        begin = row.key + b"\x00"
+
+
+def place_of(ref: PointerRef, layout: Layout) -> Place | None:
+    """Return the zone that a pointer points to; None if an entry of that id does not belong into that part."""
+    place = layout.place_of(ref.id)
+    return place if place is not None and place.part.part == ref.part else None
+
+
+def look(tr: Transaction, place: Place) -> ValueFuture:
+    """Read the record of the zone's pointer for somebody who inserts something, and return the future.
+
+    Reads by snapshot, and with conflict the guard: so whoever inserts conflicts with who makes, deletes or puts to
+    sleep the pointer, and not with visits that leave it awake. Made, woken or deleted by this very transaction, the
+    pointer is seen as it will be.
+    """
+    stored = tr.snapshot.get(place.keys.pointer)  # Conflicts count from the first read on: it must be one.
+    tr.add_read_conflict_key(place.keys.pointer_guard)
+    return stored
+
+
+def create(tr: Transaction, place: Place, *, vesting_us: int, now_us: int, parts: PartWrites | None = None) -> None:
+    """Make the zone's pointer. Writes the record and its index entry; a declared write conflict on the guard.
+
+    The caller has looked, see `look`, so two that create the same pointer collide.
+    """
+    record = PointerRecord(vesting_us, last_active_us=now_us)
+    _store(tr, place, record, bound_us=vesting_us - now_us, now_us=now_us, mark=b"")
+    tr.add_write_conflict_key(place.keys.pointer_guard)
+    tell_scanners(tr, place, parts)
+
+
+def move(
+    tr: Transaction,
+    place: Place,
+    pointer: PointerRecord,
+    vesting_us: int,
+    *,
+    now_us: int,
+    bound_us: int | None = None,
+    mark: bytes = b"",
+) -> None:
+    """Store `pointer`, changed by the caller, under a new vesting time. Writes the record and its index entry.
+
+    The caller has read the record with conflict. `bound_us`: how long it may sleep; None: until `vesting_us`. `mark`:
+    what the entry says, such as `UNREADABLE`, until it is moved again: whoever counts pointers sees it.
+    """
+    tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
+    pointer.vesting_us = vesting_us
+    _store(tr, place, pointer, bound_us=vesting_us - now_us if bound_us is None else bound_us, now_us=now_us, mark=mark)
+
+
+def _store(tr: Transaction, place: Place, pointer: PointerRecord, *, bound_us: int, now_us: int, mark: bytes) -> None:
+    pointer.looked_us, pointer.bound_us = now_us, max(0, bound_us)
+    if not mark and pointer.bound_us > place.layout.settings.max_sleep_ms * 1000:
+        mark = b"".join([MAY_SLEEP, *(each.to_bytes(_TIME_BYTES, "big") for each in (now_us, pointer.bound_us))])
+    tr.set(place.keys.pointer, encode(pointer))
+    tr.set(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id), mark)
+
+
+def delete(tr: Transaction, place: Place, pointer: PointerRecord) -> None:
+    """Clear the pointer and its index entry; a declared write conflict on the guard.
+
+    The caller has read with conflict: the record, and the zone's whole item range.
+    """
+    tr.clear(place.keys.pointer)
+    tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
+    tr.add_write_conflict_key(place.keys.pointer_guard)
+
+
+def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings: ZoneSettings) -> bool:
+    """Say whether a pointer would let an item wait that vests at `earliest_us`.
+
+    A leased pointer is left alone if its lease ends soon: its holder will requeue it, and must look at the index to
+    do so. A lease longer than anybody may take comes from a wrong clock and is not waited for. A pointer that a
+    consumer has left to others lets an item wait that only that consumer can run.
+    """
+    if pointer.lease_id and pointer.vesting_us > now_us:
+        if pointer.vesting_us <= now_us + (settings.max_pointer_lease_ms + settings.max_skew_ms) * 1000:
+            probe("an enqueue finds its zone's pointer leased")
+            return False
+        probe("an enqueue does not believe the lease of its zone's pointer")
+        return True
+    return pointer.left or pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
+
+
+def wake(
+    tr: Transaction,
+    place: Place,
+    pointer: PointerRecord,
+    *,
+    earliest_us: int,
+    now_us: int,
+    parts: PartWrites | None = None,
+) -> None:
+    """Move a pointer, read by snapshot, forward to where its earliest item needs it.
+
+    Adds a read conflict on the record: of two that wake one pointer, and of a waker and a lease, one loses. QuiCK
+    does this in a second transaction; a crash in between would leave a fresh item behind a sleeping pointer.
+    """
+    probe("a sleeping pointer is woken")
+    tr.add_read_conflict_key(place.keys.pointer)
+    if pointer.lease_id:  # Its holder has not looked at the index yet, and will not put right what vests before this.
+        earliest_us = now_us
+    pointer.lease_id = b""
+    if pointer.left:  # It keeps its place among the vested, and by its new time all look again who passed it over.
+        pointer.left = False
+        move(tr, place, pointer, pointer.vesting_us + 1, now_us=now_us)
+    else:
+        move(tr, place, pointer, max(earliest_us, now_us), now_us=now_us)
+    tell_scanners(tr, place, parts)
+
+
+def tell_scanners(tr: Transaction, place: Place, parts: PartWrites | None = None) -> None:
+    """Wake the scanners that watch the pointer's part: it vests earlier than they know. One atomic add, if any does.
+
+    `parts`: gathers that; None: it is written now.
+    """
+    if not place.layout.is_watched:
+        return
+    if parts is None:
+        tell(tr, place.part.changed)
+    else:
+        parts.tell(place.part.changed)
+
+
+def oversleeps(vesting_us: int, mark: bytes, *, now_us: int, settings: ZoneSettings) -> bool:
+    """Say whether a pointer vests later than whoever put it there may have meant: by a clock that was ahead.
+
+    `mark`: what its index entry says. Clocks that are good are `max_skew` off at most.
+    """
+    if vesting_us <= longest_sleep_us(now_us, settings):
+        return False
+    if len(mark) != len(MAY_SLEEP) + 2 * _TIME_BYTES or not mark.startswith(MAY_SLEEP):
+        return True
+    looked_us, bound_us = (int.from_bytes(mark[at : at + _TIME_BYTES], "big") for at in (1, 1 + _TIME_BYTES))
+    return looked_us > now_us + settings.max_skew_ms * 1000 or vesting_us > looked_us + bound_us
+
+
+def longest_sleep_us(now_us: int, settings: ZoneSettings) -> int:
+    """Return until when a pointer vests whose entry says nothing of its sleep: a sleep, or a lease."""
+    return now_us + (max(settings.max_sleep_ms, settings.max_pointer_lease_ms) + settings.max_skew_ms) * 1000
+
+
+class LateLooked(NamedTuple):
+    """What a look for pointers that oversleep came to. `end`: where to go on, empty: at the end of the part again."""
+
+    woken: int
+    entries: int
+    end: bytes
+
+
+def wake_overslept(
+    tr: Transaction, layout: Layout, part: PartKeys, *, now_us: int, entries_max: int, end: bytes = b""
+) -> LateLooked:
+    """Wake the pointers of a part that oversleep.
+
+    Looks at `entries_max` entries, from the latest backward, or from `end`. Snapshot reads of the index; with conflict
+    the records of those that it wakes. May run twice.
+    """
+    begin = part.vest_after(POINTER_PRIORITY, longest_sleep_us(now_us, layout.settings))
+    rows = list(
+        tr.snapshot.get_range(begin, end or part.vest_end(), limit=entries_max, reverse=True, streaming_mode=WANT_ALL)
+    )
+    late = []
+    for row in rows:
+        entry = part.entry(row.key)
+        if entry is None or not oversleeps(entry.vesting_us, row.value, now_us=now_us, settings=layout.settings):
+            continue
+        place = layout.place_of(entry.id)
+        if place is not None:  # Otherwise an audit finds the entry.
+            late.append((place, entry.vesting_us, tr.get(place.keys.pointer)))
+    for place, vesting_us, stored in late:
+        pointer = None if stored.value is None else decode(PointerRecord, stored.value)
+        if pointer is not None and pointer.vesting_us == vesting_us:
+            probe("a pointer that oversleeps is woken")
+            pointer.lease_id, pointer.left = b"", False
+            move(tr, place, pointer, now_us, now_us=now_us)
+            tell_scanners(tr, place)
+    return LateLooked(len(late), len(rows), rows[-1].key if len(rows) == entries_max else b"")

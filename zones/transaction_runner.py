@@ -1,0 +1,154 @@
+"""One attempt at a transaction, and how its effects survive a commit whose result is unknown.
+
+After 1021 (and 1031, 1025 or 1039 at a commit) a transaction may have been applied, or may still be. The ids that an
+attempt draws are a seed of the call plus an ordinal that starts anew with every attempt, so a repeated body picks the
+same ids and finds its own items. That is not enough: an item may have been run and completed in between, and must not
+come again; and a user's body may add to a counter. So a transaction that a second run would falsify also writes a
+receipt. The receipt says which attempt was applied: what that attempt returned is the result, not what a later attempt
+would have done. From the first attempt that needs a receipt on, each attempt reads the receipt with conflict and writes
+it, so that at most one of them is applied.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction, transact
+from fairlead.zones.engines.api.errors import ResultUnknown
+from fairlead.zones.keyspace import RECEIPT, ROOT, pack_bytes, pack_int
+from fairlead.zones.probes import probe
+
+T = TypeVar("T")
+
+SEED_BYTES = 12
+SEED_TIME_BYTES = 5  # Of time in steps of 2^14 microseconds: enough until the year 2540.
+SEED_TIME_SHIFT = 14
+RECEIPT_BYTES = 4  # Of the number of an attempt.
+RECEIPT_LIFE_US = 600_000_000  # Ten minutes: far longer than any client retries a commit.
+
+RECEIPT_BUCKETS = 16  # Lists of receipts, by the chance in the seed.
+
+_RECEIPT = ROOT + pack_int(RECEIPT)
+
+
+class Attempt:
+    """One run of a transaction's body: the transaction, the time it uses throughout, and the ids it draws.
+
+    `needs_receipt`: the body sets it to True if a commit of unknown result must not make it be applied a second time.
+    `has_read`: the body sets it to True once it has waited for a read; then its transaction has a read version.
+    """
+
+    __slots__ = ("_ordinal", "_seed", "has_read", "needs_receipt", "now_us", "tr")
+
+    def __init__(self, tr: Transaction, seed: bytes, now_us: int) -> None:
+        self.tr = tr
+        self.now_us = now_us
+        self.needs_receipt = self.has_read = False
+        self._seed = seed
+        self._ordinal = 0
+
+    def new_id(self) -> bytes:
+        """Return 16 bytes that no other call draws; the same ones in every attempt of this call."""
+        self._ordinal += 1
+        return self._seed + self._ordinal.to_bytes(4, "big")
+
+
+def new_seed(now_us: int, random: Random) -> bytes:
+    """Return what all ids of a call begin with: the time, to 16 ms, and chance, alike once in 2^56 calls of that time.
+
+    So items that were enqueued one after the other lie side by side, and who leases or completes some of them together
+    writes few pages.
+    """
+    return (now_us >> SEED_TIME_SHIFT).to_bytes(SEED_TIME_BYTES, "big") + random.randbytes(SEED_BYTES - SEED_TIME_BYTES)
+
+
+def run(
+    db: Database,
+    body: Callable[[Attempt], T],
+    *,
+    clock: Clock,
+    random: Random,
+    applied: Callable[[Transaction], bool] | None = None,
+    retries_max: int = RETRIES_MAX,
+) -> T:
+    """Run `body` in a transaction until it is committed, and return its result.
+
+    `body` may run several times. What an attempt does that set `needs_receipt` is applied once. After an unknown result
+    `applied(tr)` says whether the commit happened, for bodies that can tell from what they wrote; it is not asked about
+    an attempt that has a receipt.
+
+    Raises:
+      ResultUnknown: the result of an attempt that needs a receipt is unknown, on an engine that keeps none, since it
+        nearly always knows.
+      What the database raises and `transact` does not retry.
+    """
+    began_us = clock.now_us()
+    seed = new_seed(began_us, random)
+    expires_us = began_us + RECEIPT_LIFE_US
+    results: list[T] = []  # of the attempts that write a receipt; it holds the number of its attempt here
+    last_has_receipt = last_needs_receipt = False
+    landed: int | None = None
+
+    def has_landed(tr: Transaction) -> bool:
+        """Look whether an attempt with a receipt was applied after all, perhaps later than anybody asked; and which."""
+        nonlocal landed
+        value = tr.get(receipt_key(seed, expires_us)).value
+        landed = None if value is None else int.from_bytes(value, "big")
+        return landed is not None
+
+    def attempt_once(tr: Transaction) -> T:
+        nonlocal last_has_receipt, last_needs_receipt
+        if results and has_landed(tr):
+            probe("a transaction of unknown result is found applied by its own retry")
+            return results[-1]
+        attempt = Attempt(tr, seed, clock.now_us())
+        result = body(attempt)
+        last_needs_receipt = attempt.needs_receipt
+        last_has_receipt = bool(results) or (last_needs_receipt and db.results_can_be_unknown)
+        if last_has_receipt:
+            _write_receipt(tr, receipt_key(seed, expires_us), len(results), has_read=attempt.has_read)
+            results.append(result)
+        return result
+
+    def was_applied(tr: Transaction) -> bool:
+        if results:
+            probe("a transaction of unknown result looks for its receipt")
+            if has_landed(tr):
+                return True
+        if last_needs_receipt and not last_has_receipt:
+            raise ResultUnknown(db.url)
+        return not last_has_receipt and applied is not None and applied(tr)
+
+    result = transact(db, attempt_once, applied=was_applied, retries_max=retries_max)
+    return result if landed is None else results[landed]
+
+
+def _write_receipt(tr: Transaction, receipt: bytes, number: int, *, has_read: bool) -> None:
+    """Write the receipt of an attempt, which reads it with conflict, as of now at the latest.
+
+    A body that only writes has read nothing yet. Without a read version of this moment its commit, should it arrive
+    late, would not conflict with the receipt of the attempt after it. The commit asks for that version anyway. A body
+    that has read has got its version with that; to ask again would cost a wait for the client's thread.
+    """
+    if not has_read:
+        tr.get_read_version().wait()
+    tr.add_read_conflict_key(receipt)
+    tr.set(receipt, number.to_bytes(RECEIPT_BYTES, "big"))
+
+
+def receipt_key(seed: bytes, expires_us: int) -> bytes:
+    """Return the key of the receipt of a call whose ids begin with `seed`."""
+    return _RECEIPT + pack_int(seed[SEED_TIME_BYTES] % RECEIPT_BUCKETS) + pack_int(expires_us) + pack_bytes(seed)
+
+
+def clear_receipts(tr: Transaction, bucket: int, *, now_us: int) -> bool:
+    """Clear all receipts of a bucket that have expired, however many: each transaction with a receipt leaves one key.
+
+    Reads whether there are any, by snapshot, and says so; writes one range, which nobody reads. May run twice.
+    """
+    begin = _RECEIPT + pack_int(bucket)
+    end = begin + pack_int(now_us)
+    if next(iter(tr.snapshot.get_range(begin, end, limit=1)), None) is None:
+        return False
+    tr.clear_range(begin, end)
+    return True
