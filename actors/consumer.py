@@ -20,10 +20,10 @@ from fairlead.actors.runtime.host import Host
 from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.actors.runtime.thread_host import (
     HAND_OVER_S_MAX,
+    PendingCalls,
     ThreadHost,
     ThreadRemote,
     ThreadRunners,
-    Unanswered,
     thread_supervisor,
 )
 from fairlead.actors.scanner import Scanner
@@ -39,7 +39,7 @@ log = logging.getLogger("fairlead.consumer")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Resources:
     """What an actor works with: the open shards, handlers and settings, the time and randomness of its host.
 
     `exports`: where the telemetry of its process goes.
@@ -54,10 +54,10 @@ class Opened:
     exports: Exports = field(default_factory=Exports)
 
 
-Opening = Callable[[], Opened]  # Crosses to other processes by pickle, and runs in each.
+OpenResources = Callable[[], Resources]  # Crosses to other processes by pickle, and runs in each.
 
 
-def deal_workers(workers: int, managers: int) -> list[list[int]]:
+def assign_workers(workers: int, managers: int) -> list[list[int]]:
     """Return which workers belong to which manager, evenly."""
     return [list(range(number, workers, managers)) for number in range(managers)]
 
@@ -103,31 +103,41 @@ class ScannerLoops:
 class Consumer:
     """A consumer in threads of this process. It starts when made; `stop` drains it."""
 
-    def __init__(self, opened: Opened, identity: Identity, coordinator: ClockedCoordinator | None = None) -> None:
+    def __init__(self, resources: Resources, identity: Identity, coordinator: ClockedCoordinator | None = None) -> None:
         self._telemetry: dict[str, Telemetry] = {}
         self._failed = threading.Event()
         self._supervisor = supervisor = thread_supervisor(lambda reason: self._failed.set())
 
         def host_of(actor: str) -> ThreadHost:
-            telemetry = self._telemetry[actor] = opened.exports.telemetry(actor, supervisor.fail)
-            return ThreadHost(clock=opened.clock, random=opened.random, supervisor=supervisor, telemetry=telemetry)
+            telemetry = self._telemetry[actor] = resources.exports.telemetry(actor, supervisor.fail)
+            return ThreadHost(
+                clock=resources.clock, random=resources.random, supervisor=supervisor, telemetry=telemetry
+            )
 
-        self._exports = opened.exports
+        self._exports = resources.exports
         self._host = host = host_of("scanner")
-        shards, registry, settings = opened.shards, opened.submitted.registry, opened.settings
+        shards, registry, settings = resources.shards, resources.submitted.registry, resources.settings
         self._settings = settings
         worker_hosts = [host_of(f"worker-{number}").of_actor(number) for number in range(settings.workers)]
         self._workers = [
-            Worker(each, shards, opened.submitted, settings, ThreadRunners(each), identity) for each in worker_hosts
+            Worker(each, shards, resources.submitted, settings, ThreadRunners(each), identity) for each in worker_hosts
         ]
-        place = host_of("isolated").of_actor(settings.workers)
+        isolated_host = host_of("isolated").of_actor(settings.workers)
         self._workers.append(
-            Worker(place, shards, opened.submitted, settings, ThreadRunners(place), identity, Isolation.SHARED)
+            Worker(
+                isolated_host,
+                shards,
+                resources.submitted,
+                settings,
+                ThreadRunners(isolated_host),
+                identity,
+                Isolation.SHARED,
+            )
         )
         for worker in self._workers:
             worker.start()
-        self._unanswered = Unanswered()
-        workers = [ThreadRemote(worker, "worker", supervisor, self._unanswered) for worker in self._workers]
+        self._pending_calls = PendingCalls()
+        workers = [ThreadRemote(worker, "worker", supervisor, self._pending_calls) for worker in self._workers]
         self._managers = [
             Manager(
                 host_of(f"manager-{index}"),
@@ -140,14 +150,14 @@ class Consumer:
                 index=index,
                 count=settings.managers,
             )
-            for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
+            for index, numbers in enumerate(assign_workers(settings.workers, settings.managers))
         ]
-        managers = [ThreadRemote(manager, "manager", supervisor, self._unanswered) for manager in self._managers]
-        coordinating = ThreadRemote(coordinator or ClockedCoordinator(opened.clock), "coordinator", supervisor)
+        managers = [ThreadRemote(manager, "manager", supervisor, self._pending_calls) for manager in self._managers]
+        coordinating = ThreadRemote(coordinator or ClockedCoordinator(resources.clock), "coordinator", supervisor)
         self._remotes = [*workers, *managers, coordinating]
         scanner = Scanner(host, shards, settings, managers, coordinating, consumer=identity.consumer_id.hex())
         housekeeping = Housekeeping(
-            host, shards, identity, opened.periods, opened.submitted, scanner, slots=settings.all_slots
+            host, shards, identity, resources.periods, resources.submitted, scanner, slots=settings.all_slots
         )
         self._loops = ScannerLoops(host, scanner, housekeeping)
         threading.Thread(target=self._await_failure, name="failure", daemon=True).start()
@@ -205,7 +215,7 @@ class Consumer:
         drains = [self._host.spawn("drain", partial(_drain, worker, wait_ms)) for worker in self._workers]
         for drain in drains:
             drain.join()
-        if not self._unanswered.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
+        if not self._pending_calls.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
             log.warning("a manager is still leasing items; those that it hands over now will lapse")
         for remote in self._remotes:
             remote.close()

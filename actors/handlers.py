@@ -24,7 +24,7 @@ class PermanentError(Exception):
     """Raised by a handler: this item will fail again however often it is tried. It is buried, not retried."""
 
 
-class HandlerTwice(QueueError):
+class DuplicateHandler(QueueError):
     """Two handlers were registered for one kind.
 
     Do: give one of them another kind; a kind names exactly one handler.
@@ -93,10 +93,10 @@ class Registry:
         """
         if handler.kind in self.handlers:
             other = self.handlers[handler.kind].function
-            raise HandlerTwice(kind=handler.kind, first=describe(other), second=describe(handler.function))
-        self.handlers[handler.kind] = self.told_of_failures(handler)
+            raise DuplicateHandler(kind=handler.kind, first=describe(other), second=describe(handler.function))
+        self.handlers[handler.kind] = self.with_failure_hooks(handler)
 
-    def told_of_failures(self, handler: Handler) -> Handler:
+    def with_failure_hooks(self, handler: Handler) -> Handler:
         """Return a handler whose failures go to the registry's hooks, also to those that come later."""
         return replace(handler, on_failure=self.on_failure)
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Trace
-from fairlead.zones.top_level.process_pointers import LeftAlone
+from fairlead.zones.top_level.process_pointers import Deferred
 
 VERSION_AGE_US_MAX = 50_000
 CARRIED_BYTES_MAX = 1_024  # Records up to this travel with the call; a hundred stay below what Ray sends inline.
@@ -31,17 +31,17 @@ class ItemRef(NamedTuple):
 class Report(NamedTuple):
     """What a worker tells its manager in every reply.
 
-    The manager may send `capacity - held` more items, less those it has sent and not had a reply for.
+    The manager may send `in_flight_limit - held` more items, less those it has sent and not had a reply for.
     """
 
-    incarnation: bytes  # the worker's life, see `Host.life`: a new one means that it lost what it held
-    capacity: int  # items it wants to hold: its slots, and as much in reserve as it works off in a moment
+    incarnation: bytes  # the worker's life, see `Host.incarnation`: a new one means that it lost what it held
+    in_flight_limit: int  # items it wants to hold: its slots, and as much in reserve as it works off in a moment
     held: int  # items accepted and not yet finished
     progress: int  # counts every change; `await_progress` returns when it has passed the caller's
     kinds: dict[str, int]  # items held, by kind
 
 
-class Scan(NamedTuple):
+class ScanInfo(NamedTuple):
     """What a manager is told of the scan that found the pointers of a call.
 
     Attributes:
@@ -65,18 +65,18 @@ class Scan(NamedTuple):
         return self.version if 0 <= now_us - self.us < VERSION_AGE_US_MAX else 0
 
 
-UNTOLD = Scan()  # Nothing is known of the scan.
+UNKNOWN_SCAN = ScanInfo()  # Nothing is known of the scan.
 
 
-class Served(NamedTuple):
+class ServeReply(NamedTuple):
     """What a manager answers to a batch of pointers."""
 
     items: int  # items leased and sent to workers
     missed_at_read: int  # pointers that another consumer had leased when the manager read them
     missed_at_commit: int  # visits that lost to another transaction at their commit
     unreadable: int  # records written by a newer version, left alone
-    room: int  # items the workers could still take
-    left_alone: tuple[LeftAlone, ...] = ()  # pointers that other consumers can make more of
+    capacity: int  # items the workers could still take
+    deferred: tuple[Deferred, ...] = ()  # pointers that other consumers can make more of
     conflicts: int = 0  # commits of visits, of one pointer or many, that another transaction came before
     waited_us: tuple[int, ...] = ()  # of each pointer that was leased: for how long it had been vested
     tenants: int = 0  # how many tenants, in the order of their first pointers, had their turn

@@ -12,21 +12,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from fairlead.actors.dispatch.pickup_latency import counts_of, within_us
-from fairlead.actors.messages import UNTOLD, Scan, Served
-from fairlead.actors.runtime.circuit_breaker import Patience
+from fairlead.actors.dispatch.pickup_latency import bucket_bound_us, bucket_counts
+from fairlead.actors.messages import UNKNOWN_SCAN, ScanInfo, ServeReply
+from fairlead.actors.runtime.circuit_breaker import CircuitBreaker
 from fairlead.actors.runtime.host import Host, Remote, note_failed_call
-from fairlead.actors.runtime.rate_limited_log import Refusals
-from fairlead.actors.scanning.exclusions import HandedOver
+from fairlead.actors.runtime.rate_limited_log import RateLimitedLog
+from fairlead.actors.scanning.exclusions import HandedOverPointers
 from fairlead.actors.scanning.idle_policy import RESCAN_US, WATCHED_RESCAN_US, is_past, rescan_times_us, sleep_us
 from fairlead.actors.scanning.part_watch import PartWatch, Watch
-from fairlead.actors.scanning.partitioning import Session, is_news
-from fairlead.actors.scanning.saturation import Fullness
-from fairlead.actors.scanning.strategies import selection_for
-from fairlead.actors.scanning.tenant_turns import NOTHING_TO_DO, Plan
+from fairlead.actors.scanning.partitioning import Session, has_session_changed
+from fairlead.actors.scanning.saturation import Saturation
+from fairlead.actors.scanning.strategies import strategy_for
+from fairlead.actors.scanning.tenant_turns import EMPTY_PLAN, HandoverPlan
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines import Listener
-from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.engines.api.progress import report_loop_progress
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.policy.policies import is_shard_paused
 from fairlead.zones.probes import probe
@@ -43,7 +43,7 @@ DEAD_WAIT_US = 100_000  # After this a manager that was dead is asked again.
 # Where the engine also tells when another process commits, the scanner is woken; then it is left alone for a while, so
 # that it looks no oftener than if it asked.
 LISTEN_S = 1.0
-DEAF_US = 2_000
+LISTEN_PAUSE_US = 2_000
 
 
 class Scanner:
@@ -63,17 +63,17 @@ class Scanner:
         self._shards = shards
         self._settings = settings
         self._managers = managers
-        self._selections = {
-            name: selection_for(shard.layout, settings, host, coordinator, consumer=consumer)
+        self._strategies = {
+            name: strategy_for(shard.layout, settings, host, coordinator, consumer=consumer)
             for name, shard in shards.items()
         }
         self._lock = host.lock()
         self._changed = host.condition(self._lock)
         self._calls = [0] * len(managers)
         self._died_us = [0] * len(managers)  # when a call failed last
-        self._room = [1] * len(managers)  # as last heard; at the start it is found out by a first call
+        self._capacity = [1] * len(managers)  # as last heard; at the start it is found out by a first call
         # By shard: zones of the same name on two shards have pointers of the same id, local queues above all.
-        self._handed_over = {name: HandedOver() for name in shards}
+        self._handed_over = {name: HandedOverPointers() for name in shards}
         self._sessions: dict[str, Session | None] = dict.fromkeys(shards)  # until `set_session` says so
         self._seen_token: dict[str, int | None] = dict.fromkeys(shards)
         self._next_due_us: dict[str, int] = dict.fromkeys(shards, 0)
@@ -88,15 +88,17 @@ class Scanner:
             for name, shard in shards.items()
             if shard.layout.is_watched
         }
-        self._fullness = Fullness(host.clock.now_us())
-        self._patience = Patience(host.clock)
+        self._saturation = Saturation(host.clock.now_us())
+        self._breaker = CircuitBreaker(host.clock)
         self._idle_polls = 0
-        self._refusals = Refusals(host.clock, log, "shard %s cannot be scanned; trying again: %s")
-        self._losses = Refusals(host.clock, log, "shard %s does not watch its parts; looking each second: %s")
+        self._refusal_log = RateLimitedLog(host.clock, log, "shard %s cannot be scanned; trying again: %s")
+        self._lost_watch_log = RateLimitedLog(
+            host.clock, log, "shard %s does not watch its parts; looking each second: %s"
+        )
         self._counts: Counter[str] = Counter()
-        self._waits: Counter[int] = Counter()  # see `fairlead.actors.dispatch.pickup_latency`
+        self._pickup_latencies: Counter[int] = Counter()  # see `fairlead.actors.dispatch.pickup_latency`
         self._spans = host.telemetry.spans
-        self._scan = UNTOLD  # the last one that found something
+        self._scan = UNKNOWN_SCAN  # the last one that found something
         self._stopping = False
 
     def run(self) -> None:
@@ -106,12 +108,12 @@ class Scanner:
             if listener is not None:
                 self._host.spawn("listening", partial(self._listen, listener))
         while not self._stopping:
-            note_progress()
+            report_loop_progress()
             found = 0
             names = list(self._shards)
             self._host.random.shuffle(names)
             for name in names:
-                found += self._visit_shard(name)
+                found += self._scan_shard(name)
             if found:
                 self._idle_polls = 0
             else:
@@ -128,18 +130,18 @@ class Scanner:
         with self._lock:
             known, self._sessions[shard_name] = self._sessions[shard_name], session
             if session is not None:
-                self._selections[shard_name].hear(session)
-            if not is_news(known, session, self._host.clock.now_us()):
+                self._strategies[shard_name].set_session(session)
+            if not has_session_changed(known, session, self._host.clock.now_us()):
                 return
             self._seen_token[shard_name] = None  # What has not changed may be its own now.
         if shard_name in self._watches:
-            self._watches[shard_name].doubt()
+            self._watches[shard_name].invalidate()
         self._wake()
 
     def was_full(self) -> bool:
         """Say whether it has waited for room for most of the time since this was asked last."""
         with self._lock:
-            return self._fullness.since_last(self._host.clock.now_us())
+            return self._saturation.since_last(self._host.clock.now_us())
 
     def counts(self) -> dict[str, int]:
         """Return what was scanned and served since the start, and the pointers in managers' hands now.
@@ -149,21 +151,21 @@ class Scanner:
         with self._lock:
             return {
                 **self._counts,
-                **counts_of(self._waits),
+                **bucket_counts(self._pickup_latencies),
                 "pointers_held": sum(map(len, self._handed_over.values())),
             }
 
-    def _visit_shard(self, name: str) -> int:
+    def _scan_shard(self, name: str) -> int:
         """Algorithm 1, lines 3 to 11: scan and hand over until nothing is found or `processing_bound` is reached."""
         processed = 0
         while processed < self._settings.processing_bound and self._await_manager():
-            if self._sessions[name] is None or self._patience.leaves_alone(name):
+            if self._sessions[name] is None or self._breaker.is_open(name):
                 self._put_off(name)
                 break
             try:
-                plan = self._look(name)
+                plan = self._scan_once(name)
             except self._shards[name].db.errors as error:
-                self._refusals.note(name, error)
+                self._refusal_log.note(name, error)
                 self._put_off(name)
                 break
             for refs in plan.calls:
@@ -171,23 +173,23 @@ class Scanner:
                     break
             processed += sum(map(len, plan.calls))
             if not plan.calls:
-                self._tell_of_lost_watch(name)
+                self._log_lost_watch(name)
                 break
         return processed
 
-    def _look(self, name: str) -> Plan:
+    def _scan_once(self, name: str) -> HandoverPlan:
         """Return what is handed over now."""
         shard = self._shards[name]
         now_us = self._host.clock.now_us()
-        if self._is_idle(name, token := shard.db.change_token(), now_us):
-            return NOTHING_TO_DO
-        selection = self._selections[name]
-        selection.begin(now_us)
+        if self._is_idle(name, token := shard.db.commit_sequence(), now_us):
+            return EMPTY_PLAN
+        strategy = self._strategies[name]
+        strategy.begin(now_us)
         with self._lock:
-            passed = self._handed_over[name].begin_scan(now_us)
+            exclusions = self._handed_over[name].begin_scan(now_us)
         watch = self._watches.get(name)
         number = 0 if watch is None else watch.begin()
-        parts = shard.layout.parts if watch is None or selection.helps() else watch.due(now_us)
+        parts = shard.layout.parts if watch is None or strategy.steals() else watch.due(now_us)
         due: dict[int, int | None] = {}
         watches: list[Watch] = []
         version = 0
@@ -195,45 +197,45 @@ class Scanner:
         def body(attempt: Attempt) -> list[PointerRef]:
             nonlocal due, watches, version
             tr = attempt.tr
-            shard.relax(tr)
+            shard.relax_read_version(tr)
             paused = is_shard_paused(tr)
             # A part that is watched and has not changed tells by its first entry whether there is anything to scan.
-            looked = [] if watch is None else [part for part in parts if watch.is_watched(part)]
-            due, watches = selection.due_us(tr, looked, after_us=0), []
+            watched = [] if watch is None else [part for part in parts if watch.is_watched(part)]
+            due, watches = strategy.due_us(tr, watched, after_us=0), []
             scanned = [part for part in parts if part.part not in due or is_past(due[part.part], now_us)]
-            refs = selection.select(tr, passed.eligible, now_us=now_us, parts=scanned) if scanned else []
+            refs = strategy.select(tr, exclusions.eligible, now_us=now_us, parts=scanned) if scanned else []
             if paused.present():
                 probe("a scan finds its shard paused")
                 due = {part.part: now_us + RESCAN_US for part in parts}
                 return []
             if not refs:
                 # What is left to others has vested, and is no reason to look again before its time.
-                due |= selection.due_us(tr, scanned, after_us=0 if passed.held else now_us)
+                due |= strategy.due_us(tr, scanned, after_us=0 if exclusions.held else now_us)
                 watches = [] if watch is None else watch.watch(tr, parts, now_us)
             elif watch is not None:
                 version = tr.get_read_version().wait()
             return refs
 
-        refs = self._patience.transact(shard, body)
+        refs = self._breaker.transact(shard, body)
         self._counts["scans"] += 1
         with self._lock:
-            plan = self._handed_over[name].plan(refs, self._settings.batch_pointers, passed, now_us=now_us)
+            plan = self._handed_over[name].plan(refs, self._settings.batch_pointers, exclusions, now_us=now_us)
         if plan.calls:
             self._seen_token[name] = None
-            selection.selected()
-            self._scan = Scan(plan.alone, version, now_us, self._trace(name, len(refs), now_us))
+            strategy.selected()
+            self._scan = ScanInfo(plan.alone, version, now_us, self._trace(name, len(refs), now_us))
             return plan
         if refs:  # The calls under way end soon, which wakes the scanner.
             due = {part.part: now_us for part in parts}
         times_us = rescan_times_us(
-            due, passed.left_alone.values(), now_us,
-            poll_us=self._settings.poll_interval_ms * 1000, is_watched=watch is not None, helps=selection.helps(),
+            due, exclusions.deferred.values(), now_us,
+            poll_us=self._settings.poll_interval_ms * 1000, is_watched=watch is not None, steals=strategy.steals(),
         )  # fmt: skip
         if watch is None:
             self._seen_token[name] = token
             self._next_due_us[name] = min(times_us.values())
         else:
-            watch.hold(number, now_us, times_us, watches)
+            watch.record_scan(number, now_us, times_us, watches)
         return plan
 
     def _trace(self, name: str, pointers: int, began_us: int) -> Trace | None:
@@ -242,13 +244,13 @@ class Scanner:
             return None
         return self._spans.scan(name, pointers=pointers, began_us=began_us, ended_us=self._host.clock.now_us())
 
-    def _let_come_next(self) -> None:
+    def _rescan_waiting_parts(self) -> None:
         """Have the parts scanned in which pointers wait for their tenant's turn, though nothing has changed there."""
         for name, handed_over in self._handed_over.items():
             with self._lock:
-                parts, self._seen_token[name] = handed_over.let_come_next(), None
+                parts, self._seen_token[name] = handed_over.take_waiting_parts(), None
             if name in self._watches:
-                self._watches[name].doubt(parts)
+                self._watches[name].invalidate(parts)
 
     def _is_idle(self, name: str, token: int | None, now_us: int) -> bool:
         """Whether a scan of a shard could find no more than the last one did, which found nothing."""
@@ -256,10 +258,10 @@ class Scanner:
             return not self._watches[name].is_due(now_us)
         return token is not None and token == self._seen_token[name] and now_us < self._next_due_us[name]
 
-    def _tell_of_lost_watch(self, name: str) -> None:
+    def _log_lost_watch(self, name: str) -> None:
         lost = self._watches[name].lost() if name in self._watches else None
         if lost is not None:
-            self._losses.note(name, lost)
+            self._lost_watch_log.note(name, lost)
 
     def _put_off(self, name: str) -> None:
         """Leave a shard that cannot be scanned now alone for a poll."""
@@ -268,7 +270,7 @@ class Scanner:
 
     def _due_after_change_us(self, name: str, part: PartKeys) -> int:
         """Return when to scan a part that has changed: what is another's is looked at once it may be overdue."""
-        return self._host.clock.now_us() + self._selections[name].may_wait_us(part)
+        return self._host.clock.now_us() + self._strategies[name].may_wait_us(part)
 
     def _wake(self) -> None:
         """End the sleep."""
@@ -282,33 +284,33 @@ class Scanner:
         not others have room. One that is dead answers at once, so it is asked again only after a while. After a third
         of an in-order lease without room, however often that was said meanwhile, others may go in order.
         """
-        patience_us = self._settings.in_order_lease_ms * 1000 // 3
-        patient_until_us = self._host.clock.now_us() + patience_us
+        give_way_after_us = self._settings.in_order_lease_ms * 1000 // 3
+        give_way_at_us = self._host.clock.now_us() + give_way_after_us
         while not self._stopping:
             now_us = self._host.clock.now_us()
-            if now_us >= patient_until_us:
-                for selection in self._selections.values():
-                    selection.give_way()
-                patient_until_us = now_us + patience_us
+            if now_us >= give_way_at_us:
+                for strategy in self._strategies.values():
+                    strategy.give_way()
+                give_way_at_us = now_us + give_way_after_us
             with self._lock:
-                idle = [number for number, calls in enumerate(self._calls) if not calls and not self._room[number]]
+                idle = [number for number, calls in enumerate(self._calls) if not calls and not self._capacity[number]]
                 ask = [number for number in idle if not self._died_lately(number)]
                 for number in ask:
                     self._calls[number] += 1
-                opened = any(self._open(number) for number in range(len(self._managers)))
+                opened = any(self._takes_calls(number) for number in range(len(self._managers)))
                 if not ask and not opened:
-                    self._fullness.wait(now_us)
-                    self._changed.wait(min(DEAD_WAIT_US if idle else patience_us, patient_until_us - now_us) / 1e6)
-                    self._fullness.go_on(self._host.clock.now_us())
+                    self._saturation.wait(now_us)
+                    self._changed.wait(min(DEAD_WAIT_US if idle else give_way_after_us, give_way_at_us - now_us) / 1e6)
+                    self._saturation.end_wait(self._host.clock.now_us())
             for number in ask:
-                self._managers[number].call("await_room", done=partial(self._room_heard, number))
+                self._managers[number].call("await_room", done=partial(self._capacity_reported, number))
             if opened:
                 return True
         return False
 
-    def _open(self, number: int) -> bool:
+    def _takes_calls(self, number: int) -> bool:
         """Whether a manager takes another call. The lock is held."""
-        return self._calls[number] < CALLS_MAX and self._room[number] > 0
+        return self._calls[number] < CALLS_MAX and self._capacity[number] > 0
 
     def _died_lately(self, number: int) -> bool:
         """Whether a manager was dead so shortly ago that it is not asked again yet."""
@@ -318,7 +320,7 @@ class Scanner:
         """Send pointers to a manager once one takes a call; False if the scanner is to stop."""
         while self._await_manager():
             with self._lock:
-                ready = [number for number in range(len(self._managers)) if self._open(number)]
+                ready = [number for number in range(len(self._managers)) if self._takes_calls(number)]
                 if not ready:
                     probe("room is gone between the look and the handing over")
                     continue  # An answer came in between, that there is no room any more.
@@ -332,25 +334,25 @@ class Scanner:
         return False
 
     def _served(
-        self, number: int, name: str, refs: Sequence[PointerRef], served: Served | None, error: Exception | None
+        self, number: int, name: str, refs: Sequence[PointerRef], served: ServeReply | None, error: Exception | None
     ) -> None:
         now_us = self._host.clock.now_us()
         with self._lock:
             self._handed_over[name].end(refs, served, now_us=now_us)
             if served is not None:
                 self._counts.update({name: getattr(served, name) for name in _COUNTED})
-                self._waits.update(map(within_us, served.waited_us))
+                self._pickup_latencies.update(map(bucket_bound_us, served.waited_us))
         if name in self._watches:
             # A visit moves its pointer, and tells nobody but whom it answers.
-            self._watches[name].doubt({ref.part for ref in refs})
-        self._room_heard(number, served.room if served is not None else None, error)
+            self._watches[name].invalidate({ref.part for ref in refs})
+        self._capacity_reported(number, served.capacity if served is not None else None, error)
 
-    def _room_heard(self, number: int, room: int | None, error: Exception | None) -> None:
+    def _capacity_reported(self, number: int, capacity: int | None, error: Exception | None) -> None:
         if error is not None:
             note_failed_call(log, f"manager {number}", error)
         with self._lock:
             self._calls[number] -= 1
-            self._room[number] = room or 0
+            self._capacity[number] = capacity or 0
             if error is not None:
                 self._died_us[number] = self._host.clock.now_us()
             self._changed.notify_all()
@@ -360,17 +362,17 @@ class Scanner:
         while True:
             with self._lock:
                 wait_us = self._poll_us()  # What wakes the scanner takes the lock first: nothing is told in between.
-                comes_next = any(handed_over.comes_next for handed_over in self._handed_over.values())
-                if self._stopping or (not comes_next and self._changed.wait(wait_us / 1e6)):
+                has_unblocked_parts = any(handed_over.has_unblocked_parts for handed_over in self._handed_over.values())
+                if self._stopping or (not has_unblocked_parts and self._changed.wait(wait_us / 1e6)):
                     return
-            if comes_next:
-                self._let_come_next()
+            if has_unblocked_parts:
+                self._rescan_waiting_parts()
                 return
             self._idle_polls += 1
             now_us = self._host.clock.now_us()
             for name, shard in self._shards.items():
                 try:
-                    idle = self._is_idle(name, shard.db.change_token(), now_us)
+                    idle = self._is_idle(name, shard.db.commit_sequence(), now_us)
                 except shard.db.errors:  # The scan that follows says so.
                     idle = False
                 if not idle:
@@ -380,11 +382,11 @@ class Scanner:
         """End the sleep once another process has committed something."""
         with closing(listener):
             while not self._stopping:
-                note_progress()
+                report_loop_progress()
                 if listener.wait(LISTEN_S):
                     with self._lock:
                         self._changed.notify_all()
-                    self._host.clock.sleep_us(DEAF_US)
+                    self._host.clock.sleep_us(LISTEN_PAUSE_US)
 
     def _poll_us(self) -> int:
         """Return how long to sleep: until the earliest pointer vests, but a poll at most."""
@@ -395,6 +397,6 @@ class Scanner:
             self._settings.poll_interval_ms * 1000,
             self._idle_polls,
             due_in_us=min([*dues_us, *(self._next_due_us[name] for name in asked)], default=now_us) - now_us,
-            told=all(self._seen_token[name] is not None for name in asked),
-            woken_us=None if asked else WATCHED_RESCAN_US,
+            detects_changes=all(self._seen_token[name] is not None for name in asked),
+            watched_sleep_us=None if asked else WATCHED_RESCAN_US,
         )

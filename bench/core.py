@@ -18,13 +18,13 @@ from typing import Any
 
 from bench import harness, quiet_tenants, ray_cluster
 from bench.drain import fill_and_drain
-from bench.enqueueing import Turns, four_at_once, one_by_one
+from bench.enqueueing import PairedRates, four_at_once, one_by_one
 from bench.fleets import running
 from bench.latency import paced
 from bench.process_cost import memory
 from bench.report import latency, plain, rate, say, show
 from bench.sizes import FULL, QUICK, Sizes
-from bench.stores import Stores, made, options_with_store
+from bench.stores import Stores, options_with_store, prepared_stores
 
 
 def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
 
 
 def _enqueue(stores: Stores, sizes: Sizes) -> dict[str, Any]:
-    ones: list[Turns] = []
+    ones: list[PairedRates] = []
     fours: list[tuple[float, float]] = []
     for number in range(sizes.repetitions):
         say(f"enqueue one by one, {number + 1} of {sizes.repetitions}")
-        ones.append(harness.alone(one_by_one, stores.new(f"one-{number}"), sizes.one_s))
+        ones.append(harness.run_in_process(one_by_one, stores.new(f"one-{number}"), sizes.one_s))
         fours.append((four_at_once(stores.new(f"four-{number}"), sizes.four_s), ones[-1].floor_per_s))
     return {"enqueue_one": plain(rate(ones)), "enqueue_four": plain(rate(fours))}
 
@@ -74,7 +74,7 @@ def _latency(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
             )
             if host == "ray":
                 say("light tenants beside a heavy one, ray")
-                shares = quiet_tenants.flood(store, sizes.light_s, warm_s=sizes.warm_s)
+                shares = quiet_tenants.flood(store, sizes.quiet_s, warm_s=sizes.warm_s)
     figures["light_tenants"] = {
         **plain(shares.light),
         "heavy_share": shares.heavy_share,
@@ -87,7 +87,7 @@ def _latency(stores: Stores, sizes: Sizes, address: str) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     opts, cluster_file = options_with_store(__doc__)
-    with made(cluster_file) as stores:
+    with prepared_stores(cluster_file) as stores:
         result = measure(stores, QUICK if opts.quick else FULL)
     show(result, opts, f"Fairlead on {'FoundationDB' if cluster_file else 'the embedded engine'}, durable")
 

@@ -22,7 +22,7 @@ from bench.handlers import APP
 from bench.process_cost import cpu_s, memory
 from bench.report import plain, rate, say, show
 from bench.sizes import FULL, QUICK, Sizes
-from bench.stores import Stores, made, options_with_store
+from bench.stores import Stores, options_with_store, prepared_stores
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -62,11 +62,11 @@ def fill_and_drain(stores: Stores, sizes: Sizes, address: str) -> tuple[dict[str
         for host, done in drains.items():
             say(f"enqueue by 100 and drain, {host}, {number + 1} of {sizes.repetitions}")
             store = stores.new(f"drain-{host}-{number}")
-            filled.append(harness.alone(in_bulk, store, items, harness.tenants_of(items)))
+            filled.append(harness.run_in_process(in_bulk, store, items, harness.tenants_of(items)))
             done.append(drain(store, items, host=host, address=address if host == "ray" else None))
     floors = [(a.floor_drain_per_s + b.floor_drain_per_s) / 2 for a, b in zip(filled[::2], filled[1::2], strict=True)]
     rates = {
-        "enqueue_bulk": plain(rate([each.turns for each in filled])),
+        "enqueue_bulk": plain(rate([each.rates for each in filled])),
         **{
             f"drain_{host}": plain(rate([(one.per_s, floor) for one, floor in zip(done, floors, strict=True)]))
             for host, done in drains.items()
@@ -90,7 +90,7 @@ def drain(
     Raises:
       NotDrained: they were not complete after ten minutes.
     """
-    app = harness.opened(store, shards=shards)
+    app = harness.open_app(store, shards=shards)
     try:
         config = replace(harness.config_of(store, shards=shards), metrics_port=metrics_port)
         with running(config, host=host, address=address, reference=reference) as fleet:
@@ -160,7 +160,7 @@ def measure(stores: Stores, sizes: Sizes) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     opts, cluster_file = options_with_store(__doc__)
-    with made(cluster_file) as stores:
+    with prepared_stores(cluster_file) as stores:
         result = measure(stores, QUICK if opts.quick else FULL)
     show(result, opts, "Filling and draining, items per second")
 

@@ -27,7 +27,7 @@ class ItemsLost(Exception):
     """Items that were acknowledged are not in the store."""
 
 
-class Turns(NamedTuple):
+class PairedRates(NamedTuple):
     """Items per second of ours and of the floor in one repetition."""
 
     ours_per_s: float
@@ -46,28 +46,28 @@ class Share(NamedTuple):
 class Filled:
     """A store filled in bulk beside a floor, and how fast the floor then leased and completed its own."""
 
-    turns: Turns
+    rates: PairedRates
     floor_drain_per_s: float
 
 
-def one_by_one(store: Path, seconds: float) -> Turns:
+def one_by_one(store: Path, seconds: float) -> PairedRates:
     """Enqueue one item per transaction into a new store for so many seconds, in turns with the floor."""
-    app = harness.opened(store)
+    app = harness.open_app(store)
     floor = floor_beside(store)
-    turns = _take_turns(
+    rates = _alternate(
         _chunks(ONE_CHUNK, until_s=time.monotonic() + seconds),
         ours=lambda first, end: enqueue_each(app, range(first, end)),
         floor=lambda first, end: floor.write(first, end, zones=ONE_TENANTS, batch=1),
     )
     floor.close()
-    return turns
+    return rates
 
 
 def in_bulk(store: Path, items: int, tenants: int) -> Filled:
     """Enqueue a hundred items per transaction into a new store, in turns with the floor; then drain the floor."""
-    app = harness.opened(store)
+    app = harness.open_app(store)
     floor = floor_beside(store)
-    turns = _take_turns(
+    rates = _alternate(
         _chunks(BULK_CHUNK, items=items),
         ours=lambda first, end: fill(app, first, end, tenants),
         floor=lambda first, end: floor.write(first, end, zones=tenants, batch=BULK),
@@ -76,7 +76,7 @@ def in_bulk(store: Path, items: int, tenants: int) -> Filled:
     count = floor.lease_and_complete()
     drain_s = time.perf_counter() - started_s
     floor.close()
-    return Filled(turns, count / drain_s)
+    return Filled(rates, count / drain_s)
 
 
 def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
@@ -85,9 +85,9 @@ def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
     Raises:
       ItemsLost: not every item is there afterwards.
     """
-    shares = harness.together(_enqueue_share, [(store, shards, number, seconds) for number in range(PROCESSES)])
+    shares = harness.run_in_processes(_enqueue_share, [(store, shards, number, seconds) for number in range(PROCESSES)])
     items = sum(share.items for share in shares)
-    found = harness.alone(_stored_items, store, shards)
+    found = harness.run_in_process(_stored_items, store, shards)
     if found != items:
         raise ItemsLost(f"{items} enqueued, {found} found")
     return items / (max(share.ended_s for share in shares) - min(share.started_s for share in shares))
@@ -95,7 +95,7 @@ def four_at_once(store: Path, seconds: float, *, shards: int = 1) -> float:
 
 def filled_per_s(store: Path, items: int, tenants: int, shards: int = 1) -> float:
     """Enqueue a hundred items per call into new shards; return items per second."""
-    app = harness.opened(store, shards=shards)
+    app = harness.open_app(store, shards=shards)
     started_s = time.perf_counter()
     fill(app, 0, items, tenants)
     return items / (time.perf_counter() - started_s)
@@ -117,9 +117,9 @@ def fill(app: App, first: int, end: int, tenants: int) -> None:
 
 
 def _enqueue_share(store: Path, shards: int, first: int, seconds: float) -> Share:
-    app = harness.opened(store, shards=shards)
+    app = harness.open_app(store, shards=shards)
     for name in app.shards:
-        app.shards[name].db.change_token()
+        app.shards[name].db.commit_sequence()
     harness.wait_for_all()
     started_s = time.monotonic()
     number = first
@@ -130,7 +130,7 @@ def _enqueue_share(store: Path, shards: int, first: int, seconds: float) -> Shar
 
 
 def _stored_items(store: Path, shards: int) -> int:
-    app = harness.opened(store, shards=shards)
+    app = harness.open_app(store, shards=shards)
     return sum(len(app.tenant(TENANT_APP, tenant_name(number)).peek(PEEK_MAX)) for number in range(ONE_TENANTS))
 
 
@@ -143,9 +143,9 @@ def _chunks(size: int, *, items: int | None = None, until_s: float = math.inf) -
         first = end
 
 
-def _take_turns(
+def _alternate(
     chunks: Iterable[tuple[int, int]], *, ours: Callable[[int, int], None], floor: Callable[[int, int], None]
-) -> Turns:
+) -> PairedRates:
     spent_s = {ours: 0.0, floor: 0.0}
     items = 0
     for first, end in chunks:
@@ -154,4 +154,4 @@ def _take_turns(
             work(first, end)
             spent_s[work] += time.perf_counter() - started_s
         items = end
-    return Turns(items / spent_s[ours], items / spent_s[floor])
+    return PairedRates(items / spent_s[ours], items / spent_s[floor])

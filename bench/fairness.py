@@ -11,7 +11,7 @@ from typing import Any
 from bench import harness, quiet_tenants, ray_cluster
 from bench.fleets import running
 from bench.report import plain, say, show
-from bench.stores import Stores, made, options_with_store
+from bench.stores import Stores, options_with_store, prepared_stores
 
 FULL_S = 30.0
 QUICK_S = 8.0
@@ -27,7 +27,7 @@ def measure(stores: Stores, seconds: float) -> dict[str, Any]:
 
 
 def _shares(store: Path, seconds: float, host: str, address: str) -> dict[str, Any]:
-    say(f"a flood beside {quiet_tenants.LIGHT_TENANTS} light tenants, {host}")
+    say(f"a flood beside {quiet_tenants.QUIET_TENANTS} light tenants, {host}")
     config = harness.config_of(store, **quiet_tenants.SETTINGS)
     with running(config, host=host, address=address if host == "ray" else None) as fleet:
         shares = quiet_tenants.flood(store, seconds, warm_s=WARM_S)
@@ -39,9 +39,9 @@ def _shares(store: Path, seconds: float, host: str, address: str) -> dict[str, A
 def main() -> None:
     """Measure and print."""
     opts, cluster_file = options_with_store(__doc__)
-    with made(cluster_file) as stores:
+    with prepared_stores(cluster_file) as stores:
         result = measure(stores, QUICK_S if opts.quick else FULL_S)
-    show(result, opts, f"One heavy tenant, {quiet_tenants.LIGHT_TENANTS} light ones, {quiet_tenants.SLOTS} slots")
+    show(result, opts, f"One heavy tenant, {quiet_tenants.QUIET_TENANTS} light ones, {quiet_tenants.SLOTS} slots")
 
 
 if __name__ == "__main__":

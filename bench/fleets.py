@@ -9,7 +9,7 @@ from typing import Any
 from bench.handlers import APP, app
 from bench.harness import SPAWN
 from fairlead import Config, fleet
-from fairlead.telemetry.fleet_metrics import front
+from fairlead.telemetry.fleet_metrics import export_fleet_metrics
 
 ANSWER_S_MAX = 90.0  # A fleet of Ray actors starts within seconds, on a busy machine within tens of them.
 DRAIN_MS = 2_000
@@ -74,8 +74,8 @@ def running(config: Config, *, host: str, address: str | None = None, reference:
 
 def _run(connection: Connection, config: Config, host: str, address: str | None, reference: str) -> None:
     app.configure(config)
-    with front(app) as telling:
-        telling.fleet = started = fleet.start(app, reference, host=host, address=address, show_output=False)
+    with export_fleet_metrics(app) as fleet_metrics:
+        fleet_metrics.fleet = started = fleet.start(app, reference, host=host, address=address, show_output=False)
         _answer(connection, started)
 
 

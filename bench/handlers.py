@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import fairlead
-from bench.load.wait_recorder import Tally, place_of
+from bench.load.wait_recorder import WaitRecorder, results_tenant
 
 APP = "bench.handlers:app"  # How an actor's process finds it.
 NAP_S = 0.005
 
 app = fairlead.App()
-tally = Tally(lambda: place_of(app))
+wait_recorder = WaitRecorder(lambda: results_tenant(app))
 
 
 class Start(NamedTuple):
@@ -60,7 +60,7 @@ def nap(job: fairlead.Job) -> None:
 def work(job: fairlead.Job) -> None:
     """Tell how late it starts, and take the time that its payload says, asleep. See `bench.load`."""
     order = job.payload
-    tally.note(order["run"], time.time_ns() // 1000 - order["due_us"])
+    wait_recorder.note(order["run"], time.time_ns() // 1000 - order["due_us"])
     time.sleep(order["work_ms"] / 1000)
 
 

@@ -45,7 +45,7 @@ def config_of(store: Path, *, shards: int = 1, **consumer: Any) -> Config:
     return Config(shards=urls, consumer=ConsumerSettings(**consumer))
 
 
-def opened(store: Path, *, shards: int = 1) -> App:
+def open_app(store: Path, *, shards: int = 1) -> App:
     """Return the application of this process, on `store`, and on more of them beside it."""
     app.configure(config_of(store, shards=shards))
     return app
@@ -64,31 +64,31 @@ def pace(per_s: float, seconds: float) -> Iterator[int]:
 # --- Processes ---
 
 
-def alone(function: Callable[..., T], *args: Any) -> T:
+def run_in_process(function: Callable[..., T], *args: Any) -> T:
     """Return `function(*args)`, run in a fresh process, which then ends."""
     with ProcessPoolExecutor(1, SPAWN) as pool:
         return pool.submit(function, *args).result()
 
 
-def together(function: Callable[..., T], argument_lists: Sequence[tuple[Any, ...]]) -> list[T]:
+def run_in_processes(function: Callable[..., T], argument_lists: Sequence[tuple[Any, ...]]) -> list[T]:
     """Return the results of one fresh process per list of arguments, which run at the same time.
 
     `function` calls `wait_for_all()` once it has prepared itself.
     """
     count = len(argument_lists)
-    with ProcessPoolExecutor(count, SPAWN, initializer=_share_start, initargs=(SPAWN.Barrier(count),)) as pool:
+    with ProcessPoolExecutor(count, SPAWN, initializer=_set_barrier, initargs=(SPAWN.Barrier(count),)) as pool:
         return [future.result() for future in [pool.submit(function, *args) for args in argument_lists]]
 
 
 def wait_for_all() -> None:
-    """Return when all processes of `together` have come so far."""
-    _start.wait(START_TIMEOUT_S)
+    """Return when all processes of `run_in_processes` have come so far."""
+    _barrier.wait(START_TIMEOUT_S)
 
 
 START_TIMEOUT_S = 60.0
-_start: Any = None
+_barrier: Any = None
 
 
-def _share_start(barrier: Any) -> None:
-    global _start  # noqa: PLW0603 - a pool's processes can be told something only once, at their start
-    _start = barrier
+def _set_barrier(barrier: Any) -> None:
+    global _barrier  # noqa: PLW0603 - a pool's processes can be told something only once, at their start
+    _barrier = barrier

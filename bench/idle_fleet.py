@@ -61,7 +61,7 @@ def _cpu_percent(pids: Sequence[int], others: Sequence[int], idle_s: float) -> t
 
 
 def _first_starts(store: Path, items: int) -> dict[str, float]:
-    sent = harness.alone(_send_now_and_then, store, items)
+    sent = harness.run_in_process(_send_now_and_then, store, items)
     late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
     return {
         "first_start_p50_ms": round(percentile(late_ms, 50), 2),
@@ -72,7 +72,7 @@ def _first_starts(store: Path, items: int) -> dict[str, float]:
 
 
 def _send_now_and_then(store: Path, items: int) -> int:
-    app = harness.opened(store)
+    app = harness.open_app(store)
     dice = random.Random(0)
     for _ in range(items):
         time.sleep(dice.uniform(*IDLE_S_RANGE))

@@ -27,7 +27,7 @@ from bench.machine import describe, scratch
 from bench.process_cost import cpu_s
 from bench.report import options, percentile, say, show
 from fairlead import TenantTransaction, new_item
-from fairlead.actors.scanning.partitioned import OwnParts
+from fairlead.actors.scanning.partitioned import PartitionedSelection
 from fairlead.actors.scanning.partitioning import Session, divide
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.layout import named_tenant
@@ -51,17 +51,17 @@ def measure(directory: Path, tenant_counts: tuple[int, ...], *, idle_s: float, l
         for count in tenant_counts:
             say(f"{count:,} idle tenants {way.replace('_', ' ')}")
             store = directory / f"{way}-{count}"
-            harness.alone(_store_idle, store, count, way == "with_delayed_item")
+            harness.run_in_process(_store_idle, store, count, way == "with_delayed_item")
             figures[f"{count}"] = _figures(store, idle_s, load_s)
             shutil.rmtree(store)
     return {**ways, "machine": machine}
 
 
 def _figures(store: Path, idle_s: float, load_s: float) -> dict[str, float]:
-    scan_us = harness.alone(_scan_us, store)
+    scan_us = harness.run_in_process(_scan_us, store)
     with running(harness.config_of(store), host="threads") as fleet:
         cpu_percent, scans_per_s = _idle(fleet.pids()["consumer"], fleet.counts, idle_s)
-        sent = harness.alone(_send, store, load_s)
+        sent = harness.run_in_process(_send, store, load_s)
         late_ms = [(start.started_ns - start.sent_ns) / 1e6 for start in await_starts(store, 0, sent)]
     return {
         "scan_us": round(scan_us, 1),
@@ -82,7 +82,7 @@ def _idle(pid: int, counts: Any, idle_s: float) -> tuple[float, float]:
 
 def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
     """Store tenants with a key, and an item that is not due if wanted, many per transaction."""
-    shard = harness.opened(store).shards["main"]
+    shard = harness.open_app(store).shards["main"]
     item = new_item("noop", PAYLOAD, delay_ms=DUE_IN_MS)
     for begin in range(0, count, TENANTS_PER_TRANSACTION):
 
@@ -99,14 +99,14 @@ def _store_idle(store: Path, count: int, delayed_item: bool) -> None:
 
 def _scan_us(store: Path) -> float:
     """Return the median time of a scan that finds nothing, as a scanner makes it, in microseconds."""
-    shard = harness.opened(store).shards["main"]
-    selection = OwnParts(shard.layout, ConsumerSettings(), random.Random(0))
+    shard = harness.open_app(store).shards["main"]
+    selection = PartitionedSelection(shard.layout, ConsumerSettings(), random.Random(0))
     everything = divide({b"": ()}, shard.layout.part_count)[b""]
 
     parts = shard.layout.parts
 
     def body(attempt: Attempt) -> int:
-        selection.hear(Session(everything, attempt.now_us + LIVE_US))
+        selection.set_session(Session(everything, attempt.now_us + LIVE_US))
         selection.begin(attempt.now_us)
         refs = selection.select(attempt.tr, lambda ref: True, now_us=attempt.now_us, parts=parts)
         selection.due_us(attempt.tr, parts, after_us=0)
@@ -122,7 +122,7 @@ def _scan_us(store: Path) -> float:
 
 
 def _send(store: Path, seconds: float) -> int:
-    tenant = harness.opened(store).tenant(TENANT_APP, "busy")
+    tenant = harness.open_app(store).tenant(TENANT_APP, "busy")
     sent = 0
     for _ in pace(STARTS_PER_S, seconds):
         tenant.enqueue("note", payload())

@@ -28,7 +28,7 @@ def paced(store: Path, seconds: float, *, runs: int, warm_s: float) -> list[list
     """
     measured: list[list[float]] = []
     for number, length_s in enumerate([warm_s, *[seconds] * runs]):
-        count = harness.alone(_send, store, length_s, number)
+        count = harness.run_in_process(_send, store, length_s, number)
         found = await_starts(store, number, count)
         measured.append([(start.started_ns - start.sent_ns) / 1e6 for start in found])
     return measured[1:]
@@ -50,7 +50,7 @@ def await_starts(store: Path, tag: int, count: int) -> list[Start]:
 
 
 def _send(store: Path, seconds: float, tag: int) -> int:
-    app = harness.opened(store)
+    app = harness.open_app(store)
     sent = 0
     for number in pace(PER_S, seconds):
         app.tenant(TENANT_APP, tenant_name(number % TENANTS)).enqueue("note", payload(tag))

@@ -44,7 +44,7 @@ def measure(directory: Path, *, few: int, many: int) -> dict[str, Any]:
 
 def _fill_and_drain(store: Path, tenants: int, address: str) -> dict[str, float]:
     say(f"{tenants:,} tenants with an item each")
-    enqueue_per_s = harness.alone(filled_per_s, store, tenants, tenants)
+    enqueue_per_s = harness.run_in_process(filled_per_s, store, tenants, tenants)
     return {
         "enqueue_bulk_per_s": enqueue_per_s,
         "drain_ray_per_s": drain(store, tenants, host="ray", address=address).per_s,

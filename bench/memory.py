@@ -36,14 +36,14 @@ def measure(directory: Path, items: int) -> dict[str, Any]:
     store = directory / "store"
     with ray_cluster.cluster() as address, ray_cluster.empty_actors(EMPTY_ACTORS) as empties:
         say(f"queueing {items:,} items")
-        harness.alone(_fill, store, items)
+        harness.run_in_process(_fill, store, items)
         with running(harness.config_of(store), host="ray", address=address) as fleet:
             pids = fleet.pids()
             say("draining them")
             first = _drain(store, pids, items)
             for _ in range(2):
                 say("and as many again")
-                harness.alone(_fill, store, items)
+                harness.run_in_process(_fill, store, items)
                 later = _drain(store, pids, items)
             empty = memory(max(empties, key=lambda pid: memory(pid).anon_mb))
     return {
@@ -66,7 +66,7 @@ def _figures(role: str, first: Sequence[Look], later: Sequence[Look], empty: Mem
 
 def _drain(store: Path, pids: dict[str, int], items: int) -> list[Look]:
     """Look at the actors until the store is empty."""
-    app = harness.opened(store)
+    app = harness.open_app(store)
     looks: list[Look] = []
     until_s = time.monotonic() + DRAIN_S_MAX
     try:
@@ -82,7 +82,7 @@ def _drain(store: Path, pids: dict[str, int], items: int) -> list[Look]:
 
 
 def _fill(store: Path, items: int) -> None:
-    fill(harness.opened(store), 0, items, tenants_of(items))
+    fill(harness.open_app(store), 0, items, tenants_of(items))
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ To load it takes out of this process's actors what they do for telemetry, and le
 from typing import Any
 
 from bench.handlers import app
-from fairlead.actors.dispatch.serve_result import Serving
+from fairlead.actors.dispatch.serve_result import ServeResult
 from fairlead.actors.execution import runner
-from fairlead.actors.telemetry.outcome_counts import Handled
+from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
 
 __all__ = ["app"]
 
@@ -31,8 +31,8 @@ class _Run:
 
 
 for each in ("end", "settle", "fail"):
-    setattr(Handled, each, _nothing)
-Serving.tell = _nothing  # type: ignore[method-assign]
+    setattr(OutcomeCounts, each, _nothing)
+ServeResult.record_metrics = _nothing  # type: ignore[method-assign]
 for name, instead in (("Run", _Run), ("RunningJob", _nothing), ("passed_on", _nothing)):
     assert hasattr(runner, name)
     setattr(runner, name, instead)

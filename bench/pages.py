@@ -35,16 +35,16 @@ from fairlead.zones.queue import dead_letters
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import completion_log, rollups, worker_status
 from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone
-from fairlead.zones.reporting.rollups import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
-from fairlead.zones.reporting.worker_status import RUNNING_MAX, Running, Timesheet
+from fairlead.zones.reporting.rollups import INTERVAL_US, KEPT_INTERVALS, KindRollup, Rollup, interval_of
+from fairlead.zones.reporting.worker_status import RUNNING_MAX, RunningItem, WorkerStatus
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 FULL_TENANTS, FULL_WAITING = 1_000_000, 100_000
 QUICK_TENANTS, QUICK_WAITING = 5_000, 2_000
 PER_QUEUE = 5
-BURIED = 6_000
-BURIED_PER_TRANSACTION = 1_000
+DEAD_LETTERS = 6_000
+DEAD_LETTERS_PER_TRANSACTION = 1_000
 DELAYED_SHARE = 10
 WORKERS = 8
 TENANTS_PER_TRANSACTION = 2_000
@@ -58,10 +58,10 @@ KINDS = ("receipt", "index", "mail")
 def measure(directory: Path, *, tenants: int, waiting: int, times: int) -> dict[str, Any]:
     """Return the figures of each page, and of `why`."""
     store = directory / "store"
-    item_ids = harness.alone(_fill, store, tenants, waiting)
+    item_ids = harness.run_in_process(_fill, store, tenants, waiting)
     with _asking(harness.store_url(store)) as ask:
         pages = {path: _timed(lambda path=path: ask(path), times) for path in _paths(item_ids)}  # type: ignore[misc]
-    why = harness.alone(_why, store, item_ids, times)
+    why = harness.run_in_process(_why, store, item_ids, times)
     return {
         "stored": {"tenants": tenants, "waiting": waiting},
         "pages_ms": pages,
@@ -131,7 +131,7 @@ def _timed(ask: Callable[[], Any], times: int) -> dict[str, float]:
 
 
 def _why(store: Path, item_ids: dict[str, str], times: int) -> dict[str, Any]:
-    app = harness.opened(store)
+    app = harness.open_app(store)
     chosen = random.Random(0).choices(list(item_ids.items()), k=times + 1)
     with_tenant, without = iter(chosen), iter(chosen)
 
@@ -151,7 +151,7 @@ def _why(store: Path, item_ids: dict[str, str], times: int) -> dict[str, Any]:
 
 def _fill(store: Path, tenants: int, waiting: int) -> dict[str, str]:
     """Fill a store; return some items by their tenants' users."""
-    app = harness.opened(store)
+    app = harness.open_app(store)
     shard = app.shards["main"]
     say(f"{tenants:,} tenants")
     for begin in range(0, tenants, TENANTS_PER_TRANSACTION):
@@ -159,9 +159,9 @@ def _fill(store: Path, tenants: int, waiting: int) -> dict[str, str]:
     say(f"{waiting:,} waiting items")
     some = _enqueue(app, waiting)
     say("what is buried, what ran")
-    _bury(app, min(BURIED, waiting))
+    _add_dead_letters(app, min(DEAD_LETTERS, waiting))
     _work(shard)
-    app.steering.pause_kind("import")
+    app.control.pause_kind("import")
     app.close()
     return some
 
@@ -191,31 +191,39 @@ def _enqueue(app: App, waiting: int) -> dict[str, str]:
     return {_user(number): each.item_id.hex() for number, each in zip(order, made, strict=True)}
 
 
-def _bury(app: App, count: int) -> None:
+def _add_dead_letters(app: App, count: int) -> None:
     """Bury some items of one tenant."""
     tenant = app.tenant(TENANT_APP, "unlucky")
     made = tenant.enqueue_many(new_item("receipt", PAYLOAD) for _ in range(count))
-    place = app.shards["main"].layout.place(tenant.tenant, "queue")
+    location = app.shards["main"].layout.location(tenant.tenant, "queue")
     error, trace = "ValueError: no such order", "Traceback (most recent call last):\n" * 20
 
     def body(attempt: Attempt, begin: int) -> None:
-        for each in made[begin : begin + BURIED_PER_TRANSACTION]:
-            record = decode(ItemRecord, attempt.tr.get(place.keys.item(each.item_id)).value or b"")
+        for each in made[begin : begin + DEAD_LETTERS_PER_TRANSACTION]:
+            record = decode(ItemRecord, attempt.tr.get(location.keys.item(each.item_id)).value or b"")
             assert record is not None
-            dead_letters.bury(attempt.tr, place, each.item_id, record, reason="error", error=error, traceback=trace,
-                        now_us=attempt.now_us)  # fmt: skip
+            dead_letters.move_to_dead_letters(
+                attempt.tr,
+                location,
+                each.item_id,
+                record,
+                reason="error",
+                error=error,
+                traceback=trace,
+                now_us=attempt.now_us,
+            )
 
-    for begin in range(0, count, BURIED_PER_TRANSACTION):
+    for begin in range(0, count, DEAD_LETTERS_PER_TRANSACTION):
         app.shards["main"].transact(lambda attempt, begin=begin: body(attempt, begin))  # type: ignore[misc]
 
 
 def _work(shard: Shard) -> None:
     """Write an hour of a fleet's work, what runs, and what has ended lately."""
     now_us = shard.clock.now_us()
-    first = slot_of(now_us) - KEPT_SLOTS
-    for begin in range(first, slot_of(now_us), SLOTS_PER_TRANSACTION):
+    first = interval_of(now_us) - KEPT_INTERVALS
+    for begin in range(first, interval_of(now_us), SLOTS_PER_TRANSACTION):
         shard.transact(lambda attempt, begin=begin: _write_slots(attempt, shard, begin))  # type: ignore[misc]
-    shard.transact(lambda attempt: _write_sheets(attempt, now_us))
+    shard.transact(lambda attempt: _write_worker_statuses(attempt, now_us))
     of_one = [EndedItem(bytes(16), "receipt", 0, 1, 5)] * ENDED_PER_COMMIT
     commits = completion_log.PACKED_BYTES_MAX // (ENDED_PER_COMMIT * 30)
     for number in range(commits):
@@ -226,33 +234,33 @@ def _work(shard: Shard) -> None:
 
 
 def _write_slots(attempt: Attempt, shard: Shard, begin: int) -> None:
-    for slot in range(begin, begin + SLOTS_PER_TRANSACTION):
-        tally = Tally(
-            {kind: KindTally(completed=1_000, retried=10, run_us=9_000_000) for kind in KINDS},
-            {TENANT_APP: {_user(20 * slot % 997 + number): 100_000 * number for number in range(20)}},
+    for interval in range(begin, begin + SLOTS_PER_TRANSACTION):
+        rollup = Rollup(
+            {kind: KindRollup(completed=1_000, retried=10, run_us=9_000_000) for kind in KINDS},
+            {TENANT_APP: {_user(20 * interval % 997 + number): 100_000 * number for number in range(20)}},
         )
-        rollups.write(attempt.tr, b"a worker", slot, tally)
-        rollups.sum_up(attempt.tr, shard.layout, now_us=(slot + 2) * SLOT_US)
+        rollups.write(attempt.tr, b"a worker", interval, rollup)
+        rollups.sum_up(attempt.tr, shard.layout, now_us=(interval + 2) * INTERVAL_US)
 
 
-def _write_sheets(attempt: Attempt, now_us: int) -> None:
+def _write_worker_statuses(attempt: Attempt, now_us: int) -> None:
     tenant: Tenant = named_tenant(TENANT_APP, "busy")
     far_us = 600_000_000  # So they stay live while this is measured.
     for worker in range(WORKERS):
         running = [
-            Running(*tenant, "queue", bytes([worker, number, *bytes(14)]), "receipt", 1, now_us, now_us + far_us)
+            RunningItem(*tenant, "queue", bytes([worker, number, *bytes(14)]), "receipt", 1, now_us, now_us + far_us)
             for number in range(RUNNING_MAX)
         ]
-        sheet = Timesheet(bytes([worker]), "host", worker, RUNNING_MAX, RUNNING_MAX, now_us + far_us, running)
-        worker_status.write(attempt.tr, bytes([worker]), sheet)
+        status = WorkerStatus(bytes([worker]), "host", worker, RUNNING_MAX, RUNNING_MAX, now_us + far_us, running)
+        worker_status.write(attempt.tr, bytes([worker]), status)
 
 
 def _note(shard: Shard, ended: list[EndedOfZone], ended_us: int, attempt: Attempt) -> None:
-    completion_log.note(attempt.tr, shard.layout, ended, now_us=ended_us)
+    completion_log.append(attempt.tr, shard.layout, ended, now_us=ended_us)
 
 
 def _tidy(shard: Shard, attempt: Attempt) -> None:
-    completion_log.tidy(attempt.tr, range(shard.layout.part_count), now_us=attempt.now_us)
+    completion_log.compact(attempt.tr, range(shard.layout.part_count), now_us=attempt.now_us)
 
 
 def main() -> None:

@@ -18,12 +18,12 @@ from bench.latency import await_starts
 from bench.report import Latency, latency
 from fairlead import new_item
 
-LIGHT_TENANTS = 50
+QUIET_TENANTS = 50
 SLOTS = 16
 WORKERS = 2
 BACKLOG = 3_000  # About one second of work for all slots.
 TOP_UP = 500
-HEAVY, WARM, LIGHT = 0, 1, 2  # Tags.
+HEAVY, WARM, QUIET = 0, 1, 2  # Tags.
 
 SETTINGS = {"workers": WORKERS, "slots": SLOTS // WORKERS}
 
@@ -51,9 +51,9 @@ def flood(store: Path, seconds: float, *, warm_s: float) -> Shares:
     heavy = SPAWN.Process(target=_keep_topped_up, args=(store, ended), name="heavy")
     heavy.start()
     try:
-        harness.alone(_send_light, store, warm_s, WARM)
-        sent, from_ns, until_ns = harness.alone(_send_light, store, seconds, LIGHT)
-        light = await_starts(store, LIGHT, sent)
+        harness.run_in_process(_send_quiet, store, warm_s, WARM)
+        sent, from_ns, until_ns = harness.run_in_process(_send_quiet, store, seconds, QUIET)
+        light = await_starts(store, QUIET, sent)
     finally:
         ended.set()
         heavy.join(30)
@@ -80,7 +80,7 @@ def shares(all_starts: Iterable[Start], light: Iterable[Start], *, from_ns: int,
 
 def _keep_topped_up(store: Path, ended: Event) -> None:
     """Keep thousands of the heavy tenant's items waiting."""
-    tenant = harness.opened(store).tenant(TENANT_APP, "heavy")
+    tenant = harness.open_app(store).tenant(TENANT_APP, "heavy")
     zone = tenant.shard.zone(tenant.tenant)
     while not ended.wait(0.02):
         waiting = sum(tenant.shard.transact(lambda attempt: zone.count(attempt.tr)).values())
@@ -88,11 +88,11 @@ def _keep_topped_up(store: Path, ended: Event) -> None:
             tenant.enqueue_many([new_item("nap", payload(HEAVY)) for _ in range(TOP_UP)])
 
 
-def _send_light(store: Path, seconds: float, tag: int) -> tuple[int, int, int]:
-    app = harness.opened(store)
+def _send_quiet(store: Path, seconds: float, tag: int) -> tuple[int, int, int]:
+    app = harness.open_app(store)
     sent = 0
     from_ns = time.monotonic_ns()
-    for number in pace(LIGHT_TENANTS, seconds):
-        app.tenant(TENANT_APP, tenant_name(number % LIGHT_TENANTS)).enqueue("nap", payload(tag))
+    for number in pace(QUIET_TENANTS, seconds):
+        app.tenant(TENANT_APP, tenant_name(number % QUIET_TENANTS)).enqueue("nap", payload(tag))
         sent += 1
     return sent, from_ns, time.monotonic_ns()

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from bench.pages import served
 from bench.report import say
-from fairlead import App, Config, ConsumerSettings, Operator, Sought, new_item
+from fairlead import App, Config, ConsumerSettings, DeadLetterFilter, Operator, new_item
 from fairlead.actors.consumer import Consumer
 from fairlead.actors.execution.job import Job
 from fairlead.actors.runtime.actor_identity import Identity
@@ -31,7 +31,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import rollups
-from fairlead.zones.reporting.rollups import KEPT_SLOTS, SLOT_US, KindTally, Tally, slot_of
+from fairlead.zones.reporting.rollups import INTERVAL_US, KEPT_INTERVALS, KindRollup, Rollup, interval_of
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
@@ -66,23 +66,23 @@ ValueError: {0}
 
 def take(directory: Path) -> None:
     """Write a picture of each page into a directory."""
-    with TemporaryDirectory(prefix="shop-") as place:
-        url = f"embedded:{place}/orders"
+    with TemporaryDirectory(prefix="shop-") as location:
+        url = f"embedded:{location}/orders"
         app = App(config=Config(shards={"main": url}, consumer=ConsumerSettings(slots=12, workers=1, managers=1)))
-        buried_id, delayed_id = _fill(app)
+        dead_letter_id, delayed_id = _fill(app)
         identity = Identity(os.urandom(8), "db1.example", os.getpid(), app.clock.now_us() - 5_000_000_000)
         running = Consumer(open_for_actors(app), identity)
         try:
             time.sleep(6)  # Until sheets are written, and told of a second time.
             with served(url) as address, _browser() as browser:
-                _walk(browser, address, directory, buried_id, delayed_id)
+                _walk(browser, address, directory, dead_letter_id, delayed_id)
         finally:
             running.stop(0)
             app.close()
 
 
-def _walk(browser: Browser, address: str, directory: Path, buried_id: str, delayed_id: str) -> None:
-    item = f"/item?app=shop&user=grace&id={buried_id}"
+def _walk(browser: Browser, address: str, directory: Path, dead_letter_id: str, delayed_id: str) -> None:
+    item = f"/item?app=shop&user=grace&id={dead_letter_id}"
     desktop = {
         "overview": "/", "tenants": "/tenants", "tenant": "/tenant?app=shop&user=grace", "kinds": "/kinds",
         "running": "/running", "delayed": "/delayed", "buried": "/buried", "item": item,
@@ -146,18 +146,18 @@ def _fill(app: App) -> tuple[str, str]:
             job.progress(row, 12_000, "rows of orders.csv")
 
     shard = app.shards["main"]
-    first = slot_of(app.clock.now_us()) - KEPT_SLOTS
+    first = interval_of(app.clock.now_us()) - KEPT_INTERVALS
     markers: list[bytes] = []
-    for begin in range(first, first + KEPT_SLOTS, SLOTS_PER_TRANSACTION):
+    for begin in range(first, first + KEPT_INTERVALS, SLOTS_PER_TRANSACTION):
         shard.transact(lambda attempt, begin=begin: _hour(attempt, shard, begin, first, markers))  # type: ignore[misc]
     shard.transact(lambda attempt: _forget(attempt, shard, markers))
-    buried_id = _bury(app)
+    dead_letter_id = _add_dead_letters(app)
     app.operator = Operator("eve@office", "command line")
-    app.retry_dead_letters(Sought(kind="thumbnail"))
-    app.steering.limit_tenant("shop", "tony", max_running=1)
-    app.steering.pause_tenant("shop", "edsger")
-    app.steering.limit_kind("thumbnail", per_s=8)
-    app.steering.set_weight("shop", "grace", 3)
+    app.retry_dead_letters(DeadLetterFilter(kind="thumbnail"))
+    app.control.limit_tenant("shop", "tony", max_running=1)
+    app.control.pause_tenant("shop", "edsger")
+    app.control.limit_kind("thumbnail", per_s=8)
+    app.control.set_weight("shop", "grace", 3)
     for part in (0, 1, 2):
         app.tenant("shop", USERS[part]).enqueue("import", {"part": part})
     for user in USERS:
@@ -165,7 +165,7 @@ def _fill(app: App) -> tuple[str, str]:
         app.tenant("shop", user).enqueue_many(items)
         app.tenant("shop", user).enqueue("receipt", {"order": 7}, delay_ms=SOME.randrange(60_000, 7_200_000))
     later = app.tenant("shop", "grace").enqueue("index", {"shelf": 4}, delay_ms=900_000)
-    return buried_id, later.item_id.hex()
+    return dead_letter_id, later.item_id.hex()
 
 
 def _kind() -> str:
@@ -175,26 +175,26 @@ def _kind() -> str:
 def _hour(attempt: Attempt, shard: Shard, begin: int, first: int, markers: list[bytes]) -> None:
     """Write some slots of an hour's work: a wave, with a flood in the midst of it that is worked off."""
     tr, zone = attempt.tr, shard.zone(Tenant("shop", "marker"))
-    for slot in range(begin, begin + SLOTS_PER_TRANSACTION):
-        at = (slot - first) / KEPT_SLOTS
+    for interval in range(begin, begin + SLOTS_PER_TRANSACTION):
+        at = (interval - first) / KEPT_INTERVALS
         flood = max(0.0, 1 - abs(at - 0.6) / 0.1)
         done = int(260 + 120 * sin(at * 4 * pi) + SOME.randrange(60) + 420 * min(1, 2 * flood))
         kinds = {
-            kind: KindTally(int(done * share), int(done * share * SOME.uniform(0.01, 0.05)), SOME.randrange(2), 0, 0,
+            kind: KindRollup(int(done * share), int(done * share * SOME.uniform(0.01, 0.05)), SOME.randrange(2), 0, 0,
                             int(done * share * 210_000))
             for kind, share in SHARES.items()
         }  # fmt: skip
         users = {user: int(done * 210_000 / (2 + number)) for number, user in enumerate(USERS)}
         waiting = int(180 + 90 * sin(at * 4 * pi) + 5_200 * flood)
-        tr.set(zone.place.part.depth("receipt"), waiting.to_bytes(8, "little"))
+        tr.set(zone.location.part.depth("receipt"), waiting.to_bytes(8, "little"))
         _forget(attempt, shard, markers)
         markers.append(attempt.new_id())
         age_us = int((1.2 + SOME.random() + 34 * flood) * 1e6)
-        later_us = (slot + 2) * SLOT_US
+        later_us = (interval + 2) * INTERVAL_US
         zone.enqueue(tr, new_item("marker"), item_id=markers[0], now_us=later_us - age_us)
-        rollups.write(tr, b"a worker", slot, Tally(kinds, {"shop": users}))
+        rollups.write(tr, b"a worker", interval, Rollup(kinds, {"shop": users}))
         rollups.sum_up(tr, shard.layout, now_us=later_us)
-    tr.clear(zone.place.part.depth("receipt"))
+    tr.clear(zone.location.part.depth("receipt"))
 
 
 def _forget(attempt: Attempt, shard: Shard, markers: list[bytes]) -> None:
@@ -203,7 +203,7 @@ def _forget(attempt: Attempt, shard: Shard, markers: list[bytes]) -> None:
         shard.zone(Tenant("shop", "marker")).complete(attempt.tr, markers.pop(), now_us=attempt.now_us)
 
 
-def _bury(app: App) -> str:
+def _add_dead_letters(app: App) -> str:
     """Bury some items; return the id of one."""
     shard, reasons = app.shards["main"], ("card 4571 was declined", "no such order", "the picture is no JPEG")
     for number in range(26):
@@ -213,17 +213,25 @@ def _bury(app: App) -> str:
         )
         payload = {"order": 1906 + number, "to": f"{user}@example.com", "lines": [{"sku": "A-7", "count": 2}]}
         made = app.tenant("shop", user).enqueue(kind, payload)
-        shard.transact(partial(_bury_one, shard=shard, user=user, item_id=made.item_id, reason=reason))
+        shard.transact(partial(_add_dead_letter, shard=shard, user=user, item_id=made.item_id, reason=reason))
     return made.item_id.hex()
 
 
-def _bury_one(attempt: Attempt, *, shard: Shard, user: str, item_id: bytes, reason: str) -> None:
-    place = shard.layout.place(Tenant("shop", user), "queue")
-    record = decode(ItemRecord, attempt.tr.get(place.keys.item(item_id)).value or b"")
+def _add_dead_letter(attempt: Attempt, *, shard: Shard, user: str, item_id: bytes, reason: str) -> None:
+    location = shard.layout.location(Tenant("shop", user), "queue")
+    record = decode(ItemRecord, attempt.tr.get(location.keys.item(item_id)).value or b"")
     assert record is not None
     record.error_count = 1
-    dead_letters.bury(attempt.tr, place, item_id, record, reason="error", error=f"ValueError: {reason}",
-                traceback=TRACEBACK.format(reason), now_us=attempt.now_us - SOME.randrange(3_000_000_000))  # fmt: skip
+    dead_letters.move_to_dead_letters(
+        attempt.tr,
+        location,
+        item_id,
+        record,
+        reason="error",
+        error=f"ValueError: {reason}",
+        traceback=TRACEBACK.format(reason),
+        now_us=attempt.now_us - SOME.randrange(3_000_000_000),
+    )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def measure(directory: Path, *, repetitions: int, items: int, seconds: float) ->
                 found["enqueue_four"].append(four_at_once(base / "four", seconds, shards=count))
                 for host in ("threads", "ray"):
                     store = base / host
-                    found["enqueue_bulk"].append(harness.alone(filled_per_s, store, items, tenants_of(items), count))
+                    found["enqueue_bulk"].append(
+                        harness.run_in_process(filled_per_s, store, items, tenants_of(items), count)
+                    )
                     drained = drain(store, items, host=host, address=address if host == "ray" else None, shards=count)
                     found[f"drain_{host}"].append(drained.per_s)
     return {

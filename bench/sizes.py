@@ -17,8 +17,8 @@ class Sizes:
     warm_s: float
     latency_s: float
     latency_runs: int
-    light_s: float
+    quiet_s: float
 
 
-FULL = Sizes(repetitions=5, one_s=8, four_s=4, bulk_items=50_000, warm_s=2, latency_s=10, latency_runs=3, light_s=30)
-QUICK = Sizes(repetitions=1, one_s=2, four_s=1, bulk_items=5_000, warm_s=1, latency_s=2, latency_runs=1, light_s=3)
+FULL = Sizes(repetitions=5, one_s=8, four_s=4, bulk_items=50_000, warm_s=2, latency_s=10, latency_runs=3, quiet_s=30)
+QUICK = Sizes(repetitions=1, one_s=2, four_s=1, bulk_items=5_000, warm_s=1, latency_s=2, latency_runs=1, quiet_s=3)

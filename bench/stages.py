@@ -110,7 +110,7 @@ class TimedShards(Shards):
         return self.main
 
 
-class Hands:
+class RecordingWorker:
     """A worker's place in front of its manager: takes what it is sent, and always has room."""
 
     def __init__(self, host: ThreadHost) -> None:
@@ -119,7 +119,7 @@ class Hands:
 
     def call(self, method: str, *args: Any, done: Done) -> None:
         """See `fairlead.actors.runtime.host.Remote`."""
-        report = Report(self._host.life, 1 << 20, 0, 0, {})
+        report = Report(self._host.incarnation, 1 << 20, 0, 0, {})
         if method == "place":
             self.packed.append(msgspec.msgpack.encode(args[0]))
             done(report, None)
@@ -139,16 +139,16 @@ class Line:
         host = ThreadHost(clock=self.shard.clock, random=Random(0), supervisor=self._supervisor)
         submitted = SubmittedHandlers(Registry(dict(app.registry.handlers)), b"", allow=False)
         self._host = host
-        self._hands = Hands(host)
+        self._recording_worker = RecordingWorker(host)
         self._manager = Manager(
-            host, self.shards, submitted.registry, self._settings, [self._hands], consumer_id=b"stages"
+            host, self.shards, submitted.registry, self._settings, [self._recording_worker], consumer_id=b"stages"
         )
         self._worker = Worker(host, self.shards, submitted, self._settings, ThreadRunners(host), IDENTITY)
         self._worker.start()
 
     def run(self, items: int) -> None:
         """Take so many items from enqueue to completion."""
-        with self._stage("enqueue"), app.moved(self.shards, clock=self.shard.clock, random=Random(0)):
+        with self._stage("enqueue"), app.using(self.shards, clock=self.shard.clock, random=Random(0)):
             fill(app, 0, items, harness.tenants_of(items))
         while refs := self._scan():
             visits = list(batches(refs, self._settings.batch_pointers))
@@ -156,7 +156,7 @@ class Line:
                 with self._stage("visit"):
                     for batch in visits[begin : begin + AT_ONCE]:
                         self._manager.serve("main", batch)
-                self._work_off()
+                self._run_items()
 
     def completed(self) -> int:
         """Return how many items have been completed."""
@@ -176,10 +176,10 @@ class Line:
                 lambda attempt: oldest(attempt.tr, parts, lambda ref: True, settings=settings, now_us=now_us)
             )
 
-    def _work_off(self) -> None:
+    def _run_items(self) -> None:
         with self._stage("run"):
-            packed, self._hands.packed = self._hands.packed, []
-            report = self._worker.place([ref for each in packed for ref in _unpack(each)], self._host.life)
+            packed, self._recording_worker.packed = self._recording_worker.packed, []
+            report = self._worker.place([ref for each in packed for ref in _unpack(each)], self._host.incarnation)
             while report.held:
                 report = self._worker.await_progress(report.progress)
 

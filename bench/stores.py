@@ -66,7 +66,7 @@ def options_with_store(description: str | None) -> tuple[Options, Path | None]:
 
 
 @contextmanager
-def made(cluster_file: Path | None) -> Iterator[Stores]:
+def prepared_stores(cluster_file: Path | None) -> Iterator[Stores]:
     """Yield where a command makes its stores, and delete them afterwards.
 
     Raises:
@@ -105,7 +105,7 @@ def commit_ms(db: Database) -> float:
         return perf_counter() - began_s
 
     took_s = [commit() for _ in range(COMMITS)]
-    _in_one(db, lambda tr: tr.clear(BARE))
+    _transact(db, lambda tr: tr.clear(BARE))
     return median(took_s) * 1000
 
 
@@ -122,12 +122,12 @@ def _opened(store: Path) -> Database:
     return engines.open(store_url(store), clock=SystemClock(), random=Random(0))
 
 
-def _in_one(db: Database, body: Callable[[Any], None]) -> None:
+def _transact(db: Database, body: Callable[[Any], None]) -> None:
     engines.transact(db, body)
 
 
 def _clear(store: Path) -> None:
-    _in_one(_opened(store), lambda tr: tr.clear_range(*ROOT_RANGE))
+    _transact(_opened(store), lambda tr: tr.clear_range(*ROOT_RANGE))
 
 
 def _is_empty(store: Path) -> bool:

@@ -39,7 +39,7 @@ from bench.report import options, say, show
 from fairlead import App, new_item
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.enqueueing import Enqueueing
-from fairlead.actors.telemetry.outcome_counts import Handled
+from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
 from fairlead.actors.telemetry.run import Run, RunningJob
 from fairlead.actors.telemetry.spans import Spans
 from fairlead.actors.telemetry.traces import NOT_RECORDED
@@ -49,26 +49,26 @@ from fairlead.zones.queue.items import Enqueued, EnqueueStatus
 REPETITIONS, ITEMS = 5, 50_000
 QUICK_REPETITIONS, QUICK_ITEMS = 1, 5_000
 HOST = "127.0.0.1"
-ASKED_EVERY_S = 5.0
-TURNS = 20_000
-UNTOLD = "bench.no_telemetry:app"  # By name: whoever imports it tells nothing any more.
+SCRAPE_EVERY_S = 5.0
+ITERATIONS = 20_000
+NO_TELEMETRY = "bench.no_telemetry:app"  # By name: whoever imports it tells nothing any more.
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to drain. `sampler`: of the enqueuer; None: it knows of no traces. `told`: whether anything is told."""
+    """One way to drain. `sampler`: of the enqueuer; None: it knows no traces. `exports`: if anything is exported."""
 
     name: str
     reference: str = handlers.APP
     sampler: Sampler | None = None
-    told: bool = False
+    exports: bool = False
 
 
 WAYS = (
-    Way("without", UNTOLD),
+    Way("without", NO_TELEMETRY),
     Way("unset"),
-    Way("sampled_off", sampler=ALWAYS_OFF, told=True),
-    Way("sampled_on", sampler=ALWAYS_ON, told=True),
+    Way("sampled_off", sampler=ALWAYS_OFF, exports=True),
+    Way("sampled_on", sampler=ALWAYS_ON, exports=True),
 )
 
 
@@ -81,8 +81,8 @@ def measure(directory: Path, *, repetitions: int, items: int) -> dict[str, Any]:
             for way in WAYS if number % 2 == 0 else reversed(WAYS):
                 say(f"drain, {way.name}, {number + 1} of {repetitions}")
                 store = directory / f"{way.name}-{number}"
-                harness.alone(fill_traced, store, items, way.sampler)
-                with _asking(collector_url if way.told else None) as port:
+                harness.run_in_process(fill_traced, store, items, way.sampler)
+                with _exporting(collector_url if way.exports else None) as port:
                     done[way.name].append(
                         drain(store, items, host="ray", address=address, reference=way.reference, metrics_port=port)
                     )
@@ -95,7 +95,7 @@ def measure(directory: Path, *, repetitions: int, items: int) -> dict[str, Any]:
 
 def fill_traced(store: Path, items: int, sampler: Sampler | None) -> None:
     """Enqueue no-op items, a hundred per transaction, and those in a request's span, if there is a sampler for it."""
-    app = harness.opened(store)
+    app = harness.open_app(store)
     tenants = harness.tenants_of(items)
     if sampler is None:
         fill(app, 0, items, tenants)
@@ -106,31 +106,31 @@ def fill_traced(store: Path, items: int, sampler: Sampler | None) -> None:
             fill(app, begin, min(begin + 100, items), tenants)
 
 
-def parts_us(*, turns: int = TURNS) -> dict[str, float]:
+def parts_us(*, iterations: int = ITERATIONS) -> dict[str, float]:
     """Return what parts of telemetry take, in microseconds, each alone in a loop: the profile of an item."""
     ref = ItemRef("main", Tenant("bench", "tenant"), DEFAULT_ZONE, bytes(16), bytes(16), "noop", False, b"", 1)
     job = RunningJob(ref.item_id, ref.tenant, ref.kind, 1)
-    handled = Handled()
+    outcome_counts = OutcomeCounts()
     shard, item = App("memory:").shards["main"], new_item("noop")
     enqueued = Enqueued(bytes(16), EnqueueStatus.ENQUEUED)
-    spans = Spans(TracerProvider(sampler=ALWAYS_ON).get_tracer("bench"), heeds=True)
+    spans = Spans(TracerProvider(sampler=ALWAYS_ON).get_tracer("bench"), parent_based=True)
 
     def run(stored: dict[str, str] | None) -> None:
         with Run(job, None if stored is None else spans.run(ref, 1, stored)):
             pass
 
     def count() -> None:
-        handled.end(ref, began_us=1_000, ended_us=2_000)
-        handled.settle("noop", "completed", 1)
+        outcome_counts.end(ref, began_us=1_000, ended_us=2_000)
+        outcome_counts.settle("noop", "completed", 1)
 
     def enqueue() -> None:
         with Enqueueing(ref.tenant) as each:
-            each.begin_attempt(shard).traced(item)
-            each.entered(item, enqueued)
+            each.begin_attempt(shard).with_trace(item)
+            each.on_enqueued(item, enqueued)
             each.end_attempt()
 
     def us(part: Callable[[], None]) -> float:
-        return round(min(timeit.repeat(part, number=turns, repeat=5)) / turns * 1e6, 2)
+        return round(min(timeit.repeat(part, number=iterations, repeat=5)) / iterations * 1e6, 2)
 
     return {
         "count": us(count),
@@ -161,7 +161,7 @@ def _figure(done: Sequence[Drained], without: Sequence[Drained]) -> dict[str, fl
 
 
 @contextlib.contextmanager
-def _asking(collector_url: str | None) -> Iterator[int]:
+def _exporting(collector_url: str | None) -> Iterator[int]:
     """Ask for all there is, in the environment and by scraping a port, and yield the port; 0 if nobody asks."""
     if collector_url is None:
         yield 0
@@ -169,7 +169,7 @@ def _asking(collector_url: str | None) -> Iterator[int]:
     port = _free_port()
     asked = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector_url,
-        "OTEL_METRIC_EXPORT_INTERVAL": str(round(ASKED_EVERY_S * 1000)),
+        "OTEL_METRIC_EXPORT_INTERVAL": str(round(SCRAPE_EVERY_S * 1000)),
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
     }
     os.environ.update(asked)
@@ -186,7 +186,7 @@ def _asking(collector_url: str | None) -> Iterator[int]:
 
 
 def _scrape(port: int, ended: threading.Event) -> None:
-    while not ended.wait(ASKED_EVERY_S):
+    while not ended.wait(SCRAPE_EVERY_S):
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{HOST}:{port}/metrics") as answer:
             answer.read()
 
@@ -196,7 +196,7 @@ def _free_port() -> int:
         return int(server.server_port)
 
 
-class _Taking(BaseHTTPRequestHandler):
+class _Discarding(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Take what comes, and forget it."""
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -208,8 +208,8 @@ class _Taking(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def _take(connection: Connection) -> None:
-    server = ThreadingHTTPServer((HOST, 0), _Taking)
+def _run_collector(connection: Connection) -> None:
+    server = ThreadingHTTPServer((HOST, 0), _Discarding)
     connection.send(server.server_port)
     server.serve_forever()
 
@@ -218,7 +218,7 @@ def _take(connection: Connection) -> None:
 def _collector() -> Iterator[str]:
     """Run what takes exports in a process of its own, and yield its url."""
     ours, theirs = harness.SPAWN.Pipe()
-    process = harness.SPAWN.Process(target=_take, args=(theirs,), daemon=True)
+    process = harness.SPAWN.Process(target=_run_collector, args=(theirs,), daemon=True)
     process.start()
     try:
         yield f"http://{HOST}:{ours.recv()}"

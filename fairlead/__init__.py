@@ -48,22 +48,22 @@ from fairlead.actors.execution.job import Job, NoStoreHere
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.execution.runner import JobTimeout, TransactionalTooLong
 from fairlead.actors.execution.submitted_handlers import HandlerNotPacked
-from fairlead.actors.handlers import HandlerTwice, NotTransactional, PermanentError
+from fairlead.actors.handlers import DuplicateHandler, NotTransactional, PermanentError
 from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.app import App
 from fairlead.argument_checks import UnknownKind
 from fairlead.config import Config
 from fairlead.config_layers import BadConfig
-from fairlead.control import Steering
-from fairlead.dead_letters import Exhumed
+from fairlead.control import Control
+from fairlead.dead_letters import BulkResult
 from fairlead.explanation import Attempts, Cause, Explanation
 from fairlead.handle import EnqueuedHandle, Handle, ItemFailed, NoResult, ResultPending
-from fairlead.loading import NotFound, NotImportable, load_app
+from fairlead.loading import NotImportable, ReferenceNotFound, load_app
 from fairlead.operator import Operator
 from fairlead.shards import NoShards, StoreMissing, UnknownShard
 from fairlead.submitting import SubmissionsOff
-from fairlead.tenant_database import NotBuried, TenantDatabase
-from fairlead.views import BuriedView, ItemView, State
+from fairlead.tenant_database import NotADeadLetter, TenantDatabase
+from fairlead.views import DeadLetterView, ItemView, State
 from fairlead.zones.engines import StoreError, StoreUnavailable
 from fairlead.zones.engines.api.errors import ResultUnknown
 from fairlead.zones.errors import (
@@ -76,13 +76,13 @@ from fairlead.zones.errors import (
     PayloadDamaged,
     PayloadNotData,
     PayloadTooLarge,
+    PolicyUnreadable,
     QueueError,
-    RuleUnreadable,
     ShardRefused,
     TenantMoved,
 )
 from fairlead.zones.layout import Tenant
-from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item
 from fairlead.zones.queue.results import ResultNotKept
 from fairlead.zones.records import Progress
@@ -112,15 +112,15 @@ __all__ = [
     "EnqueueStatus",
     "ItemView",
     "State",
-    "BuriedView",
+    "DeadLetterView",
     # Asking and steering
     "Explanation",
     "Cause",
     "Attempts",
-    "Steering",
+    "Control",
     "Operator",
-    "Sought",
-    "Exhumed",
+    "DeadLetterFilter",
+    "BulkResult",
     # Configuration
     "Config",
     "ConsumerSettings",
@@ -133,7 +133,7 @@ __all__ = [
     "BadSettings",
     "HandlerNotPacked",
     "HandlerTooLarge",
-    "HandlerTwice",
+    "DuplicateHandler",
     "ItemFailed",
     "ItemGone",
     "ItemUnreadable",
@@ -142,8 +142,8 @@ __all__ = [
     "NoResult",
     "NoShards",
     "NoStoreHere",
-    "NotBuried",
-    "NotFound",
+    "NotADeadLetter",
+    "ReferenceNotFound",
     "NotImportable",
     "NotTransactional",
     "NotVested",
@@ -152,7 +152,7 @@ __all__ = [
     "PayloadTooLarge",
     "ResultNotKept",
     "ResultPending",
-    "RuleUnreadable",
+    "PolicyUnreadable",
     "ShardRefused",
     "StoreMissing",
     "SubmissionsOff",

@@ -11,11 +11,11 @@ from fairlead import bulk_enqueue
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import Registry, handler_of
 from fairlead.app_simulation.scenario import Scenario
-from fairlead.argument_checks import check_known, check_seconds, checked_pair, refuse_bare
+from fairlead.argument_checks import check_known, check_seconds, checked_pair, refuse_missing_parentheses
 from fairlead.clock import SystemClock
 from fairlead.config import Config, arguments_of, load, named_shards
-from fairlead.control import Steering
-from fairlead.dead_letters import Exhumed, discard_all, retry_all
+from fairlead.control import Control
+from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.explanation import Explanation, explain
 from fairlead.handle import EnqueuedHandle
 from fairlead.handler_types import F, HandlerFunction, Hook
@@ -27,7 +27,7 @@ from fairlead.zones.engines import Clock
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, local_tenant, named_tenant
 from fairlead.zones.process_lock import ProcessLock
-from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.queue.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from fairlead.zones.queue.periodic import Period, period
 
@@ -128,7 +128,7 @@ class App:
             self._shards = None
 
     @contextmanager
-    def moved(self, shards: Shards, *, clock: Clock, random: Random) -> Iterator[None]:
+    def using(self, shards: Shards, *, clock: Clock, random: Random) -> Iterator[None]:
         """Live on other shards, and by another clock, meanwhile: on those of a simulated world."""
         before = self._shards, self.clock, self.random
         self._shards, self.clock, self.random = shards, clock, random
@@ -174,7 +174,7 @@ class App:
           HandlerTwice: the kind has a handler.
           NotTransactional: `transactional` with an async or a remote function.
         """
-        refuse_bare("kind", kind, '@app.handler("kind")')
+        refuse_missing_parentheses("kind", kind, '@app.handler("kind")')
 
         def register(function: F) -> F:
             self.registry.add(
@@ -212,7 +212,7 @@ class App:
         Raises:
           BadArgument, HandlerTwice, NotTransactional: as for `handler`.
         """
-        refuse_bare("seconds", seconds, "@app.every(60)")
+        refuse_missing_parentheses("seconds", seconds, "@app.every(60)")
         check_seconds("seconds", seconds)
         check_seconds("phase", phase)
 
@@ -227,7 +227,7 @@ class App:
 
     def daily(self, at: str, *, kind: str | None = None, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Run the decorated function every day `at` a time such as "03:30", in UTC; see `every`."""
-        refuse_bare("at", at, '@app.daily("03:30")')
+        refuse_missing_parentheses("at", at, '@app.daily("03:30")')
         hour, colon, minute = at.partition(":") if isinstance(at, str) else ("", "", "")
         if not (colon and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
             raise BadArgument(argument="at", value=at, allowed='"HH:MM", 00:00 to 23:59, in UTC')
@@ -276,29 +276,29 @@ class App:
         """
         return explain(self.shards, checked_id(item_id))
 
-    def retry_dead_letters(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
+    def retry_dead_letters(self, criteria: DeadLetterFilter, *, dry_run: bool = False) -> BulkResult:
         """Put all buried items that are meant back into their queues, due now; see `fairlead.dead_letters`.
 
         Some hundred in a transaction. Broken off, or called again, it goes on with what is still buried; what fails
         again meanwhile stays buried.
 
         Args:
-          sought: which; `Sought(kind="receipt", error="timed out")`. `Sought()` means all, on all shards.
-          dry_run: change nothing, and say what would be.
+          sought: which; `DeadLetterFilter(kind="receipt", error="timed out")`. `DeadLetterFilter()` means all, on all
+          shards. dry_run: change nothing, and say what would be.
 
         Raises:
-          UnknownShard: `sought` names a shard that there is not.
+          UnknownShard: `criteria` names a shard that there is not.
         """
-        return retry_all(self.shards, sought, self.operator, dry_run=dry_run)
+        return retry_all(self.shards, criteria, self.operator, dry_run=dry_run)
 
-    def discard_dead_letters(self, sought: Sought, *, dry_run: bool = False) -> Exhumed:
+    def discard_dead_letters(self, criteria: DeadLetterFilter, *, dry_run: bool = False) -> BulkResult:
         """Delete all buried items that are meant for good; see `retry_dead_letters`."""
-        return discard_all(self.shards, sought, self.operator, dry_run=dry_run)
+        return discard_all(self.shards, criteria, self.operator, dry_run=dry_run)
 
     @property
-    def steering(self) -> Steering:
+    def control(self) -> Control:
         """Pausing and resuming tenants, kinds and shards while the fleet runs."""
-        return Steering(self._shards_now, self.operator, self.random)
+        return Control(self._shards_now, self.operator, self.random)
 
     # --- Tenants and their items ---
 

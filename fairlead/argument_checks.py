@@ -31,7 +31,7 @@ def check_known(registry: Registry, kind: str) -> None:
         raise UnknownKind(kind=kind, nearest=nearest_kind(registry, kind))
 
 
-def refuse_bare(argument: str, value: Any, written: str) -> None:
+def refuse_missing_parentheses(argument: str, value: Any, written: str) -> None:
     """Refuse a decorator without its parentheses: it gets the function as `value`, and would register nothing."""
     if callable(value):
         raise BadArgument(argument=argument, value=describe(value), allowed=f"a decorator with parentheses: {written}")

@@ -3,56 +3,60 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fairlead.zones.records import DeedRecord
+from fairlead.zones.records import AuditEntry
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 
 NOT_ENDED = "broken off, or not over"  # What is said of a bulk that has not come to its end.
-ONE_BY_ONE = ("revive", "discard", "cancel")  # Deeds to items; the others are rules, and say nothing of a count.
+ITEM_ACTIONS = ("revive", "discard", "cancel")  # Deeds to items; the others are rules, and say nothing of a count.
 
 
-class Entry(NamedTuple):
+class MergedEntry(NamedTuple):
     """A deed, and the shards that it was done to. `items`: how many on all of them; of a rule 1."""
 
-    deed: DeedRecord
+    audit_entry: AuditEntry
     shards: tuple[str, ...]
     items: int
     ended: bool
 
     @property
-    def said(self) -> str:
+    def target(self) -> str:
         """To what it was done, in a line."""
-        return in_words(self.deed.to)
+        return target_text(self.audit_entry.to)
 
 
-def read_log(shards: Mapping[str, Shard], *, deeds_max: int) -> list[Entry]:
+def read_log(shards: Mapping[str, Shard], *, entries_max: int) -> list[MergedEntry]:
     """Return the last deeds of each shard, the latest first; one that was done to several shards comes once."""
-    return merged(
+    return merge_entries(
         {
             name: [
-                each.deed
-                for each in shards[name].transact(lambda attempt: audit_log.latest(attempt.tr, deeds_max=deeds_max))
+                each.audit_entry
+                for each in shards[name].transact(lambda attempt: audit_log.latest(attempt.tr, entries_max=entries_max))
             ]
             for name in shards
         }
     )
 
 
-def merged(by_shard: Mapping[str, list[DeedRecord]]) -> list[Entry]:
+def merge_entries(by_shard: Mapping[str, list[AuditEntry]]) -> list[MergedEntry]:
     """Return the deeds of some shards as entries, the latest first."""
-    entries: dict[bytes, Entry] = {}
+    merged_entries: dict[bytes, MergedEntry] = {}
     for name, found in by_shard.items():
-        for deed in found:
-            entry = entries.get(deed.id)
-            if entry is None:
-                entries[deed.id] = Entry(deed, (name,), deed.count, deed.ended)
+        for audit_entry in found:
+            merged_entry = merged_entries.get(audit_entry.id)
+            if merged_entry is None:
+                merged_entries[audit_entry.id] = MergedEntry(audit_entry, (name,), audit_entry.count, audit_entry.ended)
             else:
-                items = entry.items + deed.count if deed.what in ONE_BY_ONE else entry.items
-                entries[deed.id] = Entry(deed, (*entry.shards, name), items, entry.ended and deed.ended)
-    return sorted(entries.values(), key=lambda each: -each.deed.done_us)
+                items = (
+                    merged_entry.items + audit_entry.count if audit_entry.what in ITEM_ACTIONS else merged_entry.items
+                )
+                merged_entries[audit_entry.id] = MergedEntry(
+                    audit_entry, (*merged_entry.shards, name), items, merged_entry.ended and audit_entry.ended
+                )
+    return sorted(merged_entries.values(), key=lambda each: -each.audit_entry.done_us)
 
 
-def in_words(to: Mapping[str, object]) -> str:
+def target_text(to: Mapping[str, object]) -> str:
     """Return to what a deed was done in a line: "tenant shop/alice, item 17f0...". What is not set is left out."""
     said = []
     for name, value in to.items():

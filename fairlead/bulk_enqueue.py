@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fairlead.actors.telemetry.enqueueing import Enqueueing
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from fairlead.zones.pipelining import in_step
+from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue.items import Enqueued, NewItem
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.part_writes import PartWrites
@@ -34,7 +34,7 @@ class _Batch:
         self.entries.append(entry)
         self.payload_bytes += len(entry.item.payload)
 
-    def has_room(self, item: NewItem) -> bool:
+    def has_capacity(self, item: NewItem) -> bool:
         return len(self.entries) < BATCH_ITEMS and self.payload_bytes + len(item.payload) <= BATCH_BYTES
 
 
@@ -63,7 +63,7 @@ def _enqueue_all(items: Iterable[tuple[Shard, Tenant, NewItem]], zone: str, enqu
             raise BadArgument(argument="items", value=item, allowed="what fairlead.new_item(kind, payload) returned")
         shard.check_kind(item.kind)
         batch = batches.setdefault(shard.name, _Batch(shard))
-        if not batch.has_room(item) and batch.entries:
+        if not batch.has_capacity(item) and batch.entries:
             results |= _enqueue(batch, zone, enqueueing)
             batch = batches[shard.name] = _Batch(shard)
         batch.add(_Entry(number, tenant, item))
@@ -85,10 +85,10 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
             by_tenant.setdefault(entry.tenant, []).append((entry, item_id))
         parts = PartWrites()
         with batch.shard.db.burst(attempt.tr) as tr:
-            answers = in_step(
-                batch.shard.zone(tenant, zone).enqueue_steps(
+            answers = run_together(
+                batch.shard.zone(tenant, zone).enqueue_op(
                     tr,
-                    [(item_id, enqueueing.traced(entry.item)) for entry, item_id in some],
+                    [(item_id, enqueueing.with_trace(entry.item)) for entry, item_id in some],
                     now_us=attempt.now_us,
                     parts=parts,
                 )
@@ -102,7 +102,7 @@ def _enqueue(batch: _Batch, zone: str, enqueueing: Enqueueing) -> dict[int, Enqu
             for (entry, _), answer in zip(some, enqueued, strict=True)
         }
         for entry in batch.entries:
-            enqueueing.entered(entry.item, results[entry.number])
+            enqueueing.on_enqueued(entry.item, results[entry.number])
         enqueueing.end_attempt()
         return results
 

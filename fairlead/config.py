@@ -22,7 +22,7 @@ from fairlead.actors.settings import BadSettings, ConsumerSettings
 from fairlead.config_layers import (
     ONLY_SHARD,
     BadConfig,
-    Layer,
+    ConfigLayer,
     argument_layer,
     environment_layer,
     file_in_force,
@@ -218,7 +218,7 @@ def _value(config: Config, key: str) -> Any:
     return getattr(getattr(config, table) if table else config, name)
 
 
-def _refuse_unknown(layer: Layer) -> None:
+def _refuse_unknown(layer: ConfigLayer) -> None:
     for key in layer.values:
         if key in _TYPES or (key.startswith("shards.") and key != "shards."):
             continue
@@ -230,7 +230,7 @@ def _refuse_unknown(layer: Layer) -> None:
         raise BadConfig(key=key, source=layer.sources[key], nearest=near[0] if near else None, reason="unknown key")
 
 
-def _converted(key: str, value: Any, layer: Layer) -> Any:
+def _converted(key: str, value: Any, layer: ConfigLayer) -> Any:
     wanted = _TYPES[key]
     if layer.textual and isinstance(value, str) and wanted is not str:
         value = _parsed(value, wanted)
@@ -255,7 +255,7 @@ def _parsed(text: str, wanted: type) -> Any:
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def _shards_of(layer: Layer) -> tuple[dict[str, str], dict[str, str]]:
+def _shards_of(layer: ConfigLayer) -> tuple[dict[str, str], dict[str, str]]:
     keys = [key for key in layer.values if key.startswith("shards.")]
     urls = {key.removeprefix("shards."): layer.values[key] for key in keys}
     return urls, {key: layer.sources[key] for key in keys}

@@ -28,7 +28,7 @@ class BadConfig(QueueError):
     message = "the configuration cannot be used"
 
 
-class Layer(NamedTuple):
+class ConfigLayer(NamedTuple):
     """What one source says: dotted keys (`consumer.lease_ms`) with their values and where each stands.
 
     `textual`: a value may be text that stands for its type, `"20000"` for 20000.
@@ -39,7 +39,7 @@ class Layer(NamedTuple):
     textual: bool
 
 
-def argument_layer(arguments: Mapping[str, Any], *, base: Path) -> Layer:
+def argument_layer(arguments: Mapping[str, Any], *, base: Path) -> ConfigLayer:
     """Return what the caller passed: nested tables as in the file, or dotted keys. None is as good as not passed.
 
     Args:
@@ -49,7 +49,7 @@ def argument_layer(arguments: Mapping[str, Any], *, base: Path) -> Layer:
     return _layer(rows, base=base, textual=True)
 
 
-def environment_layer(environ: Mapping[str, str], *, base: Path) -> Layer:
+def environment_layer(environ: Mapping[str, str], *, base: Path) -> ConfigLayer:
     """Return what the variables `FAIRLEAD_...` say; two underscores stand between a table and its key."""
     rows = (
         (variable.removeprefix(PREFIX).lower().replace("__", ".", 1), value, variable)
@@ -66,14 +66,14 @@ def file_in_force(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     return Path(FILE_NAME) if path is None and Path(FILE_NAME).exists() else path
 
 
-def file_layer(path: Path | None) -> Layer:
+def file_layer(path: Path | None) -> ConfigLayer:
     """Return what the file at `path` says; None says nothing.
 
     Raises:
       BadConfig: the file is missing, cannot be read, or is not TOML.
     """
     if path is None:
-        return Layer({}, {}, textual=False)
+        return ConfigLayer({}, {}, textual=False)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: no text, no TOML, no path
@@ -99,8 +99,8 @@ def absolute_url(url: Any, base: Path) -> Any:
         raise BadConfig(key="shards", value=url, reason=str(error)) from None
 
 
-def _layer(rows: Iterable[tuple[str, Any, str]], *, base: Path, textual: bool) -> Layer:
-    layer = Layer({}, {}, textual)
+def _layer(rows: Iterable[tuple[str, Any, str]], *, base: Path, textual: bool) -> ConfigLayer:
+    layer = ConfigLayer({}, {}, textual)
     for found, value, source in rows:
         key = f"shards.{ONLY_SHARD}" if found == "shards" else found
         layer.values[key] = absolute_url(value, base) if key.startswith("shards.") else value

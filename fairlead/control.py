@@ -16,7 +16,7 @@ from fairlead.shards import Shards
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import Tenant, local_tenant, named_tenant
 from fairlead.zones.policy import policies
-from fairlead.zones.records import KindRule
+from fairlead.zones.records import KindPolicy
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
@@ -25,8 +25,8 @@ WEIGHT_MIN, WEIGHT_MAX = 0.01, 100  # Beyond, a tenant would hardly run, or hard
 COUNT_MAX = 1_000_000
 
 
-class Steering:
-    """What an operator can say to a running fleet. Made by `App.steering`; writes rules, and waits for nobody.
+class Control:
+    """What an operator can say to a running fleet. Made by `App.control`; writes rules, and waits for nobody.
 
     `operator`: who says it.
     """
@@ -99,7 +99,7 @@ class Steering:
         """
         self._change_kind("resume", kind, paused=False)
         for shard in self._each():
-            _wake_parked(shard)
+            _wake_paused_pointers(shard)
 
     def limit_tenant(
         self,
@@ -143,7 +143,7 @@ class Steering:
         Raises:
           UnknownShard: there is no such shard.
         """
-        self._do(self._shards()[name], "pause", {"shard": name}, lambda attempt: policies.pause_shard(attempt.tr))
+        self._apply(self._shards()[name], "pause", {"shard": name}, lambda attempt: policies.pause_shard(attempt.tr))
 
     def resume_shard(self, name: str) -> None:
         """Let work start from a shard again.
@@ -151,15 +151,15 @@ class Steering:
         Raises:
           UnknownShard: there is no such shard.
         """
-        self._do(self._shards()[name], "resume", {"shard": name}, lambda attempt: policies.resume_shard(attempt.tr))
+        self._apply(self._shards()[name], "resume", {"shard": name}, lambda attempt: policies.resume_shard(attempt.tr))
 
     def _each(self) -> Iterable[Shard]:
         shards = self._shards()
         return (shards[name] for name in shards)
 
-    def _do(self, shard: Shard, what: str, to: dict[str, Any], change: Callable[[Attempt], object]) -> None:
+    def _apply(self, shard: Shard, what: str, to: dict[str, Any], change: Callable[[Attempt], object]) -> None:
         """Change something on a shard, and write the deed down with it."""
-        write_audit_entry = self._noting(what, to)
+        write_audit_entry = self._audit_writer(what, to)
 
         def body(attempt: Attempt) -> None:
             change(attempt)
@@ -167,16 +167,16 @@ class Steering:
 
         shard.transact(body)
 
-    def _noting(self, what: str, to: dict[str, Any]) -> Callable[[Attempt], None]:
+    def _audit_writer(self, what: str, to: dict[str, Any]) -> Callable[[Attempt], None]:
         """Return what writes a deed down with what is done: one deed, on however many shards.
 
         It has a receipt: a repetition must not undo what somebody has said since.
         """
-        deed_id = self._random.randbytes(audit_log.ID_BYTES)
+        audit_entry_id = self._random.randbytes(audit_log.ID_BYTES)
 
         def write_audit_entry(attempt: Attempt) -> None:
             attempt.needs_receipt = True
-            audit_log.note(attempt.tr, self._operator.deed(deed_id, what, to, done_us=attempt.now_us))
+            audit_log.write(attempt.tr, self._operator.audit_entry(audit_entry_id, what, to, done_us=attempt.now_us))
 
         return write_audit_entry
 
@@ -184,33 +184,36 @@ class Steering:
         shard = self._shards().home(tenant)
 
         def change(attempt: Attempt) -> None:
-            policies.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
+            policies.change_tenant_policy(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
 
-        self._do(shard, what, {"tenant": list(tenant), **_said(changes)}, change)
+        self._apply(shard, what, {"tenant": list(tenant), **_audited_changes(changes)}, change)
 
     def _change_kind(self, what: str, kind: str, *, after_us: int = 0, **changes: object) -> None:
         """Change a kind's rule on the kind's own shard, and let the others repeat it."""
         own = self._shards().home(local_tenant(kind))
-        write_audit_entry = self._noting(what, {"kind": kind, **_said(changes)})
+        write_audit_entry = self._audit_writer(what, {"kind": kind, **_audited_changes(changes)})
 
-        def say(attempt: Attempt) -> KindRule:
+        def say(attempt: Attempt) -> KindPolicy:
             write_audit_entry(attempt)
-            return policies.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, after_us=after_us, **changes)
+            return policies.change_kind_policy(attempt.tr, kind, now_us=attempt.now_us, after_us=after_us, **changes)
 
-        rule = own.transact(say)
+        policy = own.transact(say)
 
-        def repeat(attempt: Attempt) -> KindRule:
+        def repeat(attempt: Attempt) -> KindPolicy:
             write_audit_entry(attempt)
-            return policies.repeat_kind_rule(attempt.tr, kind, rule)
+            return policies.propagate_kind_policy(attempt.tr, kind, policy)
 
         repeated = [shard.transact(repeat) for shard in self._each() if shard is not own]
-        latest_us = max((each.said_us for each in repeated), default=0)
-        if latest_us > rule.said_us and own.transact(lambda attempt: policies.kind_rule(attempt.tr, kind)) == rule:
+        latest_us = max((each.updated_us for each in repeated), default=0)
+        if (
+            latest_us > policy.updated_us
+            and own.transact(lambda attempt: policies.kind_policy(attempt.tr, kind)) == policy
+        ):
             # Nobody has said anything later: a record is damaged, or the kind's own shard was restored as it was once.
             self._change_kind(what, kind, after_us=latest_us, **changes)
 
 
-def _said(changes: dict[str, Any]) -> dict[str, Any]:
+def _audited_changes(changes: dict[str, Any]) -> dict[str, Any]:
     """Return what is changed, as a deed says it: without what is said by the deed's name, or means nothing."""
     nothing = {"paused"} if changes.get("per_s") is not None else {"paused", "burst"}
     return {key: value for key, value in changes.items() if value is not None and key not in nothing}
@@ -235,8 +238,10 @@ def _check(argument: str, value: Any, low: float, high: float, kind: Any) -> Non
         raise BadArgument(argument=argument, value=value, allowed=f"{low:,} to {high:,}")
 
 
-def _wake_parked(shard: Shard) -> None:
-    while shard.transact(lambda attempt: policies.wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)):
+def _wake_paused_pointers(shard: Shard) -> None:
+    while shard.transact(
+        lambda attempt: policies.wake_paused_pointers(attempt.tr, shard.layout, now_us=attempt.now_us)
+    ):
         continue
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.consumer import Consumer, Resources
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Form, describe
 from fairlead.actors.runtime.actor_identity import Identity
@@ -99,11 +99,11 @@ class AppOpening:
     reference: str
     directory: str
     config: Config
-    variables: Mapping[str, str] = field(default_factory=otel_environment.variables_of, repr=False)
+    variables: Mapping[str, str] = field(default_factory=otel_environment.otel_variables, repr=False)
     """OpenTelemetry's, of the process that starts the fleet: a cluster's nodes have an environment of their own.
     Not to be shown: a collector's key may be among them."""
 
-    def __call__(self) -> Opened:
+    def __call__(self) -> Resources:
         """Load the application in this process and open what it works with."""
         if self.directory not in sys.path:
             sys.path.insert(0, self.directory)
@@ -134,7 +134,7 @@ class RayFleet:
     def check(self) -> None:
         """See `Fleet`."""
         self._consumer.check()
-        if not self._consumer.lives():
+        if not self._consumer.is_node_alive():
             raise FleetLost
 
     def begin_drain(self) -> None:
@@ -197,14 +197,14 @@ def _refuse_ray_functions(app: App) -> None:
             raise NeedsRay(kind=handler.kind, handler=describe(handler.function))
 
 
-def open_for_actors(app: App, exports: Exports | None = None) -> Opened:
+def open_for_actors(app: App, exports: Exports | None = None) -> Resources:
     """Open an application's shards and return what its actors work with; their telemetry goes to `exports`, if any.
 
     Raises:
       StoreUnavailable, ShardRefused: a store cannot be opened.
     """
     config = app.config
-    return Opened(
+    return Resources(
         shards={name: app.shards[name] for name in app.shards},
         settings=config.consumer,
         periods=app.periods,

@@ -10,19 +10,19 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from fairlead.actors.runtime.safe_text import spelled_out
+from fairlead.actors.runtime.safe_text import escaped
 
 PAYLOAD_CHARACTERS = 60  # Of a payload in a table.
 DEPTH_MAX = 100  # Of lists and dicts in each other: a payload may be nested deeper than Python's stack.
 TOO_DEEP = "nested too deep to show"
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """Return `text` with control characters, line ends apart, spelled out."""
-    return spelled_out(text, but="\n")
+    return escaped(text, keep="\n")
 
 
-def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
+def json_ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
     """Return `value` as JSON can hold it: bytes as base64, infinities and what is nested too deep as text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
@@ -31,9 +31,11 @@ def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
     if isinstance(value, dict | list | tuple) and not depth_max:
         return TOO_DEEP
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): ready(each, depth_max - 1) for key, each in value.items()}
+        return {
+            key if isinstance(key, str) else str(key): json_ready(each, depth_max - 1) for key, each in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [ready(each, depth_max - 1) for each in value]
+        return [json_ready(each, depth_max - 1) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | bool | None) else str(value)
@@ -41,11 +43,11 @@ def ready(value: Any, depth_max: int = DEPTH_MAX) -> Any:
 
 def payload_text(payload: Any) -> str:
     """Return a payload in one line, cut to what a table can hold."""
-    text = json.dumps(ready(payload), ensure_ascii=False)
+    text = json.dumps(json_ready(payload), ensure_ascii=False)
     return text if len(text) <= PAYLOAD_CHARACTERS else f"{text[:PAYLOAD_CHARACTERS]}..."
 
 
-def when(time_us: int) -> str:
+def iso_time(time_us: int) -> str:
     """Return a time as ISO 8601, UTC, to the millisecond; one beyond the calendar as a number of microseconds."""
     try:
         return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.explanation import Explanation
 from fairlead.zones.engines import Clock
-from fairlead.zones.engines.api.lost_watch import why_lost
+from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
@@ -14,10 +14,10 @@ from fairlead.zones.transaction_runner import Attempt
 if TYPE_CHECKING:
     from fairlead.tenant_database import TenantDatabase
 
-LOOK_US_MIN, LOOK_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
-UNWATCHED_US = 500_000  # How often the store is asked where it gives no watch, such as the 10,001st of a client.
+POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
+UNWATCHED_POLL_US = 500_000  # How often the store is asked where it gives no watch, such as the 10,001st of a client.
 
-LATE_US_MAX = 1_000_000  # A sleep that seems to end later than this was not that long: the clock was set ahead.
+CLOCK_JUMP_US = 1_000_000  # A sleep that seems to end later than this was not that long: the clock was set ahead.
 
 
 class ResultPending(QueueError, TimeoutError):
@@ -76,19 +76,19 @@ class Handle:
           NoResult: it ended without, was cancelled, or its result is kept no more.
         """
         shard, clock = self._database.shard, self._database.shard.clock
-        place = shard.layout.place(self._database.tenant, self.zone)
+        location = shard.layout.location(self._database.tenant, self.zone)
         wait = _Wait(timeout, clock)
 
         def body(attempt: Attempt) -> Returned | Pending | Failed | NotKept:
-            return ending(attempt.tr, place, self.item_id)
+            return ending(attempt.tr, location, self.item_id)
 
         while True:
             found = shard.transact(body)
             if not isinstance(found, Pending):
                 return self._answer(found)
             changed = _await_change(found.watch.is_ready, wait)
-            if changed and why_lost(found.watch, shard.db.errors) is not None:
-                changed = wait.sleep(UNWATCHED_US)
+            if changed and watch_error(found.watch, shard.db.errors) is not None:
+                changed = wait.sleep(UNWATCHED_POLL_US)
             if not changed:
                 found.watch.cancel()
                 raise ResultPending(item=self.item_id.hex(), waited_s=timeout)
@@ -113,8 +113,10 @@ class Handle:
         if isinstance(found, Returned):
             return found.value
         if isinstance(found, Failed):
-            raise ItemFailed(item=self.item_id.hex(), error=found.error, buried=found.buried)
-        raise NoResult(item=self.item_id.hex(), ended=None if found.how is None else found.how.name.lower())
+            raise ItemFailed(item=self.item_id.hex(), error=found.error, buried=found.dead_letter)
+        raise NoResult(
+            item=self.item_id.hex(), ended=None if found.end_reason is None else found.end_reason.name.lower()
+        )
 
     def __repr__(self) -> str:
         return f"<Handle {self.item_id.hex()} of {self._database.tenant.app}/{self._database.tenant.user}>"
@@ -136,7 +138,7 @@ class _Wait:
     def __init__(self, timeout: float | None, clock: Clock) -> None:
         self._clock = clock
         self._left_us = _time_to_wait_us(timeout)
-        self._looked_us = clock.now_us()
+        self._polled_us = clock.now_us()
 
     def sleep(self, duration_us: int) -> bool:
         """Sleep, but not longer than there is time; False if that was over before."""
@@ -144,15 +146,15 @@ class _Wait:
             self._clock.sleep_us(duration_us)
             return True
         begun_us = self._clock.now_us()
-        self._left_us -= max(0, begun_us - self._looked_us)  # Since the last look the store was asked.
-        self._looked_us = begun_us
+        self._left_us -= max(0, begun_us - self._polled_us)  # Since the last look the store was asked.
+        self._polled_us = begun_us
         if self._left_us <= 0:
             return False
         asked_us = min(duration_us, self._left_us)
         self._clock.sleep_us(asked_us)
-        self._looked_us = self._clock.now_us()
-        slept_us = self._looked_us - begun_us
-        self._left_us -= slept_us if asked_us <= slept_us <= asked_us + LATE_US_MAX else asked_us
+        self._polled_us = self._clock.now_us()
+        slept_us = self._polled_us - begun_us
+        self._left_us -= slept_us if asked_us <= slept_us <= asked_us + CLOCK_JUMP_US else asked_us
         return True
 
 
@@ -166,9 +168,9 @@ def _time_to_wait_us(timeout: float | None) -> int | None:
 
 def _await_change(is_ready: Callable[[], bool], wait: _Wait) -> bool:
     """Wait until a watch is ready; False if the time to wait was over before."""
-    look_us = LOOK_US_MIN
+    poll_us = POLL_US_MIN
     while not is_ready():
-        if not wait.sleep(look_us):
+        if not wait.sleep(poll_us):
             return False
-        look_us = min(look_us * 2, LOOK_US_MAX)
+        poll_us = min(poll_us * 2, POLL_US_MAX)
     return True

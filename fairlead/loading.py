@@ -19,7 +19,7 @@ from fairlead.zones.errors import QueueError
 NAMES_SHOWN = 20  # In an error, of a module that has more.
 
 
-class NotFound(QueueError):
+class ReferenceNotFound(QueueError):
     """Nothing was found under a `module:attribute`.
 
     Do: run the command in the directory that holds the module, or set PYTHONPATH. `reason` and `nearest` say how far
@@ -42,14 +42,14 @@ def load_app(reference: str) -> App:
     """Return the application that `reference` names.
 
     Raises:
-      NotFound: the module or the attribute does not exist, or it is not an `App`.
+      ReferenceNotFound: the module or the attribute does not exist, or it is not an `App`.
       NotImportable: the module raises an error when it is imported. Errors of Fairlead come as they are.
     """
     found = load_attribute(reference)
     if not isinstance(found, App):
         module = sys.modules[reference.partition(":")[0]]
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
-        raise NotFound(
+        raise ReferenceNotFound(
             reference=reference,
             reason=f"it is of type {type(found).__name__}, not a fairlead.App",
             apps=apps,
@@ -64,14 +64,14 @@ def load_attribute(reference: str) -> Any:
     """Return the object that `reference` names, importing its module from the current directory if need be.
 
     Raises:
-      NotFound: the module or the attribute does not exist.
+      ReferenceNotFound: the module or the attribute does not exist.
       NotImportable: the module raises an error when it is imported. Errors of Fairlead come as they are.
     """
     module_name, colon, attribute = reference.partition(":")
     if "/" in module_name or module_name.startswith(".") or module_name.endswith(".py"):
         raise _path_given(reference, module_name, attribute)
     if not colon or not module_name or not attribute:
-        raise NotFound(
+        raise ReferenceNotFound(
             reference=reference,
             reason="it has no colon" if not colon else "a side of the colon is empty",
             remedy="write MODULE:ATTRIBUTE: the module, a colon, and the name of what it holds",
@@ -84,7 +84,7 @@ def load_attribute(reference: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
             raise _not_importable(module_name, error) from error  # It is there, and something that it imports is not.
-        raise NotFound(reference=reference, reason=f"no module {error.name}", searched=here) from None
+        raise ReferenceNotFound(reference=reference, reason=f"no module {error.name}", searched=here) from None
     except (QueueError, StoreError):
         raise
     except Exception as error:
@@ -92,7 +92,7 @@ def load_attribute(reference: str) -> Any:
     for name in attribute.split("."):
         if not hasattr(found, name):
             near = get_close_matches(name, dir(found), 1)
-            raise NotFound(
+            raise ReferenceNotFound(
                 reference=reference,
                 reason=f"{module_name} has no attribute {attribute}",
                 nearest=near[0] if near else None,
@@ -130,12 +130,12 @@ def _is_users(file_name: str) -> bool:
     return not file_name.startswith(tuple(installed))
 
 
-def _path_given(reference: str, path: str, attribute: str) -> NotFound:
+def _path_given(reference: str, path: str, attribute: str) -> ReferenceNotFound:
     """Return the error of who named a file: a module is named as `import` would name it, from its directory."""
     file = Path(os.path.normpath(Path.cwd() / path))  # without "..", and links as they were named
     module_name = file.name.removesuffix(".py")
     nearest = f"{module_name}:{attribute or 'ATTRIBUTE'}" if module_name.isidentifier() and path[-1] != "/" else None
-    return NotFound(
+    return ReferenceNotFound(
         reference=reference,
         reason="the module is a path; write it as `import` does",
         nearest=nearest,

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fairlead.zones.records import DeedRecord
+from fairlead.zones.records import AuditEntry
 
 BY_CHARACTERS_MAX = 200
 
@@ -14,15 +14,22 @@ BY_CHARACTERS_MAX = 200
 class Operator(NamedTuple):
     """Somebody who steers. `by`: a name, as far as it is known; `through`: what they use, such as "dashboard"."""
 
-    by: str
+    name: str
     through: str
 
-    def deed(
-        self, deed_id: bytes, what: str, to: Mapping[str, Any], *, done_us: int, count: int = 1, ended: bool = True
-    ) -> DeedRecord:
-        """Return a deed of theirs; see `DeedRecord`."""
-        by = self.by[:BY_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
-        return DeedRecord(deed_id, by, self.through, what, dict(to), done_us, count, ended)
+    def audit_entry(
+        self,
+        audit_entry_id: bytes,
+        what: str,
+        to: Mapping[str, Any],
+        *,
+        done_us: int,
+        count: int = 1,
+        ended: bool = True,
+    ) -> AuditEntry:
+        """Return a deed of theirs; see `AuditEntry`."""
+        by = self.name[:BY_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
+        return AuditEntry(audit_entry_id, by, self.through, what, dict(to), done_us, count, ended)
 
 
 def operator_here(through: str) -> Operator:

@@ -77,7 +77,7 @@ class Shards(Mapping[str, Shard]):
         self._part_count = part_count
         self.must_exist = False
         self.check_kind: Callable[[str], None] | None = None
-        self.tell_made: Callable[[str], None] = log.warning
+        self.on_store_created: Callable[[str], None] = log.warning
         self._open: dict[str, Shard] = {}
         self._lock = ProcessLock()
 
@@ -151,7 +151,7 @@ class Shards(Mapping[str, Shard]):
             shard.check_kind = self.check_kind
         engine, _, place = url.partition(":")
         if shard.made and engine != "memory":
-            self.tell_made(f"made a new store at {Path(place).absolute() if place else url}, for shard {name}")
+            self.on_store_created(f"made a new store at {Path(place).absolute() if place else url}, for shard {name}")
         return shard
 
 

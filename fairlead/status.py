@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairlead.zones.engines import Reader, Stall, write_stall
-from fairlead.zones.layout import Layout, Tenant
+from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.maintenance.quarantine import PARTS, quarantine_range
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies
-from fairlead.zones.queue.dead_letters import grave_range
-from fairlead.zones.records import KindRule, TenantRule
+from fairlead.zones.queue.dead_letters import dead_letter_index_range
+from fairlead.zones.records import KindPolicy, TenantPolicy
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import depth, sessions
-from fairlead.zones.top_level.depth import Waits
+from fairlead.zones.top_level.depth import Backlog
 from fairlead.zones.top_level.pointers import UNREADABLE, scan
-from fairlead.zones.top_level.sessions import Presence, Present
+from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 from fairlead.zones.transaction_runner import Attempt
 
 COUNTED_MAX = 10_000  # Pointers, and buried items, are counted so far; a shard may have millions.
@@ -40,7 +40,8 @@ class ShardStatus:
       set_aside: damaged pairs in the quarantine, counted up to 3,333.
       consumers: the live ones, and those that died within the last minute.
       unserved: kinds with items that no live consumer knows. They wait.
-      paused: whether the shard is. `kind_rules`, `tenant_rules`: what operators have decided, of tenants the first
+      paused: whether the shard is. `kind_policies`, `tenant_policies`: what operators have decided, of tenants the
+      first
         hundred.
       stall: who has kept everybody from writing for a second; None if nobody has.
       error: why the shard could not be read; then the rest is empty.
@@ -54,15 +55,15 @@ class ShardStatus:
     depth_whole: bool = True
     pointers: int = 0
     vested: int = 0
-    waits: Waits = field(default_factory=Waits)
+    waits: Backlog = field(default_factory=Backlog)
     dead_letters: int = 0
     unreadable: int = 0
-    set_aside: int = 0
-    consumers: tuple[Present, ...] = ()
+    quarantined: int = 0
+    consumers: tuple[ListedSession, ...] = ()
     unserved: tuple[str, ...] = ()
     paused: bool = False
-    kind_rules: Mapping[str, KindRule] = field(default_factory=dict)
-    tenant_rules: Mapping[Tenant, TenantRule] = field(default_factory=dict)
+    kind_policies: Mapping[str, KindPolicy] = field(default_factory=dict)
+    tenant_policies: Mapping[Tenant, TenantPolicy] = field(default_factory=dict)
     stall: Stall | None = None
     now_us: int = 0
     error: str | None = None
@@ -73,12 +74,12 @@ class ShardStatus:
         return self.waits.oldest_us
 
 
-def slowest_loop(presence: Presence) -> tuple[str, int] | None:
+def slowest_loop(record: SessionRecord) -> tuple[str, int] | None:
     """Return the loop of a consumer that has gone longest without progress, and its age in microseconds.
 
     As of the consumer's last heartbeat, by the consumer's clock. None: the heartbeat names no loop.
     """
-    ages_us = [(max(0, presence.beat_us - last_us), name) for name, last_us in presence.loops.items()]
+    ages_us = [(max(0, record.heartbeat_us - last_us), name) for name, last_us in record.loops.items()]
     if not ages_us:
         return None
     age_us, name = max(ages_us)
@@ -98,9 +99,9 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
         waiting = depth.depth(tr, layout)
         marks = _marks(tr, layout)
         consumers = sessions.listing(tr, now_us=now_us)
-        known = {kind for each in consumers if each.live for kind in each.presence.kinds}
-        ruled = policies.tenants_with_rules(tr, tenants_max=TENANTS_LISTED_MAX)
-        in_force = policies.read_rules(tr)
+        known = {kind for each in consumers if each.live for kind in each.record.kinds}
+        with_policy = policies.tenants_with_policies(tr, tenants_max=TENANTS_LISTED_MAX)
+        in_force = policies.read_policies(tr)
         return ShardStatus(
             name=shard.name,
             url=url,
@@ -110,15 +111,15 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
             depth_whole=waiting.whole,
             pointers=len(marks),
             unreadable=sum(mark == UNREADABLE for mark in marks),
-            set_aside=_count(tr, [quarantine_range()]) // PARTS,
+            quarantined=_count(tr, [quarantine_range()]) // PARTS,
             vested=_count_vested(tr, layout, now_us),
-            waits=depth.waits(tr, layout, now_us, paused=in_force.shard_paused),
-            dead_letters=_count(tr, [grave_range()]),
+            waits=depth.backlog(tr, layout, now_us, paused=in_force.shard_paused),
+            dead_letters=_count(tr, [dead_letter_index_range()]),
             consumers=tuple(consumers),
             unserved=tuple(kind for kind in waiting.kinds if kind not in known),
             paused=in_force.shard_paused,
-            kind_rules={kind: rule for kind, rule in in_force.kinds.items() if rule.says_something},
-            tenant_rules=dict(ruled),
+            kind_policies={kind: policy for kind, policy in in_force.kinds.items() if policy.restricts_anything},
+            tenant_policies=dict(with_policy),
             stall=stall,
             now_us=now_us,
         )
@@ -126,7 +127,7 @@ def read_status(shard: Shard, url: str) -> ShardStatus:
     return shard.transact(body)
 
 
-def _marks(tr: Reader, layout: Layout) -> list[bytes]:
+def _marks(tr: Reader, layout: ShardLayout) -> list[bytes]:
     """Return what the entries of pointers say, see `pointers.move`."""
     marks: list[bytes] = []
     for part in layout.parts:
@@ -144,10 +145,10 @@ def _count(tr: Reader, ranges: list[tuple[bytes, bytes]]) -> int:
     return count
 
 
-def _count_vested(tr: Reader, layout: Layout, now_us: int) -> int:
+def _count_vested(tr: Reader, layout: ShardLayout, now_us: int) -> int:
     count = 0
     for part in layout.parts:
         if count < COUNTED_MAX:
-            refs, _ = alone(scan(tr, part, now_us=now_us, ids_max=COUNTED_MAX - count))
+            refs, _ = run_one(scan(tr, part, now_us=now_us, ids_max=COUNTED_MAX - count))
             count += len(refs)
     return count

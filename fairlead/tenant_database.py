@@ -9,14 +9,14 @@ from fairlead.explanation import Explanation, explain_at
 from fairlead.handle import EnqueuedHandle, Handle
 from fairlead.operator import Operator
 from fairlead.shards import Shards
-from fairlead.views import BuriedView, ItemView, buried_view, item_view
+from fairlead.views import DeadLetterView, ItemView, dead_letter_view, item_view
 from fairlead.zones.errors import BadArgument, QueueError
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import DEFAULT_PRIORITY, Enqueued, NewItem, new_item
 from fairlead.zones.queue.queue_zone import LATER_THAN_ANY_US
-from fairlead.zones.records import BuriedRecord, ItemRecord, decode
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
@@ -25,7 +25,7 @@ from fairlead.zones.transaction_runner import Attempt
 T = TypeVar("T")
 
 
-class NotBuried(QueueError):
+class NotADeadLetter(QueueError):
     """There is no buried item of this id in the tenant's zone.
 
     Do: look for it with `fairlead buried`. An item in its queue is not buried: `fairlead peek` shows it.
@@ -130,7 +130,8 @@ class TenantDatabase:
             until_us = attempt.now_us if vested_only else LATER_THAN_ANY_US
             found = queue.peek(attempt.tr, items_max=items_max, now_us=until_us)
             return [
-                item_view(shard, attempt.tr, queue.place, each.id, each.record, now_us=attempt.now_us) for each in found
+                item_view(shard, attempt.tr, queue.location, each.id, each.record, now_us=attempt.now_us)
+                for each in found
             ]
 
         return shard.transact(body)
@@ -152,14 +153,14 @@ class TenantDatabase:
           ItemGone: it completed, was cancelled, is buried, or never was.
         """
         wanted = checked_id(item_id)
-        key = self.shard.layout.place(self.tenant, check_name("zone", zone)).keys.item(wanted)
+        key = self.shard.layout.location(self.tenant, check_name("zone", zone)).keys.item(wanted)
         cancelled_us: int | None = None
 
         def body(attempt: Attempt) -> None:
             nonlocal cancelled_us
             cancelled_us = _enqueued_us(attempt.tr.get(key).value)
             self.shard.zone(self.tenant, zone).complete(attempt.tr, wanted, now_us=attempt.now_us)
-            self._note(attempt, by, "cancel", wanted, zone)
+            self._write_audit_entry(attempt, by, "cancel", wanted, zone)
 
         # After an unknown result: another item may have been enqueued by that name since, and must stay.
         self.shard.transact(body, applied=lambda tr: _enqueued_us(tr.get(key).value) != cancelled_us)
@@ -175,14 +176,14 @@ class TenantDatabase:
         """
         return explain_at(self.shard, self.tenant, check_name("zone", zone), checked_id(item_id))
 
-    def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[BuriedView]:
+    def dead_letters(self, items_max: int = 20, *, zone: str = DEFAULT_ZONE) -> list[DeadLetterView]:
         """Return the tenant's buried items with their errors, in no particular order. Changes nothing."""
         shard = self.shard
-        place = shard.layout.place(self.tenant, check_name("zone", zone))
+        location = shard.layout.location(self.tenant, check_name("zone", zone))
 
-        def body(attempt: Attempt) -> list[BuriedView]:
-            found, _ = dead_letters.in_zone(attempt.tr, place, items_max=items_max)
-            return [buried_view(shard, attempt.tr, each) for each in found]
+        def body(attempt: Attempt) -> list[DeadLetterView]:
+            found, _ = dead_letters.in_zone(attempt.tr, location, items_max=items_max)
+            return [dead_letter_view(shard, attempt.tr, each) for each in found]
 
         return shard.transact(body)
 
@@ -194,16 +195,16 @@ class TenantDatabase:
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
-          NotBuried: there is no buried item of this id.
+          NotADeadLetter: there is no buried item of this id.
         """
 
-        def revive(attempt: Attempt, wanted: bytes, record: BuriedRecord) -> None:
+        def retry_dead_letter(attempt: Attempt, wanted: bytes, record: DeadLetterRecord) -> None:
             queue = self.shard.zone(self.tenant, zone)
-            dead_letters.revive(attempt.tr, queue.place, wanted, record, now_us=attempt.now_us)
-            alone(queue.wake_steps(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
-            self._note(attempt, by, "revive", wanted, zone)
+            dead_letters.retry_dead_letter(attempt.tr, queue.location, wanted, record, now_us=attempt.now_us)
+            run_one(queue.wake_op(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+            self._write_audit_entry(attempt, by, "revive", wanted, zone)
 
-        self._exhume(item_id, zone, revive)
+        self._change_dead_letter(item_id, zone, retry_dead_letter)
 
     def discard_dead_letter(
         self, item_id: str | bytes, *, zone: str = DEFAULT_ZONE, by: Operator | None = None
@@ -215,36 +216,40 @@ class TenantDatabase:
 
         Raises:
           BadArgument: `item_id` is neither text nor bytes.
-          NotBuried: there is no buried item of this id.
+          NotADeadLetter: there is no buried item of this id.
         """
 
-        def discard(attempt: Attempt, wanted: bytes, record: BuriedRecord) -> None:
-            dead_letters.discard(attempt.tr, self.shard.zone(self.tenant, zone).place, wanted, record)
-            self._note(attempt, by, "discard", wanted, zone)
+        def discard_dead_letter(attempt: Attempt, wanted: bytes, record: DeadLetterRecord) -> None:
+            dead_letters.discard(attempt.tr, self.shard.zone(self.tenant, zone).location, wanted, record)
+            self._write_audit_entry(attempt, by, "discard", wanted, zone)
 
-        self._exhume(item_id, zone, discard)
+        self._change_dead_letter(item_id, zone, discard_dead_letter)
 
-    def _note(self, attempt: Attempt, by: Operator | None, what: str, item_id: bytes, zone: str) -> None:
+    def _write_audit_entry(self, attempt: Attempt, by: Operator | None, what: str, item_id: bytes, zone: str) -> None:
         """Write down what somebody did to an item."""
         if by is not None:
             to = {"tenant": list(self.tenant), "zone": zone, "item": item_id.hex()}
-            audit_log.note(attempt.tr, by.deed(attempt.new_id(), what, to, done_us=attempt.now_us))
+            audit_log.write(attempt.tr, by.audit_entry(attempt.new_id(), what, to, done_us=attempt.now_us))
 
-    def _exhume(self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, BuriedRecord], None]) -> None:
+    def _change_dead_letter(
+        self, item_id: str | bytes, zone: str, change: Callable[[Attempt, bytes, DeadLetterRecord], None]
+    ) -> None:
         wanted = checked_id(item_id)
-        place = self.shard.layout.place(self.tenant, check_name("zone", zone))
+        location = self.shard.layout.location(self.tenant, check_name("zone", zone))
 
-        exhumed: BuriedRecord | None = None
+        dead_letter: DeadLetterRecord | None = None
 
         def body(attempt: Attempt) -> None:
-            nonlocal exhumed
-            exhumed = dead_letters.read(attempt.tr, place, wanted)
-            if exhumed is None:
-                raise NotBuried(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
-            change(attempt, wanted, exhumed)
+            nonlocal dead_letter
+            dead_letter = dead_letters.read(attempt.tr, location, wanted)
+            if dead_letter is None:
+                raise NotADeadLetter(item=wanted.hex(), tenant=tuple(self.tenant), zone=zone)
+            change(attempt, wanted, dead_letter)
 
         # After an unknown result: another item of that name may have been buried since, and must stay.
-        self.shard.transact(body, applied=lambda tr: not _same_burial(exhumed, dead_letters.read(tr, place, wanted)))
+        self.shard.transact(
+            body, applied=lambda tr: not _is_same_dead_letter(dead_letter, dead_letters.read(tr, location, wanted))
+        )
 
 
 def _enqueued_us(value: bytes | None) -> int | None:
@@ -253,8 +258,8 @@ def _enqueued_us(value: bytes | None) -> int | None:
     return None if record is None else record.enqueued_us
 
 
-def _same_burial(one: BuriedRecord | None, other: BuriedRecord | None) -> bool:
-    return one is not None and other is not None and one.buried_us == other.buried_us
+def _is_same_dead_letter(one: DeadLetterRecord | None, other: DeadLetterRecord | None) -> bool:
+    return one is not None and other is not None and one.dead_lettered_us == other.dead_lettered_us
 
 
 def checked_id(item_id: Any) -> bytes:

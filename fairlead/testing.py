@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fairlead.actors.execution.acknowledgement import judge, settle
+from fairlead.actors.execution.acknowledgement import decide_retry, settle
 from fairlead.actors.execution.failed_attempt import Failure, failure_of
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.runner import run_handler
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
@@ -26,16 +26,16 @@ from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.spans import Spans, spans_of_process
 from fairlead.app import App
 from fairlead.zones.errors import BadArgument, QueueError
-from fairlead.zones.layout import ID_BYTES, Place
-from fairlead.zones.pipelining import alone, in_step
-from fairlead.zones.policy.policies import read_rules
+from fairlead.zones.layout import ID_BYTES, ZoneLocation
+from fairlead.zones.pipelining import run_one, run_together
+from fairlead.zones.policy.policies import read_policies
 from fairlead.zones.queue import stored_item
-from fairlead.zones.queue.dequeue_plan import UNLIMITED, Room
+from fairlead.zones.queue.dequeue_plan import UNLIMITED, Capacity
 from fairlead.zones.queue.items import LeasedItem
-from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_steps
+from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan
-from fairlead.zones.top_level.process_pointers import Found, Visit, VisitTerms, visit_all
+from fairlead.zones.top_level.process_pointers import DequeueParams, PointerOutcome, PointerResult, process_all
 from fairlead.zones.transaction_runner import Attempt
 
 POINTERS_MAX = 1_000  # Of one part, in one round.
@@ -70,7 +70,7 @@ class ManualClock:
 
 
 @dataclass(slots=True)
-class Drained:
+class DrainResult:
     """What a drain did: items by kind. `errors` are in order, each item's every attempt."""
 
     completed: Counter[str] = field(default_factory=Counter)
@@ -99,7 +99,7 @@ class Drained:
         )
 
 
-def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max: int = 10_000) -> Drained:
+def drain(app: App, *, within_ms: int = 0, raise_errors: bool = True, items_max: int = 10_000) -> DrainResult:
     """Run everything that is due on all shards, what it enqueues included, until nothing is; return what was done.
 
     Periodic items whose tick has come are enqueued first. Items of kinds without a handler, delayed ones, and those
@@ -138,7 +138,7 @@ class _Drain:
     """One drain on its way: the handlers, submitted ones included, and what was done so far."""
 
     def __init__(self, app: App, *, raise_errors: bool, items_max: int) -> None:
-        self.drained = Drained()
+        self.drained = DrainResult()
         self._app = app
         self._raise_errors = raise_errors
         self._items_max = items_max
@@ -155,11 +155,15 @@ class _Drain:
             for period in periods_of(self._app.periods, name, list(self._app.shards)):
                 changed = _tick(shard, period) or changed
             for ref in _vested(shard):
-                for visit in self._visit(shard, ref):
-                    changed = changed or visit.found in (Found.SERVED, Found.DELETED, Found.GONE)
+                for visit in self._process_pointer(shard, ref):
+                    changed = changed or visit.outcome in (
+                        PointerOutcome.SERVED,
+                        PointerOutcome.DELETED,
+                        PointerOutcome.GONE,
+                    )
                     for item in visit.items:
-                        assert visit.place is not None
-                        self._run(shard, visit.place, item)
+                        assert visit.location is not None
+                        self._run(shard, visit.location, item)
         return changed
 
     def next_due_us(self, now_us: int) -> int | None:
@@ -168,13 +172,13 @@ class _Drain:
         vests = [due_us for shard in self._app.shards.values() if (due_us := _next_vesting_us(shard, now_us))]
         return min([*ticks, *vests], default=None)
 
-    def _visit(self, shard: Shard, ref: PointerRef) -> list[Visit]:
+    def _process_pointer(self, shard: Shard, ref: PointerRef) -> list[PointerResult]:
         """Lease at most one item of a zone, so that none waits under a lease while another runs."""
         lease_id = self._app.random.randbytes(ID_BYTES)
         settings = shard.layout.settings
 
-        def body(attempt: Attempt) -> list[Visit]:
-            terms = VisitTerms(
+        def body(attempt: Attempt) -> list[PointerResult]:
+            params = DequeueParams(
                 now_us=attempt.now_us,
                 lease_id=lease_id,
                 lease_us=settings.max_item_lease_ms * 1000,
@@ -182,26 +186,28 @@ class _Drain:
                 throttle_delay_us=settings.max_sleep_ms * 1000,
                 pause_recheck_us=settings.max_sleep_ms * 1000,
             )
-            rules = read_rules(attempt.tr)
-            room = Room(1, dict.fromkeys(self._registry.handlers, UNLIMITED), heard=rules.kinds)
-            return visit_all(attempt.tr, shard.layout, [ref], room, terms, rules)[0]
+            rules = read_policies(attempt.tr)
+            capacity = Capacity(1, dict.fromkeys(self._registry.handlers, UNLIMITED), observed=rules.kinds)
+            return process_all(attempt.tr, shard.layout, [ref], capacity, params, rules)[0]
 
         return shard.transact(body)
 
-    def _run(self, shard: Shard, place: Place, item: LeasedItem) -> None:
+    def _run(self, shard: Shard, location: ZoneLocation, item: LeasedItem) -> None:
         if self.drained.runs >= self._items_max:
             raise NotDrained(items_max=self._items_max, kind=item.record.kind)
         record, kind, clock = item.record, item.record.kind, self._app.clock
-        ref = ItemRef(shard.name, place.tenant, place.name, item.id, record.lease_id, kind, item.alone)
-        payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, place, item.id, record))
+        ref = ItemRef(shard.name, location.tenant, location.name, item.id, record.lease_id, kind, item.isolated)
+        payload = shard.transact(lambda attempt: stored_item.read_payload(attempt.tr, location, item.id, record))
         job = Job(shard, ref, record, payload)
-        held = Held(ref, record, self._registry.handlers[kind], job, clock.now_us())
+        held = HeldItem(ref, record, self._registry.handlers[kind], job, clock.now_us())
         error = _error_of(held, shard, self._spans)
         failure = held.failure
         if job.completed:
             self.drained.completed[kind] += 1
         else:
-            failed = [] if failure is None else [judge(held, failure, now_us=clock.now_us(), random=self._jitter)]
+            failed = (
+                [] if failure is None else [decide_retry(held, failure, now_us=clock.now_us(), random=self._jitter)]
+            )
             for _, outcome in settle(shard, [] if failed else [held], failed):
                 self.drained.of(outcome)[kind] += 1
         if error is not None:
@@ -213,11 +219,11 @@ class _Drain:
 class _SameThread:
     """Runs coroutines to their end, and Ray remote functions as plain ones, where the drain runs."""
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
+    def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """See `Runners`."""
         return asyncio.run(function(held.job))
 
-    def run_remote(self, function: Any, held: Held) -> Any:
+    def run_remote(self, function: Any, held: HeldItem) -> Any:
         """See `Runners`."""
         return plain_function(function)(held.job)
 
@@ -225,7 +231,7 @@ class _SameThread:
         """See `Runners`. Nothing outlives a handler here."""
 
 
-def _error_of(held: Held, shard: Shard, spans: Spans | None) -> Exception | None:
+def _error_of(held: HeldItem, shard: Shard, spans: Spans | None) -> Exception | None:
     """Run the item's handler and return what it raised."""
 
     def conclude(error: BaseException | None) -> Failure | None:
@@ -241,7 +247,7 @@ def _error_of(held: Held, shard: Shard, spans: Spans | None) -> Exception | None
 
 def _tick(shard: Shard, period: Period) -> bool:
     return shard.transact(
-        lambda attempt: alone(tick_steps(attempt.tr, shard.layout, period, now_us=attempt.now_us)) is not None
+        lambda attempt: run_one(tick_op(attempt.tr, shard.layout, period, now_us=attempt.now_us)) is not None
     )
 
 
@@ -250,7 +256,7 @@ def _vested(shard: Shard) -> list[PointerRef]:
 
     def body(attempt: Attempt) -> list[PointerRef]:
         scans = [scan(attempt.tr, part, now_us=attempt.now_us, ids_max=POINTERS_MAX) for part in shard.layout.parts]
-        return [ref for refs, _ in in_step(scans) for ref in refs]
+        return [ref for refs, _ in run_together(scans) for ref in refs]
 
     return sorted(shard.transact(body), key=lambda ref: (ref.priority, ref.vesting_us, ref.id))
 
@@ -260,7 +266,7 @@ def _next_vesting_us(shard: Shard, now_us: int) -> int | None:
 
     def body(attempt: Attempt) -> int | None:
         tr, parts = attempt.tr, shard.layout.parts
-        found = in_step([earliest_vesting_us(tr, part, after_us=now_us) for part in parts])
+        found = run_together([earliest_vesting_us(tr, part, after_us=now_us) for part in parts])
         return min((vesting_us for vesting_us in found if vesting_us is not None), default=None)
 
     return shard.transact(body)

@@ -1,6 +1,6 @@
 """Nodes and actors: where the product's classes live, are called, are killed, and live again.
 
-An actor is a place with a name. What lives in it is built anew by `birth` at every start, in a host of its own: all
+An actor is a place with a name. What lives in it is built anew by `factory` at every start, in a host of its own: all
 that its former life had in memory is gone, and every call to it is answered by `ActorDied`.
 """
 
@@ -19,10 +19,10 @@ from fairlead.zones.engines.api.errors import StoreError
 
 CALLS_AT_ONCE = 6  # As the Ray host gives its actors: two batches, two long questions, and room for the rest.
 
-GIVE_BACK_US_MAX = 5_000_000  # As the Ray host waits for an actor that has failed.
+RELEASE_US_MAX = 5_000_000  # As the Ray host waits for an actor that has failed.
 RECYCLE_US = 100_000  # How long a process takes to come back.
 
-Answer = Callable[[Any, Exception | None], None]
+ReplyCallback = Callable[[Any, Exception | None], None]
 
 
 class Node:
@@ -37,7 +37,7 @@ class Node:
         self.name = name
         self.clock = NodeClock(world, skew_us)
         self.actors: list[Actor] = []
-        self.leaves = self.is_wrong = False
+        self.is_stopping = self.clock_is_wrong = False
 
 
 class Call:
@@ -45,7 +45,7 @@ class Call:
 
     __slots__ = ("answer", "method", "packed")
 
-    def __init__(self, method: str, packed: bytes, answer: Answer) -> None:
+    def __init__(self, method: str, packed: bytes, answer: ReplyCallback) -> None:
         self.method = method
         self.packed = packed
         self.answer = answer
@@ -65,40 +65,40 @@ class Actor:
         world: World,
         node: Node,
         name: str,
-        birth: Callable[[SimulatedHost], Any],
+        factory: Callable[[SimulatedHost], Any],
         *,
-        leave: Callable[[Any], object] = lambda born: None,
-        give_back: Callable[[Any], object] = lambda born: None,
+        before_recycle: Callable[[Any], object] = lambda instance: None,
+        before_failure: Callable[[Any], object] = lambda instance: None,
         yield_frac: float = 0.0,
     ) -> None:
         self.name = name
         self.node = node
         self.host: SimulatedHost | None = None
         self._world = world
-        self._birth = birth
-        self._leave = leave
-        self._give_back = give_back
+        self._factory = factory
+        self._before_recycle = before_recycle
+        self._before_failure = before_failure
         self._yield_frac = yield_frac
-        self._lives = 0
-        self._born: Any = None
+        self._incarnations = 0
+        self._instance: Any = None
         self._waiting: deque[Call] = deque()
         self._running: dict[Call, None] = {}
         node.actors.append(self)
 
     @property
-    def is_born(self) -> bool:
+    def is_up(self) -> bool:
         """Whether it lives, and takes calls."""
-        return self._born is not None
+        return self._instance is not None
 
-    def is_asked(self, method: str) -> bool:
+    def has_pending_call(self, method: str) -> bool:
         """Whether it has a call of `method` that it has not answered yet."""
         return any(call.method == method for call in [*self._running, *self._waiting])
 
     def start(self) -> None:
         """Begin a new life. Called between turns."""
         assert self.host is None
-        self._lives += 1
-        name = f"{self.name}#{self._lives}"
+        self._incarnations += 1
+        name = f"{self.name}#{self._incarnations}"
         host = SimulatedHost(
             self._world,
             name,
@@ -109,7 +109,7 @@ class Actor:
         )
         host.yield_frac = self._yield_frac
         self.host = host
-        host.spawn("birth", partial(self._be_born, host))
+        host.spawn("birth", partial(self._construct, host))
 
     def kill(self, reason: str) -> None:
         """End the life there is, without a goodbye. Called between turns."""
@@ -117,7 +117,7 @@ class Actor:
         if host is None:
             return
         self._world.note(f"kill {host.name}: {reason}")
-        self._born = None
+        self._instance = None
         host.kill()
         unanswered = [*self._running, *self._waiting]
         self._running.clear()
@@ -139,28 +139,28 @@ class Actor:
             self._waiting.append(call)
             self._start_calls()
 
-    def _be_born(self, host: SimulatedHost) -> None:
+    def _construct(self, host: SimulatedHost) -> None:
         try:
-            born = self._birth(host)
+            instance = self._factory(host)
         except StoreError as error:  # As the Ray host does: the process ends, and another takes its place.
             self._world.note(f"{host.name} cannot start: {error.code}")
             self._world.after(0, partial(self.restart, "cannot start", RECYCLE_US))
             return
-        self._born = born
+        self._instance = instance
         self._start_calls()
 
     def _start_calls(self) -> None:
-        while self._waiting and self._born is not None and len(self._running) < CALLS_AT_ONCE:
+        while self._waiting and self._instance is not None and len(self._running) < CALLS_AT_ONCE:
             call = self._waiting.popleft()
             self._running[call] = None
             host = self.host
             assert host is not None
-            host.spawn(call.method, partial(self._serve, host, call, self._born))
+            host.spawn(call.method, partial(self._serve, host, call, self._instance))
 
-    def _serve(self, host: SimulatedHost, call: Call, born: Any) -> None:
+    def _serve(self, host: SimulatedHost, call: Call, instance: Any) -> None:
         result, failed = None, None
         try:
-            result = getattr(born, call.method)(*pickle.loads(call.packed))
+            result = getattr(instance, call.method)(*pickle.loads(call.packed))
         except Exception as error:  # noqa: BLE001 - whatever a method raises is the caller's to see
             failed = error
         if not host.dead:  # else it failed on the way out, and was answered by the kill
@@ -169,18 +169,18 @@ class Actor:
             self._start_calls()
 
     def _recycle(self, reason: str) -> None:
-        host, born = self.host, self._born
+        host, instance = self.host, self._instance
         assert host is not None
 
-        def leave() -> None:
-            self._leave(born)
+        def before_recycle() -> None:
+            self._before_recycle(instance)
             self._world.after(0, partial(self.restart, f"recycles: {reason}", RECYCLE_US))
 
-        host.spawn("leaving", leave)
+        host.spawn("leaving", before_recycle)
 
     def _fail(self, reason: str) -> None:
         """End this life because a loop of it has failed, as the Ray host does: soon, whether or not it lets go."""
-        host, born = self.host, self._born
+        host, instance = self.host, self._instance
         assert host is not None
         self._world.note(f"{host.name} fails: {reason}")
 
@@ -188,10 +188,10 @@ class Actor:
             if self.host is host:
                 self.restart(f"fails: {reason}", RECYCLE_US)
 
-        def give_back() -> None:
-            if born is not None:
-                self._give_back(born)
+        def before_failure() -> None:
+            if instance is not None:
+                self._before_failure(instance)
             self._world.after(0, end)
 
-        host.spawn("giving back", give_back)
-        self._world.after(GIVE_BACK_US_MAX, end)
+        host.spawn("giving back", before_failure)
+        self._world.after(RELEASE_US_MAX, end)

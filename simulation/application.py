@@ -21,10 +21,10 @@ from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.machine import Machine
-from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.plan import Plan
-from fairlead.simulation.reduction import ALL, Kept
-from fairlead.simulation.replica import Meaning, ShardShadow, unpacked
+from fairlead.simulation.reduction import NO_REDUCTION, Reduction
+from fairlead.simulation.replica import ParsedCommit, ShardReplica, unpack_key
 from fairlead.simulation.run import Simulation
 from fairlead.simulation.trial import STEP_US, Report
 from fairlead.simulation.world import START_US, Killed, World
@@ -63,21 +63,23 @@ class Code(Protocol):
         ...
 
 
-def run_application(seed: int, code: Code, kept: Kept = ALL) -> Report:
+def run_application(seed: int, code: Code, reduction: Reduction = NO_REDUCTION) -> Report:
     """Run an application in the world of `seed`. Never raises a `Violation`: the report holds it.
 
-    Which tenants there are is for its requests to choose; `kept.items` is how many requests there are.
+    Which tenants there are is for its requests to choose; `reduction.items` is how many requests there are.
     """
     ran: Counter[str] = Counter()
-    simulation = Simulation(seed, kept, partial(Visited, code, ran), tenants=1, drain_us_max=DRAIN_US_MAX)
+    simulation = Simulation(
+        seed, reduction, partial(ApplicationWorkload, code, ran), tenants=1, drain_us_max=DRAIN_US_MAX
+    )
     with code.on(Machine(simulation.cluster)):
         return replace(simulation.run(), ran=ran)
 
 
-class Visited:
+class ApplicationWorkload:
     """The application, its visitors, and what is checked of it. See `fairlead.simulation.run.Workload`."""
 
-    free_kinds: frozenset[str] = frozenset()  # How many queues wait beside another, and for what, is not known.
+    unlimited_kinds: frozenset[str] = frozenset()  # How many queues wait beside another, and for what, is not known.
     punctual = False  # A transactional handler may take longer than its transaction, and its lease with it.
 
     def __init__(self, code: Code, ran: Counter[str], world: World) -> None:
@@ -85,14 +87,14 @@ class Visited:
         self._ran = ran
         self._world = world
         self._periods = list(code.periods)
-        self._visitors: list[Visitor] = []
+        self._clients: list[RequestClient] = []
         self._checks = UsersChecks(world, code.checks)
         self.kinds = frozenset(code.registry.handlers)
 
     @property
     def finished(self) -> bool:
         """Whether all requests have been made."""
-        return all(visitor.done for visitor in self._visitors)
+        return all(client.done for client in self._clients)
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
@@ -112,13 +114,13 @@ class Visited:
         self._checks.cluster = cluster
         for number in range(plan.producers):
             share = plan.items // plan.producers + (number < plan.items % plan.producers)
-            visitor = Visitor(self._code.requests, self._world, number, share, plan.trouble_us)
-            self._visitors.append(visitor)
-            Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", visitor.run).start()
+            client = RequestClient(self._code.requests, self._world, number, share, plan.trouble_us)
+            self._clients.append(client)
+            Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", client.run).start()
         self._world.at(START_US + plan.trouble_us, self._periods.clear)
 
 
-class Visitor:
+class RequestClient:
     """One process that makes its share of the requests within the time of trouble, one after the other.
 
     If its machine fails, it goes on with the next request when it is back.
@@ -154,11 +156,13 @@ class KindsHaveHandlers(Oracle):
         super().__init__(world)
         self._kinds = kinds
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             if change.after is not None and change.after.kind not in self._kinds:
-                self.broken(f"{change.item} is of kind {change.after.kind!r}, and there are {sorted(self._kinds)}")
+                self.report_violation(
+                    f"{change.item} is of kind {change.after.kind!r}, and there are {sorted(self._kinds)}"
+                )
 
 
 class HandlersRun(Oracle):
@@ -168,11 +172,11 @@ class HandlersRun(Oracle):
         super().__init__(world)
         self._ran = ran
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._ran[run.job.kind] += 0
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._ran[run.job.kind] += run.returned
 
@@ -186,7 +190,7 @@ class UsersChecks(Oracle):
         super().__init__(world)
         self._checks = checks
 
-    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`. They read through transactions, so time passes."""
         tenants = sorted({tenant for shard in shards for tenant in _tenants_of(shard)})
         done = False
@@ -230,8 +234,8 @@ def name_of(function: Callable[..., object]) -> str:
     return str(getattr(function, "__name__", function))
 
 
-def _tenants_of(shard: ShardShadow) -> set[Tenant]:
+def _tenants_of(shard: ShardReplica) -> set[Tenant]:
     """Return the tenants that have keys or items, or had items; not the one of local items."""
-    paths = map(unpacked, shard.others)
+    paths = map(unpack_key, shard.others)
     stored = {Tenant(path[1], path[2]) for path in paths if path[0] == keyspace.DB}
     return {tenant for tenant in stored | {name.tenant for name in shard.zones} if tenant.app}

@@ -22,18 +22,18 @@ from typing import Final, NamedTuple
 from fairlead.simulation.application import Code, run_application
 from fairlead.simulation.linearizability.clients import check_clients
 from fairlead.simulation.probes import probe_names
-from fairlead.simulation.reduction import ALL, Kept
+from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import run
 from fairlead.simulation.trial import Report
 from fairlead.zones.errors import QueueError
 
-World = Callable[[int, Kept], Report]
-WORLDS: Final[Sequence[World]] = (
+WorldRunner = Callable[[int, Reduction], Report]
+WORLDS: Final[Sequence[WorldRunner]] = (
     run,
     check_clients,
 )  # Every seed draws one of each: a shop with consumers, and a few clients' history.
 STANDARD_SEEDS = 1_000  # So many seeds of the standard workload reach every probe; fewer may miss a rare one.
-ENOUGH = 3  # So many seeds that break the same promise: further ones would tell the same again.
+SAME_VIOLATION_MAX = 3  # So many seeds that break the same promise: further ones would tell the same again.
 
 _SPAWN = multiprocessing.get_context("spawn")  # A fork would carry the caller's threads and stores along.
 _AHEAD = 4  # Times as much is asked for as there are processes: enough for all, and an end is not far.
@@ -48,7 +48,7 @@ class ProcessDied(QueueError):
     message = "a process ended in the midst of a run; --processes 1 from this seed on shows where"
 
 
-class Broken(NamedTuple):
+class BrokenPromise(NamedTuple):
     """A promise that a run broke: which oracle's, and how; and which faults there were in that run."""
 
     seed: int
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
       ran: how often each handler of an application returned, of those that ran.
     """
 
-    broken: list[Broken]
+    broken: list[BrokenPromise]
     virtual_us: int
     probes: dict[str, int]
     events: str
@@ -74,11 +74,11 @@ class Outcome(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class CampaignResult:
     """What a campaign has seen so far."""
 
     seeds: int = 0
-    broken: list[Broken] = field(default_factory=list)
+    broken: list[BrokenPromise] = field(default_factory=list)
     virtual_us: int = 0
     probes: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(probe_names(), 0)))
     ran: Counter[str] = field(default_factory=Counter)
@@ -93,9 +93,9 @@ class Tally:
 
     @property
     def repeated(self) -> str | None:
-        """A promise that `ENOUGH` seeds broke; None: there is none."""
+        """A promise that `SAME_VIOLATION_MAX` seeds broke; None: there is none."""
         promises = Counter(each.oracle for each in self.broken)
-        return next((promise for promise, count in promises.items() if count >= ENOUGH), None)
+        return next((promise for promise, count in promises.items() if count >= SAME_VIOLATION_MAX), None)
 
     @property
     def missed(self) -> list[str]:
@@ -103,34 +103,34 @@ class Tally:
         return [name for name, count in self.probes.items() if not count]
 
 
-def broken_by(report: Report) -> list[Broken]:
+def broken_by(report: Report) -> list[BrokenPromise]:
     """Return the promises that a run broke."""
     faults = report.plan.faults
-    return [Broken(report.seed, violation.oracle, violation.what, faults) for violation in report.violations]
+    return [BrokenPromise(report.seed, violation.oracle, violation.what, faults) for violation in report.violations]
 
 
-def worlds_of(code: Callable[[], Code] | None) -> Sequence[World]:
+def worlds_of(code: Callable[[], Code] | None) -> Sequence[WorldRunner]:
     """Return what is run of every seed: the standard worlds, or the one in which the application runs."""
-    return WORLDS if code is None else [lambda seed, kept: run_application(seed, code(), kept)]
+    return WORLDS if code is None else [lambda seed, reduction: run_application(seed, code(), reduction)]
 
 
-def run_worlds(seed: int, kept: Kept = ALL, code: Callable[[], Code] | None = None) -> list[Report]:
-    """Run the worlds of `seed`, with `kept` of their plans. One that breaks a promise is the last.
+def run_worlds(seed: int, reduction: Reduction = NO_REDUCTION, code: Callable[[], Code] | None = None) -> list[Report]:
+    """Run the worlds of `seed`, with `reduction` of their plans. One that breaks a promise is the last.
 
     Args:
       code: answers the application that runs in them; None: the standard workloads do.
     """
     reports: list[Report] = []
     for world in worlds_of(code):
-        reports.append(world(seed, kept))
+        reports.append(world(seed, reduction))
         if reports[-1].violations:
             break
     return reports
 
 
-def run_seed(seed: int, kept: Kept = ALL, code: Callable[[], Code] | None = None) -> Outcome:
+def run_seed(seed: int, reduction: Reduction = NO_REDUCTION, code: Callable[[], Code] | None = None) -> Outcome:
     """Run the worlds of `seed`; see `run_worlds`."""
-    reports = run_worlds(seed, kept, code)
+    reports = run_worlds(seed, reduction, code)
     probes: Counter[str] = Counter()
     ran: Counter[str] = Counter()
     for report in reports:
@@ -146,7 +146,7 @@ def events_of(reports: Sequence[Report]) -> str:
 
 
 def campaign(
-    seeds: Sequence[int], *, processes: int, kept: Kept = ALL, code: Callable[[], Code] | None = None
+    seeds: Sequence[int], *, processes: int, reduction: Reduction = NO_REDUCTION, code: Callable[[], Code] | None = None
 ) -> Iterator[Outcome]:
     """Run seeds side by side, and yield how each went, in their order.
 
@@ -160,7 +160,7 @@ def campaign(
     Raises:
       ProcessDied: one of the processes ended in the midst of a run.
     """
-    run_one = partial(run_seed, kept=kept, code=code)
+    run_one = partial(run_seed, reduction=reduction, code=code)
     if processes == 1:
         yield from map(run_one, seeds)
         return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fairlead.actors.consumer import ClockedCoordinator, ScannerLoops, deal_workers
+from fairlead.actors.consumer import ClockedCoordinator, ScannerLoops, assign_workers
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
@@ -16,11 +16,11 @@ from fairlead.actors.scanner import Scanner
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.simulation.actor import Actor, Node
 from fairlead.simulation.database import SimulatedDatabase
-from fairlead.simulation.handler_runners import SimulatedRunners, watched
+from fairlead.simulation.handler_runners import SimulatedRunners, instrumented
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.network import Network, SimulatedRemote
 from fairlead.simulation.operator import Operator
-from fairlead.simulation.oracles.oracle import Bench
+from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import START_US, World
@@ -51,14 +51,14 @@ class Application(Protocol):
 class Cluster:
     """The machines of a run and what lives on them."""
 
-    def __init__(self, world: World, plan: Plan, bench: Bench, application: Application) -> None:
+    def __init__(self, world: World, plan: Plan, suite: OracleSuite, application: Application) -> None:
         self.world = world
         self.plan = plan
-        self.bench = bench
+        self.suite = suite
         self.application = application
-        self.stores = {name: SimulatedStore(world, name, plan.latencies) for name in bench.shards}
+        self.stores = {name: SimulatedStore(world, name, plan.latencies) for name in suite.shards}
         self.network = Network(world, world.random("network"), latency_us=plan.call_us)
-        bench.attach(self.stores.values(), self.network)
+        suite.attach(self.stores.values(), self.network)
         self.operator = Operator(world, self.network)
         self.handler_faults: list[HandlerFault] = []
         self.nodes: list[Node] = []
@@ -109,7 +109,7 @@ class Cluster:
         """Whether a host is the life of a worker that runs suspects."""
         return host_name.partition("#")[0].endswith(f".{ISOLATED}")
 
-    def life_of(self, actor_name: str) -> str | None:
+    def incarnation_of(self, actor_name: str) -> str | None:
         """Return the name of an actor's present life, None while it is dead."""
         host = self.actors[actor_name].host
         return None if host is None else host.name
@@ -117,11 +117,11 @@ class Cluster:
     def heal(self) -> None:
         """End what faults left behind: nothing is away or paused any more. What is dead comes back by itself."""
         for store in self.stores.values():
-            store.away_until_us = 0
+            store.unavailable_until_us = 0
         for node in self.nodes:
             for actor in node.actors:
                 if actor.host is not None:
-                    actor.host.go_on()
+                    actor.host.resume()
 
     def close(self) -> None:
         """End every life, so that nothing of this world is left in the process."""
@@ -146,8 +146,8 @@ class Cluster:
             for name, database in (databases or self._databases).items()
         }
 
-    def _add_actor(self, node: Node, name: str, birth: Any, **how: Any) -> Actor:
-        actor = Actor(self.world, node, name, birth, yield_frac=self.plan.yield_frac, **how)
+    def _add_actor(self, node: Node, name: str, factory: Any, **how: Any) -> Actor:
+        actor = Actor(self.world, node, name, factory, yield_frac=self.plan.yield_frac, **how)
         self.actors[name] = actor
         return actor
 
@@ -160,9 +160,9 @@ class Cluster:
             return self._add_actor(
                 node,
                 f"{name}.{role}",
-                partial(self._birth_of_worker, identity=identity, isolation=isolation),
-                leave=lambda worker: worker.drain(RECYCLE_DRAIN_MS),
-                give_back=lambda worker: worker.abandon(),
+                partial(self._make_worker, identity=identity, isolation=isolation),
+                before_recycle=lambda worker: worker.drain(RECYCLE_DRAIN_MS),
+                before_failure=lambda worker: worker.abandon(),
             )
 
         workers = [add_worker(f"worker{number}", Isolation.NONE) for number in range(settings.workers)]
@@ -172,26 +172,26 @@ class Cluster:
                 node,
                 f"{name}.manager{index}",
                 partial(
-                    self._birth_of_manager,
+                    self._make_manager,
                     workers=[workers[number] for number in numbers],
                     isolated=isolated if index == 0 else None,
                     index=index,
                 ),
             )
-            for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
+            for index, numbers in enumerate(assign_workers(settings.workers, settings.managers))
         ]
-        birth = partial(self._birth_of_scanner, managers=managers, coordinator=coordinator, identity=identity)
-        self._add_actor(node, f"{name}.scanner", birth)
+        factory = partial(self._make_scanner, managers=managers, coordinator=coordinator, identity=identity)
+        self._add_actor(node, f"{name}.scanner", factory)
         self.consumers.append(node)
 
-    def _birth_of_worker(self, host: SimulatedHost, identity: Identity, isolation: Isolation) -> Worker:
-        handlers = self._handlers(watched(self.application.registry(host), host, self))
+    def _make_worker(self, host: SimulatedHost, identity: Identity, isolation: Isolation) -> Worker:
+        handlers = self._handlers(instrumented(self.application.registry(host), host, self))
         settings, runners = self.plan.consumer, SimulatedRunners(host)
         worker = Worker(host, self.open_shards(host), handlers, settings, runners, identity, isolation)
         worker.start()
         return worker
 
-    def _birth_of_manager(
+    def _make_manager(
         self, host: SimulatedHost, workers: Sequence[Actor], isolated: Actor | None, index: int
     ) -> Manager:
         return Manager(
@@ -206,7 +206,7 @@ class Cluster:
             count=self.plan.consumer.managers,
         )
 
-    def _birth_of_scanner(
+    def _make_scanner(
         self, host: SimulatedHost, managers: Sequence[Actor], coordinator: Actor, identity: Identity
     ) -> ScannerLoops:
         shards: Mapping[str, Shard] = self.open_shards(host)

@@ -18,14 +18,14 @@ from fairlead.zones.engines.api import database
 from fairlead.zones.engines.api.clock import Clock
 from fairlead.zones.engines.api.database import KeyValue, StreamingMode
 from fairlead.zones.engines.api.errors import TOO_MANY_WATCHES, TRANSACTION_TOO_OLD, StoreError
-from fairlead.zones.engines.foundationdb.write_bursts import Burst
+from fairlead.zones.engines.foundationdb.write_bursts import BurstTransaction
 from fairlead.zones.engines.optimistic.futures import FailedValue, Value
 from fairlead.zones.engines.optimistic.range_read import RangeRead
 from fairlead.zones.engines.optimistic.transaction import Transaction
 from fairlead.zones.engines.optimistic.watches import Watch
 
 
-class Trip(NamedTuple):
+class PendingRead(NamedTuple):
     """A read on its way: when its answer arrives, and what it says if it is no value."""
 
     ready_us: int
@@ -43,28 +43,28 @@ class Trip(NamedTuple):
 class LatentTransaction(Transaction):
     """The engine's own transaction, whose reads are answered after a while."""
 
-    __slots__ = ("_forgotten", "_latent_store", "_sent_us", "_trip")
+    __slots__ = ("_forgotten", "_latent_store", "_pending_read", "_sent_us")
 
     def __init__(self, database: SimulatedDatabase, clock: Clock, random: Random) -> None:
         self._latent_store = database.store
         super().__init__(database, database.store, clock, random)
 
-    def _clear_lifetime(self) -> None:
-        super()._clear_lifetime()
+    def _clear_state(self) -> None:
+        super()._clear_state()
         self._sent_us = -1
         self._forgotten: StoreError | None = None
 
     def read_key(self, key: bytes, snapshot: bool) -> LateValue:  # type: ignore[override]
         """See `Transaction`."""
         value = super().read_key(key, snapshot)
-        return LateValue(value, self.sent_now(), self._latent_store.world)
+        return LateValue(value, self.send_read(), self._latent_store.world)
 
     def read_piece(
         self, begin: bytes, end: bytes, limit: int, reverse: bool, mode: int, piece: int, snapshot: bool
     ) -> tuple[list[KeyValue], bool]:
         """See `Transaction`. Later pieces are asked for when they are needed."""
         if piece:
-            self.sent_now().wait(self._latent_store.world)
+            self.send_read().wait(self._latent_store.world)
         return super().read_piece(begin, end, limit, reverse, mode, piece, snapshot)
 
     def get_range(  # type: ignore[override]
@@ -89,9 +89,9 @@ class LatentTransaction(Transaction):
 
     def late_range(self, rows: RangeRead) -> LateRange:
         """Return rows as they arrive."""
-        return LateRange(rows, self.sent_now(), self._latent_store.world)
+        return LateRange(rows, self.send_read(), self._latent_store.world)
 
-    def sent_now(self) -> Trip:
+    def send_read(self) -> PendingRead:
         """Send a read; those of one instant travel together. Once a version is forgotten, every later read says so."""
         now_us = self._now_us()
         if now_us != self._sent_us:
@@ -100,24 +100,24 @@ class LatentTransaction(Transaction):
             if self._forgotten is None and store.is_forgetful():
                 store.world.note(f"{store.name} has forgotten a version")
                 self._forgotten = StoreError(TRANSACTION_TOO_OLD)
-            self._trip = Trip(store.read_ready_us(), self._forgotten)
-        return self._trip
+            self._pending_read = PendingRead(store.read_ready_us(), self._forgotten)
+        return self._pending_read
 
 
 class LateValue:
     """A value on its way; see `fairlead.zones.engines.api.database.ValueFuture`."""
 
-    __slots__ = ("_trip", "_value", "_world")
+    __slots__ = ("_pending_read", "_value", "_world")
 
-    def __init__(self, value: Value | FailedValue, trip: Trip, world: World) -> None:
+    def __init__(self, value: Value | FailedValue, pending_read: PendingRead, world: World) -> None:
         self._value = value
-        self._trip = trip
+        self._pending_read = pending_read
         self._world = world
 
     @property
     def value(self) -> bytes | None:
         """The value, once it is there."""
-        self._trip.wait(self._world)
+        self._pending_read.wait(self._world)
         return self._value.value
 
     def present(self) -> bool:
@@ -126,17 +126,17 @@ class LateValue:
 
     def wait(self) -> LateValue:
         """Return this future itself, once it is ready."""
-        self._trip.wait(self._world)
+        self._pending_read.wait(self._world)
         self._value.wait()
         return self
 
     def is_ready(self) -> bool:
         """Whether `.value` would return at once."""
-        return self._trip.ready_us <= self._world.now_us()
+        return self._pending_read.ready_us <= self._world.now_us()
 
     def block_until_ready(self) -> None:
         """Wait."""
-        self._trip.wait(self._world)
+        self._pending_read.wait(self._world)
 
 
 class LateWatch:
@@ -161,11 +161,11 @@ class LateWatch:
 
         def ready(_: Any) -> None:
             if not any(loses() for loses in self._store.loses_watch):
-                self._store.world.after(self._store.word_us(), tell)
+                self._store.world.after(self._store.wakeup_us(), tell)
 
         self._refused = any(refuses() for refuses in self._store.refuses_watch)
         if self._refused:
-            self._store.world.after(self._store.word_us(), tell)
+            self._store.world.after(self._store.wakeup_us(), tell)
         else:
             self._watch.on_ready(ready)
 
@@ -191,11 +191,11 @@ class LateWatch:
 class LateRange:
     """Rows on their way."""
 
-    __slots__ = ("_rows", "_trip", "_world")
+    __slots__ = ("_pending_read", "_rows", "_world")
 
-    def __init__(self, rows: RangeRead, trip: Trip, world: World) -> None:
+    def __init__(self, rows: RangeRead, pending_read: PendingRead, world: World) -> None:
         self._rows = rows
-        self._trip = trip
+        self._pending_read = pending_read
         self._world = world
 
     def to_list(self) -> list[KeyValue]:
@@ -203,7 +203,7 @@ class LateRange:
         return list(self)
 
     def __iter__(self) -> Iterator[KeyValue]:
-        self._trip.wait(self._world)
+        self._pending_read.wait(self._world)
         return iter(self._rows)
 
 
@@ -240,7 +240,7 @@ class SimulatedDatabase:
     """The database of one shard, as every actor opens it.
 
     Args:
-      tells_changes: whether it answers `change_token`, as the embedded engine does and FoundationDB does not.
+      tells_changes: whether it answers `commit_sequence`, as the embedded engine does and FoundationDB does not.
       rings: whether it wakes who listens, as the embedded engine does where it can.
     """
 
@@ -259,21 +259,21 @@ class SimulatedDatabase:
         """Return a new, empty transaction."""
         return LatentTransaction(self, self.store.world, self._random)
 
-    def change_token(self) -> int | None:
+    def commit_sequence(self) -> int | None:
         """Return the version of the last commit, or None if this store does not tell."""
-        return self.store.change_token() if self._tells_changes else None
+        return self.store.commit_sequence() if self._tells_changes else None
 
     def listener(self) -> SimulatedListener | None:
         """Return what waits for commits, or None if this store wakes nobody."""
         return SimulatedListener(self.store) if self._rings else None
 
-    def turn(self) -> AbstractContextManager[object]:
+    def exclusive_section(self) -> AbstractContextManager[object]:
         """Return nothing to wait for."""
         return nullcontext()
 
     def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
         """Return the transaction as FoundationDB's engine does."""
-        return Burst(tr)
+        return BurstTransaction(tr)
 
     def close(self) -> None:
         """Do nothing: the data goes with the world."""
@@ -285,29 +285,29 @@ class SimulatedListener:
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
         self._waiting: Task | None = None
-        self._heard = False
-        store.on_applied.append(self._hear)
+        self._notified = False
+        store.on_applied.append(self._on_commit)
 
     def wait(self, timeout_s: float) -> bool:
         """See `Listener`."""
         world = self._store.world
-        if not self._heard:
+        if not self._notified:
             self._waiting = world.current
             try:
-                world.park(round(timeout_s * 1e6))
+                world.suspend(round(timeout_s * 1e6))
             finally:
                 self._waiting = None
-        heard, self._heard = self._heard, False
+        heard, self._notified = self._notified, False
         return heard
 
     def close(self) -> None:
         """See `Listener`."""
-        self._store.on_applied.remove(self._hear)
+        self._store.on_applied.remove(self._on_commit)
 
-    def _hear(self) -> None:
-        if self._store.loses_word():
+    def _on_commit(self) -> None:
+        if self._store.loses_wakeup():
             return
-        self._heard = True
+        self._notified = True
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             self._store.world.wake(waiting)

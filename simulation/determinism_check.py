@@ -18,7 +18,7 @@ class Difference(NamedTuple):
     second: str | None
 
 
-def difference(events: str, again: Callable[[], Report]) -> Difference | None:
+def first_difference(events: str, again: Callable[[], Report]) -> Difference | None:
     """Return where the runs of a seed differ; None if it is the same run every time.
 
     Args:

@@ -16,7 +16,7 @@ from typing import Any
 from fairlead.actors.execution.event_loop import Exited, contained
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.world import Killed, Task
-from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.engines.api.progress import report_loop_progress
 
 
 class EventLoop(asyncio.BaseEventLoop):
@@ -45,7 +45,7 @@ class EventLoop(asyncio.BaseEventLoop):
         for task in list(self._tasks):
             _abandon(task.get_coro())
         super().close()
-        self._host.is_closed(self)
+        self._host.forget_closed(self)
 
     def run_to_end(self, coroutine: Coroutine[Any, Any, Any], *, on_cancel: Any) -> Any:
         """Run a coroutine on this loop from another task, and return what it returns; raise what it raises.
@@ -60,10 +60,10 @@ class EventLoop(asyncio.BaseEventLoop):
             future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self)
             on_cancel(future.cancel)
             future.add_done_callback(lambda _: world.wake(task))
-            note_progress(None)
+            report_loop_progress(None)
             while not future.done():
-                world.park()
-            note_progress()
+                world.suspend()
+            report_loop_progress()
             return future.result()
         except Exited as error:
             raise error.error from None
@@ -81,9 +81,9 @@ class EventLoop(asyncio.BaseEventLoop):
         if timeout is None or timeout > 0:
             self._waiting = self._world.current
             timeout_us = None if timeout is None else math.ceil(timeout * 1e6)
-            note_progress(timeout_us)
-            self._world.park(timeout_us)
-            note_progress()
+            report_loop_progress(timeout_us)
+            self._world.suspend(timeout_us)
+            report_loop_progress()
             self._waiting = None
         return ()
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.runner import TRANSACTION_US
 from fairlead.actors.handlers import Form, Handler, Registry, plain_function
 from fairlead.simulation.event_loop import EventLoop
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.oracles.oracle import Run
+from fairlead.simulation.oracles.oracle import HandlerRun
 from fairlead.simulation.replica import ItemName
 
 if TYPE_CHECKING:
@@ -30,35 +30,35 @@ class SimulatedRunners:
         self._host = host
         self._loop: EventLoop | None = None
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
+    def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """See `Runners`. One event loop serves all coroutines of a worker, as in production."""
         if self._loop is None:
             self._loop = EventLoop(self._host)
             self._host.spawn("event loop", self._loop.live)
         return self._loop.run_to_end(function(held.job), on_cancel=held.job.on_cancel)
 
-    def run_remote(self, function: Callable[[Job], Any], held: Held) -> Any:
+    def run_remote(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """Run the function of which a Ray remote one was made, with what Ray would carry to its task.
 
         It runs in the worker, and dies with it; past its timeout it is not killed but given up.
         """
         carried: Job = pickle.loads(pickle.dumps(held.job))
-        carried.tell_by(held.job.hear_progress)
+        carried.report_progress_to(held.job.record_progress)
         return function(carried)
 
     def close(self) -> None:
         """Do nothing: the event loop ends with its actor's life."""
 
 
-def watched(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
+def instrumented(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
     """Return the same handlers, whose starts and ends the oracles see, and which faults may strike."""
     seen = Registry()
     for handler in registry:
-        seen.add(replace(handler, function=_watched(handler, host, cluster)))
+        seen.add(replace(handler, function=_instrumented(handler, host, cluster)))
     return seen
 
 
-def _watched(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Callable[..., Any]:
+def _instrumented(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Callable[..., Any]:
     called = plain_function(handler.function) if handler.form is Form.REMOTE else handler.function
 
     @wraps(called)  # Errors name the handler.
@@ -81,10 +81,10 @@ def _watched(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Callabl
 
 
 @contextmanager
-def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster) -> Iterator[Run]:
+def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster) -> Iterator[HandlerRun]:
     item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
-    run = Run(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
-    cluster.bench.on_start(run)
+    run = HandlerRun(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
+    cluster.suite.on_start(run)
     try:
         for fault in cluster.handler_faults:
             fault.before(host, handler, job)
@@ -98,4 +98,4 @@ def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster)
         raise
     finally:
         if not host.dead:  # Else what it had sent off may still happen, so it is not over.
-            cluster.bench.on_end(run)
+            cluster.suite.on_end(run)

@@ -15,10 +15,10 @@ from traceback import format_exception
 from types import TracebackType
 from typing import Any, Protocol
 
-from fairlead.actors.runtime.supervisor import Supervisor, keep_looking
+from fairlead.actors.runtime.supervisor import Supervisor, keep_checking
 from fairlead.actors.telemetry.telemetry import Telemetry
 from fairlead.simulation.world import Killed, Task, World
-from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.engines.api.progress import report_loop_progress
 
 # The loops of the product, by the names under which they are spawned. Slots are not among them: what befalls a slot is
 # its handler's to see, and is drawn apart.
@@ -79,17 +79,17 @@ class SimulatedHost:
         self.telemetry = Telemetry()
         self.dead = False
         self.paused_until_us = 0
-        self.put_off: list[tuple[Task, int]] = []  # tasks, and which turns of theirs came while it was paused
+        self.postponed: list[tuple[Task, int]] = []  # tasks, and which turns of theirs came while it was paused
         self.yield_frac = 0.0
         self._switches_left = 0
-        self._at_switch: Callable[[], None] | None = None
+        self._switch_injection: Callable[[], None] | None = None
         self._tasks: dict[Task, None] = {}
         self._open: dict[Closable, None] = {}
         self._on_recycle = on_recycle
         self._on_failure = on_failure
-        self._at_lock: Callable[[], object] | None = None  # what befalls the next loop that takes a lock
+        self._lock_injection: Callable[[], object] | None = None  # what befalls the next loop that takes a lock
         self.supervisor = Supervisor(self._failed, lambda thread_id: "a simulated task")
-        self.drawn_failure = False  # a fault has let a loop die, or stand still
+        self.injected_failure = False  # a fault has let a loop die, or stand still
         self._watched = False
 
     # --- What the product uses ---
@@ -107,20 +107,20 @@ class SimulatedHost:
         self.check_alive()
         if not self._watched:
             self._watched = True
-            self.spawn("supervisor", lambda: keep_looking(self.supervisor, self._pause))
+            self.spawn("supervisor", lambda: keep_checking(self.supervisor, self._pause))
         task = Task(self.world, self, name, self.supervisor.supervised(name, partial(_until_killed, body), stalled))
         self._tasks[task] = None
         self.world.begin(task)
         return SimulatedTask(self.world, task)
 
     @property
-    def life(self) -> bytes:
+    def incarnation(self) -> bytes:
         """See `Host`."""
         return self.name.encode()
 
-    def has_ended(self, life: bytes) -> bool:
+    def has_ended(self, incarnation: bytes) -> bool:
         """See `Host`. The simulated machines can see each other's processes."""
-        return life.decode() in self.world.ended_lives
+        return incarnation.decode() in self.world.ended_incarnations
 
     def recycle(self, reason: str) -> None:
         """See `Host`."""
@@ -130,7 +130,7 @@ class SimulatedHost:
         """Close `resource` when this life ends, if nobody has before: a task that never had a turn closes nothing."""
         self._open[resource] = None
 
-    def is_closed(self, resource: Closable) -> None:
+    def forget_closed(self, resource: Closable) -> None:
         """Note that nothing of `resource` is left to close."""
         self._open.pop(resource, None)
 
@@ -139,53 +139,53 @@ class SimulatedHost:
     def kill(self) -> None:
         """End this life: every task ends where it waits. Called between turns."""
         self.dead = True
-        self.world.ended_lives.add(self.name)
+        self.world.ended_incarnations.add(self.name)
         for task in list(self._tasks):
             self.world.throw(task)
         for resource in list(self._open):
             resource.close()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """End a pause: every turn that was put off comes now. Called between turns."""
         self.paused_until_us = 0
-        put_off, self.put_off = self.put_off, []
-        for task, turn in put_off:
-            self.world.hurry(task, turn)
+        postponed, self.postponed = self.postponed, []
+        for task, turn in postponed:
+            self.world.run_postponed(task, turn)
 
-    def at_switch(self, switches: int, happen: Callable[[], None]) -> None:
+    def inject_at_switch(self, switches: int, happen: Callable[[], None]) -> None:
         """Let something happen, between turns, once tasks of this life have begun to wait `switches` times from now."""
         self._switches_left = switches
-        self._at_switch = happen
+        self._switch_injection = happen
 
-    def at_lock(self, happen: Callable[[], object]) -> None:
+    def inject_at_lock(self, happen: Callable[[], object]) -> None:
         """Let something befall the next loop of this life that takes a lock, in its own turn."""
-        self._at_lock = happen
+        self._lock_injection = happen
 
-    def pass_lock(self) -> None:
+    def before_lock(self) -> None:
         """Called whenever a task of this life is about to take a lock."""
         self.check_alive()
         current = self.world.current
-        if self._at_lock is not None and current is not None and current.name in LOOPS:
-            happen, self._at_lock = self._at_lock, None
-            self.drawn_failure = True
+        if self._lock_injection is not None and current is not None and current.name in LOOPS:
+            happen, self._lock_injection = self._lock_injection, None
+            self.injected_failure = True
             happen()
 
-    def pass_switch(self) -> None:
+    def before_switch(self) -> None:
         """Called whenever a task of this life is about to wait."""
         if self.dead:
             raise Killed
-        if self._at_switch is not None:
+        if self._switch_injection is not None:
             self._switches_left -= 1
             if self._switches_left == 0:
-                self.world.after(0, self._at_switch)
-                self._at_switch = None
+                self.world.after(0, self._switch_injection)
+                self._switch_injection = None
 
     def check_alive(self) -> None:
         """Raise `Killed` in a task of a life that has ended."""
         if self.dead:
             raise Killed
 
-    def crashed(self, task_name: str, error: Exception) -> None:
+    def on_task_crash(self, task_name: str, error: Exception) -> None:
         """A task of the simulation's own ended by an error."""
         if not self.dead:
             trace = "".join(format_exception(error))
@@ -195,14 +195,14 @@ class SimulatedHost:
         """The actor's supervisor has found that a loop died, or stood still: no error of the product's may do that."""
         if self.dead:
             return
-        if not self.drawn_failure:
+        if not self.injected_failure:
             self.world.fail("no loop dies of an error", f"{self.name}: {reason}")
         self._on_failure(reason)
 
     def _pause(self, seconds: float) -> None:
         self.world.sleep_us(round(seconds * 1e6))
 
-    def ended(self, task: Task) -> None:
+    def on_task_end(self, task: Task) -> None:
         """A task has ended."""
         del self._tasks[task]
         for waiting in task.waiting_to_end:
@@ -227,7 +227,7 @@ class SimulatedTask:
             current = self._world.current
             assert current is not None
             self._task.waiting_to_end.append(current)
-            self._world.park(None if timeout is None else round(timeout * 1e6))
+            self._world.suspend(None if timeout is None else round(timeout * 1e6))
 
     def is_alive(self) -> bool:
         """See `Task`."""
@@ -246,10 +246,10 @@ class SimulatedLock:
 
     def __enter__(self) -> bool:
         host = self._host
-        host.pass_lock()
+        host.before_lock()
         host.world.count_step()
         if host.yield_frac and host.random.random() < host.yield_frac:
-            host.world.park(host.random.randrange(YIELD_US_MAX))
+            host.world.suspend(host.random.randrange(YIELD_US_MAX))
         self.take()
         return True
 
@@ -265,7 +265,7 @@ class SimulatedLock:
             current = world.current
             assert current is not None
             self._waiting.append(current)
-            world.park()
+            world.suspend()
         self._taken = True
 
     def release(self) -> None:
@@ -293,9 +293,9 @@ class SimulatedCondition:
         self._waiting.append(task)
         self._lock.release()
         timeout_us = None if timeout is None else max(0, round(timeout * 1e6))
-        note_progress(timeout_us)
-        notified = world.park(timeout_us)
-        note_progress()
+        report_loop_progress(timeout_us)
+        notified = world.suspend(timeout_us)
+        report_loop_progress()
         if not notified:
             self._waiting.remove(task)
         self._lock.take()

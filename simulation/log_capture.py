@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.actors.telemetry.errors import USERS_ERROR
-from fairlead.simulation.world import DrawnError, World
+from fairlead.simulation.world import InjectedError, World
 from fairlead.zones.engines.api.errors import StoreError
 
 _PRODUCT = "fairlead"
@@ -32,7 +32,7 @@ class VirtualRecord(logging.LogRecord):
         vars(self).update(created=now_ms / 1000, msecs=now_ms % 1000, relativeCreated=elapsed_ms)
 
 
-class IntoEventLog(logging.Handler):
+class EventLogHandler(logging.Handler):
     """Notes each record. An error of the product's own that it only logged is a finding; one of user code is not."""
 
     def __init__(self, world: World) -> None:
@@ -43,15 +43,15 @@ class IntoEventLog(logging.Handler):
         """See `logging.Handler`."""
         self._world.note(f"logs {record.levelname} {record.getMessage()}")
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, StoreError | DrawnError) and not hasattr(record, USERS_ERROR):
+        if error is not None and not isinstance(error, StoreError | InjectedError) and not hasattr(record, USERS_ERROR):
             self._world.fail("no call fails by a bug", f"{record.getMessage()}: {error!r}")
 
 
 @contextmanager
-def product_log_into(world: World) -> Iterator[None]:
+def product_log_captured(world: World) -> Iterator[None]:
     """Send what the product logs into the world's event log, and nowhere else."""
     logger = logging.getLogger(_PRODUCT)
-    handler = IntoEventLog(world)
+    handler = EventLogHandler(world)
     factory, level, propagate = logging.getLogRecordFactory(), logger.level, logger.propagate
     logging.setLogRecordFactory(partial(VirtualRecord, world))
     logger.addHandler(handler)

@@ -13,22 +13,22 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fairlead.actors.runtime.host import ActorDied
-from fairlead.simulation.actor import Actor, Answer, Call
+from fairlead.simulation.actor import Actor, Call, ReplyCallback
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.world import World
 
 
-class Passage(NamedTuple):
+class Delivery(NamedTuple):
     """What befalls one call. The times are there and back; a lost call is noticed after `back_us`.
 
-    `again_us`: when it arrives a second time; nobody waits for that answer. None: it does not.
+    `duplicate_us`: when it arrives a second time; nobody waits for that answer. None: it does not.
     """
 
     there_us: int
     back_us: int
     request_lost: bool = False
     reply_lost: bool = False
-    again_us: int | None = None
+    duplicate_us: int | None = None
 
 
 class Reply(NamedTuple):
@@ -53,32 +53,34 @@ class Network:
 
     def __init__(self, world: World, random: Random, *, latency_us: int) -> None:
         self.world = world
-        self.disturb: list[Callable[[Passage], Passage]] = []
+        self.perturb: list[Callable[[Delivery], Delivery]] = []
         self.on_call: list[Callable[[str, str, str, Sequence[Any]], None]] = []
         self.on_reply: list[Callable[[Reply], None]] = []
         self._random = random
         self._latency_us = latency_us
 
-    def send(self, caller: SimulatedHost, target: Actor, method: str, args: tuple[Any, ...], done: Answer) -> None:
+    def send(
+        self, caller: SimulatedHost, target: Actor, method: str, args: tuple[Any, ...], done: ReplyCallback
+    ) -> None:
         """Carry a call to `target`, and its answer back to a task of `caller`, if that life goes on."""
         caller.check_alive()
         for tell in self.on_call:
             tell(caller.name, target.name, method, args)
-        passage = self._draw()
+        delivery = self._draw()
         packed = pickle.dumps(args)
-        if passage.request_lost or passage.reply_lost:
-            lost = "request" if passage.request_lost else "reply"
+        if delivery.request_lost or delivery.reply_lost:
+            lost = "request" if delivery.request_lost else "reply"
             self.world.note(f"call to {target.name}.{method} loses its {lost}")
-        if passage.request_lost:
+        if delivery.request_lost:
             died = ActorDied(actor=target.name, method=method, reason="unreachable")
-            self.world.after(passage.back_us, partial(_deliver, caller, done, None, died))
+            self.world.after(delivery.back_us, partial(_deliver, caller, done, None, died))
         else:
-            call = Call(method, packed, partial(self._answer, caller, target, method, args, passage, done))
-            self.world.after(passage.there_us, partial(target.arrive, call))
-            if passage.again_us is not None:
+            call = Call(method, packed, partial(self._answer, caller, target, method, args, delivery, done))
+            self.world.after(delivery.there_us, partial(target.arrive, call))
+            if delivery.duplicate_us is not None:
                 self.world.note(f"call to {target.name}.{method} is carried out twice")
                 again = Call(method, packed, partial(self._tell, caller, target, method, args))
-                self.world.after(passage.again_us, partial(_arrive_again, target, target.host, again))
+                self.world.after(delivery.duplicate_us, partial(_deliver_duplicate, target, target.host, again))
 
     def _answer(
         self,
@@ -86,16 +88,16 @@ class Network:
         target: Actor,
         method: str,
         args: Sequence[Any],
-        passage: Passage,
-        done: Answer,
+        delivery: Delivery,
+        done: ReplyCallback,
         result: Any,
         error: Exception | None,
     ) -> None:
         self._tell(caller, target, method, args, result, error)
-        if passage.reply_lost:
+        if delivery.reply_lost:
             result, error = None, ActorDied(actor=target.name, method=method, reason="unreachable")
         result, error = pickle.loads(pickle.dumps((result, error)))
-        self.world.after(passage.back_us, partial(_deliver, caller, done, result, error))
+        self.world.after(delivery.back_us, partial(_deliver, caller, done, result, error))
 
     def _tell(
         self,
@@ -109,23 +111,23 @@ class Network:
         for tell in self.on_reply:
             tell(Reply(caller.name, target.name, method, args, result, error))
 
-    def _draw(self) -> Passage:
-        passage = Passage(self._draw_us(), self._draw_us())
-        for disturb in self.disturb:
-            passage = disturb(passage)
-        return passage
+    def _draw(self) -> Delivery:
+        delivery = Delivery(self._draw_us(), self._draw_us())
+        for perturb in self.perturb:
+            delivery = perturb(delivery)
+        return delivery
 
     def _draw_us(self) -> int:
         return int(self._latency_us * (0.5 + self._random.expovariate(2.0)))
 
 
-def _arrive_again(target: Actor, life: SimulatedHost | None, call: Call) -> None:
+def _deliver_duplicate(target: Actor, incarnation: SimulatedHost | None, call: Call) -> None:
     """Let a call come a second time, to the life that it came to: what sent it twice was a connection to that."""
-    if target.host is life and life is not None:
+    if target.host is incarnation and incarnation is not None:
         target.arrive(call)
 
 
-def _deliver(caller: SimulatedHost, done: Answer, result: Any, error: Exception | None) -> None:
+def _deliver(caller: SimulatedHost, done: ReplyCallback, result: Any, error: Exception | None) -> None:
     if not caller.dead:
         caller.spawn("answer", partial(done, result, error))
 
@@ -138,6 +140,6 @@ class SimulatedRemote:
         self._caller = caller
         self._target = target
 
-    def call(self, method: str, *args: Any, done: Answer) -> None:
+    def call(self, method: str, *args: Any, done: ReplyCallback) -> None:
         """See `Remote`. The answer comes back even if the actor died: then it is `ActorDied`."""
         self._network.send(self._caller, self._target, method, args, done)

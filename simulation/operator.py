@@ -11,7 +11,7 @@ from fairlead.simulation.host import NodeClock, SimulatedHost, SimulatedTask
 from fairlead.simulation.network import Network
 from fairlead.simulation.world import World
 
-Answered = tuple[Any, Exception | None]
+CallResult = tuple[Any, Exception | None]
 
 
 class Operator:
@@ -32,15 +32,15 @@ class Operator:
         """Do something that waits, in a task. Called from anywhere."""
         return self.host.spawn(name, body)
 
-    def ask(self, actor: Actor, method: str, *args: Any) -> Answered:
+    def ask(self, actor: Actor, method: str, *args: Any) -> CallResult:
         """Call an actor, and wait for its answer: result and error, one of them None."""
         return self.ask_all([actor], method, *args)[0]
 
-    def ask_all(self, actors: Sequence[Actor], method: str, *args: Any) -> list[Answered]:
+    def ask_all(self, actors: Sequence[Actor], method: str, *args: Any) -> list[CallResult]:
         """Call actors side by side, and wait for all answers."""
         lock = self.host.lock()
         answered = self.host.condition(lock)
-        answers: dict[int, Answered] = {}
+        answers: dict[int, CallResult] = {}
 
         def note(number: int, result: Any, error: Exception | None) -> None:
             with lock:

@@ -74,7 +74,7 @@ def _add(tr: ApplicationTransaction, shard: Shard, name: str) -> None:
 
 
 def _add_raw(tr: ApplicationTransaction, shard: Shard, name: str) -> None:
-    data = shard.layout.place(tr.tenant, DEFAULT_ZONE).keys.tenant.data
+    data = shard.layout.location(tr.tenant, DEFAULT_ZONE).keys.tenant.data
     tr.raw.add(data + tuples.pack(("payment", name)), (1).to_bytes(8, "little"))
 
 

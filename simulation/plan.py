@@ -33,7 +33,7 @@ class Plan:
     call_us: int
     skew_us_max: int
     yield_frac: float  # how often whoever takes a lock lets others go first
-    tells_changes: bool  # whether shards answer `change_token`
+    tells_changes: bool  # whether shards answer `commit_sequence`
     faults: tuple[str, ...]
     rings: bool = False  # whether they also wake who listens for commits
     consumers: int = 3

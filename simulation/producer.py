@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.oracles.answers import Answer, Deed
+from fairlead.simulation.oracles.answers import Answer, ClientAction
 from fairlead.simulation.replica import ItemName, ZoneName
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.layout import Place, Tenant, item_id_of, local_tenant
-from fairlead.zones.pipelining import alone
+from fairlead.zones.layout import Tenant, ZoneLocation, item_id_of, local_tenant
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.placement import home
 from fairlead.zones.queue import dead_letters
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, NewItem, new_item
@@ -29,10 +29,10 @@ KINDS = {
     "plain": 17, "long": 3, "flaky": 15, "effect": 20, "fenced": 20, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
     "dropped": 4, "new": 2, "noted": 0,
 }  # fmt: skip
-LURKS_FRAC = 0.2  # How often a producer waits for a queue of its latest that has run empty to be looked at again.
+RECHECK_FRAC = 0.2  # How often a producer waits for a queue of its latest that has run empty to be looked at again.
 LATEST = 8
 RUSH_FRAC, RUSH_US = 0.1, 250_000  # How often a producer waits for the next rush, and how far apart they are.
-GRAVES_MAX = 8
+DEAD_LETTERS_MAX = 8
 PADDINGS = ["", "", "", "", " " * 2_000, " " * 9_000]  # Too long to travel with a call; too long to lie in a record.
 
 
@@ -66,19 +66,19 @@ class Producer:
                 if occasion < RUSH_FRAC:
                     self._rush(shards, host)
                 else:
-                    lurks = occasion < RUSH_FRAC + LURKS_FRAC
-                    returns = self._one_to_be_looked_at(shards, host) if lurks else None
-                    whose = returns or ZoneName(self._tenant(), self._zone())
+                    rechecks = occasion < RUSH_FRAC + RECHECK_FRAC
+                    rechecked = self._zone_to_be_rechecked(shards, host) if rechecks else None
+                    whose = rechecked or ZoneName(self._tenant(), self._zone())
                     self._enqueue(shards, whose, [self._item() for _ in range(size)])
                 if self._known and self._random.random() < 0.05:
                     self._cancel()
                 if self._random.random() < 0.05:
-                    self._dig_up(shards)
+                    self._retry_or_discard(shards)
             except StoreError as error:
                 host.world.note(f"is told {error.code}, and does not know what became of it")
         self.done = True
 
-    def _one_to_be_looked_at(self, shards: dict[str, Shard], host: SimulatedHost) -> ZoneName | None:
+    def _zone_to_be_rechecked(self, shards: dict[str, Shard], host: SimulatedHost) -> ZoneName | None:
         """Wait until a queue that has run empty is about to be looked at once more, perhaps for good; return which.
 
         Whoever enqueues there now meets the visit that sends its pointer to sleep again, or deletes it.
@@ -87,7 +87,7 @@ class Producer:
         soon = {}
         for tenant, shard_name, zone in whose:
             shard = shards[shard_name]
-            wait_us = shard.transact(partial(_until_an_empty_one_vests_us, shard.zone(tenant, zone).place))
+            wait_us = shard.transact(partial(_empty_zone_vests_in_us, shard.zone(tenant, zone).location))
             if wait_us is not None and 0 < wait_us < self._pause_us:
                 soon[tenant, zone] = host.clock.now_us() + wait_us
         if not soon:
@@ -132,34 +132,36 @@ class Producer:
         except ItemGone:
             self._cluster.world.note(f"finds {item_id.hex()} gone")
         else:
-            self._shop.answers.append(Answer(self._name, Deed.CANCELLED, ItemName(shard.name, tenant, zone, item_id)))
+            self._shop.answers.append(
+                Answer(self._name, ClientAction.CANCELLED, ItemName(shard.name, tenant, zone, item_id))
+            )
 
-    def _dig_up(self, shards: dict[str, Shard]) -> None:
+    def _retry_or_discard(self, shards: dict[str, Shard]) -> None:
         """Revive or discard something that is buried, if there is anything."""
         shard = self._random.choice(list(shards.values()))
-        graves = shard.transact(
-            lambda attempt: list(dead_letters.listing(attempt.tr, shard.layout, items_max=GRAVES_MAX))
+        listed = shard.transact(
+            lambda attempt: list(dead_letters.listing(attempt.tr, shard.layout, items_max=DEAD_LETTERS_MAX))
         )
-        if not graves:
+        if not listed:
             return
-        tenant, name, item_id = self._random.choice(graves)[:3]
-        revives = self._random.random() < 0.8
+        tenant, name, item_id = self._random.choice(listed)[:3]
+        retries = self._random.random() < 0.8
 
         def body(attempt: Attempt) -> bool:
             tr, queue = attempt.tr, shard.zone(tenant, name)
-            found = dead_letters.read(tr, queue.place, item_id)
+            found = dead_letters.read(tr, queue.location, item_id)
             if found is None:
                 return False
-            if revives:
-                dead_letters.revive(tr, queue.place, item_id, found, now_us=attempt.now_us)
-                alone(queue.wake_steps(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+            if retries:
+                dead_letters.retry_dead_letter(tr, queue.location, item_id, found, now_us=attempt.now_us)
+                run_one(queue.wake_op(tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
             else:
-                dead_letters.discard(tr, queue.place, item_id, found)
+                dead_letters.discard(tr, queue.location, item_id, found)
             return True
 
         if shard.transact(body):
-            deed = Deed.REVIVED if revives else Deed.DISCARDED
-            self._shop.answers.append(Answer(self._name, deed, ItemName(shard.name, tenant, name, item_id)))
+            action = ClientAction.RETRIED if retries else ClientAction.DISCARDED
+            self._shop.answers.append(Answer(self._name, action, ItemName(shard.name, tenant, name, item_id)))
 
     def _tenant(self) -> Tenant:
         if self._random.random() < 0.05:
@@ -186,15 +188,15 @@ class Producer:
         return new_item(kind, payload, **how)
 
 
-def _until_an_empty_one_vests_us(place: Place, attempt: Attempt) -> int | None:
+def _empty_zone_vests_in_us(location: ZoneLocation, attempt: Attempt) -> int | None:
     """Return how long the pointer of a queue without items still sleeps; None if it has items, or no pointer."""
-    begin, end = place.keys.item_range()
-    stored, items = attempt.tr.snapshot.get(place.keys.pointer), attempt.tr.snapshot.get_range(begin, end, limit=1)
+    begin, end = location.keys.item_range()
+    stored, items = attempt.tr.snapshot.get(location.keys.pointer), attempt.tr.snapshot.get_range(begin, end, limit=1)
     pointer = None if stored.value is None else decode(PointerRecord, stored.value)
     return None if pointer is None or next(iter(items), None) else pointer.vesting_us - attempt.now_us
 
 
-def is_whole(payload: object) -> bool:
+def has_full_length(payload: object) -> bool:
     """Say whether a payload is as long as a producer makes them; handlers and periods enqueue others."""
     return not isinstance(payload, str) or " " * (len(payload) - len(payload.rstrip())) in PADDINGS
 
@@ -206,4 +208,4 @@ def _one_by_one(tr: ApplicationTransaction, attempt: Attempt, items: list[NewIte
 def _all_at_once(tr: ApplicationTransaction, attempt: Attempt, items: list[NewItem], zone: str) -> list[Enqueued]:
     attempt.needs_receipt = True
     named = [(attempt.new_id() if item.given_id is None else item_id_of(item.given_id), item) for item in items]
-    return alone(tr.zone(zone).enqueue_steps(tr.raw, named, now_us=tr.now_us))
+    return run_one(tr.zone(zone).enqueue_op(tr.raw, named, now_us=tr.now_us))

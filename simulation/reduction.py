@@ -17,7 +17,7 @@ TROUBLE_MS_MIN: Final = 100  # Less than that, and a fault has no time to happen
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Reduction:
     """How much of a plan is kept. None: what its seed drew.
 
     Attributes:
@@ -42,7 +42,7 @@ class Kept:
         """Return what is chosen besides the faults: numbers of which less is a smaller run."""
         return {name: value for name, value in self.chosen().items() if name != "faults"}
 
-    def of(self, plan: Plan) -> Plan:
+    def apply_to(self, plan: Plan) -> Plan:
         """Return what is left of a plan."""
         changes = self.chosen()
         workers = changes.pop("workers", plan.consumer.workers)
@@ -51,13 +51,13 @@ class Kept:
         return replace(plan, consumer=consumer, trouble_us=trouble_us, **changes)
 
 
-ALL: Final = Kept()
-SIZES: Final = tuple(name for name in asdict(ALL) if name != "faults")
+NO_REDUCTION: Final = Reduction()
+SIZES: Final = tuple(name for name in asdict(NO_REDUCTION) if name != "faults")
 
 
-def all_of(plan: Plan) -> Kept:
+def whole_plan(plan: Plan) -> Reduction:
     """Return all that a plan has, each attribute chosen."""
-    return Kept(
+    return Reduction(
         faults=plan.faults,
         items=plan.items,
         tenants=plan.tenants,
@@ -68,12 +68,12 @@ def all_of(plan: Plan) -> Kept:
     )
 
 
-def less_than(plan: Plan, kept: Kept) -> Kept:
+def reduction_from(plan: Plan, reduction: Reduction) -> Reduction:
     """Return what must be said to get from a plan to what is kept of it: attributes that stay as they are, are None."""
-    whole = all_of(plan).chosen()
-    return Kept(**{name: value for name, value in kept.chosen().items() if value != whole[name]})
+    whole = whole_plan(plan).chosen()
+    return Reduction(**{name: value for name, value in reduction.chosen().items() if value != whole[name]})
 
 
-def in_order(faults: Collection[str]) -> tuple[str, ...]:
+def in_table_order(faults: Collection[str]) -> tuple[str, ...]:
     """Return names of faults in the order in which every run sets them up."""
     return tuple(name for name in FAULTS if name in faults)

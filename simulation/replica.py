@@ -14,8 +14,8 @@ from fairlead.actors.messages import ItemRef
 from fairlead.simulation.store import Commit
 from fairlead.zones import keyspace
 from fairlead.zones.keyspace import ROOT
-from fairlead.zones.layout import Layout, Place, Tenant
-from fairlead.zones.records import BuriedRecord, ItemRecord, KindRule, OwnerRecord, PointerRecord, Rule, decode
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, KindPolicy, OwnerRecord, PointerRecord, Policy, decode
 
 Entry = tuple[int, int, bytes]  # priority, vesting time, id
 Paused = Tenant | str | None  # a tenant, a kind, or the shard itself
@@ -30,14 +30,14 @@ class ZoneName(NamedTuple):
 
 
 @dataclass(slots=True)
-class ZoneShadow:
+class ZoneReplica:
     """One queue zone."""
 
     name: ZoneName
     items: dict[bytes, ItemRecord] = field(default_factory=dict)
     entries: set[Entry] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
-    buried: dict[bytes, BuriedRecord] = field(default_factory=dict)
+    dead_lettered: dict[bytes, DeadLetterRecord] = field(default_factory=dict)
     pointer: PointerRecord | None = None
     pointer_written_us: int = 0
     pointer_entries: set[tuple[int, int]] = field(default_factory=set)  # priority and vesting time
@@ -64,24 +64,24 @@ def item_of(ref: ItemRef) -> ItemName:
 
 
 class ItemChange(NamedTuple):
-    """What a commit did to one item. `buried` is how it went into the grave; `revived`: it came out of it."""
+    """What a commit did to one item. `dead_lettered` is how it went into the grave; `retried`: it came out of it."""
 
     item: ItemName
     before: ItemRecord | None
     after: ItemRecord | None
-    buried: BuriedRecord | None
-    revived: bool
+    dead_lettered: DeadLetterRecord | None
+    retried: bool
 
 
 @dataclass(slots=True)
-class Meaning:
+class ParsedCommit:
     """A commit in the queue's terms: the zones it touched, pointers included, what it did to items, and to graves."""
 
     commit: Commit
-    shard: ShardShadow
-    zones: dict[ZoneName, ZoneShadow] = field(default_factory=dict)
+    shard: ShardReplica
+    zones: dict[ZoneName, ZoneReplica] = field(default_factory=dict)
     items: list[ItemChange] = field(default_factory=list)
-    exhumed: set[ItemName] = field(default_factory=set)  # what was buried and is not any more
+    removed_dead_letters: set[ItemName] = field(default_factory=set)  # what was buried and is not any more
     data: dict[bytes, bytes | None] = field(default_factory=dict)  # of tenants, by whole key
 
     @property
@@ -91,25 +91,25 @@ class Meaning:
 
 
 class Limit(NamedTuple):
-    """How many may run at once of a tenant or a kind, and the version that says so. `said_us`: see `KindRule`."""
+    """How many may run at once of a tenant or a kind, and the version that says so. `updated_us`: see `KindPolicy`."""
 
     max_running: int
     since: int
-    said_us: int = 0
+    updated_us: int = 0
 
 
-class ShardShadow:
+class ShardReplica:
     """One shard."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.zones: dict[ZoneName, ZoneShadow] = {}
+        self.zones: dict[ZoneName, ZoneReplica] = {}
         self.depths: dict[tuple[int, str], int] = {}
         self.others: dict[bytes, bytes] = {}  # what belongs to no zone
         self.paused_since: dict[Paused, int] = {}  # what is paused, and the version that says so
         self.limits: dict[Limited, Limit] = {}
-        self.kind_rules: dict[str, KindRule] = {}
-        self.parked: dict[ZoneName, set[str]] = {}  # zones whose pointers are to be woken when a kind goes on
+        self.kind_policies: dict[str, KindPolicy] = {}
+        self.paused_pointers: dict[ZoneName, set[str]] = {}  # zones whose pointers are to be woken when a kind goes on
         self.strays: set[bytes] = set()  # index entries that lead nowhere, and are meant to
         self._strewn: set[bytes] = set()
 
@@ -117,49 +117,51 @@ class ShardShadow:
         """Learn that the entry `key`, should it ever be there, was put there to lead nowhere; oracles ignore it."""
         self._strewn.add(key)
 
-    def read(self, commit: Commit, now_us: int) -> Meaning:
+    def read(self, commit: Commit, now_us: int) -> ParsedCommit:
         """Take a commit in, and say what it meant."""
-        meaning = Meaning(commit, self)
-        graves: dict[tuple[ZoneName, bytes], BuriedRecord | None] = {}
-        changed: list[tuple[ZoneShadow, bytes, bytes | None, bytes | None]] = []
+        parsed = ParsedCommit(commit, self)
+        dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterRecord | None] = {}
+        changed: list[tuple[ZoneReplica, bytes, bytes | None, bytes | None]] = []
         for key, before, after in commit.changes:
             if key in self._strewn:
                 self.strays.discard(key) if after is None else self.strays.add(key)
                 continue
             if not key.startswith(ROOT):
                 continue  # An application wrote it through `tr.raw`.
-            path = unpacked(key)
+            path = unpack_key(key)
             if path[:1] == [keyspace.DB] and len(path) > 5 and path[3] == keyspace.ZONE:
-                zone = self._touch(meaning, ZoneName(Tenant(path[1], path[2]), path[4]))
+                zone = self._touch(parsed, ZoneName(Tenant(path[1], path[2]), path[4]))
                 if path[5] == keyspace.ITEM:
                     changed.append((zone, path[6], before, after))
                 elif path[5] == keyspace.POINTER:
                     zone.pointer = None if after is None else decode(PointerRecord, after)
                     zone.pointer_written_us = now_us
                 else:
-                    self._read_zone_key(zone, path[5:], key, after, graves)
+                    self._read_zone_key(zone, path[5:], key, after, dead_letter_changes)
             elif path[:1] == [keyspace.TOP]:
-                zone = self._touch(meaning, ZoneName(Tenant(path[5], path[6]), path[7]))
+                zone = self._touch(parsed, ZoneName(Tenant(path[5], path[6]), path[7]))
                 _put_in(zone.pointer_entries, (path[3], path[4]), after)
             elif path[:1] == [keyspace.DEPTH]:
                 self.depths[path[1], path[2]] = _signed(after)
             else:
                 if path[:1] == [keyspace.DB] and path[3] == keyspace.DATA:
-                    meaning.data[key] = after
-                self._read_rule(path, after, commit.version)
+                    parsed.data[key] = after
+                self._read_policy(path, after, commit.version)
                 _put(self.others, key, after)
         for zone, item_id, before, after in changed:
             record = None if after is None else decode(ItemRecord, after)
             earlier = None if before is None else decode(ItemRecord, before)
             _put(zone.items, item_id, record)
-            grave = (zone.name, item_id)
+            dead_letter_id = (zone.name, item_id)
             item = ItemName(self.name, *zone.name, item_id)
-            revived = grave in graves and graves[grave] is None
-            meaning.items.append(ItemChange(item, earlier, record, graves.get(grave), revived))
-        meaning.exhumed.update(
-            ItemName(self.name, *zone, item_id) for (zone, item_id), record in graves.items() if record is None
+            retried = dead_letter_id in dead_letter_changes and dead_letter_changes[dead_letter_id] is None
+            parsed.items.append(ItemChange(item, earlier, record, dead_letter_changes.get(dead_letter_id), retried))
+        parsed.removed_dead_letters.update(
+            ItemName(self.name, *zone, item_id)
+            for (zone, item_id), record in dead_letter_changes.items()
+            if record is None
         )
-        return meaning
+        return parsed
 
     def items(self) -> Iterator[tuple[ItemName, ItemRecord]]:
         """Yield every item in its queue."""
@@ -167,27 +169,29 @@ class ShardShadow:
             for item_id, record in zone.items.items():
                 yield ItemName(self.name, *zone.name, item_id), record
 
-    def _read_rule(self, path: list[Any], after: bytes | None, version: int) -> None:
+    def _read_policy(self, path: list[Any], after: bytes | None, version: int) -> None:
         match path:
-            case [keyspace.RULE, 1]:
+            case [keyspace.POLICY, 1]:
                 self._note_pause(None, after is not None, version)
-            case [keyspace.RULE, 2, str(kind)]:
-                rule = None if after is None else decode(KindRule, after)
-                _put(self.kind_rules, kind, rule)
-                self._note_rule(kind, rule, version)
+            case [keyspace.POLICY, 2, str(kind)]:
+                policy = None if after is None else decode(KindPolicy, after)
+                _put(self.kind_policies, kind, policy)
+                self._note_policy(kind, policy, version)
             case [keyspace.DB, str(app), str(user), keyspace.OWNER]:
                 owner = None if after is None else decode(OwnerRecord, after)
-                self._note_rule(Tenant(app, user), None if owner is None else owner.rule, version)
-            case [keyspace.PARKED, str(kind), str(app), str(user), str(zone)]:
-                kinds = self.parked.setdefault(ZoneName(Tenant(app, user), zone), set())
+                self._note_policy(Tenant(app, user), None if owner is None else owner.policy, version)
+            case [keyspace.PAUSED_POINTER, str(kind), str(app), str(user), str(zone)]:
+                kinds = self.paused_pointers.setdefault(ZoneName(Tenant(app, user), zone), set())
                 _put_in(kinds, kind, after)
 
-    def _note_rule(self, whose: Limited, rule: Rule | None, version: int) -> None:
-        self._note_pause(whose, rule is not None and rule.paused, version)
-        if rule is None or rule.max_running is None:
+    def _note_policy(self, whose: Limited, policy: Policy | None, version: int) -> None:
+        self._note_pause(whose, policy is not None and policy.paused, version)
+        if policy is None or policy.max_running is None:
             self.limits.pop(whose, None)
-        elif whose not in self.limits or self.limits[whose].max_running != rule.max_running:
-            self.limits[whose] = Limit(rule.max_running, version, rule.said_us if isinstance(rule, KindRule) else 0)
+        elif whose not in self.limits or self.limits[whose].max_running != policy.max_running:
+            self.limits[whose] = Limit(
+                policy.max_running, version, policy.updated_us if isinstance(policy, KindPolicy) else 0
+            )
 
     def _note_pause(self, what: Paused, paused: bool, version: int) -> None:
         if paused:
@@ -195,39 +199,39 @@ class ShardShadow:
         else:
             self.paused_since.pop(what, None)
 
-    def _touch(self, meaning: Meaning, name: ZoneName) -> ZoneShadow:
+    def _touch(self, parsed: ParsedCommit, name: ZoneName) -> ZoneReplica:
         zone = self.zones.get(name)
         if zone is None:
-            zone = self.zones[name] = ZoneShadow(name)
-        meaning.zones[name] = zone
+            zone = self.zones[name] = ZoneReplica(name)
+        parsed.zones[name] = zone
         return zone
 
     def _read_zone_key(
         self,
-        zone: ZoneShadow,
+        zone: ZoneReplica,
         path: list[Any],
         key: bytes,
         after: bytes | None,
-        graves: dict[tuple[ZoneName, bytes], BuriedRecord | None],
+        dead_letter_changes: dict[tuple[ZoneName, bytes], DeadLetterRecord | None],
     ) -> None:
         number = path[0]
         if number == keyspace.VEST:
             _put_in(zone.entries, (path[1], path[2], path[3]), after)
         elif number == keyspace.COUNT:
             _put(zone.counts, path[1], None if after is None else _signed(after))
-        elif number == keyspace.BURIED:
-            graves[zone.name, path[1]] = None if after is None else decode(BuriedRecord, after)
-            _put(zone.buried, path[1], graves[zone.name, path[1]])
+        elif number == keyspace.DEAD_LETTER:
+            dead_letter_changes[zone.name, path[1]] = None if after is None else decode(DeadLetterRecord, after)
+            _put(zone.dead_lettered, path[1], dead_letter_changes[zone.name, path[1]])
         else:
             _put(self.others, key, after)
 
 
-def place_of(zone: ZoneShadow, layout: Layout) -> Place:
+def location_of(zone: ZoneReplica, layout: ShardLayout) -> ZoneLocation:
     """Return where the product says a zone is."""
-    return layout.place(zone.name.tenant, zone.name.zone)
+    return layout.location(zone.name.tenant, zone.name.zone)
 
 
-def unpacked(key: bytes) -> list[Any]:
+def unpack_key(key: bytes) -> list[Any]:
     """Return the elements of a key of ours after the root: whole numbers, texts and byte strings.
 
     Of a key of a tenant's data, what follows the first element that is none of these comes last, as it stands.

@@ -10,38 +10,42 @@ from typing import Any, Protocol
 from fairlead.actors.execution.deadlines import TRANSACTION_LEASE_US
 from fairlead.simulation.cluster import COORDINATOR, Application, Cluster
 from fairlead.simulation.faults.fault import Fault
-from fairlead.simulation.oracles.call_rates import NobodyAsksAgainAndAgain
+from fairlead.simulation.oracles.call_rates import NobodyCallsInABusyLoop
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem, ItemsKeepTheirContent
-from fairlead.simulation.oracles.id_retention import NamesStayTaken
-from fairlead.simulation.oracles.in_order_lease import OneGoesInOrder
+from fairlead.simulation.oracles.id_retention import IdsStayTaken
+from fairlead.simulation.oracles.in_order_lease import OneScannerGoesInOrder
 from fairlead.simulation.oracles.item_lifecycle import (
     ItemsAreEnqueuedOnce,
     ItemsRunBeforeTheyGo,
-    NothingLapsesWithoutCause,
-    OnlyTheTriedAreBuried,
+    NoLeaseExpiresWithoutCause,
+    OnlyTheTriedAreDeadLettered,
 )
-from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, LapsesAreCounted, SuspectsGoOneByOne
+from fairlead.simulation.oracles.lease_expiries import (
+    FailuresAreCounted,
+    LeaseExpiriesAreCounted,
+    PoisonCandidatesGoOneByOne,
+)
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
-from fairlead.simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits, VisitsTakeTheirShare
-from fairlead.simulation.oracles.oracle import Bench, Oracle
+from fairlead.simulation.oracles.limits import DequeuesTakeTheirShare, KindsKeepToFleetLimits, TenantsKeepToTheirLimits
+from fairlead.simulation.oracles.oracle import Oracle, OracleSuite
 from fairlead.simulation.oracles.pauses import WhatIsPausedStays
 from fairlead.simulation.oracles.pointers import PointerBounds, PointersLeadToWork
 from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots, watched_late_us
 from fairlead.simulation.plan import Plan, draw_plan
-from fairlead.simulation.reduction import ALL, Kept
+from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.workload import Shop
 from fairlead.simulation.world import Violation, World
-from fairlead.zones.layout import Layout
+from fairlead.zones.layout import ShardLayout
 
 DRAINS = "everything drains after the faults"
-GETS_OVER = "the system gets over a fault that has stopped"
+RECOVERS = "the system gets over a fault that has stopped"
 OVERSLEPT_US = 30_000_000  # Within so long what a wrong clock has put to sleep is found: docs/reliability.md.
 RECOVERY_US = 10_000_000  # Restarts take two seconds, and signs of life come once a second.
 
 
-def run(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
+def run(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report:
     """Run the standard workload in the world of `seed`.
 
     Never raises a `Violation`: the report holds it.
@@ -50,7 +54,7 @@ def run(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
       kept: how much of what the seed draws there is to be.
       chosen: fields of the `Plan` that are as given, not drawn.
     """
-    return Simulation(seed, kept, **chosen).run()
+    return Simulation(seed, reduction, **chosen).run()
 
 
 class Workload(Application, Protocol):
@@ -62,7 +66,7 @@ class Workload(Application, Protocol):
         ...
 
     @property
-    def free_kinds(self) -> frozenset[str]:
+    def unlimited_kinds(self) -> frozenset[str]:
         """Those of which any consumer may run any number at any time."""
         ...
 
@@ -89,15 +93,19 @@ class Simulation(Trial):
     """A cluster with its workload, faults and oracles, ready to run once."""
 
     def __init__(
-        self, seed: int, kept: Kept = ALL, workload: Callable[[World], Workload] = Shop, **chosen: Any
+        self,
+        seed: int,
+        reduction: Reduction = NO_REDUCTION,
+        workload: Callable[[World], Workload] = Shop,
+        **chosen: Any,
     ) -> None:
         world = World(seed)
-        plan = kept.of(draw_plan(world.random("plan"), **chosen))
-        self.bench = Bench(world, [f"s{number}" for number in range(plan.shards)])
+        plan = reduction.apply_to(draw_plan(world.random("plan"), **chosen))
+        self.suite = OracleSuite(world, [f"s{number}" for number in range(plan.shards)])
         self.workload = workload(world)
-        cluster = Cluster(world, plan, self.bench, self.workload)
-        super().__init__(seed, kept, chosen, world=world, plan=plan, cluster=cluster)
-        self.bench.oracles += [*self._oracles(), *self.workload.oracles(plan)]
+        cluster = Cluster(world, plan, self.suite, self.workload)
+        super().__init__(seed, reduction, chosen, world=world, plan=plan, cluster=cluster)
+        self.suite.oracles += [*self._oracles(), *self.workload.oracles(plan)]
         self._drained_us: int | None = None
         self._to_strike_late: list[Fault] = []
         self._late_until_us = 0
@@ -106,27 +114,27 @@ class Simulation(Trial):
         """Run to the end, or to the first violation."""
         return replace(super().run(), drained_us=self._drained_us)
 
-    def play(self) -> None:
+    def run_scenario(self) -> None:
         """See `Trial`: trouble, and then peace until all work is done and forgotten."""
         world, plan = self.world, self.plan
         self.cluster.add_consumers()
         self.workload.start(self.cluster)
-        self.trouble()
+        self.run_fault_phase()
         self._to_strike_late = list(self.faults.values())
         begun_us = world.now_us()
         while not (self.workload.finished and self._is_drained()):
             if world.now_us() - begun_us > plan.drain_us_max:
-                self._say_what_is_left()
+                self._fail_undrained()
                 break
             if self.workload.finished:
                 self._strike_late()
             world.run_until(world.now_us() + STEP_US)
         self._drained_us = world.now_us() - begun_us
         world.run_until(max(world.now_us(), self._late_until_us))
-        self._await_forgotten()
+        self._await_pointers_deleted()
         self._check_faults()
-        self._await_forgotten()  # What went on after a pause only now: its pointers were parked.
-        self.bench.at_end()
+        self._await_pointers_deleted()  # What went on after a pause only now: its pointers were parked.
+        self.suite.at_end()
         if world.violation is not None:
             raise world.violation
 
@@ -139,10 +147,10 @@ class Simulation(Trial):
                 self._to_strike_late.remove(fault)
                 self._late_until_us = max(self._late_until_us, now_us + lasts_us)
 
-    def _await_forgotten(self) -> None:
+    def _await_pointers_deleted(self) -> None:
         """Pass time until the pointers of empty zones are gone, or have stayed too long."""
         empty_us = self.world.now_us()
-        while self._has_pointers() and self.world.now_us() - empty_us <= self._forget_us():
+        while self._has_pointers() and self.world.now_us() - empty_us <= self._pointer_stays_us():
             self.world.run_until(self.world.now_us() + STEP_US)
 
     def _check_faults(self) -> None:
@@ -161,19 +169,19 @@ class Simulation(Trial):
         while any(wrong.values()):
             if self.world.now_us() - begun_us > RECOVERY_US:
                 name, what = next((name, what) for name, what in wrong.items() if what)
-                raise Violation(GETS_OVER, f"{name}: {what}")
+                raise Violation(RECOVERS, f"{name}: {what}")
             self.world.run_until(self.world.now_us() + STEP_US)
 
     def _is_drained(self) -> bool:
-        return not any(zone.items for shard in self.bench.shards.values() for zone in shard.zones.values())
+        return not any(zone.items for shard in self.suite.shards.values() for zone in shard.zones.values())
 
     def _has_pointers(self) -> bool:
-        return any(zone.pointer for shard in self.bench.shards.values() for zone in shard.zones.values())
+        return any(zone.pointer for shard in self.suite.shards.values() for zone in shard.zones.values())
 
-    def _say_what_is_left(self) -> None:
+    def _fail_undrained(self) -> None:
         left = [
-            f"{item}, {each.kind}, {each.error_count} errors, {each.lapse_count} lapses, {each.last_error}"
-            for shard in self.bench.shards.values()
+            f"{item}, {each.kind}, {each.error_count} errors, {each.expiry_count} lapses, {each.last_error}"
+            for shard in self.suite.shards.values()
             for item, each in shard.items()
         ]
         minutes = f"{self.plan.drain_us_max / 60_000_000:g} minutes of virtual time"
@@ -182,7 +190,7 @@ class Simulation(Trial):
             what += "; and a producer is not done"
         raise Violation(DRAINS, what)
 
-    def _forget_us(self) -> int:
+    def _pointer_stays_us(self) -> int:
         """How long an empty zone's pointer may stay.
 
         It may sleep until the last lease would have ended, and then for `min_inactive`; each visit comes a little late,
@@ -199,7 +207,8 @@ class Simulation(Trial):
     def _oracles(self) -> list[Oracle]:
         world, plan = self.world, self.plan
         layouts = {
-            name: Layout(shard_id=b"", part_count=plan.part_count, settings=plan.zones) for name in self.bench.shards
+            name: ShardLayout(shard_id=b"", part_count=plan.part_count, settings=plan.zones)
+            for name in self.suite.shards
         }
         bounds = PointerBounds(
             wake_slack_us=plan.zones.wake_slack_ms * 1000,
@@ -222,18 +231,18 @@ class Simulation(Trial):
             ),
             ItemsRunBeforeTheyGo(world, self.cluster.is_consumer),
             ItemsAreEnqueuedOnce(world),
-            OnlyTheTriedAreBuried(world, self.cluster.is_isolated),
-            LapsesAreCounted(world, plan.zones.lapses_before_alone),
-            SuspectsGoOneByOne(world),
+            OnlyTheTriedAreDeadLettered(world, self.cluster.is_isolated),
+            LeaseExpiriesAreCounted(world, plan.zones.lapses_before_alone),
+            PoisonCandidatesGoOneByOne(world),
             FailuresAreCounted(world),
             LeasesRunOnce(world),
-            NamesStayTaken(world, plan.skew_us_max),
-            VisitsTakeTheirShare(world, plan.consumer.dequeue_max),
-            NobodyAsksAgainAndAgain(world, throttle_delay_us=plan.consumer.throttle_delay_ms * 1000),
-            OneGoesInOrder(
+            IdsStayTaken(world, plan.skew_us_max),
+            DequeuesTakeTheirShare(world, plan.consumer.dequeue_max),
+            NobodyCallsInABusyLoop(world, throttle_delay_us=plan.consumer.throttle_delay_ms * 1000),
+            OneScannerGoesInOrder(
                 world,
                 clock_us=partial(self.cluster.time_of, COORDINATOR),
-                life=partial(self.cluster.life_of, COORDINATOR),
+                incarnation=partial(self.cluster.incarnation_of, COORDINATOR),
             ),
             NothingIsLeftBehind(world),
             WhatIsPausedStays(world),
@@ -242,7 +251,7 @@ class Simulation(Trial):
         if plan.is_calm and plan.clocks_fit_leases:
             oracles.append(KindsKeepToFleetLimits(world))
         if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
-            oracles.append(NothingWaitsBesideFreeSlots(world, plan, kinds=self.workload.free_kinds))
+            oracles.append(NothingWaitsBesideFreeSlots(world, plan, kinds=self.workload.unlimited_kinds))
         if self.workload.punctual and not plan.leases_may_run_out:
-            oracles.append(NothingLapsesWithoutCause(world, self.cluster.life_of))
+            oracles.append(NoLeaseExpiresWithoutCause(world, self.cluster.incarnation_of))
         return oracles

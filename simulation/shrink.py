@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from fairlead.simulation.reduction import SIZES, TROUBLE_MS_MIN, Kept, all_of, less_than
+from fairlead.simulation.reduction import SIZES, TROUBLE_MS_MIN, Reduction, reduction_from, whole_plan
 from fairlead.simulation.trial import Report
 
 RUNS_MAX = 60  # Half a minute: smaller runs are quicker ones.
 VIRTUAL_US_MAX = 3_600_000_000  # A run that ends because something never ends is long: fewer of those.
 RUNS_MIN = 10
 
-Fails = Callable[[Kept], bool]
+Fails = Callable[[Reduction], bool]
 
 
 def runs_for(report: Report) -> int:
@@ -31,7 +31,7 @@ def runs_for(report: Report) -> int:
     return max(RUNS_MIN, min(RUNS_MAX, VIRTUAL_US_MAX // report.virtual_us))
 
 
-def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int) -> Iterator[Report]:
+def shrink(report: Report, again: Callable[[Reduction], Report], *, runs_max: int) -> Iterator[Report]:
     """Yield ever smaller runs that break the promise that `report` breaks first, beginning with `report`.
 
     Args:
@@ -42,27 +42,27 @@ def shrink(report: Report, again: Callable[[Kept], Report], *, runs_max: int) ->
     oracle = report.violations[0].oracle
     tried = report
 
-    def fails(kept: Kept) -> bool:
+    def fails(reduction: Reduction) -> bool:
         nonlocal tried
-        tried = again(replace(report.kept, **less_than(report.plan, kept).chosen()))
+        tried = again(replace(report.reduction, **reduction_from(report.plan, reduction).chosen()))
         return any(violation.oracle == oracle for violation in tried.violations)
 
-    for _ in ever_less(all_of(report.plan), fails, runs_max=runs_max):
+    for _ in minimize(whole_plan(report.plan), fails, runs_max=runs_max):
         yield tried
 
 
-def ever_less(kept: Kept, fails: Fails, *, runs_max: int) -> Iterator[Kept]:
-    """Yield `kept`, and then what is ever less and still `fails`, as far as a greedy search comes in `runs_max` tries.
+def minimize(reduction: Reduction, fails: Fails, *, runs_max: int) -> Iterator[Reduction]:
+    """Yield `reduction`, then smaller ones that still `fails`, as far as a greedy search comes in `runs_max` tries.
 
     Args:
       kept: what is known to fail, every attribute chosen. It is not tried again.
     """
-    tried = {kept}
-    found: Kept | None = kept
+    tried = {reduction}
+    found: Reduction | None = reduction
     while found is not None:
         yield found
-        kept, found = found, None
-        for smaller in _smaller(kept):
+        reduction, found = found, None
+        for smaller in _smaller(reduction):
             if smaller in tried:
                 continue
             if len(tried) > runs_max:
@@ -73,22 +73,22 @@ def ever_less(kept: Kept, fails: Fails, *, runs_max: int) -> Iterator[Kept]:
                 break
 
 
-def _smaller(kept: Kept) -> Iterator[Kept]:
+def _smaller(reduction: Reduction) -> Iterator[Reduction]:
     """Yield what is smaller by one step: fewer faults first, then less of each number; of each, great steps first.
 
     The greatest comes before all: where something always fails, the least of everything shows it.
     """
-    assert kept.faults is not None
-    least: dict[str, Any] = {name: min(getattr(kept, name), _lowest(name)) for name in SIZES}
-    yield replace(kept, faults=(), **least)
-    for faults in _fewer(kept.faults):
-        yield replace(kept, faults=faults)
+    assert reduction.faults is not None
+    least: dict[str, Any] = {name: min(getattr(reduction, name), _lowest(name)) for name in SIZES}
+    yield replace(reduction, faults=(), **least)
+    for faults in _fewer(reduction.faults):
+        yield replace(reduction, faults=faults)
     for name in SIZES:
-        now, lowest = getattr(kept, name), _lowest(name)
+        now, lowest = getattr(reduction, name), _lowest(name)
         for lower in (lowest, now // 4, now // 2, now * 3 // 4):
             if lowest <= lower < now:
                 less: dict[str, Any] = {name: lower}
-                yield replace(kept, **less)
+                yield replace(reduction, **less)
 
 
 def _lowest(name: str) -> int:

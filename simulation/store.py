@@ -55,7 +55,7 @@ _ANSWERS = {
 }  # What the sender is told, whatever became of its commit.
 _APPLIED_LATE = (Fate.UNKNOWN_LATE, Fate.TIMED_OUT_LATE)
 _NOT_APPLIED = (Fate.CONFLICT, Fate.TOO_OLD, Fate.UNKNOWN_LOST)
-LOST_WORDS = 0.1  # Told to a listener, whose datagrams a full buffer drops.
+LOST_WAKEUPS_FRAC = 0.1  # Told to a listener, whose datagrams a full buffer drops.
 # How late a commit may be applied, and its sender be told; at most far below the five seconds after which a shard
 # refuses what read so long ago.
 LATE_US_MIN, LATE_US_MAX = 500, 2_000_000
@@ -105,14 +105,14 @@ class SimulatedStore(MemoryStore):
         self.forgets_version: list[Callable[[], bool]] = []
         self.on_commit: list[Callable[[Commit], None]] = []
         self.on_applied: list[Callable[[], None]] = []
-        self.away_until_us = 0
+        self.unavailable_until_us = 0
         self.sender: str | None = None
         self.commits_sent = 0
         self.commits = 0
-        self.landing = 0
+        self.late_commits = 0
         self.loses_watch: list[Callable[[], bool]] = []
         self.refuses_watch: list[Callable[[], bool]] = []
-        self._words = world.random(f"words of {name}")
+        self._wakeup_random = world.random(f"words of {name}")
         self._latencies = latencies
         self._random = world.random(f"store {name}")
 
@@ -121,7 +121,7 @@ class SimulatedStore(MemoryStore):
         """All keys and values. It never changes: what is committed later makes another."""
         return self._newest[1]
 
-    def hold(self, contents: sorted_map.Map) -> None:
+    def preload(self, contents: sorted_map.Map) -> None:
         """Hold what another world's store held, as if it had been there from the start."""
         self._newest = (self._newest[0], contents)
 
@@ -133,7 +133,7 @@ class SimulatedStore(MemoryStore):
         if self.world.current is None:
             return super().snapshot(clock)
         wait_us = self._wait_us(self._latencies.read_version_us)
-        away_us = self.away_until_us - self.world.now_us()
+        away_us = self.unavailable_until_us - self.world.now_us()
         if away_us > 0 or self._random.random() < 0.5:
             self.world.sleep_us(max(0, away_us) + wait_us)
             return super().snapshot(clock)
@@ -150,8 +150,8 @@ class SimulatedStore(MemoryStore):
             if fate is Fate.DECIDED:
                 fate = draw()
         wait_us = self._wait_us(self._latencies.commit_us)
-        if self.away_until_us > self.world.now_us():
-            wait_us += self.away_until_us - self.world.now_us()
+        if self.unavailable_until_us > self.world.now_us():
+            wait_us += self.unavailable_until_us - self.world.now_us()
         there_us = int(wait_us * self._random.random())
         assert self.world.current is not None
         pending = PendingCommit(self.world)
@@ -171,8 +171,8 @@ class SimulatedStore(MemoryStore):
         told = StoreError(_ANSWERS[fate]) if fate in _ANSWERS else None
         applied = ""
         if fate in _APPLIED_LATE:
-            self.landing += 1
-            self.world.after(self._late_us(), partial(self._land, request, by))
+            self.late_commits += 1
+            self.world.after(self._late_us(), partial(self._apply_late, request, by))
             back_us += self._late_us()  # That a connection is gone is noticed late, and then it may have been applied.
             applied = ", on its way"
         elif fate in _NOT_APPLIED:
@@ -186,20 +186,20 @@ class SimulatedStore(MemoryStore):
             self.world.note(f"{self.name} refuses {by}: {told.code}{applied}")
         pending.answer(told, back_us)
 
-    def loses_word(self) -> bool:
+    def loses_wakeup(self) -> bool:
         """Draw whether somebody who listens for commits hears nothing of one."""
-        return self._words.random() < LOST_WORDS
+        return self._wakeup_random.random() < LOST_WAKEUPS_FRAC
 
-    def word_us(self) -> int:
+    def wakeup_us(self) -> int:
         """Draw how long it takes until somebody who waits hears of a commit."""
-        return 1 + int(self._words.expovariate(1 / self._latencies.read_us))
+        return 1 + int(self._wakeup_random.expovariate(1 / self._latencies.read_us))
 
     def _late_us(self) -> int:
         """Draw how late something is, from hardly to very: any order of magnitude is as likely."""
         return int(LATE_US_MIN * (LATE_US_MAX / LATE_US_MIN) ** self._random.random())
 
-    def _land(self, request: CommitRequest, by: str) -> None:
-        self.landing -= 1
+    def _apply_late(self, request: CommitRequest, by: str) -> None:
+        self.late_commits -= 1
         self._apply(request, by)
         late = "applied" if request.error is None else f"{request.error.code}"
         self.world.note(f"{self.name} has a late commit of {by}: {late}")
@@ -258,7 +258,7 @@ class PendingCommit:
         if self._ready_us is None:
             assert self._world.current is not None
             self._waiting.append(self._world.current)
-            self._world.park()
+            self._world.suspend()
         elif self._ready_us > self._world.now_us():
             self._world.sleep_us(self._ready_us - self._world.now_us())
         if self._error is not None:

@@ -13,9 +13,9 @@ from typing import Any
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.faults.table import FAULTS
-from fairlead.simulation.log_capture import product_log_into
+from fairlead.simulation.log_capture import product_log_captured
 from fairlead.simulation.plan import Plan
-from fairlead.simulation.reduction import Kept
+from fairlead.simulation.reduction import Reduction
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.probes import probes_into
 
@@ -30,7 +30,7 @@ class Report:
     seed: int
     chosen: dict[str, Any]
     plan: Plan
-    kept: Kept
+    reduction: Reduction
     events: str
     lines: Sequence[str]
     end: int  # how many of the lines there were when the run ended; then its actors were cleared away
@@ -51,33 +51,33 @@ class Report:
     def __str__(self) -> str:
         if not self.violations:
             return f"seed {self.seed}: no violation in {self.virtual_us / 1e6:.1f} virtual seconds"
-        head = [f"seed {self.seed}, {self.kept}, chosen: {self.chosen}", str(self.plan)]
+        head = [f"seed {self.seed}, {self.reduction}, chosen: {self.chosen}", str(self.plan)]
         return "\n".join([*head, *self.last_events, *map(str, self.violations)])
 
 
 class Trial:
-    """A cluster in its world, ready to run once. What happens there, `play` says.
+    """A cluster in its world, ready to run once. What happens there, `run_scenario` says.
 
     Args:
-      plan: what of `seed`'s draws is kept by `kept`, but for what was `chosen`.
+      plan: what of `seed`'s draws is kept by `reduction`, but for what was `chosen`.
     """
 
     def __init__(
-        self, seed: int, kept: Kept, chosen: dict[str, Any], *, world: World, plan: Plan, cluster: Cluster
+        self, seed: int, reduction: Reduction, chosen: dict[str, Any], *, world: World, plan: Plan, cluster: Cluster
     ) -> None:
         self.world = world
         self.plan = plan
         self.cluster = cluster
         self.faults: dict[str, Fault] = {}
         self._seed = seed
-        self._kept = kept
+        self._reduction = reduction
         self._chosen = chosen
 
-    def play(self) -> None:
+    def run_scenario(self) -> None:
         """Let it all happen. Raises a `Violation`, the first."""
         raise NotImplementedError
 
-    def trouble(self) -> None:
+    def run_fault_phase(self) -> None:
         """Let the faults of the plan happen for as long as it says, and then end what they left behind."""
         world = self.world
         self.faults = {name: FAULTS[name](self.cluster, world.random(f"fault {name}")) for name in self.plan.faults}
@@ -92,9 +92,9 @@ class Trial:
         world = self.world
         violations: list[Violation] = []
         probes: Counter[str] = Counter()
-        with product_log_into(world), probes_into(probes), _interrupts_told(world):
+        with product_log_captured(world), probes_into(probes), _interruptible(world):
             try:
-                self.play()
+                self.run_scenario()
             except Violation as violation:
                 violations.append(violation)
             finally:
@@ -104,7 +104,7 @@ class Trial:
             seed=self._seed,
             chosen=self._chosen,
             plan=self.plan,
-            kept=self._kept,
+            reduction=self._reduction,
             events=world.log.digest(),
             lines=world.log.lines,
             end=end,
@@ -113,12 +113,12 @@ class Trial:
             commits=sum(store.commits for store in self.cluster.stores.values()),
             violations=violations,
             probes=probes,
-            struck=Counter({name: fault.happened for name, fault in self.faults.items()}),
+            struck=Counter({name: fault.strike_count for name, fault in self.faults.items()}),
         )
 
 
 @contextmanager
-def _interrupts_told(world: World) -> Iterator[None]:
+def _interruptible(world: World) -> Iterator[None]:
     """Let Ctrl-C end the world, though a worker survives whatever is raised where its handlers run."""
 
     def tell(*_: object) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from fairlead.simulation.event_log import EventLog
 from fairlead.simulation.network import Network
-from fairlead.simulation.oracles.oracle import Bench, Run
+from fairlead.simulation.oracles.oracle import HandlerRun, OracleSuite
 from fairlead.simulation.store import SimulatedStore
 
 
@@ -20,14 +20,14 @@ class NoLog(EventLog):
         """Let it go."""
 
 
-class Unwatched(Bench):
+class NoOracles(OracleSuite):
     """A bench on which nobody sits."""
 
     def attach(self, stores: Iterable[SimulatedStore], network: Network) -> None:
         """Ask to be told of nothing: a store that tells nobody need not work out what a commit changed."""
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """Do not look."""
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: HandlerRun) -> None:
         """Do not look."""

@@ -30,7 +30,7 @@ from fairlead.simulation.oracles.shop import (
 )
 from fairlead.simulation.payer import Payer
 from fairlead.simulation.plan import Plan
-from fairlead.simulation.producer import KINDS, Producer, is_whole
+from fairlead.simulation.producer import KINDS, Producer, has_full_length
 from fairlead.simulation.replica import ItemName
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.queue.periodic import Period, period
@@ -46,7 +46,7 @@ class Shop:
     """The application. `finished` once every producer has had its say."""
 
     kinds = KNOWN_TO_ALL
-    free_kinds = KNOWN_TO_ALL - set(LIMITS)
+    unlimited_kinds = KNOWN_TO_ALL - set(LIMITS)
     punctual = True
 
     def __init__(self, cluster_world: World) -> None:
@@ -74,7 +74,7 @@ class Shop:
         if plan.is_calm:
             oracles.append(KindsKeepToTheirLimits(world, LIMITS))
         if plan.clocks_agree:  # Else some consumers take no leases, and nobody knows how many are left.
-            oracles.append(NoTenantWaitsTooLong(world, plan, kinds=self.free_kinds))
+            oracles.append(NoTenantWaitsTooLong(world, plan, kinds=self.unlimited_kinds))
         return oracles
 
     def periods(self) -> Sequence[Period]:
@@ -99,30 +99,30 @@ class Shop:
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
-        draws = _Draws(host, self.payments)
+        handlers = _Handlers(host, self.payments)
         registry = Registry()
 
         def add(kind: str, function: Callable[..., Any], **how: Any) -> None:
             registry.add(handler_of(kind, function, **how))
 
-        add("plain", draws.plain)
-        add("long", draws.long)
-        add("flaky", draws.flaky, retry=_SOON)
-        add("effect", draws.effect, transactional=True, retry=_SOON)
-        add("chain", draws.chain, transactional=True, retry=_SOON, timeout=0.4)
-        add("fenced", draws.fenced, retry=_SOON)
-        add("limited", draws.limited, max_running=LIMITS["limited"])
-        add("slow", draws.slow, timeout=0.4, retry=_SOON)
-        add("broken", draws.broken)
-        add("dropped", draws.broken, drop=True)
-        add("noted", draws.noted, retry=_SOON)
-        add("tick", draws.plain)
+        add("plain", handlers.plain)
+        add("long", handlers.long)
+        add("flaky", handlers.flaky, retry=_SOON)
+        add("effect", handlers.effect, transactional=True, retry=_SOON)
+        add("chain", handlers.chain, transactional=True, retry=_SOON, timeout=0.4)
+        add("fenced", handlers.fenced, retry=_SOON)
+        add("limited", handlers.limited, max_running=LIMITS["limited"])
+        add("slow", handlers.slow, timeout=0.4, retry=_SOON)
+        add("broken", handlers.broken)
+        add("dropped", handlers.broken, drop=True)
+        add("noted", handlers.noted, retry=_SOON)
+        add("tick", handlers.plain)
         if host.name.startswith("c0."):
-            add("new", draws.plain)
+            add("new", handlers.plain)
         return registry
 
 
-class _Draws:
+class _Handlers:
     """The handlers, as one process runs them: how long they take and when they fail is drawn there."""
 
     def __init__(self, host: SimulatedHost, payments: list[Payment]) -> None:
@@ -130,7 +130,7 @@ class _Draws:
         self._payments = payments
 
     def plain(self, job: Job) -> None:
-        if not is_whole(job.payload):
+        if not has_full_length(job.payload):
             self._host.world.fail("a payload arrives as it was enqueued", f"{job} has {len(job.payload)} characters")
         self._work()
 

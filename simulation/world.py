@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import greenlet
 
 from fairlead.simulation.event_log import EventLog
-from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.engines.api.progress import report_loop_progress
 
 if TYPE_CHECKING:
     from fairlead.simulation.host import SimulatedHost
@@ -41,7 +41,7 @@ class Violation(AssertionError):
         self.what = what
 
 
-class DrawnError(Exception):
+class InjectedError(Exception):
     """What a fault lets a loop of the product die of: no class that the product knows."""
 
 
@@ -52,13 +52,13 @@ class Killed(greenlet.GreenletExit):  # type: ignore[misc]
 class Task:
     """A greenlet and its turns. `host` is the life of the actor that it runs in."""
 
-    __slots__ = ("_body", "greenlet", "host", "name", "parked", "turn", "waiting_to_end", "woken")
+    __slots__ = ("_body", "greenlet", "host", "name", "suspended", "turn", "waiting_to_end", "woken")
 
     def __init__(self, world: World, host: SimulatedHost, name: str, body: Callable[[], None]) -> None:
         self.host = host
         self.name = name
         self.turn = 0  # Counts its turns: an entry of the heap for one that is over is passed by.
-        self.parked = False
+        self.suspended = False
         self.woken = False
         self.waiting_to_end: list[Task] = []
         self._body = body
@@ -68,9 +68,9 @@ class Task:
         try:
             self._body()
         except Exception as error:  # noqa: BLE001 - whatever ends a loop of the product is a finding
-            self.host.crashed(self.name, error)
+            self.host.on_task_crash(self.name, error)
         finally:
-            self.host.ended(self)
+            self.host.on_task_end(self)
 
 
 class World:
@@ -85,7 +85,7 @@ class World:
         self._steps = 0
         self.violation: Violation | None = None
         self.interrupted = False  # by Ctrl-C
-        self.ended_lives: set[str] = set()  # of hosts, by name
+        self.ended_incarnations: set[str] = set()  # of hosts, by name
         self._now_us = START_US
         self._heap: list[tuple[int, float, int, Task | None, Any]] = []
         self._numbers = count()
@@ -119,9 +119,9 @@ class World:
 
     def sleep_us(self, duration_us: int) -> None:
         """Let others have their turns until the time has passed."""
-        note_progress(max(0, duration_us))
-        self.park(max(0, duration_us))
-        note_progress()
+        report_loop_progress(max(0, duration_us))
+        self.suspend(max(0, duration_us))
+        report_loop_progress()
 
     # --- Turns ---
 
@@ -141,7 +141,7 @@ class World:
         """Give a new task its first turn."""
         self._push(self._now_us, task)
 
-    def park(self, timeout_us: int | None = None) -> bool:
+    def suspend(self, timeout_us: int | None = None) -> bool:
         """End this turn until `wake`, or until time runs out; say whether it was `wake`.
 
         Raises:
@@ -149,9 +149,9 @@ class World:
         """
         task = self.current
         assert task is not None, "only a task can wait"
-        task.host.pass_switch()
+        task.host.before_switch()
         task.woken = False
-        task.parked = True
+        task.suspended = True
         if timeout_us is not None:
             self._push(self._now_us + timeout_us, task)
         loop = _get_running_loop()
@@ -161,21 +161,21 @@ class World:
             self._switch_out_of(loop)
         return task.woken
 
-    def stand_still(self) -> None:
+    def block_forever(self) -> None:
         """End this turn, and have no other: only a kill ends the task."""
         task = self.current
         assert task is not None
         task.turn += 1
-        task.parked = False
+        task.suspended = False
         self.hub.switch()
 
-    def hurry(self, task: Task, turn: int) -> None:
+    def run_postponed(self, task: Task, turn: int) -> None:
         """Give a task a turn now that was put off; nothing happens if it has had it."""
         heappush(self._heap, (self._now_us, self._draw_order(), next(self._numbers), task, turn))
 
     def wake(self, task: Task, delay_us: int = 0) -> None:
         """Give a parked task a turn, now or after a delay; nothing happens if it was woken before."""
-        if task.parked and not task.woken:
+        if task.suspended and not task.woken:
             task.woken = True
             self._push(self._now_us + delay_us, task)
 
@@ -192,7 +192,7 @@ class World:
         at_this_instant = 0
         while heap and heap[0][0] <= end_us:
             time_us, _, _, task, what = heappop(heap)
-            if task is not None and (what != task.turn or self._put_off(task, time_us)):
+            if task is not None and (what != task.turn or self._postpone(task, time_us)):
                 continue
             at_this_instant = at_this_instant + 1 if time_us == self._now_us else 0
             if at_this_instant > TURNS_AT_ONE_INSTANT_MAX:
@@ -229,20 +229,20 @@ class World:
         self.turns += 1
         self._steps = 0
         task.turn += 1
-        task.parked = False
+        task.suspended = False
         self.current = task
         task.greenlet.switch()
         self.current = None
         if self.interrupted:
             raise KeyboardInterrupt
 
-    def _put_off(self, task: Task, time_us: int) -> bool:
+    def _postpone(self, task: Task, time_us: int) -> bool:
         """Put the turn of a paused actor off until it goes on."""
         paused_until_us = task.host.paused_until_us
         if paused_until_us <= time_us:
             return False
         self._push(paused_until_us, task)
-        task.host.put_off.append((task, task.turn))
+        task.host.postponed.append((task, task.turn))
         return True
 
     def _push(self, time_us: int, task: Task) -> None:

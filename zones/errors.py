@@ -122,7 +122,7 @@ class OwnerUnreadable(TenantMoved):
     message = "the tenant's ownership record cannot be read"
 
 
-class RuleUnreadable(QueueError):
+class PolicyUnreadable(QueueError):
     """A newer version of Fairlead wrote what operators have decided about the kind; nothing was changed.
 
     Do: upgrade this program, or pause, resume and limit the kind with the newer one.

@@ -58,14 +58,14 @@ ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and r
 
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
-DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
-RULE, PARKED, LIMIT, HISTORY = range(14, 18)
+DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME, HANDLER, PERIODIC, SESSION = range(6, 13)
+POLICY, PAUSED_POINTER, LIMIT, COMPLETION_LOG = range(14, 18)
 # Reserved for later steps: placement 13, intents 18, global indexes 19.
-SHEET, QUARANTINE, DEED, SERIES, CHANGED = range(20, 25)
-DATA, OWNER, ZONE, RUN, BUCKET = range(1, 6)
+WORKER_STATUS, QUARANTINE, AUDIT_LOG, ROLLUP, CHANGE_COUNTER = range(20, 25)
+DATA, OWNER, ZONE, IN_FLIGHT, BUCKET = range(1, 6)
 ITEM, VEST = 1, 2
 # 3 was an index by age: the head of the vesting index already answers who has waited longest.
-COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
+COUNT, DEAD_LETTER, PAYLOAD, RETAINED_ID, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
 # Within a part of the top-level queue there is VEST alone: (TOP, part, ITEM, hash of the zone) held pointer records.
 
 # Changes when keys come to lie elsewhere. 1 had pointers in the top-level queue; 2 had receipts, what has ended, and
@@ -168,11 +168,11 @@ def tenant_prefix(key: bytes) -> bytes:
     return key[: user_end + 1] if app_end >= 0 and user_end >= 0 else key
 
 
-def is_kept_key(key: bytes) -> bool:
+def is_retained_key(key: bytes) -> bool:
     """Say whether `key` is one that keeps the id of a completed item taken, or its result, and no other key."""
     found = unpack_names(key, len(_DB), 2) if key.startswith(_DB) else None
     named = unpack_names(key, found[1] + len(_ZONE), 1) if found is not None and key[found[1] :][:2] == _ZONE else None
-    return named is not None and key[named[1] :][:3] in (_SMALL[DONE] + b"\x01", _SMALL[RESULT] + b"\x01")
+    return named is not None and key[named[1] :][:3] in (_SMALL[RETAINED_ID] + b"\x01", _SMALL[RESULT] + b"\x01")
 
 
 class IndexEntry(NamedTuple):
@@ -281,13 +281,13 @@ class TenantKeys:
         return _DB + self.packed + _SMALL[BUCKET]
 
     @property
-    def running_prefix(self) -> bytes:
+    def in_flight_prefix(self) -> bytes:
         """The prefix of the marks of items that run."""
-        return _DB + self.packed + _SMALL[RUN]
+        return _DB + self.packed + _SMALL[IN_FLIGHT]
 
-    def running(self, zone: str, item_id: bytes) -> bytes:
+    def in_flight(self, zone: str, item_id: bytes) -> bytes:
         """Return the mark of an item that runs."""
-        return self.running_prefix + pack_text(zone) + pack_bytes(item_id)
+        return self.in_flight_prefix + pack_text(zone) + pack_bytes(item_id)
 
     @property
     def zones(self) -> bytes:
@@ -337,13 +337,13 @@ class ZoneKeys(QueueKeys):
         """Return the prefix of the counts of all kinds."""
         return self.prefix + _COUNT
 
-    def buried(self, item_id: bytes) -> bytes:
+    def dead_letter(self, item_id: bytes) -> bytes:
         """Return the key of a buried item."""
-        return self.prefix + _SMALL[BURIED] + pack_bytes(item_id)
+        return self.prefix + _SMALL[DEAD_LETTER] + pack_bytes(item_id)
 
-    def buried_prefix(self) -> bytes:
+    def dead_letter_prefix(self) -> bytes:
         """Return the prefix of all buried items."""
-        return self.prefix + _SMALL[BURIED]
+        return self.prefix + _SMALL[DEAD_LETTER]
 
     def payload_prefix(self, item_id: bytes) -> bytes:
         """Return the prefix of the pieces of a long payload."""
@@ -353,9 +353,9 @@ class ZoneKeys(QueueKeys):
         """Return the key of a piece of a long payload."""
         return self.payload_prefix(item_id) + pack_int(number)
 
-    def done(self, item_id: bytes) -> bytes:
+    def retained_id(self, item_id: bytes) -> bytes:
         """Return the key that keeps a completed id taken."""
-        return self.prefix + _SMALL[DONE] + pack_bytes(item_id)
+        return self.prefix + _SMALL[RETAINED_ID] + pack_bytes(item_id)
 
     def result(self, item_id: bytes) -> bytes:
         """Return the key of an item's result."""
@@ -379,12 +379,12 @@ def item_key(pointer_id: bytes, item_id: bytes) -> bytes:
 class PartKeys(QueueKeys):
     """The keys of one part of the top-level queue."""
 
-    __slots__ = ("changed", "depth_prefix", "part")
+    __slots__ = ("change_counter", "depth_prefix", "part")
 
     def __init__(self, part: int) -> None:
         super().__init__(ROOT + _SMALL[TOP] + pack_int(part))
         self.part = part
-        self.changed = ROOT + _SMALL[CHANGED] + pack_int(part)
+        self.change_counter = ROOT + _SMALL[CHANGE_COUNTER] + pack_int(part)
         self.depth_prefix = ROOT + _SMALL[DEPTH] + pack_int(part)
 
     def vest(self, priority: int, vesting_us: int, pointer_id: bytes) -> bytes:

@@ -13,7 +13,7 @@ from fairlead.zones.settings import ZoneSettings
 
 DEFAULT_ZONE = "queue"
 ID_BYTES = 16
-PLACES_MAX = 4_096  # Remembered at a time; about 600 bytes each.
+LOCATIONS_MAX = 4_096  # Remembered at a time; about 600 bytes each.
 _POINTER_ID_BYTES_MAX = 3 * (NAME_BYTES_MAX + 2)  # Three names, each with a byte before and one behind it.
 
 
@@ -68,13 +68,13 @@ def item_id_of(given: str | bytes) -> bytes:
     return blake2b(packed, digest_size=ID_BYTES).digest()
 
 
-class Layout:
+class ShardLayout:
     """What every operation on a shard must agree on: the shard's id, its parts, and the settings of its zones.
 
     `is_watched`: whether its scanners watch a key of each part, because its engine does not tell of commits otherwise.
     """
 
-    __slots__ = ("_places", "is_watched", "part_count", "parts", "settings", "shard_id")
+    __slots__ = ("_locations", "is_watched", "part_count", "parts", "settings", "shard_id")
 
     def __init__(self, *, shard_id: bytes, part_count: int, settings: ZoneSettings, is_watched: bool = False) -> None:
         self.is_watched = is_watched
@@ -82,22 +82,22 @@ class Layout:
         self.part_count = part_count
         self.parts = [PartKeys(part) for part in range(part_count)]
         self.settings = settings
-        self._places: dict[tuple[Tenant, str], Place] = {}
+        self._locations: dict[tuple[Tenant, str], ZoneLocation] = {}
 
-    def place(self, tenant: Tenant, zone: str) -> "Place":
+    def location(self, tenant: Tenant, zone: str) -> "ZoneLocation":
         """Return where the queue zone `zone` of `tenant` is stored.
 
         Remembers the last few thousand: an item passes three operations within milliseconds, and packing its zone's
         keys would be a tenth of each.
         """
-        place = self._places.get((tenant, zone))
-        if place is None:
-            if len(self._places) >= PLACES_MAX:
-                self._places.clear()
-            place = self._places[tenant, zone] = Place(self, tenant, zone)
-        return place
+        location = self._locations.get((tenant, zone))
+        if location is None:
+            if len(self._locations) >= LOCATIONS_MAX:
+                self._locations.clear()
+            location = self._locations[tenant, zone] = ZoneLocation(self, tenant, zone)
+        return location
 
-    def place_of(self, pointer_id: bytes) -> "Place | None":
+    def location_of(self, pointer_id: bytes) -> "ZoneLocation | None":
         """Return where the zone is stored whose pointer has this id; None if it is no id of a pointer."""
         try:
             app, user, zone, rest = pointer_id.decode().split("\0")  # No name holds a NUL, and each ends with one.
@@ -105,15 +105,15 @@ class Layout:
             return None
         if rest or not app[:1] == user[:1] == zone[:1] == "\x02" or len(pointer_id) > _POINTER_ID_BYTES_MAX:
             return None
-        return self.place(Tenant(app[1:], user[1:]), zone[1:])
+        return self.location(Tenant(app[1:], user[1:]), zone[1:])
 
 
-class Place:
+class ZoneLocation:
     """Where one queue zone is stored: its keys, its pointer's id, and the part that holds the pointer."""
 
     __slots__ = ("keys", "layout", "name", "part", "pointer_id", "tenant")
 
-    def __init__(self, layout: Layout, tenant: Tenant, zone: str) -> None:
+    def __init__(self, layout: ShardLayout, tenant: Tenant, zone: str) -> None:
         self.layout = layout
         self.tenant = tenant
         self.name = zone

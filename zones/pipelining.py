@@ -8,19 +8,19 @@ generator that sends its reads, yields, and goes on once the others have sent th
         yield                   # the others send theirs
         return value.value      # waited for
 
-`in_step` moves a batch of them forward round by round; `alone` runs a single one; `begun` sends what one asks first.
-Between two yields an operation sees the transaction as the others of its batch left it, so a batch holds at most one
-operation per queue zone.
+`run_together` moves a batch of them forward round by round; `run_one` runs a single one; `start_op` sends what one asks
+first. Between two yields an operation sees the transaction as the others of its batch left it, so a batch holds at most
+one operation per queue zone.
 """
 
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
+Operation = Generator[None, None, T]
 
 
-def begun(operation: Steps[T]) -> Steps[T]:
+def start_op(operation: Operation[T]) -> Operation[T]:
     """Send the first reads of an operation, and return it; `yield from` it waits for them.
 
     For an operation that is part of another: so the other's own first reads travel in the same round.
@@ -29,7 +29,7 @@ def begun(operation: Steps[T]) -> Steps[T]:
     return operation
 
 
-def alone(operation: Steps[T]) -> T:
+def run_one(operation: Operation[T]) -> T:
     """Run one operation to its end and return its result."""
     while True:
         try:
@@ -38,7 +38,7 @@ def alone(operation: Steps[T]) -> T:
             return stop.value  # type: ignore[no-any-return]
 
 
-def in_step(operations: Iterable[Steps[T]]) -> list[T]:
+def run_together(operations: Iterable[Operation[T]]) -> list[T]:
     """Run operations on different queue zones side by side; return their results in order.
 
     An error of one operation ends the batch: the transaction has not been committed, and the caller decides.

@@ -29,7 +29,7 @@ TimeUs = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # or a duration; what a key o
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Priority = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
 Kind = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
-Known = Annotated[int, Meta(ge=0, le=3)]  # the value of a `Fit`
+AdmissionValue = Annotated[int, Meta(ge=0, le=3)]  # the value of a `Admission`
 
 # What a decoder raises: a text that is none, and nesting without end, are no errors of msgspec's own.
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -59,8 +59,8 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     lease_id: bytes = b""
     lease_us: TimeUs = 0
     error_count: Count = 0
-    lapse_count: Count = 0
-    ran_alone: bool = False
+    expiry_count: Count = 0
+    ran_isolated: bool = False
     payload_bytes: Count = 0  # length of a payload kept in pieces, else 0
     given_id: Any = None  # text or bytes: what the caller named it, if not the 16 bytes of the id itself
     unique_us: TimeUs = 0  # for how long after completion the id stays taken
@@ -72,9 +72,9 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     intent: bytes | None = None
     # What has become of its attempts, for whoever asks; nothing is decided by it.
     leased_us: TimeUs = 0  # when the last of them began
-    lapsed: Count = 0  # how many ended with their lease, or with their worker
+    expired_count: Count = 0  # how many ended with their lease, or with their worker
     died: Count = 0  # of those: how many with their worker, as somebody saw
-    given_back: Count = 0  # by a worker that drained, or had no slot for it
+    return_count: Count = 0  # by a worker that drained, or had no slot for it
     progress: Progress | None = None  # as the last attempt told that told any
     delayed_until_us: TimeUs = 0  # when it was to run first, or again after its revival; 0: as soon as it was enqueued
     started: bool = False  # a worker wrote, under the present lease, that it begins; only of items that lapsed before
@@ -90,7 +90,7 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
 
         What went back without a failure (its worker drained, or had no slot; the store refused) is the same attempt.
         """
-        return 1 + self.error_count + self.lapsed
+        return 1 + self.error_count + self.expired_count
 
 
 POINTER_PRIORITY = 100  # Of all of them: they stand in line by time alone.
@@ -107,29 +107,31 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     lease_id: bytes = b""
     lease_us: TimeUs = 0
     error_count: Count = 0
-    resume: bytes = b""  # where in the zone's vesting index the last visit stopped short, see `QueueZone.dequeue`
-    passed: Known = 0  # the best `Fit` among the entries that `resume` passes over
+    cursor: bytes = b""  # where in the zone's vesting index the last visit stopped short, see `QueueZone.dequeue`
+    best_skipped: AdmissionValue = 0  # the best `Admission` among the entries that `cursor` passes over
     priority: Priority = POINTER_PRIORITY
     weight: int | None = None
     session: bytes | None = None
-    left: bool = False  # some consumer has left it to others, see `LeftAlone`, and does not look at what comes
-    credit: Count = 0  # thousandths of an item that are left of its last turn, see `turns`
-    found: Known | None = None  # the best `Fit` among what the last visit left in the zone, for whoever asks
-    looked_us: TimeUs = 0  # when it was given its vesting time, by the clock of who did
+    deferred: bool = False  # some consumer has left it to others, see `Deferred`, and does not look at what comes
+    deficit: Count = 0  # thousandths of an item that are left of its last turn, see `turns`
+    outcome: AdmissionValue | None = (
+        None  # the best `Admission` among what the last visit left in the zone, for whoever asks
+    )
+    scheduled_us: TimeUs = 0  # when it was given its vesting time, by the clock of who did
     bound_us: Count = 0  # and how much later than that it may vest, see `pointers.oversleeps`
 
 
-class BuriedRecord(msgspec.Struct, array_like=True):
+class DeadLetterRecord(msgspec.Struct, array_like=True):
     """An item that will not run again by itself, and why."""
 
     item: ItemRecord
     reason: str  # "error": failed for good; "lapsed": its worker died or stalled while it ran alone
     error: str
     traceback: str
-    buried_us: TimeUs
+    dead_lettered_us: TimeUs
 
 
-class Rule(msgspec.Struct, array_like=True, frozen=True):
+class Policy(msgspec.Struct, array_like=True, frozen=True):
     """What an operator may decide about whatever has items, on one shard.
 
     The first fields of every rule. Nothing is appended here, since that would move what follows in the others, but to
@@ -149,7 +151,7 @@ class Rule(msgspec.Struct, array_like=True, frozen=True):
         """Whether it limits how many run or start."""
         return self.max_running is not None or self.per_s is not None
 
-    def is_tighter_than(self, other: "Rule") -> bool:
+    def is_tighter_than(self, other: "Policy") -> bool:
         """Say whether it lets fewer run, or fewer start, than another."""
         return _is_less(self.max_running, other.max_running) or _is_less(self.per_s, other.per_s)
 
@@ -158,22 +160,22 @@ def _is_less(limit: float | None, other: float | None) -> bool:
     return limit is not None and (other is None or limit < other)
 
 
-class KindRule(Rule, array_like=True, frozen=True):
+class KindPolicy(Policy, array_like=True, frozen=True):
     """What an operator has decided about a kind.
 
-    `said_us`: when; later than whatever was said of the kind before, so that of two shards, or two who have heard of
+    `updated_us`: when; later than whatever was said of the kind before, so that of two shards, or two who have heard of
     different ones, the later is right. A rule that says nothing any more stays, since it says so later than others.
     """
 
-    said_us: TimeUs = 0
+    updated_us: TimeUs = 0
 
     @property
-    def says_something(self) -> bool:
+    def restricts_anything(self) -> bool:
         """Whether it holds anything back."""
         return self.paused or self.is_limited
 
 
-class TenantRule(Rule, array_like=True, frozen=True):
+class TenantPolicy(Policy, array_like=True, frozen=True):
     """What an operator has decided about a tenant: about all of its items, of whatever kind.
 
     `weight`: how many turns of others one of its own is worth.
@@ -190,7 +192,7 @@ class OwnerRecord(msgspec.Struct, array_like=True):
 
     epoch: Count
     shard_id: bytes
-    rule: TenantRule = TenantRule()
+    policy: TenantPolicy = TenantPolicy()
 
 
 class ShardRecord(msgspec.Struct, array_like=True):
@@ -219,7 +221,7 @@ class PeriodicRecord(msgspec.Struct, array_like=True):
     next_us: TimeUs
 
 
-class DeedRecord(msgspec.Struct, array_like=True, frozen=True):
+class AuditEntry(msgspec.Struct, array_like=True, frozen=True):
     """What an operator did to a shard.
 
     Attributes:
@@ -246,14 +248,14 @@ class DeedRecord(msgspec.Struct, array_like=True, frozen=True):
 Record = (
     ItemRecord
     | PointerRecord
-    | BuriedRecord
+    | DeadLetterRecord
     | OwnerRecord
-    | KindRule
-    | TenantRule
+    | KindPolicy
+    | TenantPolicy
     | ShardRecord
     | HandlerRecord
     | PeriodicRecord
-    | DeedRecord
+    | AuditEntry
 )
 _R = TypeVar("_R", bound=Record)
 

@@ -12,7 +12,7 @@ from fairlead.zones import transaction_runner
 from fairlead.zones.engines import RETRIES_MAX, Clock, Database, Transaction
 from fairlead.zones.errors import BadArgument, ShardRefused
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY, PART_COUNT_MAX
-from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, Tenant
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ShardRecord, decode, encode, is_newer
 from fairlead.zones.settings import ZoneSettings
@@ -35,7 +35,7 @@ class Shard:
     """
 
     def __init__(
-        self, name: str, db: Database, layout: Layout, *, clock: Clock, random: Random, made: bool = False
+        self, name: str, db: Database, layout: ShardLayout, *, clock: Clock, random: Random, made: bool = False
     ) -> None:
         self.name = name
         self.db = db
@@ -43,7 +43,7 @@ class Shard:
         self.clock = clock
         self.random = random
         self.made = made
-        self.check_kind: Callable[[str], None] = _take_any
+        self.check_kind: Callable[[str], None] = _accept_any_kind
 
     def transact(
         self,
@@ -57,7 +57,7 @@ class Shard:
             self.db, body, clock=self.clock, random=self.random, applied=applied, retries_max=retries_max
         )
 
-    def relax(self, tr: Transaction) -> None:
+    def relax_read_version(self, tr: Transaction) -> None:
         """Let a transaction that has read nothing have a read version that a cluster answers sooner.
 
         Such a version may be older than what was committed last, for a moment and after a recovery of the cluster. What
@@ -67,14 +67,15 @@ class Shard:
         if self.layout.is_watched:
             tr.options.set_causal_read_risky()
 
-    def in_turn(self, body: Callable[[Attempt], T]) -> Callable[[Attempt], T]:
+    def in_exclusive_section(self, body: Callable[[Attempt], T]) -> Callable[[Attempt], T]:
         """Return a body of hundreds of reads and writes, and no waits, as `transact` should run it.
 
-        See `Database.turn` and `Database.burst`. Not for a user's function: it may wait, and others would wait with it.
+        See `Database.exclusive_section` and `Database.burst`. Not for a user's function: it may wait, and others would
+        wait with it.
         """
 
         def run(attempt: Attempt) -> T:
-            with self.db.turn(), self.db.burst(attempt.tr) as attempt.tr:
+            with self.db.exclusive_section(), self.db.burst(attempt.tr) as attempt.tr:
                 attempt.now_us = self.clock.now_us()  # A lease must not begin before the wait for the turn.
                 return body(attempt)
 
@@ -85,7 +86,7 @@ class Shard:
         return QueueZone(self.layout, tenant, name)
 
 
-def _take_any(kind: str) -> None:
+def _accept_any_kind(kind: str) -> None:
     """Refuse no kind: one that nobody knows yet waits."""
 
 
@@ -114,20 +115,20 @@ def open_shard(
 
     def body(attempt: Attempt) -> tuple[ShardRecord, bool]:
         there = attempt.tr.get(META_KEY).present()
-        made = find_or_make(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us)
+        made = find_or_create(attempt.tr, name, random=random, part_count=part_count, now_us=attempt.now_us)
         return made, not there
 
     record, made = transaction_runner.run(db, body, clock=clock, random=random)
-    layout = Layout(
+    layout = ShardLayout(
         shard_id=record.shard_id,
         part_count=record.part_count,
         settings=settings or ZoneSettings(),
-        is_watched=db.change_token() is None,
+        is_watched=db.commit_sequence() is None,
     )
     return Shard(name, db, layout, clock=clock, random=random, made=made)
 
 
-def find_or_make(tr: Transaction, name: str, *, random: Random, part_count: int, now_us: int) -> ShardRecord:
+def find_or_create(tr: Transaction, name: str, *, random: Random, part_count: int, now_us: int) -> ShardRecord:
     """Return the shard's record, written now if there is none.
 
     Reads its key with conflict: of two that make a shard one conflicts, and finds the other's.

@@ -18,21 +18,21 @@ from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, item_id_of
 from fairlead.zones.queue.items import Enqueued, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.queue.results import keep, pack_result
+from fairlead.zones.queue.results import keep_result, pack_result
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 Key = tuple[Any, ...]
 
 
-class Enqueuer(Protocol):
+class EnqueueObserver(Protocol):
     """Who wants to know what a transaction enqueues, and has something to store with it."""
 
-    def traced(self, item: NewItem) -> NewItem:
+    def with_trace(self, item: NewItem) -> NewItem:
         """Return an item that is about to be enqueued, with its trace context."""
         ...
 
-    def entered(self, item: NewItem, enqueued: Enqueued) -> None:
+    def on_enqueued(self, item: NewItem, enqueued: Enqueued) -> None:
         """Note what became of it in this attempt."""
         ...
 
@@ -45,14 +45,14 @@ class TenantTransaction:
 
     __slots__ = ("_attempt", "_data", "_enqueuer", "_raw_is_out", "_shard", "_tr", "tenant")
 
-    def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, enqueuer: Enqueuer | None = None) -> None:
+    def __init__(self, shard: Shard, tenant: Tenant, attempt: Attempt, enqueuer: EnqueueObserver | None = None) -> None:
         self.tenant = tenant
         self._shard = shard
         self._attempt = attempt
         self._tr = attempt.tr
         self._enqueuer = enqueuer
         self._raw_is_out = False
-        self._data = shard.layout.place(tenant, DEFAULT_ZONE).keys.tenant.data
+        self._data = shard.layout.location(tenant, DEFAULT_ZONE).keys.tenant.data
 
     @property
     def now_us(self) -> int:
@@ -117,12 +117,12 @@ class TenantTransaction:
         tr = self._writer()
         item_id = self._attempt.new_id() if item.given_id is None else item_id_of(item.given_id)
         if self._enqueuer is not None:
-            item = self._enqueuer.traced(item)
+            item = self._enqueuer.with_trace(item)
         with self._shard.db.burst(tr) as writer:
             enqueued = self._zone(zone).enqueue(writer, item, item_id=item_id, now_us=self.now_us)
         self._note_read()
         if self._enqueuer is not None:
-            self._enqueuer.entered(item, enqueued)
+            self._enqueuer.on_enqueued(item, enqueued)
         return enqueued
 
     def complete(
@@ -142,7 +142,7 @@ class TenantTransaction:
         self._note_read()
         if keep_result_us:
             packed = pack_result(result)
-            keep(tr, queue.place, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
+            keep_result(tr, queue.location, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
 
     def _writer(self) -> Transaction:
         """Return the engine's transaction, for a write: the attempt needs a receipt from now on."""

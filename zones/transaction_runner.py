@@ -87,18 +87,18 @@ def run(
     expires_us = began_us + RECEIPT_LIFE_US
     results: list[T] = []  # of the attempts that write a receipt; it holds the number of its attempt here
     last_has_receipt = last_needs_receipt = False
-    landed: int | None = None
+    applied_attempt: int | None = None
 
-    def has_landed(tr: Transaction) -> bool:
+    def was_applied(tr: Transaction) -> bool:
         """Look whether an attempt with a receipt was applied after all, perhaps later than anybody asked; and which."""
-        nonlocal landed
+        nonlocal applied_attempt
         value = tr.get(receipt_key(seed, expires_us)).value
-        landed = None if value is None else int.from_bytes(value, "big")
-        return landed is not None
+        applied_attempt = None if value is None else int.from_bytes(value, "big")
+        return applied_attempt is not None
 
     def attempt_once(tr: Transaction) -> T:
         nonlocal last_has_receipt, last_needs_receipt
-        if results and has_landed(tr):
+        if results and was_applied(tr):
             probe("a transaction of unknown result is found applied by its own retry")
             return results[-1]
         attempt = Attempt(tr, seed, clock.now_us())
@@ -110,17 +110,17 @@ def run(
             results.append(result)
         return result
 
-    def was_applied(tr: Transaction) -> bool:
+    def check_applied(tr: Transaction) -> bool:
         if results:
             probe("a transaction of unknown result looks for its receipt")
-            if has_landed(tr):
+            if was_applied(tr):
                 return True
         if last_needs_receipt and not last_has_receipt:
             raise ResultUnknown(db.url)
         return not last_has_receipt and applied is not None and applied(tr)
 
-    result = transact(db, attempt_once, applied=was_applied, retries_max=retries_max)
-    return result if landed is None else results[landed]
+    result = transact(db, attempt_once, applied=check_applied, retries_max=retries_max)
+    return result if applied_attempt is None else results[applied_attempt]
 
 
 def _write_receipt(tr: Transaction, receipt: bytes, number: int, *, has_read: bool) -> None:

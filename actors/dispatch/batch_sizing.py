@@ -13,26 +13,26 @@ from typing import NamedTuple
 from fairlead.actors.scanning.tenant_turns import by_tenant
 from fairlead.zones.top_level.pointers import PointerRef
 
-PORTION_MAX = 16  # Items. With more, hundreds of busy tenants wait longer for their turns, and nothing goes faster.
-PORTIONS_MIN = 64  # So many make up what the workers want to hold: of long items, which are few, a portion is one.
+SHARE_MAX = 16  # Items. With more, hundreds of busy tenants wait longer for their turns, and nothing goes faster.
+SHARES_MIN = 64  # So many make up what the workers want to hold: of long items, which are few, a portion is one.
 
 
-class Portions(NamedTuple):
+class BatchSize(NamedTuple):
     """Of one call: how many of its tenants to serve, or zones if they are one tenant's; and how many items of each."""
 
-    takers: int
+    shares: int
     items_max: int
 
 
-class Portioned(NamedTuple):
+class SizedBatch(NamedTuple):
     """A call as it is portioned out: the pointers to visit, and how many tenants they belong to."""
 
     refs: list[PointerRef]
     tenants: int
-    portions: Portions
+    batch_size: BatchSize
 
 
-class Portioner:
+class BatchSizer:
     """Portions out the room of calls by what the call before found in the zones of the same shard."""
 
     def __init__(self, *, dequeue_max: int) -> None:
@@ -41,32 +41,32 @@ class Portioner:
         self._expected: dict[str, int] = {}  # items that a tenant, or one's zone, gives, at least, by shard
 
     def choose(
-        self, shard_name: str, refs: Sequence[PointerRef], *, alone: bool, room: int, capacity: int
-    ) -> Portioned:
-        """Return what to visit of a call; see `portion_out`. `alone`: all are one tenant's, and no other competes."""
+        self, shard_name: str, refs: Sequence[PointerRef], *, alone: bool, capacity: int, in_flight_limit: int
+    ) -> SizedBatch:
+        """Return what to visit of a call; see `size_batch`. `alone`: all are one tenant's, and no other competes."""
         tenants = list(by_tenant(refs).values())
         if alone:
-            portions = self.portion_out(shard_name, len(refs), room=room, capacity=capacity)
-            return Portioned(list(refs[: portions.takers]), 1, portions)
-        portions = self.portion_out(shard_name, len(tenants), room=room, capacity=capacity)
-        chosen = [ref for some in tenants[: portions.takers] for ref in some[: portions.items_max]]
-        return Portioned(chosen, portions.takers, portions)
+            batch_size = self.size_batch(shard_name, len(refs), capacity=capacity, in_flight_limit=in_flight_limit)
+            return SizedBatch(list(refs[: batch_size.shares]), 1, batch_size)
+        batch_size = self.size_batch(shard_name, len(tenants), capacity=capacity, in_flight_limit=in_flight_limit)
+        chosen = [ref for some in tenants[: batch_size.shares] for ref in some[: batch_size.items_max]]
+        return SizedBatch(chosen, batch_size.shares, batch_size)
 
-    def portion_out(self, shard_name: str, takers: int, *, room: int, capacity: int) -> Portions:
+    def size_batch(self, shard_name: str, shares: int, *, capacity: int, in_flight_limit: int) -> BatchSize:
         """Return the portions of a call for so many tenants, or zones of one tenant.
 
         Args:
           room: items that the workers can take now.
           capacity: items that they want to hold; the longer items are, the fewer.
         """
-        portion_max = max(1, min(PORTION_MAX, self._dequeue_max, capacity // PORTIONS_MIN))
-        portion = min(portion_max, self._expected.get(shard_name, 1))
-        count = min(takers, -(-room // portion))
-        return Portions(count, min(self._dequeue_max, room // max(1, count)))
+        share_max = max(1, min(SHARE_MAX, self._dequeue_max, in_flight_limit // SHARES_MIN))
+        share = min(share_max, self._expected.get(shard_name, 1))
+        count = min(shares, -(-capacity // share))
+        return BatchSize(count, min(self._dequeue_max, capacity // max(1, count)))
 
-    def learn(self, shard_name: str, portions: Portions, *, visited: int, items: int) -> None:
+    def learn(self, shard_name: str, batch_size: BatchSize, *, served_tenants: int, items: int) -> None:
         """Note what a call to so many came to. If all gave what they were asked for, they may have twice that."""
-        if visited:
-            asked = visited * portions.items_max
-            expected = 2 * portions.items_max if 20 * items >= 19 * asked else -(-items // visited)
+        if served_tenants:
+            asked = served_tenants * batch_size.items_max
+            expected = 2 * batch_size.items_max if 20 * items >= 19 * asked else -(-items // served_tenants)
             self._expected[shard_name] = max(1, expected)

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fairlead.actors.runtime.circuit_breaker import Patience
+from fairlead.actors.runtime.circuit_breaker import CircuitBreaker
 from fairlead.actors.runtime.host import Host, Lock
 from fairlead.zones.engines import Reader
 from fairlead.zones.layout import local_tenant
 from fairlead.zones.placement import home
 from fairlead.zones.policy import limits, policies
-from fairlead.zones.policy.policies import Rules
+from fairlead.zones.policy.policies import Policies
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.dequeue_plan import UNLIMITED
-from fairlead.zones.records import KindRule
+from fairlead.zones.records import KindPolicy
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
@@ -30,14 +30,14 @@ IDLE_ROUNDS = 4  # So long slots are kept that nobody uses: what was met without
 GRANT_LEASES = 2  # A grant outlives the leases of the items that it stands for, by as much as their last extension.
 
 
-class Use(NamedTuple):
-    """What is used of a kind. `held`: by the workers, None: nobody knows. `promised`: to calls under way, at most."""
+class Usage(NamedTuple):
+    """What is used of a kind. `held`: by the workers, None: nobody knows. `reserved`: to calls under way, at most."""
 
     held: int | None
-    promised: int
+    reserved: int
 
 
-class _Order(NamedTuple):
+class _Renewal(NamedTuple):
     """What a manager tells the store: it holds so many, wants so many slots, returns tokens; whether it starts more."""
 
     held: int
@@ -46,13 +46,13 @@ class _Order(NamedTuple):
     starts: bool
 
 
-class _Taken(NamedTuple):
+class _Grant(NamedTuple):
     """What the store has granted by a rule: to run so many, until then, and to start so many. `granted`: see `_Quota`.
 
     `readable`: whether the kind's own shard could tell its rule.
     """
 
-    rule: KindRule
+    policy: KindPolicy
     slots: int
     granted: int
     tokens: int
@@ -65,31 +65,31 @@ class _Quota:
     """What there is of one kind.
 
     `slots`: how many may run here. `granted`: how many the store counts, which is at least what ran here when it was
-    told. `until_us`: when both end, see `limits.stands`. `asked`: how many more could have been used since the last
+    told. `until_us`: when both end, see `limits.stands`. `unmet`: how many more could have been used since the last
     round. `idle`: for how many rounds none could.
     """
 
-    rule: KindRule
+    policy: KindPolicy
     slots: int = 0
     granted: int = 0
     until_us: int = 0
     tokens: int = 0
-    asked: int = 0
+    unmet: int = 0
     idle: int = 0
 
-    def obey(self, rule: KindRule) -> None:
+    def apply_policies(self, policy: KindPolicy) -> None:
         """Take a later rule for the one before. By what was granted under a wider one nothing more starts."""
-        if rule.is_tighter_than(self.rule):
+        if policy.is_tighter_than(self.policy):
             self.slots = self.tokens = 0
-        self.rule = rule
+        self.policy = policy
 
-    def add(self, taken: _Taken) -> None:
+    def add(self, grant: _Grant) -> None:
         """Add what the store has granted; perhaps a later, lower rule was heard after that."""
-        self.slots, self.granted, self.until_us = taken.slots, taken.granted, taken.until_us
-        self.tokens += taken.tokens
-        heard, self.rule = self.rule, taken.rule
-        if heard.said_us > taken.rule.said_us:
-            self.obey(heard)
+        self.slots, self.granted, self.until_us = grant.slots, grant.granted, grant.until_us
+        self.tokens += grant.tokens
+        observed, self.policy = self.policy, grant.policy
+        if observed.updated_us > grant.policy.updated_us:
+            self.apply_policies(observed)
 
     @property
     def is_idle(self) -> bool:
@@ -97,7 +97,7 @@ class _Quota:
         return self.idle >= IDLE_ROUNDS
 
 
-class Quotas:
+class ConcurrencyLimiter:
     """The quotas of one manager, which is the `holder`. `lock`: the manager's; held by whoever calls.
 
     Args:
@@ -113,7 +113,7 @@ class Quotas:
         host: Host,
         shards: Mapping[str, Shard],
         lock: Lock,
-        use: Callable[[str], Use],
+        usage: Callable[[str], Usage],
         *,
         holder: bytes,
         lease_us: int,
@@ -121,29 +121,29 @@ class Quotas:
         self._host = host
         self._shards = shards
         self._lock = lock
-        self._use = use
+        self._usage = usage
         self._due = host.condition(lock)
         self._holder = holder
         self._lease_us = GRANT_LEASES * lease_us
         self._pause = host.condition(lock)  # notified at the end
         self._quotas: dict[str, _Quota] = {}
         self.limited: frozenset[str] = frozenset()
-        self.heard: Mapping[str, KindRule] = {}
-        self._patience = Patience(host.clock)
+        self.observed: Mapping[str, KindPolicy] = {}
+        self._breaker = CircuitBreaker(host.clock)
         self._unreadable: set[str] = set()  # kinds of which that has been said
         self._runs = False
         self._stopping = False
 
-    def obey(self, found: Rules) -> None:
+    def apply_policies(self, found: Policies) -> None:
         """Hear the rules of a shard: of each kind the latest counts, whichever shard says it."""
-        self._hear(found.later_than(self.heard))
+        self._observe(found.later_than(self.observed))
 
-    def _hear(self, later: Mapping[str, KindRule]) -> None:
+    def _observe(self, later: Mapping[str, KindPolicy]) -> None:
         """Take rules that are later than those heard before. The loop begins with the first limit."""
-        self.heard = {**self.heard, **later}
-        for kind, rule in later.items():
-            if rule.is_limited:
-                self._quotas.setdefault(kind, _Quota(rule)).obey(rule)
+        self.observed = {**self.observed, **later}
+        for kind, policy in later.items():
+            if policy.is_limited:
+                self._quotas.setdefault(kind, _Quota(policy)).apply_policies(policy)
             else:
                 self._quotas.pop(kind, None)
         self.limited = frozenset(self._quotas)
@@ -152,24 +152,24 @@ class Quotas:
             self._runs = True
             self._host.spawn("quotas", self._run)
 
-    def left(self, kind: str) -> int:
+    def available(self, kind: str) -> int:
         """Return how many more items of a limited kind may be taken now, what is promised included."""
-        quota, use = self._quotas[kind], self._use(kind)
-        if use.held is None or quota.is_idle:
+        quota, usage = self._quotas[kind], self._usage(kind)
+        if usage.held is None or quota.is_idle:
             return 0
-        slots = quota.slots if self._stands(kind, quota) else 0
-        may_run = UNLIMITED if quota.rule.max_running is None else slots - use.held
-        may_start = UNLIMITED if quota.rule.per_s is None else quota.tokens
+        slots = quota.slots if self._is_valid(kind, quota) else 0
+        may_run = UNLIMITED if quota.policy.max_running is None else slots - usage.held
+        may_start = UNLIMITED if quota.policy.per_s is None else quota.tokens
         return max(0, min(may_run, may_start))
 
     def spend(self, kind: str, count: int, *, more: bool) -> None:
         """Note that items of a limited kind were taken, and whether more were met that its quota did not allow for."""
         quota = self._quotas[kind]
         quota.tokens = max(0, quota.tokens - count)
-        quota.asked += count
+        quota.unmet += count
         if more:
             probe("a kind is met beyond its quota")
-            quota.asked += 1
+            quota.unmet += 1
             self._due.notify_all()
 
     def stop(self) -> None:
@@ -178,9 +178,9 @@ class Quotas:
         self._due.notify_all()
         self._pause.notify_all()
 
-    def _stands(self, kind: str, quota: _Quota) -> bool:
+    def _is_valid(self, kind: str, quota: _Quota) -> bool:
         """Whether others count what was granted. By the same rule as theirs: a clock may have been set back."""
-        return limits.stands(
+        return limits.is_in_force(
             quota.until_us,
             self._lease_us,
             now_us=self._host.clock.now_us(),
@@ -189,9 +189,9 @@ class Quotas:
 
     def _is_due(self, kind: str, quota: _Quota) -> bool:
         """Whether the store must be told, or asked."""
-        if quota.asked or quota.granted or quota.tokens:
+        if quota.unmet or quota.granted or quota.tokens:
             return True
-        return quota.rule.max_running is not None and bool(self._use(kind).held)
+        return quota.policy.max_running is not None and bool(self._usage(kind).held)
 
     def _run(self) -> None:
         while True:
@@ -216,65 +216,65 @@ class Quotas:
     def _renew(self, kind: str, quota: _Quota) -> None:
         """Take what is wanted of a kind, and give back what was not used."""
         shard = self._home(kind)
-        if self._patience.leaves_alone(shard.name):
+        if self._breaker.is_open(shard.name):
             return
         with self._lock:
-            heard, order = quota.rule, self._order(kind, quota)
-        if order is None:
+            observed, renewal = quota.policy, self._renewal_of(kind, quota)
+        if renewal is None:
             return
         try:
-            taken = self._take(shard, kind, heard, order)
+            grant = self._take_limits(shard, kind, observed, renewal)
         except shard.db.errors as error:
             log.info("shard %s does not tell how many items of %s may run: %s", shard.name, kind, error)
             return
         with self._lock:
-            quota.add(taken)
-            if taken.rule.said_us > self.heard[kind].said_us:
-                self._hear({kind: taken.rule})
-        if not taken.readable and kind not in self._unreadable:
+            quota.add(grant)
+            if grant.policy.updated_us > self.observed[kind].updated_us:
+                self._observe({kind: grant.policy})
+        if not grant.readable and kind not in self._unreadable:
             log.warning("shard %s: the rule of kind %s cannot be read; the one heard elsewhere holds", shard.name, kind)
             self._unreadable.add(kind)
 
-    def _order(self, kind: str, quota: _Quota) -> _Order | None:
+    def _renewal_of(self, kind: str, quota: _Quota) -> _Renewal | None:
         """Begin a round: what to tell the store; None: nothing that it does not know. The lock is held."""
-        use = self._use(kind)
-        asked, quota.asked = quota.asked, 0
-        quota.idle = 0 if asked else quota.idle + 1
-        unused = max(0, quota.tokens - use.promised)
+        usage = self._usage(kind)
+        unmet, quota.unmet = quota.unmet, 0
+        quota.idle = 0 if unmet else quota.idle + 1
+        unused = max(0, quota.tokens - usage.reserved)
         quota.tokens -= unused
-        held, wanted = quota.granted if use.held is None else use.held, 0
-        if quota.rule.max_running is not None:
-            wanted = max(held + max(2 * asked, use.promised), 0 if quota.is_idle else quota.slots)
+        held, wanted = quota.granted if usage.held is None else usage.held, 0
+        if quota.policy.max_running is not None:
+            wanted = max(held + max(2 * unmet, usage.reserved), 0 if quota.is_idle else quota.slots)
         renew_us = quota.until_us - self._lease_us // 2
-        fresh = not quota.granted or (self._stands(kind, quota) and self._host.clock.now_us() < renew_us)
-        if fresh and wanted == quota.granted and not asked and not unused:
+        fresh = not quota.granted or (self._is_valid(kind, quota) and self._host.clock.now_us() < renew_us)
+        if fresh and wanted == quota.granted and not unmet and not unused:
             return None
-        return _Order(held, wanted, unused, starts=asked > 0)
+        return _Renewal(held, wanted, unused, starts=unmet > 0)
 
-    def _take(self, shard: Shard, kind: str, heard: KindRule, order: _Order) -> _Taken:
-        """Tell the store, and return what it grants; nothing of a kind that is not limited. `heard`: of its rule."""
-        unused, apart_us = order.unused, shard.layout.settings.clocks_apart_us_max
+    def _take_limits(self, shard: Shard, kind: str, observed: KindPolicy, renewal: _Renewal) -> _Grant:
+        """Tell the store, and return what it grants; nothing of a kind that is not limited. `observed`: of its rule."""
+        unused, apart_us = renewal.unused, shard.layout.settings.clocks_apart_us_max
 
-        def body(attempt: Attempt) -> _Taken:
+        def body(attempt: Attempt) -> _Grant:
             tr, now_us = attempt.tr, attempt.now_us
-            found = policies.kind_rule(tr, kind)
+            found = policies.kind_policy(tr, kind)
             # Its own shard says the latest, unless it is damaged, or was restored as it was once.
-            rule = heard if found is None or found.said_us < heard.said_us else found
-            if not rule.is_limited:
+            policy = observed if found is None or found.updated_us < observed.updated_us else found
+            if not policy.is_limited:
                 probe("a kind's own shard does not limit it any more")
             slots = granted = tokens = 0
-            if rule.max_running is not None:
+            if policy.max_running is not None:
                 slots = limits.take_slots(
-                    tr, kind, rule.max_running, holder=self._holder, held=order.held, wanted=order.wanted,
+                    tr, kind, policy.max_running, holder=self._holder, held=renewal.held, wanted=renewal.wanted,
                     lease_us=self._lease_us, clocks_apart_us=apart_us, now_us=now_us,
                 )  # fmt: skip
-                granted = max(order.held, slots)
-            if rule.per_s is not None:
-                block = max(1, int(rule.per_s * 2 * ROUND_S)) if order.starts else 0
+                granted = max(renewal.held, slots)
+            if policy.per_s is not None:
+                block = max(1, int(policy.per_s * 2 * ROUND_S)) if renewal.starts else 0
                 tokens = limits.take_tokens(
-                    tr, kind, rule, wanted=block, returned=unused, clocks_apart_us=apart_us, now_us=now_us
+                    tr, kind, policy, wanted=block, returned=unused, clocks_apart_us=apart_us, now_us=now_us
                 )
-            return _Taken(rule, slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
+            return _Grant(policy, slots, granted, tokens, now_us + self._lease_us, readable=found is not None)
 
         def applied(tr: Reader) -> bool:
             """Nobody can tell; but tokens come back once, and an attempt of unknown result may have put them back."""
@@ -282,4 +282,4 @@ class Quotas:
             unused = 0
             return False
 
-        return self._patience.transact(shard, body, applied=applied)
+        return self._breaker.transact(shard, body, applied=applied)

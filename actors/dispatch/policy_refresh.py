@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from fairlead.actors.runtime.host import Lock
 from fairlead.zones.shard import Shard
 
-LISTEN_S = 1.0  # Between two looks, each one key of a shard.
+REFRESH_S = 1.0  # Between two looks, each one key of a shard.
 
 
-class Hearing:
-    """A manager's ear. `runs_something`: whether to listen; called with `lock` held. `hear`: looks at one shard."""
+class PolicyRefresh:
+    """Looks for new policies. `runs_something`: whether to look; `lock` is held. `refresh_shard`: on one shard."""
 
     def __init__(
         self,
@@ -21,19 +21,19 @@ class Hearing:
         lock: Lock,
         *,
         runs_something: Callable[[], bool],
-        hear: Callable[[Shard], None],
+        refresh_shard: Callable[[Shard], None],
     ) -> None:
         self._shards = shards
         self._lock = lock
         self._runs_something = runs_something
-        self._hear = hear
+        self._refresh_shard = refresh_shard
 
-    def listen(self) -> None:
+    def refresh(self) -> None:
         """Look at every shard for new rules, if the workers run something."""
         with self._lock:
-            listens = self._runs_something()
-        for shard in self._shards.values() if listens else ():
+            is_needed = self._runs_something()
+        for shard in self._shards.values() if is_needed else ():
             try:
-                self._hear(shard)
+                self._refresh_shard(shard)
             except shard.db.errors:
                 continue  # Who visits it says so.

@@ -11,7 +11,7 @@ workers of which all are dead by then is given back: it has not been sent to any
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from fairlead.actors.dispatch.worker_pool import Leftover, Member
+from fairlead.actors.dispatch.worker_pool import Member, OrphanedItems
 from fairlead.actors.execution import acknowledgement
 from fairlead.actors.execution.in_flight import by_shard
 from fairlead.actors.execution.zone_by_zone import zone_by_zone
@@ -24,12 +24,12 @@ from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.manager")
 
-LOOK_S = 0.25  # Between two looks at the workers' lives. One costs a tenth of a millisecond.
-FREE_MAX = 256  # Items in one freeing transaction.
-FREED_LEASE_US = 1
+RECLAIM_S = 0.25  # Between two looks at the workers' lives. One costs a tenth of a millisecond.
+RECLAIM_MAX = 256  # Items in one freeing transaction.
+RECLAIMED_LEASE_US = 1
 
 
-class Freeing:
+class Reclaimer:
     """A manager's watch over the lives of its workers. `has_ended`: see `Host`. `lock`: what guards `members`."""
 
     def __init__(
@@ -40,43 +40,45 @@ class Freeing:
         self._lock = lock
         self._has_ended = has_ended
 
-    def look(self) -> None:
+    def reclaim_orphans(self) -> None:
         """Free what the workers held, or were sent, whose lives have ended."""
         with self._lock:
-            lives = [life for member in self._members for life in member.lives]
-        ended = {life: self._has_ended(life) for life in lives}
+            incarnations = [incarnation for member in self._members for incarnation in member.incarnations]
+        ended = {incarnation: self._has_ended(incarnation) for incarnation in incarnations}
         with self._lock:
-            left = [each for member in self._members for each in member.leave(ended)]
-        for each in left:
-            free(self._shards, each)
+            orphans = [each for member in self._members for each in member.take_orphans(ended)]
+        for each in orphans:
+            reclaim(self._shards, each)
 
 
-def free(shards: Mapping[str, Shard], left: Leftover) -> None:
+def reclaim(shards: Mapping[str, Shard], orphans: OrphanedItems) -> None:
     """Let the items of a worker that is dead vest now.
 
     What has been completed, or leased by somebody else since, stays as it is. What the store refuses is left to lapse.
     """
     probe("the items of a dead worker are freed")
-    for name, refs in by_shard(left).items():
+    for name, refs in by_shard(orphans).items():
         shard = shards[name]
         try:
-            freed = sum(_free(shard, refs[begin : begin + FREE_MAX]) for begin in range(0, len(refs), FREE_MAX))
+            reclaimed = sum(
+                _reclaim(shard, refs[begin : begin + RECLAIM_MAX]) for begin in range(0, len(refs), RECLAIM_MAX)
+            )
         except shard.db.errors as error:
             log.warning("shard %s refuses; what a dead worker held there lapses in time: %s", name, error)
         else:
-            log.info("a worker died; %d items that it held on shard %s vest now", freed, name)
+            log.info("a worker died; %d items that it held on shard %s vest now", reclaimed, name)
 
 
-def give_back(shard: Shard, refs: Sequence[ItemRef]) -> None:
+def return_items(shard: Shard, refs: Sequence[ItemRef]) -> None:
     """Let leased items that nobody was sent vest now, without a lapse. What the store refuses is left to lapse."""
     try:
-        for begin in range(0, len(refs), FREE_MAX):
-            acknowledgement.give_back(shard, refs[begin : begin + FREE_MAX])
+        for begin in range(0, len(refs), RECLAIM_MAX):
+            acknowledgement.return_items(shard, refs[begin : begin + RECLAIM_MAX])
     except shard.db.errors as error:
         log.warning("shard %s refuses; what was leased there for dead workers lapses in time: %s", shard.name, error)
 
 
-def _free(shard: Shard, refs: Sequence[ItemRef]) -> int:
+def _reclaim(shard: Shard, refs: Sequence[ItemRef]) -> int:
     """Cut the leases of items short in one transaction, and return of how many there was one."""
 
     def body(attempt: Attempt) -> list[Outcome]:
@@ -85,7 +87,7 @@ def _free(shard: Shard, refs: Sequence[ItemRef]) -> int:
         return zone_by_zone(
             shard,
             refs,
-            lambda zone, held: zone.extend_steps(tr, held, lease_us=FREED_LEASE_US, now_us=now_us, died=True),
+            lambda zone, held: zone.extend_op(tr, held, lease_us=RECLAIMED_LEASE_US, now_us=now_us, died=True),
         )
 
-    return shard.transact(shard.in_turn(body)).count(Outcome.DONE)
+    return shard.transact(shard.in_exclusive_section(body)).count(Outcome.DONE)

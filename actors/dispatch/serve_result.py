@@ -8,23 +8,30 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fairlead.actors.messages import CARRIED_BYTES_MAX, ItemRef, Served
-from fairlead.actors.runtime.safe_text import spelled_out
-from fairlead.actors.telemetry.counters import Tally
-from fairlead.actors.telemetry.metrics import BURIED, CONFLICT_STEPS, CONFLICTS, LAPSED, OPERATION, POINTER_LATENCY
+from fairlead.actors.messages import CARRIED_BYTES_MAX, ItemRef, ServeReply
+from fairlead.actors.runtime.safe_text import escaped
+from fairlead.actors.telemetry.counters import Counters
+from fairlead.actors.telemetry.metrics import (
+    CONFLICT_STEPS,
+    CONFLICTS,
+    DEAD_LETTERED,
+    EXPIRED,
+    OPERATION,
+    POINTER_LATENCY,
+)
 from fairlead.actors.telemetry.traces import is_sampled
 from fairlead.zones.layout import Tenant
-from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.records import ItemRecord, Trace
-from fairlead.zones.top_level.process_pointers import Found, LeftAlone, Visit
+from fairlead.zones.top_level.process_pointers import Deferred, PointerOutcome, PointerResult
 
 log = logging.getLogger("fairlead.manager")
 
-LEASED_HERE = (Found.SERVED, Found.DELETED)  # What a visit finds that had the pointer to itself.
+LEASED_HERE = (PointerOutcome.SERVED, PointerOutcome.DELETED)  # What a visit finds that had the pointer to itself.
 
 
 @dataclass(slots=True)
-class Serving:
+class ServeResult:
     """What one call to `serve` has come to so far.
 
     Attributes:
@@ -38,58 +45,62 @@ class Serving:
     """
 
     counts: Counter[str] = field(default_factory=Counter)
-    left_alone: list[LeftAlone] = field(default_factory=list)
+    deferred: list[Deferred] = field(default_factory=list)
     waited_us: list[int] = field(default_factory=list)
-    visited: set[Tenant] = field(default_factory=set)
+    served_tenants: set[Tenant] = field(default_factory=set)
     tenants: int = 0
-    lapsed: Counter[str] = field(default_factory=Counter)
-    buried: Counter[str] = field(default_factory=Counter)
+    expired: Counter[str] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=Counter)
     traces: list[Trace] = field(default_factory=list)
     began_us: int = 0
     ended_us: int = 0
     failed_by: str = ""
 
-    def note(self, shard_name: str, visits: Sequence[Visit], room: Room, *, now_us: int) -> list[ItemRef]:
-        """Note visits that have been committed; return their items as they are sent. They use up `room`."""
-        refs = [ref for visit in visits for ref in self._sent(shard_name, visit)]
-        suspects = Counter([ref.kind for ref in refs if ref.alone])
+    def note(
+        self, shard_name: str, results: Sequence[PointerResult], capacity: Capacity, *, now_us: int
+    ) -> list[ItemRef]:
+        """Note visits that have been committed; return their items as they are sent. They use up `capacity`."""
+        refs = [ref for result in results for ref in self._item_refs(shard_name, result)]
+        poison_candidates = Counter([ref.kind for ref in refs if ref.alone])
         for kind, count in Counter([ref.kind for ref in refs]).items():
-            room.take(kind, count, suspects=suspects[kind])
-        found = Counter(visit.found for visit in visits)
-        buried = [self._given_up(visit, *each) for visit in visits for each in visit.buried]
+            capacity.take(kind, count, poison_candidates=poison_candidates[kind])
+        found = Counter(result.outcome for result in results)
+        buried = [self._log_dead_letter(result, *each) for result in results for each in result.dead_letters]
         self.counts.update({each.value: count for each, count in found.items()})
-        self.counts["missed_at_read"] += found[Found.LEASED]
-        self.counts["unreadable"] += sum(visit.unreadable for visit in visits)
+        self.counts["missed_at_read"] += found[PointerOutcome.LEASED]
+        self.counts["unreadable"] += sum(result.unreadable for result in results)
         self.counts["buried"] += len(buried)
-        self.counts["suspects"] += suspects.total() + sum(visit.suspects for visit in visits)
+        self.counts["suspects"] += poison_candidates.total() + sum(result.poison_candidates for result in results)
         self.counts["items"] += len(refs)
-        self.buried.update(buried)
-        self.waited_us += [now_us - visit.ref.vesting_us for visit in visits if visit.found in LEASED_HERE]
-        self.visited.update(visit.place.tenant for visit in visits if visit.place and visit.found in LEASED_HERE)
-        self.left_alone += [visit.left_alone for visit in visits if visit.left_alone is not None]
+        self.dead_letters.update(buried)
+        self.waited_us += [now_us - result.ref.vesting_us for result in results if result.outcome in LEASED_HERE]
+        self.served_tenants.update(
+            result.location.tenant for result in results if result.location and result.outcome in LEASED_HERE
+        )
+        self.deferred += [result.deferred for result in results if result.deferred is not None]
         return refs
 
-    def _given_up(self, visit: Visit, item_id: bytes, record: ItemRecord) -> str:
+    def _log_dead_letter(self, result: PointerResult, item_id: bytes, record: ItemRecord) -> str:
         """Log an item that a visit has buried since its workers died, and return its kind. No worker can log it."""
-        assert visit.place is not None
-        tenant, name = visit.place.tenant, record.given_id
+        assert result.location is not None
+        tenant, name = result.location.tenant, record.given_id
         log.error(
             "item %s%s of kind %s of %s/%s is given up: %s; see fairlead buried",
             item_id.hex(), "" if name is None else f" ({name!r})",
-            spelled_out(record.kind), spelled_out(tenant.app) or "-", spelled_out(tenant.user), record.last_error,
+            escaped(record.kind), escaped(tenant.app) or "-", escaped(tenant.user), record.last_error,
         )  # fmt: skip
         return record.kind
 
-    def _sent(self, shard_name: str, visit: Visit) -> list[ItemRef]:
+    def _item_refs(self, shard_name: str, result: PointerResult) -> list[ItemRef]:
         """Return the items of a visit as they are sent, and note what is special about them."""
-        if not visit.items:
+        if not result.items:
             return []
-        assert visit.place is not None
-        tenant, zone = visit.place.tenant, visit.place.name
+        assert result.location is not None
+        tenant, zone = result.location.tenant, result.location.name
         refs = []
-        for item_id, record, alone, stored, vested_us, lapsed in visit.items:
-            if lapsed:
-                self.lapsed[record.kind] += 1
+        for item_id, record, alone, stored, vested_us, expired in result.items:
+            if expired:
+                self.expired[record.kind] += 1
             if record.trace and is_sampled(record.trace):
                 self.traces.append(record.trace)
             carried = stored if is_short(stored, record) else b""
@@ -98,30 +109,30 @@ class Serving:
             )
         return refs
 
-    def tell(self, tally: Tally, shard_name: str) -> None:
+    def record_metrics(self, counters: Counters, shard_name: str) -> None:
         """Count it for telemetry. The manager's lock is held."""
-        latency = tally.histogram(POINTER_LATENCY, shard_name)
+        latency = counters.histogram(POINTER_LATENCY, shard_name)
         for waited_us in self.waited_us:
             latency.record(waited_us)
         if self.ended_us:
-            served = tally.histogram(OPERATION, "serve", "", shard_name, self.failed_by)
+            served = counters.histogram(OPERATION, "serve", "", shard_name, self.failed_by)
             served.record(self.ended_us - self.began_us)
         for step in CONFLICT_STEPS:
-            tally.add(CONFLICTS, shard_name, step, count=self.counts[f"missed_at_{step}"])
-        for metric, kinds in ((LAPSED, self.lapsed), (BURIED, self.buried)):
+            counters.add(CONFLICTS, shard_name, step, count=self.counts[f"missed_at_{step}"])
+        for metric, kinds in ((EXPIRED, self.expired), (DEAD_LETTERED, self.dead_letters)):
             for kind, count in kinds.items():
-                tally.add(metric, kind, count=count)
+                counters.add(metric, kind, count=count)
 
-    def answer(self, *, room: int) -> Served:
+    def reply(self, *, capacity: int) -> ServeReply:
         """Return what the scanner is told."""
         counts = self.counts
-        return Served(
+        return ServeReply(
             items=counts["items"],
             missed_at_read=counts["missed_at_read"],
             missed_at_commit=counts["missed_at_commit"],
             unreadable=counts["unreadable"],
-            room=room,
-            left_alone=tuple(self.left_alone),
+            capacity=capacity,
+            deferred=tuple(self.deferred),
             conflicts=counts["conflicts"],
             waited_us=tuple(self.waited_us),
             tenants=self.tenants,

@@ -9,7 +9,7 @@ A handler that waits for any commit is not stuck: the store is.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fairlead.actors.execution.in_flight import Held, Phase
+from fairlead.actors.execution.in_flight import HeldItem, Phase
 from fairlead.actors.execution.job import STUCK_US
 from fairlead.actors.handlers import Form
 from fairlead.zones.probes import probe
@@ -23,11 +23,11 @@ WAITING_US_MAX = 500_000  # An item that found no slot for so long is given back
 class Chores:
     """What to do now, by what must be done."""
 
-    extend: list[Held] = field(default_factory=list)
-    time_out: list[Held] = field(default_factory=list)
-    lost: list[Held] = field(default_factory=list)
-    give_back: list[Held] = field(default_factory=list)
-    stuck: list[Held] = field(default_factory=list)
+    extend: list[HeldItem] = field(default_factory=list)
+    time_out: list[HeldItem] = field(default_factory=list)
+    lost: list[HeldItem] = field(default_factory=list)
+    give_back: list[HeldItem] = field(default_factory=list)
+    stuck: list[HeldItem] = field(default_factory=list)
 
     def by_shard(self) -> dict[str, "Chores"]:
         """Return what the store must be told, by the shard that must be told."""
@@ -41,7 +41,7 @@ class Chores:
         return shards
 
 
-def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
+def chores(held_items: Iterable[HeldItem], *, now_us: int, lease_us: int) -> Chores:
     """Sort what a worker holds by what must be done for it. To be called each `TICK_US`: it counts time."""
     work = Chores()
     for held in held_items:
@@ -49,14 +49,19 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
             continue
         running = held.phase is Phase.RUNNING
         if held.job.cancelled:
-            told = held.told_to_stop
-            if running and told is not None and told.by(now_us) >= STUCK_US and not held.committing.under_way:
+            cancelled_for = held.cancelled_for
+            if (
+                running
+                and cancelled_for is not None
+                and cancelled_for.by(now_us) >= STUCK_US
+                and not held.committing.in_progress
+            ):
                 probe("a handler ignores that it was cancelled")
                 work.stuck.append(held)
         elif now_us >= held.lease_until_us:
             probe("a lease ends while its worker holds the item")
             work.lost.append(held)
-        elif running and held.ran is not None and held.ran.by(now_us) >= held.handler.timeout_ms * 1000:
+        elif running and held.running_for is not None and held.running_for.by(now_us) >= held.handler.timeout_ms * 1000:
             probe("a handler runs past its timeout")
             work.time_out.append(held)
         elif not running and held.waited_us(now_us) >= WAITING_US_MAX:
@@ -69,7 +74,7 @@ def chores(held_items: Iterable[Held], *, now_us: int, lease_us: int) -> Chores:
     return work
 
 
-def lease_at_start(held: Held, *, now_us: int, lease_us: int) -> int | None:
+def lease_at_start(held: HeldItem, *, now_us: int, lease_us: int) -> int | None:
     """Return the lease that an item needs to be given before its handler starts, in microseconds; None: it has it.
 
     One that ended while the item waited (the worker stood still) can be had again unless somebody took the item over.
@@ -80,4 +85,4 @@ def lease_at_start(held: Held, *, now_us: int, lease_us: int) -> int | None:
     if now_us >= held.lease_until_us:
         probe("an item whose lease has ended is leased anew before it starts")
         return lease_us
-    return lease_us if held.ref.alone or held.record.lapsed else None
+    return lease_us if held.ref.alone or held.record.expired_count else None

@@ -25,13 +25,13 @@ from typing import Any
 from fairlead.actors.execution.job import STUCK_US, Job
 from fairlead.actors.handlers import describe
 from fairlead.actors.runtime.host import Host
-from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.engines.api.progress import report_loop_progress
 from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.worker")
 
-TIDY_S = 1.0  # For the coroutines of a lost loop, which are cancelled.
-TURN_S = 1.0  # How often an idle loop shows that it turns.
+CLEANUP_S = 1.0  # For the coroutines of a lost loop, which are cancelled.
+PROGRESS_S = 1.0  # How often an idle loop shows that it turns.
 
 
 class EventLoopLost(QueueError):
@@ -118,7 +118,7 @@ class EventLoop:
         self._answers: dict[Future[Any], asyncio.Task[Any] | None] = {}  # that are not there yet
         self._lost_before: set[Future[Any]] = set()  # whose items' latest error is that they lost their event loop
         self._owners: dict[asyncio.Task[Any], Future[Any]] = {}  # which item each task belongs to, children too
-        host.spawn("event loop", self._run, self._stood_still)
+        host.spawn("event loop", self._run, self._on_stall)
 
     def run_to_end(self, function: Callable[[Job], Coroutine[Any, Any, Any]], job: Job, *, last_error: str = "") -> Any:
         """Run a coroutine function from another thread; return what it returns, raise what it raises.
@@ -156,7 +156,7 @@ class EventLoop:
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
-        self._loop.call_soon(self._turn)
+        self._loop.call_soon(self._show_progress)
         self._run_until_it_ends()
         self._lose(self._ended_by, EventLoopEnded())
         self._loop.call_soon(self._abandon)
@@ -178,9 +178,9 @@ class EventLoop:
         self._ended_by = _answer.get()
         self._end()
 
-    def _turn(self) -> None:
-        note_progress()
-        self._loop.call_later(TURN_S, self._turn)
+    def _show_progress(self) -> None:
+        report_loop_progress()
+        self._loop.call_later(PROGRESS_S, self._show_progress)
 
     def _start(self, answer: Future[Any], function: Callable[[Job], Coroutine[Any, Any, Any]], job: Job) -> None:
         token = _answer.set(answer)
@@ -232,7 +232,7 @@ class EventLoop:
             task.cancel()
         if tasks:
             asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: self._end())
-        self._loop.call_later(TIDY_S if tasks else 0, self._end)
+        self._loop.call_later(CLEANUP_S if tasks else 0, self._end)
 
     # --- On any thread ---
 
@@ -254,7 +254,7 @@ class EventLoop:
             else:
                 answer.set_exception(error)
 
-    def _stood_still(self) -> None:
+    def _on_stall(self) -> None:
         """Called by the supervisor: a coroutine, or a callback, has kept the loop for too long."""
         task = asyncio.current_task(self._loop)
         owner = _asker_of_running_callback(self._thread_id) if task is None else self._owners.get(task)

@@ -19,7 +19,7 @@ from fairlead.zones.queue.stored_item import shortened
 
 ERRORS_MAX = 50  # Of causes, contexts and members of groups that are worded; a loop that tries again chains thousands.
 FRAMES_MAX = 1_000  # Of a traceback, nearest to the error. As many as Python's recursion has by itself.
-TAME_US = 1_000_000  # An error that took longer to be worded is not handed to the log, which may ask it again.
+SAFE_RENDER_US = 1_000_000  # An error that took longer to be worded is not handed to the log, which may ask it again.
 
 _AROUND_HANDLERS = (
     "fairlead.actors.",
@@ -41,25 +41,26 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ErrorText:
     """An error in one line (`text`), and with its traceback (`lines`).
 
-    `tame`: others may ask the error itself again: it is put into words soon, by a few errors, and a log can take them.
+    `safe_to_log`: others may ask the error itself again: it is put into words soon, by a few errors, and a log can take
+    them.
     """
 
     text: str
     lines: str
-    tame: bool
+    safe_to_log: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error of an attempt, and what follows from it. `error` is for logs and hooks; see `Words` for the others."""
+    """An error of an attempt, and what follows from it. `error` is for logs and hooks; the others: `ErrorText`."""
 
     error: BaseException
     text: str
     lines: str
-    tame: bool
+    safe_to_log: bool
     cause: Cause
 
     @property
@@ -70,8 +71,8 @@ class Failure:
 
 def failure_of(error: BaseException, handler: Handler, item_id: bytes, clock: Clock) -> Failure:
     """Return what an error of an attempt at an item comes to. Runs code of the error's class."""
-    words = worded(error, clock)
-    return Failure(error, words.text, words.lines, words.tame, cause_of(error, handler, item_id))
+    rendered = render_error(error, clock)
+    return Failure(error, rendered.text, rendered.lines, rendered.safe_to_log, cause_of(error, handler, item_id))
 
 
 def cause_of(error: BaseException, handler: Handler, item_id: bytes) -> Cause:
@@ -97,7 +98,7 @@ def is_permanent(handler: Handler, error: BaseException) -> bool:
     return isinstance(error, (*handler.permanent, ResultNotKept))
 
 
-def worded(error: BaseException, clock: Clock) -> Words:
+def render_error(error: BaseException, clock: Clock) -> ErrorText:
     """Return an error's words, of bounded length.
 
     To word an error is to run its class's code, which may fail in turn: then its class has to do.
@@ -105,12 +106,14 @@ def worded(error: BaseException, clock: Clock) -> Words:
     began_us = clock.now_us()
     try:
         found = _errors_of(error)
-        text, lines = _few(error) if len(found) <= ERRORS_MAX else _many(found[:ERRORS_MAX])
-        soon = 0 <= clock.now_us() - began_us < TAME_US
-        return Words(shortened(text), shortened(lines), soon and len(found) <= ERRORS_MAX and _can_be_encoded(lines))
+        text, lines = _render_all(error) if len(found) <= ERRORS_MAX else _render_first(found[:ERRORS_MAX])
+        soon = 0 <= clock.now_us() - began_us < SAFE_RENDER_US
+        return ErrorText(
+            shortened(text), shortened(lines), soon and len(found) <= ERRORS_MAX and _can_be_encoded(lines)
+        )
     except BaseException as failure:  # noqa: BLE001 - an error may raise anything as it is worded
         name = type.__getattribute__(type(error), "__qualname__")
-        return Words(f"{name}, which cannot be put into words", shortened(repr(type(failure))), tame=False)
+        return ErrorText(f"{name}, which cannot be put into words", shortened(repr(type(failure))), safe_to_log=False)
 
 
 def handlers_frames(error: BaseException) -> TracebackType | None:
@@ -133,13 +136,13 @@ def _errors_of(error: BaseException) -> list[BaseException]:
     return list(found.values())[: ERRORS_MAX + 1]
 
 
-def _few(error: BaseException) -> tuple[str, str]:
+def _render_all(error: BaseException) -> tuple[str, str]:
     """Word an error as Python does."""
     text = "".join(traceback.format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
     return text, "".join(traceback.format_exception(type(error), error, handlers_frames(error), limit=-FRAMES_MAX))
 
 
-def _many(errors: list[BaseException]) -> tuple[str, str]:
+def _render_first(errors: list[BaseException]) -> tuple[str, str]:
     """Word the first of many errors by hand, oldest first: Python's own way builds all of them, whatever the limit."""
     first, lines = "", ["earlier errors are left out\n\n"]
     for error in reversed(errors):

@@ -14,15 +14,15 @@ from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import Form, Handler
 from fairlead.actors.messages import ItemRef, Report
 from fairlead.zones.elapsed import Elapsed
-from fairlead.zones.engines.api.committing import Committing
+from fairlead.zones.engines.api.committing import CommitTracker
 from fairlead.zones.probes import probe
 from fairlead.zones.records import ItemRecord
 
 # A worker holds as much in reserve as its slots work off in this time: more than passes, through Ray, from the end of
 # an item to the start of the one that takes its place (commit, report, scan, visit, commit, call). Behind more, a light
 # tenant's item waits longer; with less, slots stand empty: a flood used 0.81 of them in threads with 30, with 45 0.90.
-RESERVE_MS = 45
-RESERVE_MAX = 1_000  # Bounds what is lost with a worker. Three batches of items that do nothing, to two workers.
+PREFETCH_MS = 45
+PREFETCH_MAX = 1_000  # Bounds what is lost with a worker. Three batches of items that do nothing, to two workers.
 _WEIGHT = 0.05  # Of the newest handler time in the running mean.
 
 
@@ -35,12 +35,28 @@ class Phase(Enum):
     GIVEN_UP = "its handler does not listen; its slot was replaced"
 
 
-class Held:
+class HeldItem:
     """One item that a worker holds."""
 
     __slots__ = (
-        "_waited", "began_us", "committing", "concluded", "ended_us", "error", "failure", "handler", "job",
-        "lease_until_us", "phase", "ran", "record", "ref", "result", "since_us", "timed_out", "told_to_stop",
+        "_waited",
+        "began_us",
+        "cancelled_for",
+        "committing",
+        "concluded",
+        "ended_us",
+        "error",
+        "failure",
+        "handler",
+        "job",
+        "lease_until_us",
+        "phase",
+        "record",
+        "ref",
+        "result",
+        "running_for",
+        "since_us",
+        "timed_out",
     )  # fmt: skip
 
     def __init__(self, ref: ItemRef, record: ItemRecord, handler: Handler, job: Job, now_us: int) -> None:
@@ -53,9 +69,9 @@ class Held:
         self.lease_until_us = record.vesting_us
         # How long it has waited, its handler has run, and been told to stop; None: not yet. Keeping counts.
         self._waited: Elapsed | None = None
-        self.ran: Elapsed | None = None
-        self.told_to_stop: Elapsed | None = None
-        self.committing = Committing()  # the thread that runs its handler
+        self.running_for: Elapsed | None = None
+        self.cancelled_for: Elapsed | None = None
+        self.committing = CommitTracker()  # the thread that runs its handler
         job.keeps_result_us = handler.result_ms * 1000
         self.began_us = 0  # when its handler did; 0: not yet, or never
         self.ended_us = 0
@@ -73,7 +89,7 @@ class Held:
 
     def begin(self, now_us: int) -> None:
         """Note that its handler begins: its time runs from now, not from when the store was asked for the lease."""
-        self.ran = Elapsed(now_us)
+        self.running_for = Elapsed(now_us)
         if not self.job.cancelled:
             self.began_us = now_us
 
@@ -84,18 +100,18 @@ class Held:
     @property
     def is_ending(self) -> bool:
         """Whether its handler has returned, or its completion is being committed in a transaction of the handler."""
-        if self.phase is Phase.RUNNING and self.committing.under_way:
+        if self.phase is Phase.RUNNING and self.committing.in_progress:
             return self.handler.form is Form.TRANSACTIONAL or self.job.completing
         return self.phase is Phase.FINISHED
 
     def cancel(self, now_us: int) -> None:
         """Tell the handler that its item is lost; interrupt it if its form has a way."""
         if not self.job.cancelled:
-            self.told_to_stop = Elapsed(now_us)
+            self.cancelled_for = Elapsed(now_us)
             self.job.cancel()
 
 
-class Holdings:
+class InFlight:
     """The items of one worker.
 
     Args:
@@ -106,24 +122,24 @@ class Holdings:
     """
 
     def __init__(self, *, slots: int, incarnation: bytes, isolates: bool = False) -> None:
-        self.waiting: deque[Held] = deque()
-        self._held: dict[ItemRef, Held] = {}  # by the whole: two tenants may give their items the same name
+        self.waiting: deque[HeldItem] = deque()
+        self._held: dict[ItemRef, HeldItem] = {}  # by the whole: two tenants may give their items the same name
         self._slots = slots
         self._incarnation = incarnation
         self._isolates = isolates
         self._progress = 0
         self._kinds: dict[str, int] = {}
-        self._returning: set[Held] = set()
-        self._mean_us = RESERVE_MS * 1000.0
+        self._returning: set[HeldItem] = set()
+        self._mean_us = PREFETCH_MS * 1000.0
         self.accepting = True
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldItem]:
         return iter(list(self._held.values()))
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def accept(self, held: Held) -> bool:
+    def accept(self, held: HeldItem) -> bool:
         """Take an item in; False if it is held already (a message that came twice)."""
         if held.ref in self._held:
             probe("a worker is sent an item twice")
@@ -133,7 +149,7 @@ class Holdings:
         self._kinds[held.ref.kind] = self._kinds.get(held.ref.kind, 0) + 1
         return True
 
-    def next_to_run(self, now_us: int) -> Held | None:
+    def next_to_run(self, now_us: int) -> HeldItem | None:
         """Return the next item to start, or None if none may start now. Items start in the order they came.
 
         In isolation one starts when all that started before it has left: if it takes the worker down, the ends of the
@@ -148,13 +164,13 @@ class Holdings:
         held.since_us = now_us
         return held
 
-    def finish(self, held: Held, now_us: int) -> None:
+    def finish(self, held: HeldItem, now_us: int) -> None:
         """Note that a running item's handler has ended."""
         self._mean_us += (max(0, now_us - held.since_us) - self._mean_us) * _WEIGHT
         held.phase = Phase.FINISHED
         held.ended_us = now_us
 
-    def let_go(self, held: Held, now_us: int) -> None:
+    def begin_return(self, held: HeldItem, now_us: int) -> None:
         """Forget an item that found no slot and goes back.
 
         Its lease stands until that is committed, so it counts in its kind until `note_returned`. As long as it waited,
@@ -164,7 +180,7 @@ class Holdings:
         self._returning.add(held)
         self.drop(held)
 
-    def note_returned(self, items: Iterable[Held]) -> None:
+    def note_returned(self, items: Iterable[HeldItem]) -> None:
         """Note that items have gone back, or were left to lapse."""
         for held in items:
             if held in self._returning:
@@ -172,12 +188,12 @@ class Holdings:
                 self._kinds[held.ref.kind] -= 1
                 self._progress += 1
 
-    def give_up(self, held: Held) -> None:
+    def give_up(self, held: HeldItem) -> None:
         """Stop counting on a running handler that does not listen."""
         held.phase = Phase.GIVEN_UP
         self.drop(held)
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: HeldItem) -> None:
         """Forget an item: settled, given back, or lost."""
         if self._held.pop(held.ref, None) is None:
             return
@@ -190,14 +206,14 @@ class Holdings:
         self._progress += 1
 
     @property
-    def capacity(self) -> int:
+    def in_flight_limit(self) -> int:
         """How many items the worker wants to hold: one per slot, and what it works off in a moment."""
         if not self.accepting:
             return 0
         if self._isolates:
             return 1
-        reserve = int(self._slots * RESERVE_MS * 1000 / max(self._mean_us, 1.0))
-        return self._slots + min(reserve, RESERVE_MAX)
+        prefetch = int(self._slots * PREFETCH_MS * 1000 / max(self._mean_us, 1.0))
+        return self._slots + min(prefetch, PREFETCH_MAX)
 
     @property
     def progress(self) -> int:
@@ -206,16 +222,16 @@ class Holdings:
 
     def report(self) -> Report:
         """Return what the manager is told."""
-        return Report(self._incarnation, self.capacity, len(self._held), self._progress, dict(self._kinds))
+        return Report(self._incarnation, self.in_flight_limit, len(self._held), self._progress, dict(self._kinds))
 
 
-P = TypeVar("P", ItemRef, Held)
+P = TypeVar("P", ItemRef, HeldItem)
 
 
 def by_shard(items: Iterable[P]) -> dict[str, list[P]]:
     """Group references or held items by the name of their shard."""
     groups: dict[str, list[P]] = {}
     for item in items:
-        ref = item.ref if isinstance(item, Held) else item
+        ref = item.ref if isinstance(item, HeldItem) else item
         groups.setdefault(ref.shard, []).append(item)
     return groups

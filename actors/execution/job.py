@@ -18,7 +18,7 @@ AMOUNT_MAX = 2**53  # Of progress. Up to there whole numbers are told exactly.
 
 T = TypeVar("T")
 
-Teller = Callable[[float, float | None, str], None]
+ProgressSink = Callable[[float, float | None, str], None]
 
 
 class NoStoreHere(QueueError):
@@ -65,7 +65,7 @@ class Job:
         self.last_progress = record.progress
         self.keeps_result_us = 0  # its kind, for how long after completion
         self.reported: Progress | None = None
-        self._teller: Teller | None = None
+        self._progress_sink: ProgressSink | None = None
 
     @property
     def payload(self) -> Any:
@@ -100,17 +100,17 @@ class Job:
         if not _is_amount(done) or not (total is None or _is_amount(total)) or not isinstance(note, str):
             raise BadArgument(argument="progress", value=(done, total, note), allowed="numbers, 0 to 2**53, and text")
         words = note[:NOTE_CHARS_MAX].encode(errors="backslashreplace").decode()[:NOTE_CHARS_MAX]
-        tell = self._teller or self.hear_progress
-        tell(_plain(done), None if total is None else _plain(total), words)
+        report = self._progress_sink or self.record_progress
+        report(_plain(done), None if total is None else _plain(total), words)
 
-    def hear_progress(self, done: float, total: float | None, note: str) -> None:
+    def record_progress(self, done: float, total: float | None, note: str) -> None:
         """Called where the worker is: note what the handler tells."""
         assert self._shard is not None
         self.reported = Progress(done, total, note, self._shard.clock.now_us())
 
-    def tell_by(self, teller: Teller | None) -> None:
+    def report_progress_to(self, progress_sink: ProgressSink | None) -> None:
         """Called by the host of a Ray task: how it tells its progress."""
-        self._teller = teller
+        self._progress_sink = progress_sink
 
     def transact(self, body: Callable[[TenantTransaction], T]) -> T:
         """Run `body` in a transaction on the tenant's database; it may run twice, and what it writes is applied once.

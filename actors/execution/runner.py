@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fairlead.actors.execution.failed_attempt import Failure, failure_of, is_permanent
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import Form, Handler, describe
 from fairlead.actors.telemetry.enqueueing import Enqueueing
@@ -67,11 +67,11 @@ Conclude = Callable[[BaseException | None], Failure | None]
 class Runners(Protocol):
     """Where coroutines and Ray remote functions run; supplied by the host."""
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
+    def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """Run a coroutine function to its end; return what it returns, raise what it raises."""
         ...
 
-    def run_remote(self, function: Any, held: Held) -> Any:
+    def run_remote(self, function: Any, held: HeldItem) -> Any:
         """Run a Ray remote function to its end; return what it returns, raise what it raises."""
         ...
 
@@ -80,7 +80,7 @@ class Runners(Protocol):
         ...
 
 
-def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None, conclude: Conclude) -> None:
+def run_handler(held: HeldItem, shard: Shard, runners: Runners, spans: Spans | None, conclude: Conclude) -> None:
     """Run the handler of an item once, and again up to `in_line` times if it fails. Raises what it raised last.
 
     Meanwhile the job and its span are current; see `fairlead.actors.telemetry.run`. Still so, `conclude` is called with
@@ -98,7 +98,7 @@ def run_handler(held: Held, shard: Shard, runners: Runners, spans: Spans | None,
         _tell_hooks(held, conclude(None))
 
 
-def _tell_hooks(held: Held, failure: Failure | None) -> None:
+def _tell_hooks(held: HeldItem, failure: Failure | None) -> None:
     """Call the application's hooks for an attempt that counts as failed; what they raise themselves is logged."""
     if failure is None or not failure.counts or held.job.completed:
         return
@@ -112,13 +112,13 @@ def _tell_hooks(held: Held, failure: Failure | None) -> None:
             )  # fmt: skip
 
 
-def timeout_of(held: Held, clock: Clock) -> Failure:
+def timeout_of(held: HeldItem, clock: Clock) -> Failure:
     """Return the failure of an item whose handler ran past its timeout."""
     error = JobTimeout(kind=held.ref.kind, item=held.ref.item_id.hex(), timeout_s=held.handler.timeout_ms / 1000)
     return failure_of(error, held.handler, held.ref.item_id, clock)
 
 
-def _run_tries(held: Held, shard: Shard, runners: Runners) -> None:
+def _run_tries(held: HeldItem, shard: Shard, runners: Runners) -> None:
     tries_left = held.handler.retry.in_line
     while True:
         try:
@@ -129,7 +129,7 @@ def _run_tries(held: Held, shard: Shard, runners: Runners) -> None:
             tries_left -= 1
 
 
-def _run_once(held: Held, shard: Shard, runners: Runners) -> None:
+def _run_once(held: HeldItem, shard: Shard, runners: Runners) -> None:
     handler, job = held.handler, held.job
     if handler.form is Form.TRANSACTIONAL:
         _run_transactional(handler, job, held, shard)
@@ -153,7 +153,7 @@ def _check_ran(handler: Handler, result: Any) -> None:
     raise HandlerNotRun(kind=handler.kind, handler=describe(handler.function), returned=type(result).__name__)
 
 
-def _run_transactional(handler: Handler, job: Job, held: Held, shard: Shard) -> None:
+def _run_transactional(handler: Handler, job: Job, held: HeldItem, shard: Shard) -> None:
     """Run a handler and complete its item in one transaction: both happen, or neither.
 
     The completion is fenced by the lease: whoever took the item over in between makes it raise `LeaseLost`.

@@ -43,7 +43,7 @@ class HandlerNotPacked(QueueError):
     message = "the handler cannot be packed"
 
 
-class Refused(NamedTuple):
+class RejectedHandler(NamedTuple):
     """A submitted handler that was not loaded, and why."""
 
     kind: str
@@ -120,15 +120,15 @@ class SubmittedHandlers:
     _own: frozenset[str] = field(init=False)
     _said_no_key: bool = field(init=False, default=False)
     _versions: dict[str, int] = field(init=False, default_factory=dict)
-    _strange: set[tuple[str, int]] = field(init=False, default_factory=set)  # refused, because they are not signed
+    _untrusted: set[tuple[str, int]] = field(init=False, default_factory=set)  # refused, because they are not signed
     _unread: set[str] = field(init=False, default_factory=set)  # shards that refused when they were asked last
     # Held while code is imported, and never while a store is asked: tasks of the simulator take turns there.
-    _taking: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _registering: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.registry.handlers)
 
-    def load(self, shards: Mapping[str, Shard]) -> list[Refused]:
+    def load(self, shards: Mapping[str, Shard]) -> list[RejectedHandler]:
         """Load what is newer than what was loaded before; return what was refused, each version once.
 
         Without a key the first handler found is refused, to say so, and no other. Reads each shard by snapshot;
@@ -139,7 +139,7 @@ class SubmittedHandlers:
         if not self.allow:
             return []
         newest: dict[str, HandlerRecord] = {}
-        strange: list[HandlerRecord] = []
+        untrusted: list[HandlerRecord] = []
         for name, shard in shards.items():
             try:
                 records = shard.transact(lambda attempt: submitted_handlers.listing(attempt.tr))
@@ -152,19 +152,19 @@ class SubmittedHandlers:
             for record in records:
                 known = newest.get(record.kind)
                 if not self._is_trusted(record):
-                    strange.append(record)
+                    untrusted.append(record)
                 elif known is None or record.version > known.version:
                     newest[record.kind] = record
         if not self.key:
-            return self._refused_without_key(strange)
-        with unsupervised(), self._taking:  # An import may take long, and so may the wait for another thread's.
-            refused = [self._refusal(record) for record in strange if self._is_news(record)]
+            return self._refused_without_key(untrusted)
+        with unsupervised(), self._registering:  # An import may take long, and so may the wait for another thread's.
+            refused = [self._refusal(record) for record in untrusted if self._is_news(record)]
             for record in newest.values():
                 if record.version > self._versions.get(record.kind, 0):
                     self._versions[record.kind] = record.version
-                    reason = self._take(record)
+                    reason = self._register(record)
                     if reason is not None:
-                        refused.append(Refused(record.kind, record.version, reason))
+                        refused.append(RejectedHandler(record.kind, record.version, reason))
         return refused
 
     def _is_trusted(self, record: HandlerRecord) -> bool:
@@ -172,33 +172,33 @@ class SubmittedHandlers:
         good = signature(self.key, record.kind, record.version, record.code)
         return bool(self.key) and hmac.compare_digest(record.signature, good)
 
-    def _refused_without_key(self, found: list[HandlerRecord]) -> list[Refused]:
+    def _refused_without_key(self, found: list[HandlerRecord]) -> list[RejectedHandler]:
         """Return the first of the handlers found by a fleet without a key, once in the life of this process."""
-        with self._taking:
+        with self._registering:
             if self._said_no_key or not found:
                 return []
             self._said_no_key = True
         reason = "this fleet has no signing key, and ignores all submitted handlers; set FAIRLEAD_SIGNING_KEY"
-        return [Refused(found[0].kind, found[0].version, reason)]
+        return [RejectedHandler(found[0].kind, found[0].version, reason)]
 
     def _is_news(self, record: HandlerRecord) -> bool:
         """Say whether this version was not refused before, and remember it."""
         name = record.kind, record.version
-        if name in self._strange:
+        if name in self._untrusted:
             return False
-        self._strange.add(name)
+        self._untrusted.add(name)
         return True
 
-    def _refusal(self, record: HandlerRecord) -> Refused:
+    def _refusal(self, record: HandlerRecord) -> RejectedHandler:
         reason = "it is not signed with this fleet's signing key" if record.signature else "it is not signed"
-        return Refused(record.kind, record.version, reason)
+        return RejectedHandler(record.kind, record.version, reason)
 
-    def _take(self, record: HandlerRecord) -> str | None:
+    def _register(self, record: HandlerRecord) -> str | None:
         """Put a trusted record's handler into the registry; return why not, if not."""
         if record.kind in self._own:
             return "the application has a handler of its own for this kind"
         try:
-            handler = self.registry.told_of_failures(_unpacked(record))
+            handler = self.registry.with_failure_hooks(_unpacked(record))
         except BaseException as error:  # noqa: BLE001 - unpickling is running a stranger's program, which may exit
             return f"it cannot be loaded here: {type(error).__name__}: {error}"
         # A new table, because other threads may be going through the old one.

@@ -6,9 +6,9 @@ from typing import TypeVar
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pipelining import Steps, in_step
+from fairlead.zones.pipelining import Operation, run_together
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.queue.lease_check import Holding
+from fairlead.zones.queue.lease_check import LeaseRef
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.shard import Shard
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def zone_by_zone(
-    shard: Shard, refs: Sequence[ItemRef], operate: Callable[[QueueZone, list[Holding]], Steps[list[Outcome]]]
+    shard: Shard, refs: Sequence[ItemRef], operate: Callable[[QueueZone, list[LeaseRef]], Operation[list[Outcome]]]
 ) -> list[Outcome]:
     """Run an operation on the items of each queue zone, all in one transaction; say of each item how that went.
 
@@ -25,7 +25,7 @@ def zone_by_zone(
     zones: dict[tuple[Tenant, str], list[int]] = {}
     for number, ref in enumerate(refs):
         zones.setdefault((ref.tenant, ref.zone), []).append(number)
-    answers = in_step(
+    answers = run_together(
         lost_if_moved(
             operate(shard.zone(tenant, zone), [(refs[number].item_id, refs[number].lease_id) for number in numbers]),
             [Outcome.LEASE_LOST] * len(numbers),
@@ -39,7 +39,7 @@ def zone_by_zone(
     return outcomes
 
 
-def lost_if_moved(operation: Steps[T], lost: T) -> Steps[T]:
+def lost_if_moved(operation: Operation[T], lost: T) -> Operation[T]:
     """Run an operation on held items of a zone; answer `lost` if its tenant is no longer this shard's."""
     try:
         return (yield from operation)

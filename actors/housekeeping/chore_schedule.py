@@ -6,41 +6,41 @@ Plain decisions, counted in beats.
 
 from typing import Final
 
-WATCHED_REST_BEATS = 20  # Of a chore that keeps nobody waiting: it reads a key or two.
+WATCHED_REST_HEARTBEATS = 20  # Of a chore that keeps nobody waiting: it reads a key or two.
 LISTING = "listing"
 LOADING = "loading"
 WAKING = "waking"
-OVERSLEEPERS = "waking what oversleeps"
+LATE_POINTERS = "waking what oversleeps"
 # Of those that somebody waits for, and of the look at one part after the other for pointers that oversleep.
-REST_BEATS: Final = {LISTING: 3, LOADING: 3, OVERSLEEPERS: 5, WAKING: 10}
+REST_HEARTBEATS: Final = {LISTING: 3, LOADING: 3, LATE_POINTERS: 5, WAKING: 10}
 TICK_LOOK_US = 60_000_000
 
 
-class Rests:
+class ChoreSchedule:
     """The rests of one consumer's chores on one shard.
 
     Args:
       has_rests: whether reads cost; if not, every chore is due at every beat.
     """
 
-    def __init__(self, *, has_rests: bool) -> None:
-        self._has_rests = has_rests
-        self._due_beat: dict[str, int] = {}
-        self._turns: dict[str, int] = {}
+    def __init__(self, *, backs_off: bool) -> None:
+        self._backs_off = backs_off
+        self._due_heartbeat: dict[str, int] = {}
+        self._times_done: dict[str, int] = {}
 
-    def is_due(self, chore: str, beat: int) -> bool:
+    def is_due(self, chore: str, heartbeat: int) -> bool:
         """Say whether a chore is to be done at this beat. One that broke off, and was not noted, is due again."""
-        return beat >= self._due_beat.get(chore, 0)
+        return heartbeat >= self._due_heartbeat.get(chore, 0)
 
-    def turn(self, chore: str) -> int:
+    def times_done(self, chore: str) -> int:
         """Return how often a chore was done: of the parts that it goes through, the next is this one's."""
-        return self._turns.get(chore, 0)
+        return self._times_done.get(chore, 0)
 
-    def note(self, chore: str, beat: int, *, did: bool) -> None:
+    def note(self, chore: str, heartbeat: int, *, did: bool) -> None:
         """Note that a chore was done at a beat, and whether there was anything to do."""
-        self._turns[chore] = self.turn(chore) + 1
-        rest_beats = REST_BEATS.get(chore, WATCHED_REST_BEATS)
-        self._due_beat[chore] = beat + (rest_beats if self._has_rests and not did else 1)
+        self._times_done[chore] = self.times_done(chore) + 1
+        rest_heartbeats = REST_HEARTBEATS.get(chore, WATCHED_REST_HEARTBEATS)
+        self._due_heartbeat[chore] = heartbeat + (rest_heartbeats if self._backs_off and not did else 1)
 
 
 def is_tick_due(next_us: int, looked_us: int, now_us: int) -> bool:

@@ -4,7 +4,7 @@ It judges its clock against the shard's time (one that is off takes no leases), 
 is and what part of the queue is its own, clears what has expired; enqueues the periodic items that are due, wakes what
 was paused and goes on, forgets what was kept for a time, packs what has ended, and sums up what was done. Beside it, it
 loads handlers that were submitted. Six small transactions per shard and second, and one per period, of which one writes
-unless there is more to do. On FoundationDB, where reads cost, chores that find nothing to do rest (`rests`).
+unless there is more to do. On FoundationDB, where reads cost, chores that find nothing to do rest (`schedule`).
 """
 
 import logging
@@ -14,48 +14,48 @@ from typing import Protocol
 
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers, load_submitted
 from fairlead.actors.housekeeping.chore_schedule import (
+    LATE_POINTERS,
     LISTING,
     LOADING,
-    OVERSLEEPERS,
     WAKING,
-    Rests,
+    ChoreSchedule,
     is_tick_due,
 )
-from fairlead.actors.housekeeping.late_pointers import BEAT_MAX, LateLook
+from fairlead.actors.housekeeping.late_pointers import HEARTBEAT_ENTRIES_MAX, LatePointerScan
 from fairlead.actors.housekeeping.unknown_kinds import LOOK_US, WATCHED_LOOK_US, UnknownKinds, unserved_kinds
 from fairlead.actors.runtime.actor_identity import Identity
-from fairlead.actors.runtime.circuit_breaker import Patience
+from fairlead.actors.runtime.circuit_breaker import CircuitBreaker
 from fairlead.actors.runtime.host import Host
-from fairlead.actors.scanning.partitioning import Session, divide, joined
+from fairlead.actors.scanning.partitioning import Session, divide, merged
 from fairlead.zones.engines import Reader
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.pipelining import alone
-from fairlead.zones.policy.policies import wake_parked
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.policy.policies import wake_paused_pointers
 from fairlead.zones.probes import probe
-from fairlead.zones.queue.id_retention import forget
-from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_steps
+from fairlead.zones.queue.id_retention import expire
+from fairlead.zones.queue.periodic import Period, last_tick_us, periods_of, tick_op
 from fairlead.zones.reporting import completion_log, rollups, worker_status
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import sessions
-from fairlead.zones.top_level.clock_check import ShardClock, Standing, beat
-from fairlead.zones.top_level.pointers import LateLooked, wake_overslept
-from fairlead.zones.top_level.sessions import LIVE_US, Presence, Present, Sessions
+from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock, check_clock
+from fairlead.zones.top_level.pointers import OversleepScan, wake_oversleeping
+from fairlead.zones.top_level.sessions import LIVE_US, ListedSession, SessionRecord, Sessions
 from fairlead.zones.transaction_runner import RECEIPT_BUCKETS, Attempt, clear_receipts
 
 log = logging.getLogger("fairlead.housekeeping")
 
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 LOADING_END_S = 1.0  # The end of a consumer waits so long for submitted handlers that are being imported.
 RETRIES_MAX = 5  # Half a second of delays: the other shards wait meanwhile, and the next beat tries again.
 WATCH_US = 3_000_000  # Three beats of anybody else.
-STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
-NEWCOMER_BEATS = 5  # For so long one that has started reads it at each beat: a session's life.
+CLOCK_STEP_US_MAX = 2_000_000  # A clock that is set right by less, or a busy machine, is not worth a line.
+NEWCOMER_HEARTBEATS = 5  # For so long one that has started reads it at each beat: a session's life.
 CLEAR_MAX = 2_000  # Keys of each sort cleared per beat, which takes some 20 ms: housekeeping never is a load.
 
 
-class Finder(Protocol):
+class ScannerHandle(Protocol):
     """Who finds the work: a `Scanner`, as its housekeeping sees it."""
 
     def set_session(self, shard_name: str, session: Session | None) -> None:
@@ -77,7 +77,7 @@ class Housekeeping:
         identity: Identity,
         periods: Sequence[Period],
         submitted: SubmittedHandlers,
-        finder: Finder,
+        scanner: ScannerHandle,
         *,
         slots: int,
     ) -> None:
@@ -86,10 +86,10 @@ class Housekeeping:
         self._identity = identity
         self._periods = periods
         self._submitted = submitted
-        self._finder = finder
+        self._scanner = scanner
         self._slots = slots
-        self._said_off: set[str] = set()  # shards that it was said of since this clock was good there
-        self._patience = Patience(host.clock)
+        self._logged_off: set[str] = set()  # shards that it was said of since this clock was good there
+        self._breaker = CircuitBreaker(host.clock)
         self._unknown = UnknownKinds()
         self._failing: set[tuple[str, str]] = set()  # shards, and which chore broke off there the last time
         self._clocks = {
@@ -97,13 +97,15 @@ class Housekeeping:
             for name, shard in shards.items()
         }
         self._seen = {name: Sessions() for name in shards}
-        self._others: dict[str, list[Present]] = {name: [] for name in shards}  # as last read
-        self._live: dict[str, list[Present]] = {name: [] for name in shards}
-        self._rests = {name: Rests(has_rests=shard.layout.is_watched) for name, shard in shards.items()}
+        self._others: dict[str, list[ListedSession]] = {name: [] for name in shards}  # as last read
+        self._live: dict[str, list[ListedSession]] = {name: [] for name in shards}
+        self._schedules = {name: ChoreSchedule(backs_off=shard.layout.is_watched) for name, shard in shards.items()}
         # Of a kind of a shard: when its next tick is, and when that was read.
         self._ticks: dict[tuple[str, str], tuple[int, int]] = {}
-        self._beats = 0  # How often all shards had their turn: lists in many parts have theirs one after the other.
-        self._late = {name: LateLook() for name in shards}
+        self._heartbeats = (
+            0  # How often all shards had their turn: lists in many parts have theirs one after the other.
+        )
+        self._late_scans = {name: LatePointerScan() for name in shards}
         self._lock = host.lock()
         self._stopped = host.condition(self._lock)
         self._stopping = False
@@ -114,25 +116,27 @@ class Housekeeping:
         # What is imported then is other people's code: no sign of life waits for that. Without a key nothing is.
         loading = self._host.spawn("loading", self._keep_loading) if self._submitted.key else None
         while self._host.supervisor.failure is None:
-            full = self._finder.was_full()
+            full = self._scanner.was_full()
             for name, shard in self._answering():
-                self._do(name, "beat", partial(self._beat, name, shard, full=full))
-            self._beats += 1
+                self._run_chore(name, "beat", partial(self._heartbeat, name, shard, full=full))
+            self._heartbeats += 1
             if loading is None:
                 self._load()
             if self._awaits_stop():
                 break
             last_us, looked_us = looked_us, self._host.clock.now_us()
-            stepped_us = looked_us - last_us - int(BEAT_S * 1e6)
-            self._tell_of_step(stepped_us)
-            if stepped_us < -STEP_US_MAX:
-                for late in self._late.values():
-                    late.hurry()
+            stepped_us = looked_us - last_us - int(HEARTBEAT_S * 1e6)
+            self._log_clock_step(stepped_us)
+            if stepped_us < -CLOCK_STEP_US_MAX:
+                for late in self._late_scans.values():
+                    late.make_urgent()
         if loading is not None:
             loading.join(LOADING_END_S)
         for name, shard in self._answering():
             try:
-                self._patience.transact(shard, lambda attempt: sessions.leave(attempt.tr, self._identity.consumer_id))
+                self._breaker.transact(
+                    shard, lambda attempt: sessions.end_session(attempt.tr, self._identity.consumer_id)
+                )
             except shard.db.errors as error:
                 log.info("shard %s keeps this consumer on its list for a while: %s", name, error)
 
@@ -148,7 +152,7 @@ class Housekeeping:
     def _awaits_stop(self) -> bool:
         """Wait for a beat's length; True if the loops are to end."""
         with self._lock:
-            return self._stopping or self._stopped.wait(BEAT_S)
+            return self._stopping or self._stopped.wait(HEARTBEAT_S)
 
     def stop(self) -> None:
         """End the loop."""
@@ -159,10 +163,10 @@ class Housekeeping:
     def _answering(self) -> Iterator[tuple[str, Shard]]:
         """Yield the shards, but those that do not answer: they are left alone for a while."""
         for name, shard in self._shards.items():
-            if not self._patience.leaves_alone(name):
+            if not self._breaker.is_open(name):
                 yield name, shard
 
-    def _do(self, name: str, chore: str, work: Callable[[], object]) -> bool:
+    def _run_chore(self, name: str, chore: str, work: Callable[[], object]) -> bool:
         """Do a chore on a shard, unless the store refuses, or the tenant's ownership record cannot be read; say if.
 
         Said once, until it is done again: a disk is full for hours, and a chore is tried each second.
@@ -182,9 +186,9 @@ class Housekeeping:
             return True
         return False
 
-    def _tell_of_step(self, stepped_us: int) -> None:
+    def _log_clock_step(self, stepped_us: int) -> None:
         """Say that the clock went on by something else than a beat, if that is worth saying."""
-        if abs(stepped_us) > STEP_US_MAX:
+        if abs(stepped_us) > CLOCK_STEP_US_MAX:
             log.warning(
                 "this machine's clock has stepped by %+.1f s%s; leases that ended by it run again, and what was"
                 " to vest vests by the new time",
@@ -192,49 +196,49 @@ class Housekeeping:
                 ", or this process stood still or waited for a store" if stepped_us > 0 else "",
             )
 
-    def _wake_overslept(self, name: str, shard: Shard, session: Session, checked_us: int) -> None:
+    def _wake_late_pointers(self, name: str, shard: Shard, session: Session, checked_us: int) -> None:
         """Look at some of the parts that are this consumer's own, and at all soon if it hurries; see `late_look`."""
-        late, own = self._late[name], session.stretch.parts
-        hurried, woken, entries, did = late.hurries, 0, 0, False
+        late, own = self._late_scans[name], session.partition.parts
+        was_urgent, woken, entries, did = late.is_urgent, 0, 0, False
         for part in late.next_parts(own):
 
             def wake(attempt: Attempt, keys: PartKeys = shard.layout.parts[part], end: bytes = late.ends.get(part, b""),
-                     entries_max: int = late.entries_max) -> LateLooked:  # fmt: skip
+                     entries_max: int = late.entries_max) -> OversleepScan:  # fmt: skip
                 tr, layout = attempt.tr, shard.layout
-                return wake_overslept(tr, layout, keys, now_us=checked_us, entries_max=entries_max, end=end)
+                return wake_oversleeping(tr, layout, keys, now_us=checked_us, entries_max=entries_max, end=end)
 
-            looked = self._patience.transact(shard, wake, retries_max=RETRIES_MAX)
+            looked = self._breaker.transact(shard, wake, retries_max=RETRIES_MAX)
             late.note(part, looked.end, own)
             woken, entries, did = (
                 woken + looked.woken,
                 entries + looked.entries,
                 did or bool(looked.woken or looked.end),
             )
-            if entries >= BEAT_MAX:
+            if entries >= HEARTBEAT_ENTRIES_MAX:
                 break
         if woken:
-            if not hurried:
-                late.hurry()  # Where one is, there are more.
+            if not was_urgent:
+                late.make_urgent()  # Where one is, there are more.
             log.warning(
                 "shard %s: %d queues were to be looked at later than they may, by a clock that was ahead; they are"
                 " looked at now",
                 name,
                 woken,
             )
-        self._rests[name].note(OVERSLEEPERS, self._beats, did=did)
+        self._schedules[name].note(LATE_POINTERS, self._heartbeats, did=did)
 
     def _loads(self, name: str) -> bool:
         """Say whether to ask a shard for submitted handlers, and note it."""
-        rests = self._rests[name]
-        if not rests.is_due(LOADING, self._beats):
+        schedule = self._schedules[name]
+        if not schedule.is_due(LOADING, self._heartbeats):
             return False
-        rests.note(LOADING, self._beats, did=False)
+        schedule.note(LOADING, self._heartbeats, did=False)
         return True
 
-    def _sign_of_life(self, now_us: int, *, full: bool) -> Presence:
+    def _session_record(self, now_us: int, *, full: bool) -> SessionRecord:
         identity = self._identity
         silent_us = self._host.supervisor.silent_us()
-        return Presence(
+        return SessionRecord(
             identity.host,
             identity.pid,
             self._kinds(),
@@ -248,46 +252,51 @@ class Housekeeping:
     def _kinds(self) -> list[str]:
         return sorted(handler.kind for handler in self._submitted.registry)
 
-    def _beat(self, name: str, shard: Shard, *, full: bool) -> None:
-        clock, mine, rests = self._clocks[name], self._identity.consumer_id, self._rests[name]
-        lists, clears = rests.is_due(LISTING, self._beats), rests.is_due("clearing receipts", self._beats)
-        bucket = rests.turn("clearing receipts") % RECEIPT_BUCKETS
+    def _heartbeat(self, name: str, shard: Shard, *, full: bool) -> None:
+        clock, mine, schedule = self._clocks[name], self._identity.consumer_id, self._schedules[name]
+        lists, clears = (
+            schedule.is_due(LISTING, self._heartbeats),
+            schedule.is_due("clearing receipts", self._heartbeats),
+        )
+        bucket = schedule.times_done("clearing receipts") % RECEIPT_BUCKETS
 
-        def list_others(tr: Reader, now_us: int) -> list[Present]:
+        def list_others(tr: Reader, now_us: int) -> list[ListedSession]:
             return [each for each in sessions.listing(tr, now_us=now_us) if each.consumer_id != mine]
 
-        def body(attempt: Attempt) -> tuple[Standing, int, list[Present], bool]:
+        def body(attempt: Attempt) -> tuple[ClockStatus, int, list[ListedSession], bool]:
             tr, now_us = attempt.tr, attempt.now_us
             others = list_others(tr, now_us) if lists else self._others[name]
-            standing = beat(tr, clock, now_us=now_us, alone=lambda: not (others if lists else list_others(tr, now_us)))
+            clock_status = check_clock(
+                tr, clock, now_us=now_us, is_only_consumer=lambda: not (others if lists else list_others(tr, now_us))
+            )
             cleared = False
-            if standing in (Standing.GOOD, Standing.TAKEN_OVER):
-                sessions.beat(tr, mine, self._sign_of_life(now_us, full=full))
+            if clock_status in (ClockStatus.GOOD, ClockStatus.TAKEN_OVER):
+                sessions.heartbeat(tr, mine, self._session_record(now_us, full=full))
                 if lists:
                     sessions.clear_dead(tr, others, now_us=now_us, keys_max=CLEAR_MAX)
                 cleared = clears and clear_receipts(tr, bucket, now_us=now_us)
-            return standing, now_us, others, cleared
+            return clock_status, now_us, others, cleared
 
-        standing, now_us, others, cleared = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
-        fit = standing in (Standing.GOOD, Standing.TAKEN_OVER)
+        clock_status, now_us, others, cleared = self._breaker.transact(shard, body, retries_max=RETRIES_MAX)
+        fit = clock_status in (ClockStatus.GOOD, ClockStatus.TAKEN_OVER)
         if lists:
             live = self._seen[name].live(others, now_us=now_us)
             # One that has just come, or fallen silent, is not the last: then the list is read at each beat.
-            unsettled = _standing_of(live) != _standing_of(self._live[name]) or self._seen[name].stands_still
-            is_new = rests.turn(LISTING) < NEWCOMER_BEATS
-            rests.note(LISTING, self._beats, did=unsettled or is_new)
+            unsettled = _partition_inputs(live) != _partition_inputs(self._live[name]) or self._seen[name].stands_still
+            is_new = schedule.times_done(LISTING) < NEWCOMER_HEARTBEATS
+            schedule.note(LISTING, self._heartbeats, did=unsettled or is_new)
             self._others[name], self._live[name] = others, live
         if clears:
-            rests.note("clearing receipts", self._beats, did=cleared)
+            schedule.note("clearing receipts", self._heartbeats, did=cleared)
         session = self._session(name, shard, now_us, full=full) if fit else None
-        self._finder.set_session(name, session)
+        self._scanner.set_session(name, session)
         if session is not None:
-            self._tidy(name, shard, session.stretch.parts, checked_us=now_us)
-            if self._late[name].hurries or self._rests[name].is_due(OVERSLEEPERS, self._beats):
-                self._do(name, OVERSLEEPERS, partial(self._wake_overslept, name, shard, session, now_us))
-            self._said_off.discard(name)
-        elif standing is Standing.OFF and name not in self._said_off:
-            self._said_off.add(name)
+            self._run_chores(name, shard, session.partition.parts, checked_us=now_us)
+            if self._late_scans[name].is_urgent or self._schedules[name].is_due(LATE_POINTERS, self._heartbeats):
+                self._run_chore(name, LATE_POINTERS, partial(self._wake_late_pointers, name, shard, session, now_us))
+            self._logged_off.discard(name)
+        elif clock_status is ClockStatus.OFF and name not in self._logged_off:
+            self._logged_off.add(name)
             log.error(
                 "this machine's clock is more than %d ms off the time of shard %s, which other machines advance:"
                 " no leases are taken there until it is set right",
@@ -295,7 +304,7 @@ class Housekeeping:
                 name,
             )
 
-    def _tidy(self, name: str, shard: Shard, own: range, *, checked_us: int) -> None:
+    def _run_chores(self, name: str, shard: Shard, own: range, *, checked_us: int) -> None:
         """Enqueue what is due, wake what goes on where whoever ended a pause has not, forget, pack, and sum up.
 
         Each apart, and after the session is known: what cannot be done keeps no other work waiting.
@@ -305,17 +314,17 @@ class Housekeeping:
           checked_us: when the beat before this has found the clock good. What is done here cannot be undone, so it is
             done as of then: the clock may have stepped since, ahead or back.
         """
-        rests = self._rests[name]
+        schedule = self._schedules[name]
 
         def wake(attempt: Attempt) -> bool:
-            return wake_parked(attempt.tr, shard.layout, now_us=checked_us) > 0
+            return wake_paused_pointers(attempt.tr, shard.layout, now_us=checked_us) > 0
 
-        def forget_kept(attempt: Attempt) -> bool:
-            part = own[rests.turn("forgetting") % len(own)] if own else None
-            return part is not None and forget(attempt.tr, part, now_us=checked_us, keys_max=CLEAR_MAX) > 0
+        def expire_ids(attempt: Attempt) -> bool:
+            part = own[schedule.times_done("forgetting") % len(own)] if own else None
+            return part is not None and expire(attempt.tr, part, now_us=checked_us, keys_max=CLEAR_MAX) > 0
 
         def pack(attempt: Attempt) -> bool:
-            return completion_log.tidy(attempt.tr, own, now_us=checked_us)
+            return completion_log.compact(attempt.tr, own, now_us=checked_us)
 
         def sum_up(attempt: Attempt) -> bool:
             is_first = rollups.sum_up(attempt.tr, shard.layout, now_us=checked_us)
@@ -325,46 +334,46 @@ class Housekeeping:
 
         chores: dict[str, Callable[[Attempt], bool]] = {
             WAKING: wake,
-            "forgetting": forget_kept,
+            "forgetting": expire_ids,
             "packing": pack,
             "summing up": sum_up,
         }
         self._tick(name, shard, checked_us)
         for chore, body in chores.items():
-            if self._patience.leaves_alone(name):
+            if self._breaker.is_open(name):
                 break
-            if rests.is_due(chore, self._beats):
-                self._do(name, chore, partial(self._do_and_rest, name, shard, chore, body))
+            if schedule.is_due(chore, self._heartbeats):
+                self._run_chore(name, chore, partial(self._run_and_schedule, name, shard, chore, body))
         look_us = WATCHED_LOOK_US if shard.layout.is_watched else LOOK_US
         is_due = self._unknown.is_due(name, self._host.clock.now_us(), look_us=look_us)
-        if is_due and not self._patience.leaves_alone(name):
-            self._do(name, "unknown kinds", partial(self._tell_unknown, name, shard))
+        if is_due and not self._breaker.is_open(name):
+            self._run_chore(name, "unknown kinds", partial(self._log_unknown_kinds, name, shard))
 
-    def _do_and_rest(self, name: str, shard: Shard, chore: str, body: Callable[[Attempt], bool]) -> None:
-        did = self._patience.transact(shard, body, retries_max=RETRIES_MAX)
-        self._rests[name].note(chore, self._beats, did=did)
+    def _run_and_schedule(self, name: str, shard: Shard, chore: str, body: Callable[[Attempt], bool]) -> None:
+        did = self._breaker.transact(shard, body, retries_max=RETRIES_MAX)
+        self._schedules[name].note(chore, self._heartbeats, did=did)
 
     def _tick(self, name: str, shard: Shard, checked_us: int) -> None:
         """Enqueue the periodic items that are due. Where reads cost, a record is read when its next tick is due."""
         for period in periods_of(self._periods, name, list(self._shards)):
-            if self._patience.leaves_alone(name):
+            if self._breaker.is_open(name):
                 break
             known = self._ticks.get((name, period.kind))
             if known is not None and shard.layout.is_watched and not is_tick_due(*known, checked_us):
                 continue
             tick = partial(
-                self._patience.transact, shard, partial(_tick, shard, period, checked_us), retries_max=RETRIES_MAX
+                self._breaker.transact, shard, partial(_tick, shard, period, checked_us), retries_max=RETRIES_MAX
             )
-            if self._do(name, f"tick of {period.kind}", tick):
+            if self._run_chore(name, f"tick of {period.kind}", tick):
                 self._ticks[name, period.kind] = last_tick_us(period, checked_us) + period.every_us, checked_us
 
-    def _tell_unknown(self, name: str, shard: Shard) -> None:
+    def _log_unknown_kinds(self, name: str, shard: Shard) -> None:
         """Log the kinds that wait for a handler that nobody has."""
 
         def look(attempt: Attempt) -> list[str]:
             return unserved_kinds(attempt.tr, shard.layout, now_us=attempt.now_us)
 
-        kinds = self._patience.transact(shard, look, retries_max=RETRIES_MAX)
+        kinds = self._breaker.transact(shard, look, retries_max=RETRIES_MAX)
         self._unknown.note(name, kinds, self._kinds())
 
     def _session(self, name: str, shard: Shard, now_us: int, *, full: bool) -> Session:
@@ -376,17 +385,17 @@ class Housekeeping:
         live = self._live[name]
         if len(live) < len(self._others[name]):
             probe("a session is over, and the others divide its parts among them")
-        kinds = {each.consumer_id: each.presence.kinds for each in live}
+        kinds = {each.consumer_id: each.record.kinds for each in live}
         kinds[mine] = self._kinds()
         own = divide(kinds, part_count)
-        to_help = [] if full else [own[each.consumer_id] for each in live if each.presence.full]
-        return Session(own[mine], now_us + LIVE_US, joined(to_help))
+        saturated = [] if full else [own[each.consumer_id] for each in live if each.record.full]
+        return Session(own[mine], now_us + LIVE_US, merged(saturated))
 
 
-def _standing_of(live: Sequence[Present]) -> list[tuple[bytes, bool, list[str]]]:
+def _partition_inputs(live: Sequence[ListedSession]) -> list[tuple[bytes, bool, list[str]]]:
     """Return what of the other consumers decides which part of a shard is whose."""
-    return [(each.consumer_id, each.presence.full, each.presence.kinds) for each in live]
+    return [(each.consumer_id, each.record.full, each.record.kinds) for each in live]
 
 
 def _tick(shard: Shard, period: Period, checked_us: int, attempt: Attempt) -> None:
-    alone(tick_steps(attempt.tr, shard.layout, period, now_us=checked_us))
+    run_one(tick_op(attempt.tr, shard.layout, period, now_us=checked_us))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from fairlead.zones.engines import Reader
-from fairlead.zones.layout import Layout
+from fairlead.zones.layout import ShardLayout
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.depth import depth
 
@@ -16,10 +16,10 @@ WATCHED_LOOK_US = 60_000_000  # Where reads cost.
 KINDS_MAX = 1_000  # So many are told of; a store with more has been told of often enough.
 
 
-def unserved_kinds(tr: Reader, layout: Layout, *, now_us: int) -> list[str]:
+def unserved_kinds(tr: Reader, layout: ShardLayout, *, now_us: int) -> list[str]:
     """Return the kinds that have items and that no live consumer knows. Snapshot reads."""
     live = [each for each in sessions.listing(tr, now_us=now_us) if each.live]
-    known = {kind for each in live for kind in each.presence.kinds}
+    known = {kind for each in live for kind in each.record.kinds}
     return [kind for kind in depth(tr, layout).kinds if kind not in known]
 
 
@@ -27,7 +27,7 @@ class UnknownKinds:
     """What a consumer has told of, and when it looked last at each shard."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._looked_us: dict[str, int] = {}
 
     def is_due(self, shard_name: str, now_us: int, *, look_us: int = LOOK_US) -> bool:
@@ -41,9 +41,9 @@ class UnknownKinds:
     def note(self, shard_name: str, kinds: Iterable[str], known: Sequence[str]) -> None:
         """Log the kinds that were not told of yet, each with the one of `known` that is spelt most alike."""
         for kind in kinds:
-            if (shard_name, kind) in self._told or len(self._told) >= KINDS_MAX:
+            if (shard_name, kind) in self._logged or len(self._logged) >= KINDS_MAX:
                 continue
-            self._told.add((shard_name, kind))
+            self._logged.add((shard_name, kind))
             near = get_close_matches(kind, known, 1)
             log.warning(
                 "shard %s: items of kind %s wait, and no live consumer has a handler of it%s",

@@ -17,20 +17,20 @@ from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
 
-ANSWER_MS = 1_000  # For what takes milliseconds. A fifth of a session, which is kept up on all shards in turn.
-REST_US = 3_000_000  # For so long a shard is left alone after that.
+ANSWER_TIMEOUT_MS = 1_000  # For what takes milliseconds. A fifth of a session, which is kept up on all shards in turn.
+OPEN_US = 3_000_000  # For so long a shard is left alone after that.
 
 
-class Patience:
+class CircuitBreaker:
     """What one thread knows of its shards: which did not answer, and until when it leaves them alone."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until_us: dict[str, int] = {}
 
-    def leaves_alone(self, name: str) -> bool:
+    def is_open(self, name: str) -> bool:
         """Say whether a shard did not answer a short while ago. A clock that is set back makes it no longer."""
-        return 0 < self._until_us.get(name, 0) - self._clock.now_us() <= REST_US
+        return 0 < self._until_us.get(name, 0) - self._clock.now_us() <= OPEN_US
 
     def transact(
         self,
@@ -40,7 +40,7 @@ class Patience:
         applied: Callable[[Transaction], bool] | None = None,
         retries_max: int = RETRIES_MAX,
     ) -> T:
-        """As `shard.transact`, for `ANSWER_MS` with all its retries, where the store is not in this process.
+        """As `shard.transact`, for `ANSWER_TIMEOUT_MS` with all its retries, where the store is not in this process.
 
         For bodies that may be applied although they timed out (1031), and whose caller tries again later.
         """
@@ -48,7 +48,7 @@ class Patience:
             return shard.transact(body, applied=applied, retries_max=retries_max)
 
         def in_time(attempt: Attempt) -> T:
-            attempt.tr.options.set_timeout(ANSWER_MS)
+            attempt.tr.options.set_timeout(ANSWER_TIMEOUT_MS)
             return body(attempt)
 
         try:
@@ -56,5 +56,5 @@ class Patience:
         except shard.db.errors as error:
             if error_code(error) == TRANSACTION_TIMED_OUT:
                 probe("a shard that does not answer is left alone for a while")
-                self._until_us[shard.name] = self._clock.now_us() + REST_US
+                self._until_us[shard.name] = self._clock.now_us() + OPEN_US
             raise

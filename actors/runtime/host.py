@@ -104,11 +104,11 @@ class Host(Protocol):
         ...
 
     @property
-    def life(self) -> bytes:
+    def incarnation(self) -> bytes:
         """The name of this life of this actor's process; no other life, of any actor, bears it."""
         ...
 
-    def has_ended(self, life: bytes) -> bool:
+    def has_ended(self, incarnation: bytes) -> bool:
         """Say whether another life has certainly ended; False also where that cannot be seen from here."""
         ...
 

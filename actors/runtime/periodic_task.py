@@ -5,14 +5,14 @@ from collections.abc import Callable
 from fairlead.actors.runtime.host import Host, Lock
 
 
-class Rounds:
-    """Does `each` again and again, `pause_s` before each time. `lock`: the actor's; `each` is called without it."""
+class PeriodicTask:
+    """Does `body` again and again, `pause_s` before each time. `lock`: the actor's; `body` is called without it."""
 
-    def __init__(self, host: Host, name: str, lock: Lock, each: Callable[[], None], *, pause_s: float) -> None:
+    def __init__(self, host: Host, name: str, lock: Lock, body: Callable[[], None], *, pause_s: float) -> None:
         self._host = host
         self._name = name
         self._lock = lock
-        self._each = each
+        self._body = body
         self._pause_s = pause_s
         self._pause = host.condition(lock)
         self._runs = False
@@ -36,4 +36,4 @@ class Rounds:
                     self._pause.wait(self._pause_s)
                 if self._stopping:
                     return
-            self._each()
+            self._body()

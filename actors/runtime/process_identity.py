@@ -12,19 +12,19 @@ _PROC = Path("/proc")
 _DEAD = frozenset("ZX")  # Its parent has not looked yet, or is looking.
 
 
-def this_life() -> bytes | None:
+def this_incarnation() -> bytes | None:
     """Return the name of this process's life; None where the system does not tell what it takes."""
     try:
-        return b" ".join([*_whose(), str(os.getpid()).encode(), _stat(os.getpid())[1].encode()])
+        return b" ".join([*_boot_and_namespace(), str(os.getpid()).encode(), _stat(os.getpid())[1].encode()])
     except OSError:
         return None
 
 
-def has_ended(life: bytes) -> bool:
+def has_ended(incarnation: bytes) -> bool:
     """Say whether that life has certainly ended; False also where nobody can tell."""
-    parts = life.split(b" ")
+    parts = incarnation.split(b" ")
     try:
-        if len(parts) != 4 or parts[:2] != _whose():
+        if len(parts) != 4 or parts[:2] != _boot_and_namespace():
             return False
         state, started = _stat(int(parts[2]))
     except (FileNotFoundError, ProcessLookupError):
@@ -35,7 +35,7 @@ def has_ended(life: bytes) -> bool:
 
 
 @cache
-def _whose() -> list[bytes]:
+def _boot_and_namespace() -> list[bytes]:
     """Return which boot of which machine, and which process namespace there, this process is of."""
     boot = (_PROC / "sys/kernel/random/boot_id").read_bytes().strip()
     return [boot, str((_PROC / "self/ns/pid").stat().st_ino).encode()]

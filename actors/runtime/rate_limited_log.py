@@ -5,10 +5,10 @@ from typing import Final
 
 from fairlead.zones.engines import Clock
 
-SAY_AGAIN_US: Final = 10_000_000  # Without a refusal for so long it was well: an almost full disk takes some commits.
+LOG_AGAIN_US: Final = 10_000_000  # Without a refusal for so long it was well: an almost full disk takes some commits.
 
 
-class Refusals:
+class RateLimitedLog:
     """The shards that refuse, as far as the log has been told. `message`: takes a shard's name, and the reason."""
 
     def __init__(self, clock: Clock, log: Logger, message: str) -> None:
@@ -22,5 +22,5 @@ class Refusals:
         now_us = self._clock.now_us()
         last_us = self._last_us.get(shard_name)
         self._last_us[shard_name] = now_us
-        if last_us is None or now_us - last_us >= SAY_AGAIN_US:
+        if last_us is None or now_us - last_us >= LOG_AGAIN_US:
             self._log.warning(self._message, shard_name, error)

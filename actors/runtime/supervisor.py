@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
-from fairlead.zones.engines.api.progress import Progress, note_progress, progress_of
+from fairlead.zones.engines.api.progress import LoopProgress, report_loop_progress, track_loop_progress
 from fairlead.zones.errors import QueueError
 from fairlead.zones.probes import probe
 
 log = logging.getLogger("fairlead.supervisor")
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 # No turn of a loop computes for so long: the largest batches take a tenth of a second, on a busy machine a second. A
 # shorter time would restart actors of a machine that swaps.
 STALL_US = 10_000_000
@@ -51,14 +51,14 @@ class Supervisor:
         self,
         on_failure: Callable[[str], None],
         stack_of: Callable[[int], str],
-        beside: Callable[[Callable[[], None]], None] = lambda write: write(),
+        write_log: Callable[[Callable[[], None]], None] = lambda write: write(),
     ) -> None:
         self.failure: str | None = None
         self._on_failure = on_failure
         self._stack_of = stack_of
-        self._beside = beside
+        self._write_log = write_log
         self.stopped = False
-        self._watched: dict[Progress, None] = {}
+        self._watched: dict[LoopProgress, None] = {}
         self._failures = count()
 
     def supervised(
@@ -82,15 +82,15 @@ class Supervisor:
     @contextmanager
     def watching(self, name: str, stalled: Callable[[], None] | None = None) -> Iterator[None]:
         """Watch whether what this thread does inside stands still; what it raises is the caller's."""
-        progress = Progress(name, stalled)
+        progress = LoopProgress(name, stalled)
         self._watched[progress] = None
         try:
-            with progress_of(progress):
+            with track_loop_progress(progress):
                 yield
         finally:
             self._watched.pop(progress, None)
 
-    def look(self, passed_us: int) -> None:
+    def check_loops(self, passed_us: int) -> None:
         """Look at every loop once. `passed_us`: the pause since the last look, as it was meant to be."""
         for progress in list(self._watched):
             if progress.overdue_us(passed_us) > STALL_US:
@@ -98,7 +98,7 @@ class Supervisor:
                 self._watched.pop(progress, None)
                 reason = f"loop {progress.name!r} has made no progress for {progress.silent_us // 1_000_000} s"
                 stack = self._stack_of(progress.thread_id)
-                self._beside(partial(log.error, "%s; it is here:\n%s", reason, stack))
+                self._write_log(partial(log.error, "%s; it is here:\n%s", reason, stack))
                 if progress.stalled is None:
                     self.fail(reason)
                 else:
@@ -117,15 +117,15 @@ class Supervisor:
 
     def fail(self, reason: str, error: BaseException | None = None) -> None:
         """Fail the actor."""
-        self._beside(partial(log.error, "%s", reason, exc_info=error))
+        self._write_log(partial(log.error, "%s", reason, exc_info=error))
         if next(self._failures) == 0:
             self.failure = reason
             self._on_failure(reason)
 
 
-def keep_looking(supervisor: Supervisor, pause: Callable[[float], object]) -> None:
+def keep_checking(supervisor: Supervisor, pause: Callable[[float], object]) -> None:
     """Look once a second until the actor fails or stops. `pause`: sleeps for some seconds."""
     while supervisor.failure is None and not supervisor.stopped:
-        pause(LOOK_S)
-        supervisor.look(int(LOOK_S * 1e6))
-        note_progress()
+        pause(CHECK_S)
+        supervisor.check_loops(int(CHECK_S * 1e6))
+        report_loop_progress()

@@ -16,16 +16,16 @@ from random import Random
 from typing import Any
 
 from fairlead.actors.execution.event_loop import EventLoop
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import describe
 from fairlead.actors.runtime import process_identity
 from fairlead.actors.runtime.garbage_collection import collect_if_grown
 from fairlead.actors.runtime.host import ActorDied, Host
-from fairlead.actors.runtime.supervisor import Supervisor, keep_looking
+from fairlead.actors.runtime.supervisor import Supervisor, keep_checking
 from fairlead.actors.telemetry.telemetry import Telemetry
 from fairlead.zones.engines import Clock
-from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.engines.api.progress import report_loop_progress
 from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.host")
@@ -36,7 +36,7 @@ Done = Callable[[Any, Exception | None], None]
 # gives to one thread at a time.
 BLOCKED_LOOPS_MAX = 3
 CALLS_AT_ONCE = 4  # Of an actor's methods: a long question for progress must not hold up the next batch.
-LIFE_BYTES = 8  # What tells two actors of one number apart.
+INCARNATION_BYTES = 8  # What tells two actors of one number apart.
 # How long a failure waits for the log. A line takes a millisecond, unless whoever reads it has stopped.
 LOG_S_MAX = 1.0
 # How long a stop waits for calls that carry items. A manager waits up to a second for room, then for its store.
@@ -57,17 +57,17 @@ class WatchedCondition(threading.Condition):
 
     def wait(self, timeout: float | None = None) -> bool:
         """See `Condition`."""
-        note_progress(None if timeout is None else int(timeout * 1e6))
+        report_loop_progress(None if timeout is None else int(timeout * 1e6))
         try:
             return super().wait(timeout)
         finally:
-            note_progress()
+            report_loop_progress()
 
 
 def thread_supervisor(on_failure: Callable[[str], None]) -> Supervisor:
     """Return a supervisor of this process's threads, which looks from now on until the actor has failed."""
-    supervisor = Supervisor(on_failure, _stack_of, _beside)
-    look = supervisor.supervised("supervisor", lambda: keep_looking(supervisor, _pause))
+    supervisor = Supervisor(on_failure, _stack_of, _write_log)
+    look = supervisor.supervised("supervisor", lambda: keep_checking(supervisor, _pause))
     threading.Thread(target=look, name="supervisor", daemon=True).start()
     return supervisor
 
@@ -77,7 +77,7 @@ def _pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def _beside(write: Callable[[], None]) -> None:
+def _write_log(write: Callable[[], None]) -> None:
     """Write to the log on a thread of its own, and wait for that no longer than `LOG_S_MAX`."""
     writing = threading.Thread(target=write, name="log", daemon=True)
     try:
@@ -109,7 +109,7 @@ class ThreadHost:
         self.random = random
         self.supervisor = supervisor
         self.telemetry = telemetry or Telemetry()
-        self.life = process_identity.this_life() or random.randbytes(16)
+        self.incarnation = process_identity.this_incarnation() or random.randbytes(16)
         self._on_recycle = on_recycle
 
     def of_actor(self, number: int) -> "ThreadHost":
@@ -124,7 +124,11 @@ class ThreadHost:
             telemetry=self.telemetry,
             on_recycle=self._on_recycle,
         )
-        host.life = b"%b %d %b" % (self.life, number, self.random.randbytes(LIFE_BYTES).hex().encode())
+        host.incarnation = b"%b %d %b" % (
+            self.incarnation,
+            number,
+            self.random.randbytes(INCARNATION_BYTES).hex().encode(),
+        )
         return host
 
     def lock(self) -> threading.Lock:
@@ -141,9 +145,9 @@ class ThreadHost:
         thread.start()
         return thread
 
-    def has_ended(self, life: bytes) -> bool:
+    def has_ended(self, incarnation: bytes) -> bool:
         """See `Host`."""
-        return process_identity.has_ended(life)
+        return process_identity.has_ended(incarnation)
 
     def recycle(self, reason: str) -> None:
         """See `Host`."""
@@ -153,7 +157,7 @@ class ThreadHost:
             self._on_recycle(reason)
 
 
-class Unanswered:
+class PendingCalls:
     """Counts calls that have not been answered, by method, so that who stops can wait for them."""
 
     def __init__(self) -> None:
@@ -196,10 +200,12 @@ class ThreadRemote:
     from the start, so a call needs none to be started; and no end of the process waits for one that stands still.
     """
 
-    def __init__(self, actor: Any, name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> None:
+    def __init__(
+        self, actor: Any, name: str, supervisor: Supervisor, pending_calls: PendingCalls | None = None
+    ) -> None:
         self._actor = actor
         self._supervisor = supervisor
-        self._unanswered = unanswered or Unanswered()
+        self._pending_calls = pending_calls or PendingCalls()
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closed = False
         self._closing = threading.Lock()
@@ -208,7 +214,7 @@ class ThreadRemote:
 
     def call(self, method: str, *args: Any, done: Done) -> None:
         """See `Remote`."""
-        answer = self._unanswered.counted(method, done)
+        answer = self._pending_calls.counted(method, done)
         with self._closing:
             if not self._closed:
                 self._calls.put(self._supervisor.supervised(method, partial(self._run, method, args, answer)))
@@ -250,11 +256,11 @@ class ThreadRunners:
         self._blocked: list[EventLoop] = []  # that were lost, as far as their threads still run
         self._lock = threading.Lock()
 
-    def run_coroutine(self, function: Callable[[Job], Any], held: Held) -> Any:
+    def run_coroutine(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """See `Runners`. Past its timeout the coroutine is cancelled."""
         return self._running_loop().run_to_end(function, held.job, last_error=held.record.last_error)
 
-    def run_remote(self, function: Any, held: Held) -> Any:
+    def run_remote(self, function: Any, held: HeldItem) -> Any:
         """See `Runners`."""
         raise NeedsRay(kind=held.ref.kind, handler=describe(function))
 

@@ -6,25 +6,25 @@ Chance keeps consumers apart: they collide the less the smaller `selection_frac`
 from collections.abc import Sequence
 from random import Random
 
-from fairlead.actors.scanning.reading import Eligible, peek, some
-from fairlead.actors.scanning.strategy import Selection
+from fairlead.actors.scanning.reading import Eligible, peek, sample
+from fairlead.actors.scanning.strategy import SelectionStrategy
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.layout import Layout
+from fairlead.zones.layout import ShardLayout
 from fairlead.zones.top_level.pointers import PointerRef
 
 
-class AtRandom(Selection):
+class RandomSelection(SelectionStrategy):
     """Peek at up to `peek_max` pointers, and take `selection_frac` of them, `selection_max` at most."""
 
-    def __init__(self, layout: Layout, settings: ConsumerSettings, random: Random) -> None:
+    def __init__(self, layout: ShardLayout, settings: ConsumerSettings, random: Random) -> None:
         super().__init__(layout)
         self._settings = settings
         self._random = random
 
     def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
-        """See `Selection`."""
+        """See `SelectionStrategy`."""
         per_part = max(1, self._settings.peek_max // self.layout.part_count)
         peeked = [ref for refs, _ in peek(tr, parts, eligible, per_part, now_us) for ref in refs]
-        return some(peeked, self._settings, self._random)
+        return sample(peeked, self._settings, self._random)

@@ -6,48 +6,48 @@ A scan is told once, when it begins, what it passes over: a call that ends while
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fairlead.actors.messages import Served
-from fairlead.actors.scanning.tenant_turns import Plan, TenantTurns
+from fairlead.actors.messages import ServeReply
+from fairlead.actors.scanning.tenant_turns import HandoverPlan, TenantTurns
 from fairlead.zones.top_level.pointers import PointerRef
 
-LeftAloneUntil = dict[tuple[bytes, int], int]  # id and vesting time of a pointer, and until when: see `LeftAlone`
+DeferredUntil = dict[tuple[bytes, int], int]  # id and vesting time of a pointer, and until when: see `Deferred`
 
 
-class PassedOver(NamedTuple):
+class Exclusions(NamedTuple):
     """What one scan passes over: ids that managers hold, what was left to others, tenants that have their turn."""
 
     held: frozenset[bytes]
-    left_alone: LeftAloneUntil
+    deferred: DeferredUntil
     tenants: frozenset[bytes]
 
     def eligible(self, ref: PointerRef) -> bool:
         """Say whether a pointer may be chosen."""
-        return ref.id not in self.held and (ref.id, ref.vesting_us) not in self.left_alone
+        return ref.id not in self.held and (ref.id, ref.vesting_us) not in self.deferred
 
 
-class HandedOver:
+class HandedOverPointers:
     """The pointers of one shard that one scanner has handed over. Guarded by the scanner's lock."""
 
     def __init__(self) -> None:
         self._held: set[bytes] = set()
-        self._left_alone: LeftAloneUntil = {}
+        self._deferred: DeferredUntil = {}
         self._turns = TenantTurns()
-        self._waiting: frozenset[int] = frozenset()  # see `Plan.waiting_parts`
+        self._waiting: frozenset[int] = frozenset()  # see `HandoverPlan.waiting_parts`
         self._ended = False  # a call has ended since the last scan began
 
     def __len__(self) -> int:
         """Return how many pointers managers hold."""
         return len(self._held)
 
-    def begin_scan(self, now_us: int) -> PassedOver:
+    def begin_scan(self, now_us: int) -> Exclusions:
         """Return what a scan that begins now passes over."""
-        self._left_alone = {each: until_us for each, until_us in self._left_alone.items() if until_us > now_us}
+        self._deferred = {each: until_us for each, until_us in self._deferred.items() if until_us > now_us}
         self._ended = False
-        return PassedOver(frozenset(self._held), self._left_alone.copy(), self._turns.out())
+        return Exclusions(frozenset(self._held), self._deferred.copy(), self._turns.under_way())
 
-    def plan(self, refs: Sequence[PointerRef], size: int, passed: PassedOver, *, now_us: int) -> Plan:
+    def plan(self, refs: Sequence[PointerRef], size: int, exclusions: Exclusions, *, now_us: int) -> HandoverPlan:
         """Return the calls in which those go that a scan has chosen; see `TenantTurns.plan`."""
-        plan = self._turns.plan(refs, size, out=passed.tenants, now_us=now_us)
+        plan = self._turns.plan(refs, size, under_way=exclusions.tenants, now_us=now_us)
         self._waiting = plan.waiting_parts
         return plan
 
@@ -56,20 +56,20 @@ class HandedOver:
         self._held.update(ref.id for ref in refs)
         self._turns.begin(refs)
 
-    def end(self, refs: Sequence[PointerRef], served: Served | None, *, now_us: int) -> None:
+    def end(self, refs: Sequence[PointerRef], served: ServeReply | None, *, now_us: int) -> None:
         """Note that it has ended. None: it failed."""
         self._held.difference_update(ref.id for ref in refs)
         self._turns.end(refs, served.tenants if served is not None else 0, now_us=now_us)
         self._ended = True
         if served is not None:
-            self._left_alone.update({(each.id, each.vesting_us): each.until_us for each in served.left_alone})
+            self._deferred.update({(each.id, each.vesting_us): each.until_us for each in served.deferred})
 
     @property
-    def comes_next(self) -> bool:
+    def has_unblocked_parts(self) -> bool:
         """Whether a call has ended, since the last scan began, for which pointers may have waited."""
         return self._ended and bool(self._waiting)
 
-    def let_come_next(self) -> frozenset[int]:
+    def take_waiting_parts(self) -> frozenset[int]:
         """Return the parts in which they wait, for a scan that is made now."""
         parts, self._waiting = self._waiting, frozenset()
         return parts

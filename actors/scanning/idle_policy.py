@@ -10,16 +10,18 @@ HELD_RESCAN_US = 100_000  # While managers hold what has vested; their answers c
 # Where the engine tells whether anything changed, a scanner asks five times as often for a while after it has found
 # something: what comes next often comes soon, and the question costs next to nothing.
 EAGER_POLLS = 25
-EAGER_PART = 5
+EAGER_DIVISOR = 5
 # How far an idle scanner stretches its polls. Where the engine tells, after a hundred of them: to wake a sleeping
 # processor costs ten times what the question does, and 1 % of a core is what idleness may cost.
-STRETCH_MAX = 4
-STRETCH_AFTER_POLLS = 100
+BACKOFF_FACTOR_MAX = 4
+BACKOFF_AFTER_POLLS = 100
 # Where it does not, and a poll is a read of every part, from the first.
-SCAN_STRETCH_MAX = 5
+SCAN_BACKOFF_FACTOR_MAX = 5
 
 
-def sleep_us(poll_us: int, idle_polls: int, *, due_in_us: int, told: bool, woken_us: int | None) -> int:
+def sleep_us(
+    poll_us: int, idle_polls: int, *, due_in_us: int, detects_changes: bool, watched_sleep_us: int | None
+) -> int:
     """Return how long to sleep after so many polls that found nothing.
 
     Args:
@@ -27,15 +29,15 @@ def sleep_us(poll_us: int, idle_polls: int, *, due_in_us: int, told: bool, woken
       told: whether every shard's engine tells that nothing has changed, so that a poll reads nothing.
       woken_us: if all shards wake the scanner, for how long it may sleep nevertheless; else None.
     """
-    if woken_us is not None:
+    if watched_sleep_us is not None:
         # Due by now: what vested while the last scan read another shard.
-        return min(max(due_in_us, SLEEP_US_MIN), woken_us)
-    if not told:
-        poll_us *= min(1 + idle_polls, SCAN_STRETCH_MAX)
+        return min(max(due_in_us, SLEEP_US_MIN), watched_sleep_us)
+    if not detects_changes:
+        poll_us *= min(1 + idle_polls, SCAN_BACKOFF_FACTOR_MAX)
     elif idle_polls < EAGER_POLLS:
-        poll_us //= EAGER_PART
-    elif idle_polls >= STRETCH_AFTER_POLLS:
-        poll_us *= STRETCH_MAX
+        poll_us //= EAGER_DIVISOR
+    elif idle_polls >= BACKOFF_AFTER_POLLS:
+        poll_us *= BACKOFF_FACTOR_MAX
     return min(max(due_in_us, SLEEP_US_MIN), poll_us) if due_in_us > 0 else poll_us
 
 
@@ -59,9 +61,9 @@ def rescan_us(due_us: int | None, again_us: int, now_us: int, *, held_us: int) -
 
 def rescan_times_us(
     due: Mapping[int, int | None], left_alone_us: Iterable[int], now_us: int, *, poll_us: int, is_watched: bool,
-    helps: bool,
+    steals: bool,
 ) -> dict[int, int]:  # fmt: skip
-    """Return, by part, when to scan again after a scan that found nothing; `due`: see `Selection.due_us`.
+    """Return, by part, when to scan again after a scan that found nothing; `due`: see `SelectionStrategy.due_us`.
 
     Args:
       left_alone_us: until when pointers are left to others.
@@ -69,7 +71,7 @@ def rescan_times_us(
       helps: whether others' pointers are looked for, of which no watch tells.
     """
     again_us = min([*left_alone_us, now_us + (WATCHED_RESCAN_US if is_watched else RESCAN_US)])
-    if is_watched and helps:
+    if is_watched and steals:
         again_us = min(again_us, now_us + poll_us)
     held_us = HELD_RESCAN_US if is_watched else poll_us
     return {part: rescan_us(each, again_us, now_us, held_us=held_us) for part, each in due.items()}

@@ -7,21 +7,21 @@ consumers"). It asks three times per `in_order_lease`, and says whether it has h
 from collections.abc import Sequence
 
 from fairlead.actors.runtime.host import Host, Remote
-from fairlead.actors.scanning.at_random import AtRandom
+from fairlead.actors.scanning.at_random import RandomSelection
 from fairlead.actors.scanning.reading import Eligible, oldest
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.layout import Layout
+from fairlead.zones.layout import ShardLayout
 from fairlead.zones.probes import probe
 from fairlead.zones.top_level.pointers import PointerRef
 
 
-class InOrder(AtRandom):
+class InOrderSelection(RandomSelection):
     """See the module. `consumer`: under which name it asks the `coordinator`."""
 
     def __init__(
-        self, layout: Layout, settings: ConsumerSettings, host: Host, coordinator: Remote, *, consumer: str
+        self, layout: ShardLayout, settings: ConsumerSettings, host: Host, coordinator: Remote, *, consumer: str
     ) -> None:
         super().__init__(layout, settings, host.random)
         self._clock = host.clock
@@ -34,7 +34,7 @@ class InOrder(AtRandom):
         self._handed_over = False  # whether pointers were handed over in order since it asked last
 
     def begin(self, now_us: int) -> None:
-        """See `Selection`."""
+        """See `SelectionStrategy`."""
         if not 0 <= now_us - self._asked_us < self._lease_us // 3:
             self._asked_us = now_us
             handed_over, self._handed_over = self._handed_over, False
@@ -42,13 +42,13 @@ class InOrder(AtRandom):
         self._in_order = now_us < self._until_us
 
     def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
-        """See `Selection`."""
+        """See `SelectionStrategy`."""
         if self._in_order:
             return oldest(tr, parts, eligible, settings=self._settings, now_us=now_us)
         return super().select(tr, eligible, now_us=now_us, parts=parts)
 
     def selected(self) -> None:
-        """See `Selection`."""
+        """See `SelectionStrategy`."""
         self._handed_over = self._handed_over or self._in_order
 
     def give_way(self) -> None:

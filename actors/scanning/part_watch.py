@@ -1,7 +1,7 @@
 """Watching a shard's parts: how an idle scanner hears of work where the engine tells of commits by watches alone.
 
 Each part has a key that changes when a pointer of the part is made or woken
-(`fairlead.zones.top_level.pointers.tell_scanners`). A scan that finds nothing in a part watches its key, as of the very
+(`fairlead.zones.top_level.pointers.wake_scanners`). A scan that finds nothing in a part watches its key, as of the very
 version that it has read. Until the key changes, another scan of the part could find nothing new but what vests by time.
 So of sixteen parts only those are read again in which something has changed, or may have vested. A watch may be lost,
 so each part is looked at now and then anyway, and watched anew once a minute.
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from fairlead.zones.engines import Transaction
-from fairlead.zones.engines.api.lost_watch import why_lost
+from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.probes import probe
 
@@ -85,7 +85,7 @@ class PartWatch:
             lost, self._lost = self._lost, None
             return lost
 
-    def doubt(self, parts: Iterable[int] | None = None) -> None:
+    def invalidate(self, parts: Iterable[int] | None = None) -> None:
         """Let parts, by number, be scanned at once: something has happened of which no watch tells. None: all."""
         with self._lock:
             self._number += 1
@@ -99,14 +99,14 @@ class PartWatch:
                 self._due_us[part] = max(due_us, until_us)
 
     def begin(self) -> int:
-        """Return the number by which `hold` knows a scan that begins now."""
+        """Return the number by which `record_scan` knows a scan that begins now."""
         return self._number
 
     def watch(self, tr: Transaction, parts: Sequence[PartKeys], now_us: int) -> list[Watch]:
-        """Watch parts from the version on that `tr` reads at; this counts once `hold` knows of it. May run twice."""
-        return [(part, tr.watch(part.changed)) for part in parts if self._needs_watch(part.part, now_us)]
+        """Watch parts from the version on that `tr` reads at; counts once `record_scan` has it. May run twice."""
+        return [(part, tr.watch(part.change_counter)) for part in parts if self._needs_watch(part.part, now_us)]
 
-    def hold(self, number: int, now_us: int, due_us: Mapping[int, int], watches: Sequence[Watch]) -> None:
+    def record_scan(self, number: int, now_us: int, due_us: Mapping[int, int], watches: Sequence[Watch]) -> None:
         """Take over what a committed scan has found now: when its parts are due again, and its watches.
 
         What has happened to a part since `begin` gave `number` outdates what was found there.
@@ -135,7 +135,7 @@ class PartWatch:
             if self._watches.get(part.part) is not watch:
                 return  # Another has taken its place, from a later version on.
             del self._watches[part.part]
-        lost = why_lost(watch, self._errors)
+        lost = watch_error(watch, self._errors)
         due_us = self._due_of(part) + (0 if lost is None else LOOK_US)
         with self._lock:
             self._due_us[part.part] = min(self._due_us[part.part], due_us)

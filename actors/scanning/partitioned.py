@@ -2,19 +2,19 @@
 
 **Who owns what.** Every consumer holds a session in each shard: it beats once a second, and a session that has been
 silent for five is over (`fairlead.zones.top_level.sessions`). The live sessions divide the top-level queue among them
-(`stretch`), each by itself, from the list that it reads when it beats. Nobody asks for a part, and nobody gives one up:
-the list changes, and everybody divides anew within a second.
+(`partition`), each by itself, from the list that it reads when it beats. Nobody asks for a part, and nobody gives one
+up: the list changes, and everybody divides anew within a second.
 
 **What it takes.** The oldest pointers of its own stretch, in order. Of all others some that are overdue: that have
-waited for `overdue_us`, and, if it has more of its own than half a batch, for so much longer than those that it comes
-to then. An owner that is free has looked several times by then, so they belong to one that is full, or slow, or dead
-and not yet known for it, or at a limit of a kind; or to nobody, while lists differ. It chooses by chance, as in random
-selection, among the youngest of them: their owner takes the oldest first. So ownership is a right of way, and never a
-reason to wait long.
+waited for `stealable_after_us`, and, if it has more of its own than half a batch, for so much longer than those that it
+comes to then. An owner that is free has looked several times by then, so they belong to one that is full, or slow, or
+dead and not yet known for it, or at a limit of a kind; or to nobody, while lists differ. It chooses by chance, as in
+random selection, among the youngest of them: their owner takes the oldest first. So ownership is a right of way, and
+never a reason to wait long.
 
     two consumers disagree           both scan, or for a moment neither: leases decide, or the pointers become overdue
     an owner is full                 it says so when it beats, and who has little of its own looks at its pointers, be
-                                     they ever so young, once in `HELP_POLLS` polls: of one tenant's many long items
+                                     they ever so young, once in `STEAL_POLLS` polls: of one tenant's many long items
                                      it takes one whenever it can, so the pointer would never be overdue
     all are full                     each keeps to its own
     an owner does not know a kind    it divides only among those that know what it knows, so another owns it as well
@@ -31,58 +31,58 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from fairlead.actors.scanning.partitioning import NOTHING, Session, Stretch
-from fairlead.actors.scanning.reading import Eligible, oldest, read_on, some
-from fairlead.actors.scanning.strategy import Selection
-from fairlead.actors.scanning.tenant_turns import in_turns, order
+from fairlead.actors.scanning.partitioning import NO_PARTITION, Partition, Session
+from fairlead.actors.scanning.reading import Eligible, oldest, read_eligible, sample
+from fairlead.actors.scanning.strategy import SelectionStrategy
+from fairlead.actors.scanning.tenant_turns import interleaved_by_tenant, queue_order
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.layout import Layout
-from fairlead.zones.pipelining import in_step
+from fairlead.zones.layout import ShardLayout
+from fairlead.zones.pipelining import run_together
 from fairlead.zones.probes import probe
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, scan_back
 
-OVERDUE_POLLS = 10  # An owner that is idle looks every five polls at least,
-OVERDUE_US = 200_000  # and later than twice that by so much at most, unless its machine or its store is very busy.
-HELP_POLLS = 10  # Helpers of one that is full would be in each other's way if they all looked at each poll.
-OVERDUE_PER_PART = 64  # How many of those that are overdue it chooses from.
+STEALABLE_POLLS = 10  # An owner that is idle looks every five polls at least,
+STEALABLE_US = 200_000  # and later than twice that by so much at most, unless its machine or its store is very busy.
+STEAL_POLLS = 10  # Helpers of one that is full would be in each other's way if they all looked at each poll.
+STEALABLE_PER_PART = 64  # How many of those that are overdue it chooses from.
 
 
-class OwnParts(Selection):
+class PartitionedSelection(SelectionStrategy):
     """See the module."""
 
-    def __init__(self, layout: Layout, settings: ConsumerSettings, random: Random) -> None:
+    def __init__(self, layout: ShardLayout, settings: ConsumerSettings, random: Random) -> None:
         super().__init__(layout)
         self._settings = settings
         self._random = random
-        self._overdue_us = overdue_us(settings)
-        self._help_us = HELP_POLLS * settings.poll_interval_ms * 1000
-        self._session = Session(NOTHING, 0)
-        self._own = NOTHING
-        self._full: tuple[Stretch, ...] = ()  # whose pointers the present scan may take however young they are
-        self._helped_us = 0  # when it last looked at those
+        self._stealable_after_us = stealable_after_us(settings)
+        self._steal_us = STEAL_POLLS * settings.poll_interval_ms * 1000
+        self._session = Session(NO_PARTITION, 0)
+        self._own = NO_PARTITION
+        self._full: tuple[Partition, ...] = ()  # whose pointers the present scan may take however young they are
+        self._stole_us = 0  # when it last looked at those
 
-    def hear(self, session: Session) -> None:
-        """See `Selection`."""
+    def set_session(self, session: Session) -> None:
+        """See `SelectionStrategy`."""
         self._session = session
 
     def begin(self, now_us: int) -> None:
-        """See `Selection`."""
+        """See `SelectionStrategy`."""
         session = self._session
         if now_us >= session.until_us and session.until_us:
             probe("a session is over, and its consumer owns nothing until it has beaten again")
-        self._own = session.stretch if now_us < session.until_us else NOTHING
-        self._full = () if 0 <= now_us - self._helped_us < self._help_us else session.full
+        self._own = session.partition if now_us < session.until_us else NO_PARTITION
+        self._full = () if 0 <= now_us - self._stole_us < self._steal_us else session.full
 
     def select(self, tr: Reader, eligible: Eligible, *, now_us: int, parts: Sequence[PartKeys]) -> list[PointerRef]:
-        """See `Selection`."""
+        """See `SelectionStrategy`."""
         own = self._own
         if self._full:
-            self._helped_us = now_us
+            self._stole_us = now_us
 
         def mine(ref: PointerRef) -> bool:
-            return own.holds(ref) and eligible(ref)
+            return own.contains(ref) and eligible(ref)
 
         found = oldest(tr, _mine(parts, own), mine, settings=self._settings, now_us=now_us)
         others = _others(parts, own)
@@ -90,68 +90,66 @@ class OwnParts(Selection):
             return found
         half = self._settings.batch_pointers // 2
         full = self._full if len(found) <= half else ()
-        waiting_since_us = sorted(found, key=order)[half].vesting_us if len(found) > half else now_us
-        overdue_before_us = waiting_since_us - self._overdue_us
+        waiting_since_us = sorted(found, key=queue_order)[half].vesting_us if len(found) > half else now_us
+        stealable_before_us = waiting_since_us - self._stealable_after_us
 
         def theirs(ref: PointerRef) -> bool:
-            wanting = ref.vesting_us < overdue_before_us or any(stretch.holds(ref) for stretch in full)
-            return wanting and not own.holds(ref) and eligible(ref)
+            wanting = ref.vesting_us < stealable_before_us or any(partition.contains(ref) for partition in full)
+            return wanting and not own.contains(ref) and eligible(ref)
 
-        taken = self._of_others(tr, theirs, others, before_us=now_us + 1 if full else overdue_before_us)
-        if not taken:
+        stolen = self._steal(tr, theirs, others, before_us=now_us + 1 if full else stealable_before_us)
+        if not stolen:
             return found
         probe("a pointer of another consumer is overdue, and taken")
-        return in_turns(found + taken)[: self._settings.selection_max]
+        return interleaved_by_tenant(found + stolen)[: self._settings.selection_max]
 
-    def helps(self) -> bool:
-        """See `Selection`."""
+    def steals(self) -> bool:
+        """See `SelectionStrategy`."""
         return bool(self._session.full)
 
     def may_wait_us(self, part: PartKeys) -> int:
-        """See `Selection`. What is another's is its own business until it is overdue."""
-        return 0 if part.part in self._own.parts else self._overdue_us
+        """See `SelectionStrategy`. What is another's is its own business until it is overdue."""
+        return 0 if part.part in self._own.parts else self._stealable_after_us
 
     def due_us(self, tr: Reader, parts: Sequence[PartKeys], *, after_us: int) -> dict[int, int | None]:
-        """See `Selection`. What is another's is due when it is overdue, or when full ones are to be helped again."""
+        """See `SelectionStrategy`. Others' pointers are due when overdue, or when full ones are to be helped again."""
         own, others = _mine(parts, self._own), _others(parts, self._own)
-        overdue_us = max(0, after_us - self._overdue_us)
-        found = in_step(
+        stealable_after_us = max(0, after_us - self._stealable_after_us)
+        found = run_together(
             [earliest_vesting_us(tr, part, after_us=after_us) for part in own]
-            + [earliest_vesting_us(tr, part, after_us=overdue_us) for part in others]
+            + [earliest_vesting_us(tr, part, after_us=stealable_after_us) for part in others]
         )
-        delays = [0] * len(own) + [self._overdue_us] * len(others)
-        due: dict[int, int | None] = dict.fromkeys((part.part for part in parts), self._help_due_us())
+        delays = [0] * len(own) + [self._stealable_after_us] * len(others)
+        due: dict[int, int | None] = dict.fromkeys((part.part for part in parts), self._steal_due_us())
         for part, vesting_us, delay_us in zip([*own, *others], found, delays, strict=True):
             if vesting_us is not None:
                 known_us = due[part.part]
                 due[part.part] = vesting_us + delay_us if known_us is None else min(known_us, vesting_us + delay_us)
         return due
 
-    def _help_due_us(self) -> int | None:
-        return self._helped_us + self._help_us if self._session.full else None
+    def _steal_due_us(self) -> int | None:
+        return self._stole_us + self._steal_us if self._session.full else None
 
-    def _of_others(
-        self, tr: Reader, eligible: Eligible, parts: Sequence[PartKeys], *, before_us: int
-    ) -> list[PointerRef]:
+    def _steal(self, tr: Reader, eligible: Eligible, parts: Sequence[PartKeys], *, before_us: int) -> list[PointerRef]:
         """Choose among others' pointers that have vested before a time."""
 
         def backward(part: PartKeys) -> Any:
             return lambda ids_max, end: scan_back(tr, part, before_us=before_us, ids_max=ids_max, end=end)
 
-        found = in_step([read_on(backward(part), eligible, OVERDUE_PER_PART) for part in parts])
-        return some([ref for refs, _ in found for ref in refs], self._settings, self._random)
+        found = run_together([read_eligible(backward(part), eligible, STEALABLE_PER_PART) for part in parts])
+        return sample([ref for refs, _ in found for ref in refs], self._settings, self._random)
 
 
-def _mine(parts: Sequence[PartKeys], own: Stretch) -> list[PartKeys]:
+def _mine(parts: Sequence[PartKeys], own: Partition) -> list[PartKeys]:
     """Return the parts of which something is its own."""
     return [part for part in parts if part.part in own.parts]
 
 
-def _others(parts: Sequence[PartKeys], own: Stretch) -> list[PartKeys]:
+def _others(parts: Sequence[PartKeys], own: Partition) -> list[PartKeys]:
     """Return the parts that are not its own as a whole."""
-    return [part for part in parts if not own.holds_part(part.part)]
+    return [part for part in parts if not own.contains_part(part.part)]
 
 
-def overdue_us(settings: ConsumerSettings) -> int:
+def stealable_after_us(settings: ConsumerSettings) -> int:
     """Return for how long a pointer is its owner's alone."""
-    return OVERDUE_POLLS * settings.poll_interval_ms * 1000 + OVERDUE_US
+    return STEALABLE_POLLS * settings.poll_interval_ms * 1000 + STEALABLE_US

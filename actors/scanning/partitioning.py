@@ -17,10 +17,10 @@ from zlib import crc32
 
 from fairlead.zones.top_level.pointers import PointerRef
 
-PLACES = 1 << 32  # Of a part.
+HASH_SPACE = 1 << 32  # Of a part.
 
 
-class Stretch(NamedTuple):
+class Partition(NamedTuple):
     """A stretch of the line, from place `begin` on, up to and without `end`."""
 
     begin: int
@@ -29,18 +29,18 @@ class Stretch(NamedTuple):
     @property
     def parts(self) -> range:
         """The parts in which it lies, the first and the last perhaps not whole."""
-        return range(self.begin // PLACES, -(-self.end // PLACES))
+        return range(self.begin // HASH_SPACE, -(-self.end // HASH_SPACE))
 
-    def holds_part(self, part: int) -> bool:
+    def contains_part(self, part: int) -> bool:
         """Say whether a part lies in it as a whole."""
-        return self.begin <= part * PLACES and (part + 1) * PLACES <= self.end
+        return self.begin <= part * HASH_SPACE and (part + 1) * HASH_SPACE <= self.end
 
-    def holds(self, ref: PointerRef) -> bool:
+    def contains(self, ref: PointerRef) -> bool:
         """Say whether a pointer lies in it."""
-        return self.holds_part(ref.part) or self.begin <= ref.part * PLACES + crc32(ref.id) < self.end
+        return self.contains_part(ref.part) or self.begin <= ref.part * HASH_SPACE + crc32(ref.id) < self.end
 
 
-NOTHING = Stretch(0, 0)
+NO_PARTITION = Partition(0, 0)
 
 
 class Session(NamedTuple):
@@ -50,39 +50,39 @@ class Session(NamedTuple):
     to others who have no room.
     """
 
-    stretch: Stretch
+    partition: Partition
     until_us: int
-    full: tuple[Stretch, ...] = ()
+    full: tuple[Partition, ...] = ()
 
 
-def is_news(known: Session | None, heard: Session | None, now_us: int) -> bool:
+def has_session_changed(known: Session | None, current: Session | None, now_us: int) -> bool:
     """Say whether a scan by one session may find what a scan by the session before, known until now, could not."""
-    if known is None or heard is None or now_us >= known.until_us:
+    if known is None or current is None or now_us >= known.until_us:
         return True
-    return (known.stretch, known.full) != (heard.stretch, heard.full)
+    return (known.partition, known.full) != (current.partition, current.full)
 
 
-def divide(kinds: Mapping[bytes, Collection[str]], part_count: int) -> dict[bytes, Stretch]:
+def divide(kinds: Mapping[bytes, Collection[str]], part_count: int) -> dict[bytes, Partition]:
     """Return which stretch is whose own. `kinds`: those that each live consumer knows, by its id."""
     alike: dict[frozenset[str], list[bytes]] = {}
     for consumer_id, known in kinds.items():
         alike.setdefault(frozenset(known), []).append(consumer_id)
-    found, whole = {}, part_count * PLACES
+    found, whole = {}, part_count * HASH_SPACE
     for mine, members in alike.items():
         sessions = sorted(each for known, some in alike.items() if mine <= known for each in some)
         numbers = {each: number for number, each in enumerate(sessions)}
         for each in members:
             number = numbers[each]
-            found[each] = Stretch(number * whole // len(sessions), (number + 1) * whole // len(sessions))
+            found[each] = Partition(number * whole // len(sessions), (number + 1) * whole // len(sessions))
     return found
 
 
-def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+def merged(partitions: Iterable[Partition]) -> tuple[Partition, ...]:
     """Return what lies in any of these, in as few stretches as can be, in their order."""
-    found: list[Stretch] = []
-    for stretch in sorted(stretches):
-        if found and stretch.begin <= found[-1].end:
-            found[-1] = Stretch(found[-1].begin, max(found[-1].end, stretch.end))
+    found: list[Partition] = []
+    for partition in sorted(partitions):
+        if found and partition.begin <= found[-1].end:
+            found[-1] = Partition(found[-1].begin, max(found[-1].end, partition.end))
         else:
-            found.append(stretch)
+            found.append(partition)
     return tuple(found)

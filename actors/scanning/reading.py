@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from random import Random
 
-from fairlead.actors.scanning.tenant_turns import by_tenant, in_turns, order, tenant_of
+from fairlead.actors.scanning.tenant_turns import by_tenant, interleaved_by_tenant, queue_order, tenant_of
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.pipelining import Steps, in_step
+from fairlead.zones.pipelining import Operation, run_together
 from fairlead.zones.probes import probe
 from fairlead.zones.top_level.pointers import PointerRef, scan
 
@@ -25,7 +25,7 @@ FLOOD_READ_MAX = 8_192
 FLOOD_ZONES = 16
 
 Eligible = Callable[[PointerRef], bool]
-Scan = Callable[[int, bytes], Steps[tuple[list[PointerRef], bytes | None]]]  # How many, and from where on.
+ReadEntries = Callable[[int, bytes], Operation[tuple[list[PointerRef], bytes | None]]]  # How many, and from where on.
 
 
 def oldest(
@@ -53,18 +53,18 @@ def oldest(
         keys_max = max(per_part, FLOOD_READ_MAX // max(1, len(parts)))
         others, _ = _merged(peek(tr, parts, some_of_each, per_part, now_us, keys_max=keys_max))
         found = list({ref.id: ref for ref in [*found, *others]}.values())
-    return in_turns(found)[:ids_max]
+    return interleaved_by_tenant(found)[:ids_max]
 
 
 def _merged(peeked: Sequence[tuple[list[PointerRef], bool]]) -> tuple[list[PointerRef], bool]:
     """Return the pointers of several parts in order, as far as no part was cut off; and whether none was."""
-    ends = [order(refs[-1]) for refs, whole in peeked if not whole and refs]
+    ends = [queue_order(refs[-1]) for refs, whole in peeked if not whole and refs]
     last = min(ends, default=None)
-    found = sorted([ref for refs, _ in peeked for ref in refs], key=order)
-    return found if last is None else found[: bisect_right(found, last, key=order)], not ends
+    found = sorted([ref for refs, _ in peeked for ref in refs], key=queue_order)
+    return found if last is None else found[: bisect_right(found, last, key=queue_order)], not ends
 
 
-def some(refs: Sequence[PointerRef], settings: ConsumerSettings, random: Random) -> list[PointerRef]:
+def sample(refs: Sequence[PointerRef], settings: ConsumerSettings, random: Random) -> list[PointerRef]:
     """Choose a fraction of what was peeked by chance (Algorithm 1, line 8)."""
     return random.sample(refs, min(settings.selection_max, ceil(len(refs) * settings.selection_frac)))
 
@@ -83,15 +83,15 @@ def peek(
     `keys_max`: how many entries of a part are read for that; None: as many as it takes.
     """
 
-    def forward(part: PartKeys) -> Scan:
+    def forward(part: PartKeys) -> ReadEntries:
         return lambda ids_max, begin: scan(tr, part, now_us=now_us, ids_max=ids_max, begin=begin)
 
-    return in_step([read_on(forward(part), eligible, per_part, keys_max) for part in parts])
+    return run_together([read_eligible(forward(part), eligible, per_part, keys_max) for part in parts])
 
 
-def read_on(
-    scan: Scan, eligible: Eligible, ids_max: int, keys_max: int | None = None
-) -> Steps[tuple[list[PointerRef], bool]]:
+def read_eligible(
+    scan: ReadEntries, eligible: Eligible, ids_max: int, keys_max: int | None = None
+) -> Operation[tuple[list[PointerRef], bool]]:
     """Read until there are `ids_max` eligible pointers or the end; say whether it was the end.
 
     A pointer that has a second, dangling entry comes once: a batch of visits may hold at most one of each.

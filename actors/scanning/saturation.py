@@ -1,7 +1,7 @@
 """Whether a scanner is full: whether it waits for room most of the time. Plain bookkeeping, without a clock."""
 
 
-class Fullness:
+class Saturation:
     """The waits of one scanner. Times in microseconds by its clock, which may step."""
 
     def __init__(self, now_us: int) -> None:
@@ -13,7 +13,7 @@ class Fullness:
         """Note that it begins to wait for room."""
         self._waits_since_us = now_us
 
-    def go_on(self, now_us: int) -> None:
+    def end_wait(self, now_us: int) -> None:
         """Note that it waits no more."""
         self._count(now_us)
         self._waits_since_us = None

@@ -6,15 +6,15 @@ from fairlead.actors.scanning.partitioning import Session
 from fairlead.actors.scanning.reading import Eligible
 from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.layout import Layout
-from fairlead.zones.pipelining import in_step
+from fairlead.zones.layout import ShardLayout
+from fairlead.zones.pipelining import run_together
 from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us
 
 
-class Selection:
+class SelectionStrategy:
     """A way to select on one shard. `select` and `due_us` run in a scan's transaction, which may run twice."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ShardLayout) -> None:
         self.layout = layout
 
     def begin(self, now_us: int) -> None:
@@ -24,7 +24,7 @@ class Selection:
         """Choose among the eligible pointers of some parts that have vested. Snapshot reads; conflicts with nothing."""
         raise NotImplementedError
 
-    def helps(self) -> bool:
+    def steals(self) -> bool:
         """Say whether it looks for what full consumers leave: visits of theirs change it, and tell nobody."""
         return False
 
@@ -37,7 +37,7 @@ class Selection:
 
         None: nobody knows of anything there. `after_us`: what has vested by then is accounted for. Snapshot reads.
         """
-        due = in_step([earliest_vesting_us(tr, part, after_us=after_us) for part in parts])
+        due = run_together([earliest_vesting_us(tr, part, after_us=after_us) for part in parts])
         return {part.part: each for part, each in zip(parts, due, strict=True)}
 
     def selected(self) -> None:
@@ -46,5 +46,5 @@ class Selection:
     def give_way(self) -> None:
         """Note that all managers have been full for a while."""
 
-    def hear(self, session: Session) -> None:
+    def set_session(self, session: Session) -> None:
         """Note this consumer's session, once a second or so. Called by another thread than the rest."""

@@ -23,7 +23,7 @@ REMEMBERED_MAX = 1_000
 T = TypeVar("T")
 
 
-def order(ref: PointerRef) -> tuple[int, int, bytes]:
+def queue_order(ref: PointerRef) -> tuple[int, int, bytes]:
     """Return what pointers are in line by. Those of one instant, as a bulk enqueue leaves them, by name.
 
     Zones whose names follow each other lie beside each other, so what takes them together writes fewer pages.
@@ -48,17 +48,17 @@ def by_tenant(refs: Iterable[PointerRef]) -> dict[bytes, list[PointerRef]]:
     return found
 
 
-def in_turns(refs: Iterable[PointerRef]) -> list[PointerRef]:
+def interleaved_by_tenant(refs: Iterable[PointerRef]) -> list[PointerRef]:
     """Return pointers in the order in which they are served: of each tenant the first, then the second of each, so on.
 
     So a tenant with a thousand queue zones comes before another by one visit, not by a thousand.
     """
-    in_order = sorted(refs, key=order)
+    in_order = sorted(refs, key=queue_order)
     tenants = by_tenant(in_order)
     if len(tenants) == len(in_order):
         return in_order
     rounds = zip_longest(*tenants.values())
-    return [ref for each in rounds for ref in sorted(filter(None, each), key=order)]
+    return [ref for each in rounds for ref in sorted(filter(None, each), key=queue_order)]
 
 
 class LastTurn(NamedTuple):
@@ -68,7 +68,7 @@ class LastTurn(NamedTuple):
     first: PointerRef
 
 
-class Plan(NamedTuple):
+class HandoverPlan(NamedTuple):
     """What goes to managers now.
 
     Attributes:
@@ -82,51 +82,51 @@ class Plan(NamedTuple):
     waiting_parts: frozenset[int]
 
 
-NOTHING_TO_DO = Plan([], alone=False, waiting_parts=frozenset())
+EMPTY_PLAN = HandoverPlan([], alone=False, waiting_parts=frozenset())
 
 
 class TenantTurns:
     """The turns of the tenants of one shard, as the scanner of one consumer sees them. Not locked."""
 
     def __init__(self) -> None:
-        self._out: Counter[bytes] = Counter()  # calls under way, by tenant
-        self._several: set[bytes] = set()  # tenants with more than one pointer, as of the last scan
+        self._under_way: Counter[bytes] = Counter()  # calls under way, by tenant
+        self._with_several_pointers: set[bytes] = set()  # tenants with more than one pointer, as of the last scan
         self._last: dict[bytes, LastTurn] = {}  # of tenants with more than one pointer; the latest at the end
 
-    def out(self) -> frozenset[bytes]:
+    def under_way(self) -> frozenset[bytes]:
         """Return the tenants of which calls are under way; `plan` is told what this was when the scan began."""
-        return frozenset(self._out)
+        return frozenset(self._under_way)
 
-    def plan(self, refs: Sequence[PointerRef], size: int, *, out: frozenset[bytes], now_us: int) -> Plan:
+    def plan(self, refs: Sequence[PointerRef], size: int, *, under_way: frozenset[bytes], now_us: int) -> HandoverPlan:
         """Return the calls of up to `size` pointers in which those go that a scan has chosen."""
         tenants = by_tenant(refs)
-        self._several = {tenant for tenant, some in tenants.items() if len(some) > 1}
-        alone = len(out.union(tenants)) <= 1
+        self._with_several_pointers = {tenant for tenant, some in tenants.items() if len(some) > 1}
+        alone = len(under_way.union(tenants)) <= 1
         waiting: dict[bytes, list[PointerRef]] = {}
         if not alone:
-            waiting = {tenant: tenants.pop(tenant) for tenant in list(tenants) if tenant in out}
+            waiting = {tenant: tenants.pop(tenant) for tenant in list(tenants) if tenant in under_way}
         if waiting:
             probe("a pointer waits for its tenant's turn")
         parts = frozenset(ref.part for some in waiting.values() for ref in some)
-        return Plan(_calls(self._in_line(tenants, now_us), size), alone, parts)
+        return HandoverPlan(_calls(self._in_turn_order(tenants, now_us), size), alone, parts)
 
     def begin(self, refs: Sequence[PointerRef]) -> None:
         """Note that a call with these pointers is under way."""
-        self._out.update(set(map(tenant_of, refs)))
+        self._under_way.update(set(map(tenant_of, refs)))
 
     def end(self, refs: Sequence[PointerRef], tenants: int, *, now_us: int) -> None:
         """Note that it has ended. `tenants`: how many of its tenants, in their order, had their turn."""
         served = by_tenant(refs)
-        self._out.subtract(served.keys())
-        self._out = +self._out
+        self._under_way.subtract(served.keys())
+        self._under_way = +self._under_way
         for tenant in list(served)[:tenants]:
-            if tenant in self._several or tenant in self._last:
+            if tenant in self._with_several_pointers or tenant in self._last:
                 self._last.pop(tenant, None)
                 self._last[tenant] = LastTurn(now_us, served[tenant][0])
         while len(self._last) > REMEMBERED_MAX:
             del self._last[next(iter(self._last))]
 
-    def _in_line(self, tenants: Mapping[bytes, list[PointerRef]], now_us: int) -> list[list[PointerRef]]:
+    def _in_turn_order(self, tenants: Mapping[bytes, list[PointerRef]], now_us: int) -> list[list[PointerRef]]:
         """Return the tenants' pointers in the order of their turns: as they come, but for those that had theirs."""
         if self._last.keys().isdisjoint(tenants):
             return list(tenants.values())
@@ -135,7 +135,7 @@ class TenantTurns:
             first, last = tenants[tenant][0], self._last.get(tenant)
             # A pointer that has kept its place says that the turn is not over; a clock that was set back, nothing.
             if last is None or last.us > now_us or last.first in tenants[tenant]:
-                return order(first)
+                return queue_order(first)
             return first.priority, max(first.vesting_us, last.us), first.id
 
         return [tenants[tenant] for tenant in sorted(tenants, key=key)]

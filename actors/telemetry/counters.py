@@ -51,7 +51,7 @@ class Histogram:
         return self.counts.copy(), self.sum_us / 1e6
 
 
-class Tally:
+class Counters:
     """The counts of one actor since it began."""
 
     def __init__(self) -> None:

@@ -15,10 +15,10 @@ from opentelemetry import metrics
 from fairlead.actors.telemetry.counters import Histogram, Reading
 from fairlead.actors.telemetry.errors import ErrorTypes
 from fairlead.actors.telemetry.metrics import ATTRIBUTES, OPERATION, SENT, SYSTEM
-from fairlead.actors.telemetry.spans import about
+from fairlead.actors.telemetry.spans import span_attributes
 from fairlead.zones.process_lock import ProcessLock
 
-KEPT_MAX = 500  # Calls of a task that are told at once.
+BUFFERED_MAX = 500  # Calls of a task that are told at once.
 SERIES_MAX = 1_000  # Whose attributes are not made anew for each call.
 
 _meter = metrics.get_meter(SYSTEM)
@@ -28,7 +28,7 @@ _histogram = _meter.create_histogram(
 )
 
 
-class Sent(NamedTuple):
+class EnqueueCall(NamedTuple):
     """What one call has enqueued, or tried to.
 
     Attributes:
@@ -39,7 +39,7 @@ class Sent(NamedTuple):
       took_us: from the first item to the end of the call.
     """
 
-    entered: Mapping[str, int]
+    committed: Mapping[str, int]
     refused: Mapping[str, int]
     kind: str
     shard: str
@@ -47,10 +47,10 @@ class Sent(NamedTuple):
     took_us: int
 
 
-Tell = Callable[[Sequence[Sent]], None]
+ReportEnqueues = Callable[[Sequence[EnqueueCall]], None]
 
 
-class Ledger:
+class EnqueueCounts:
     """What a process has enqueued since it began."""
 
     def __init__(self) -> None:
@@ -58,30 +58,30 @@ class Ledger:
         self._error_types = ErrorTypes()
         self._counts: Counter[tuple[str, str]] = Counter()  # by kind and type of error
         self._durations: dict[tuple[str, str, str], Histogram] = {}  # by kind, shard and type of error
-        self._kept: list[Sent] = []
-        self._tell: Tell | None = None
+        self._buffered: list[EnqueueCall] = []
+        self._report: ReportEnqueues | None = None
 
     @contextmanager
-    def told_by(self, tell: Tell) -> Iterator[None]:
-        """Count nothing for the length of a `with`, and tell of it by `tell`, at the latest when it ends."""
-        self._tell = tell
+    def reporting_to(self, report: ReportEnqueues) -> Iterator[None]:
+        """Count nothing for the length of a `with`, and tell of it by `report`, at the latest when it ends."""
+        self._report = report
         try:
             yield
         finally:
-            self._flush(tell)
-            self._tell = None
+            self._flush(report)
+            self._report = None
 
-    def add(self, sent: Sent) -> None:
+    def add(self, sent: EnqueueCall) -> None:
         """Count a call, or keep it to be told."""
-        tell = self._tell
-        if tell is None:
+        report = self._report
+        if report is None:
             self._count(sent)
             return
         with self._lock:
-            self._kept.append(sent)
-            is_full = len(self._kept) >= KEPT_MAX
+            self._buffered.append(sent)
+            is_full = len(self._buffered) >= BUFFERED_MAX
         if is_full:
-            self._flush(tell)
+            self._flush(report)
 
     def read(self) -> Reading:
         """Return a copy of all that was counted."""
@@ -91,16 +91,16 @@ class Ledger:
                 {(OPERATION.name, ("enqueue", *labels)): each.read() for labels, each in self._durations.items()},
             )
 
-    def _flush(self, tell: Tell) -> None:
+    def _flush(self, report: ReportEnqueues) -> None:
         with self._lock:
-            kept, self._kept = self._kept, []
-        if kept:
-            tell(kept)
+            buffered, self._buffered = self._buffered, []
+        if buffered:
+            report(buffered)
 
-    def _count(self, sent: Sent) -> None:
+    def _count(self, sent: EnqueueCall) -> None:
         with self._lock:
             failed_by = self._error_types.counted(sent.error_type)
-            for kind, count in sent.entered.items():
+            for kind, count in sent.committed.items():
                 self._counts[kind, ""] += count
             for kind, count in sent.refused.items():
                 self._counts[kind, failed_by] += count
@@ -109,7 +109,7 @@ class Ledger:
             if durations is None:
                 durations = self._durations[labels] = Histogram(OPERATION)
             durations.record(sent.took_us)
-        for kind, count in sent.entered.items():
+        for kind, count in sent.committed.items():
             _counter.add(count, _attributes(kind))
         for kind, count in sent.refused.items():
             _counter.add(count, _attributes(kind, failed_by=failed_by))
@@ -118,10 +118,10 @@ class Ledger:
 
 @lru_cache(maxsize=SERIES_MAX)
 def _attributes(kind: str, shard: str = "", failed_by: str = "") -> dict[str, str | int]:
-    attributes = about("enqueue", shard, kind)
+    attributes = span_attributes("enqueue", shard, kind)
     if failed_by:
         attributes[ATTRIBUTES["error_type"]] = failed_by
     return attributes
 
 
-LEDGER = Ledger()  # This process's.
+ENQUEUE_COUNTS = EnqueueCounts()  # This process's.

@@ -11,11 +11,11 @@ from types import TracebackType
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
-from fairlead.actors.telemetry.enqueue_counts import LEDGER, Sent
+from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS, EnqueueCall
 from fairlead.actors.telemetry.errors import error_type
 from fairlead.actors.telemetry.metrics import SYSTEM
 from fairlead.actors.telemetry.run import is_recorded
-from fairlead.actors.telemetry.spans import about, fail
+from fairlead.actors.telemetry.spans import record_error, span_attributes
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import NOT_RECORDED, trace_of
 from fairlead.zones.layout import Tenant
@@ -27,14 +27,23 @@ _tracer = trace.get_tracer(SYSTEM)
 
 
 class Enqueueing:
-    """One call that may enqueue, in one transaction or in several; see `fairlead.zones.tenant_transaction.Enqueuer`.
+    """One call that may enqueue, in one transaction or in several; see `zones.tenant_transaction.EnqueueObserver`.
 
     Args:
       tenant: for whom; None: for several.
     """
 
     __slots__ = (
-        "_began_us", "_ended", "_entered", "_kind", "_kinds", "_last", "_shard", "_shard_name", "_span", "_tenant",
+        "_began_us",
+        "_committed",
+        "_ended",
+        "_kind",
+        "_kinds",
+        "_last",
+        "_shard",
+        "_shard_name",
+        "_span",
+        "_tenant",
         "_trace",
     )  # fmt: skip
 
@@ -47,7 +56,7 @@ class Enqueueing:
         self._span: Span | None = None
         self._kinds: dict[str, int] = {}  # items of this attempt
         self._ended = False  # the body of this attempt; what it has enqueued is being committed
-        self._entered: dict[str, int] = {}  # of those that have committed
+        self._committed: dict[str, int] = {}  # of those that have committed
         self._last: Enqueued | None = None
         current = trace.get_current_span().get_span_context()
         self._trace: Trace | None = None
@@ -68,9 +77,9 @@ class Enqueueing:
             self.commit()
         elif not self._ended:
             self._kinds = {}
-        LEDGER.add(
-            Sent(
-                self._entered,
+        ENQUEUE_COUNTS.add(
+            EnqueueCall(
+                self._committed,
                 self._kinds,
                 self._kind,
                 self._shard_name,
@@ -99,10 +108,10 @@ class Enqueueing:
     def commit(self) -> None:
         """Note that the last attempt has been committed; another transaction may follow."""
         for kind, count in self._kinds.items():
-            self._entered[kind] = self._entered.get(kind, 0) + count
+            self._committed[kind] = self._committed.get(kind, 0) + count
         self._kinds = {}
 
-    def traced(self, item: NewItem) -> NewItem:
+    def with_trace(self, item: NewItem) -> NewItem:
         """Return an item with the caller's context, unless it has one. Begins the producer span."""
         if self._began_us is None:
             assert self._shard is not None
@@ -112,26 +121,28 @@ class Enqueueing:
         if self._trace is None or item.trace is not None:
             return item
         if self._span is None and trace.get_current_span().is_recording():
-            self._span = _tracer.start_span(f"enqueue {item.kind}", kind=SpanKind.PRODUCER, attributes=about("enqueue"))
+            self._span = _tracer.start_span(
+                f"enqueue {item.kind}", kind=SpanKind.PRODUCER, attributes=span_attributes("enqueue")
+            )
             self._trace = trace_of(self._span.get_span_context())
         return item._replace(trace=self._trace)
 
-    def entered(self, item: NewItem, enqueued: Enqueued) -> None:
+    def on_enqueued(self, item: NewItem, enqueued: Enqueued) -> None:
         """Count an item that this attempt has enqueued."""
         if enqueued.status is EnqueueStatus.ENQUEUED:
             self._kinds[item.kind] = self._kinds.get(item.kind, 0) + 1
             self._last = enqueued
 
     def _end(self, span: Span, error: BaseException | None) -> None:
-        attributes = about("enqueue", self._shard_name, self._kind)
+        attributes = span_attributes("enqueue", self._shard_name, self._kind)
         if self._tenant is not None:
             attributes["fairlead.tenant_hash"] = tenant_hash(self._tenant)
-        count = sum(self._entered.values()) + sum(self._kinds.values())
+        count = sum(self._committed.values()) + sum(self._kinds.values())
         if count == 1 and self._last is not None:
             attributes["messaging.message.id"] = self._last.item_id.hex()
         else:
             attributes["messaging.batch.message_count"] = count
         span.set_attributes(attributes)
         if error is not None:
-            fail(span, error)
+            record_error(span, error)
         span.end()

@@ -10,7 +10,7 @@ from enum import Enum
 SYSTEM = "fairlead"  # `messaging.system`, in metrics and spans.
 
 
-class Form(Enum):
+class MetricType(Enum):
     """What a metric's numbers are."""
 
     COUNTER = "counter"  # since the actor's process began
@@ -28,7 +28,7 @@ class Metric:
     """
 
     name: str
-    form: Form
+    form: MetricType
     unit: str
     help: str
     labels: tuple[str, ...]
@@ -55,77 +55,90 @@ _BY_KIND = ("kind",)
 _BY_KIND_AND_ERROR = ("kind", "error_type")
 
 SENT = Metric(
-    "messaging.client.sent.messages", Form.COUNTER, "{message}",
+    "messaging.client.sent.messages", MetricType.COUNTER, "{message}",
     "Items enqueued, by a fleet's handlers; with an error type: those that the store refused.",
     _BY_KIND_AND_ERROR, operation="enqueue",
 )  # fmt: skip
 CONSUMED = Metric(
-    "messaging.client.consumed.messages", Form.COUNTER, "{message}",
+    "messaging.client.consumed.messages", MetricType.COUNTER, "{message}",
     "Attempts whose handler has ended; with an error type: raising one.", _BY_KIND_AND_ERROR, operation="run",
 )  # fmt: skip
 OPERATION = Metric(
-    "messaging.client.operation.duration", Form.HISTOGRAM, "s",
+    "messaging.client.operation.duration", MetricType.HISTOGRAM, "s",
     "How long a call takes that enqueues, from its first item to its end, and a batch of queues that is served.",
     ("operation", "kind", "shard", "error_type"), _MESSAGING_S,
 )  # fmt: skip
-COMPLETED = Metric("fairlead.items.completed", Form.COUNTER, "{item}", "Items completed.", _BY_KIND)
+COMPLETED = Metric("fairlead.items.completed", MetricType.COUNTER, "{item}", "Items completed.", _BY_KIND)
 FAILED = Metric(
-    "fairlead.attempts.failed", Form.COUNTER, "{attempt}", "Attempts that raised an error, or ran too long.", _BY_KIND
+    "fairlead.attempts.failed",
+    MetricType.COUNTER,
+    "{attempt}",
+    "Attempts that raised an error, or ran too long.",
+    _BY_KIND,
 )
-RETRIED = Metric("fairlead.items.retried", Form.COUNTER, "{item}", "Failed items that will run again.", _BY_KIND)
-BURIED = Metric("fairlead.items.buried", Form.COUNTER, "{item}", "Items that failed for good and are kept.", _BY_KIND)
-DROPPED = Metric("fairlead.items.dropped", Form.COUNTER, "{item}", "Items that failed for good and are gone.", _BY_KIND)
+RETRIED = Metric("fairlead.items.retried", MetricType.COUNTER, "{item}", "Failed items that will run again.", _BY_KIND)
+DEAD_LETTERED = Metric(
+    "fairlead.items.buried", MetricType.COUNTER, "{item}", "Items that failed for good and are kept.", _BY_KIND
+)
+DROPPED = Metric(
+    "fairlead.items.dropped", MetricType.COUNTER, "{item}", "Items that failed for good and are gone.", _BY_KIND
+)
 LOST = Metric(
-    "fairlead.attempts.lost", Form.COUNTER, "{attempt}", "Attempts whose item was somebody else's when they ended.",
+    "fairlead.attempts.lost", MetricType.COUNTER, "{attempt}", "Attempts whose item somebody else had when they ended.",
     _BY_KIND,
 )  # fmt: skip
-LAPSED = Metric(
-    "fairlead.items.lapsed", Form.COUNTER, "{item}",
+EXPIRED = Metric(
+    "fairlead.items.lapsed", MetricType.COUNTER, "{item}",
     "Items leased anew because their worker died or stalled.", _BY_KIND,
 )  # fmt: skip
 CONFLICTS = Metric(
-    "fairlead.lease.conflicts", Form.COUNTER, "{conflict}",
+    "fairlead.lease.conflicts", MetricType.COUNTER, "{conflict}",
     "Pointers that another consumer had leased (step read), and visits that lost at their commit (step commit).",
     ("shard", "step"),
 )  # fmt: skip
 CONFLICT_STEPS = ("read", "commit")
 POINTER_LATENCY = Metric(
-    "fairlead.pointer.latency", Form.HISTOGRAM, "s",
+    "fairlead.pointer.latency", MetricType.HISTOGRAM, "s",
     "From when a pointer vests until a manager leases it.", ("shard",), _WAIT_S,
 )  # fmt: skip
 ITEM_LATENCY = Metric(
-    "fairlead.item.latency", Form.HISTOGRAM, "s",
+    "fairlead.item.latency", MetricType.HISTOGRAM, "s",
     "From when an item vests until its handler begins.", _BY_KIND, _WAIT_S,
 )  # fmt: skip
 DURATION = Metric(
-    "messaging.process.duration", Form.HISTOGRAM, "s", "How long handlers run, per attempt.",
+    "messaging.process.duration", MetricType.HISTOGRAM, "s", "How long handlers run, per attempt.",
     _BY_KIND_AND_ERROR, _MESSAGING_S, operation="run",
 )  # fmt: skip
-SLOTS = Metric("fairlead.slots", Form.GAUGE, "{slot}", "Handlers that a worker can run at once.", ())
-SLOTS_IN_USE = Metric("fairlead.slots.in_use", Form.GAUGE, "{slot}", "Handlers that a worker runs now.", ())
+SLOTS = Metric("fairlead.slots", MetricType.GAUGE, "{slot}", "Handlers that a worker can run at once.", ())
+SLOTS_IN_USE = Metric("fairlead.slots.in_use", MetricType.GAUGE, "{slot}", "Handlers that a worker runs now.", ())
 DEPTH = Metric(
-    "fairlead.queue.depth", Form.GAUGE, "{item}",
+    "fairlead.queue.depth", MetricType.GAUGE, "{item}",
     "Items in all queues of a shard: waiting, delayed and leased ones, not buried ones.", ("shard", "kind"),
 )  # fmt: skip
 OLDEST_AGE = Metric(
-    "fairlead.queue.oldest_age", Form.GAUGE, "s",
+    "fairlead.queue.oldest_age", MetricType.GAUGE, "s",
     "For how long the oldest item of a shard that has vested has waited, held back or not.", ("shard",),
 )  # fmt: skip
 HELD_BACK = Metric(
-    "fairlead.queue.held_back", Form.GAUGE, "{item}",
+    "fairlead.queue.held_back", MetricType.GAUGE, "{item}",
     "Items of a shard that a limit, a pause, or an unknown kind holds back; counted in up to 200 queues.", ("shard",),
 )  # fmt: skip
 HELD_BACK_AGE = Metric(
-    "fairlead.queue.held_back.oldest_age", Form.GAUGE, "s",
+    "fairlead.queue.held_back.oldest_age", MetricType.GAUGE, "s",
     "For how long the oldest item of a shard that is held back has waited.", ("shard",),
 )  # fmt: skip
 
 METRICS = (
-    SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, BURIED, DROPPED, LOST, LAPSED, CONFLICTS, POINTER_LATENCY,
-    ITEM_LATENCY, DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK,
-    HELD_BACK_AGE,
+    SENT, CONSUMED, OPERATION, COMPLETED, FAILED, RETRIED, DEAD_LETTERED, DROPPED, LOST, EXPIRED, CONFLICTS,
+    POINTER_LATENCY, ITEM_LATENCY, DURATION, SLOTS, SLOTS_IN_USE, DEPTH, OLDEST_AGE, HELD_BACK, HELD_BACK_AGE,
 )  # fmt: skip
-NAMED = {metric.name: metric for metric in METRICS}
+METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 
 # What a settled item's end is called in `fairlead.actors.execution.acknowledgement`.
-ENDS = {"completed": COMPLETED, "retried": RETRIED, "buried": BURIED, "dropped": DROPPED, "lost": LOST}
+OUTCOME_METRICS = {
+    "completed": COMPLETED,
+    "retried": RETRIED,
+    "buried": DEAD_LETTERED,
+    "dropped": DROPPED,
+    "lost": LOST,
+}

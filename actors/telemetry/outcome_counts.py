@@ -7,29 +7,29 @@ and what it sums up to, is found out when somebody asks.
 from fairlead.actors.messages import ItemRef
 from fairlead.actors.telemetry.counters import Histogram, Reading
 from fairlead.actors.telemetry.errors import ErrorTypes, error_type
-from fairlead.actors.telemetry.metrics import CONSUMED, DURATION, ENDS, FAILED, ITEM_LATENCY
+from fairlead.actors.telemetry.metrics import CONSUMED, DURATION, FAILED, ITEM_LATENCY, OUTCOME_METRICS
 
 
-class _OfKind:
+class _KindCounts:
     __slots__ = ("durations", "ends", "failed", "failed_durations", "latencies")
 
     def __init__(self) -> None:
         self.durations = Histogram(DURATION)
         self.failed_durations: dict[str, Histogram] = {}  # by type of error
         self.latencies = Histogram(ITEM_LATENCY)
-        self.ends = dict.fromkeys(ENDS, 0)
+        self.ends = dict.fromkeys(OUTCOME_METRICS, 0)
         self.failed = 0
 
 
-class Handled(dict[str, _OfKind]):
+class OutcomeCounts(dict[str, _KindCounts]):
     """The attempts of one worker by kind. Called with the worker's lock held."""
 
     def __init__(self) -> None:
         super().__init__()
         self._error_types = ErrorTypes()
 
-    def __missing__(self, kind: str) -> _OfKind:
-        made = self[kind] = _OfKind()
+    def __missing__(self, kind: str) -> _KindCounts:
+        made = self[kind] = _KindCounts()
         return made
 
     def end(self, ref: ItemRef, *, began_us: int, ended_us: int, error: BaseException | None = None) -> None:
@@ -62,5 +62,5 @@ class Handled(dict[str, _OfKind]):
             reading.histograms[ITEM_LATENCY.name, labels] = counted.latencies.read()
             reading.numbers[FAILED.name, labels] = counted.failed
             for outcome, count in counted.ends.items():
-                reading.numbers[ENDS[outcome].name, labels] = count
+                reading.numbers[OUTCOME_METRICS[outcome].name, labels] = count
         return reading

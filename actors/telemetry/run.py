@@ -64,7 +64,7 @@ LOG_FIELDS = ("job_item_id", "job_tenant_hash", "job_kind", "job_attempt", "job_
 _NONE = dict.fromkeys((*LOG_FIELDS, "job_ids"), "")
 
 
-def ids() -> dict[str, Any]:
+def log_fields() -> dict[str, Any]:
     """Return what a log record says of the job that runs here: `LOG_FIELDS`, and all as text (`job_ids`).
 
     Every field is empty outside of a handler. They begin with `job_`: logging refuses a record whose `extra` has a
@@ -89,15 +89,15 @@ def ids() -> dict[str, Any]:
     return {**found, "job_ids": f" [{words}]"}
 
 
-def name_jobs_in_logs() -> None:
+def add_jobs_to_log_records() -> None:
     """Let every log record of this process carry the ids of the job that runs where it is made. Twice is once."""
     make = logging.getLogRecordFactory()
-    if isinstance(make, _Naming):
+    if isinstance(make, _JobLogFactory):
         return
-    logging.setLogRecordFactory(_Naming(make))
+    logging.setLogRecordFactory(_JobLogFactory(make))
 
 
-class _Naming:
+class _JobLogFactory:
     """Makes records as before, with ids."""
 
     def __init__(self, make: Any) -> None:
@@ -105,5 +105,5 @@ class _Naming:
 
     def __call__(self, *args: Any, **how: Any) -> logging.LogRecord:
         record: logging.LogRecord = self._make(*args, **how)
-        record.__dict__.update(ids())
+        record.__dict__.update(log_fields())
         return record

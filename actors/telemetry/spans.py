@@ -42,17 +42,17 @@ class Spans:
       heeds: True if the sampler does as the enqueuer's did: then it is not asked where that one said no.
     """
 
-    def __init__(self, tracer: Tracer, *, begins: bool = True, heeds: bool = False) -> None:
+    def __init__(self, tracer: Tracer, *, starts_traces: bool = True, parent_based: bool = False) -> None:
         self._tracer = tracer
-        self._begins = begins
-        self._heeds = heeds
+        self._starts_traces = starts_traces
+        self._parent_based = parent_based
 
     def scan(self, shard: str, *, pointers: int, began_us: int, ended_us: int) -> Trace | None:
         """Tell of a scan that found pointers; return its context, for whoever serves them."""
-        if not self._begins:
+        if not self._starts_traces:
             return None
         span = self._tracer.start_span(
-            f"scan {shard}", Context(), SpanKind.INTERNAL, about("scan", shard), start_time=began_us * _NS
+            f"scan {shard}", Context(), SpanKind.INTERNAL, span_attributes("scan", shard), start_time=began_us * _NS
         )
         if not span.is_recording():
             return None
@@ -72,7 +72,7 @@ class Spans:
         failed_by: str = "",
     ) -> None:
         """Tell of a visit that leased items, of which those with `traces` were enqueued in traces that are recorded."""
-        if not self._begins and not traces:
+        if not self._starts_traces and not traces:
             return
         told = [each for each in (scan, *traces) if each is not None][:LINKS_MAX]
         links = [Link(context) for context in map(context_of, told) if context is not None]
@@ -80,19 +80,19 @@ class Spans:
             f"serve {shard}",
             Context(),
             SpanKind.CLIENT,
-            about("serve", shard) | {"messaging.batch.message_count": items},
+            span_attributes("serve", shard) | {"messaging.batch.message_count": items},
             links,
             start_time=began_us * _NS,
         )
         if failed_by:
-            _fail(span, failed_by)
+            _set_error_type(span, failed_by)
         span.end(ended_us * _NS)
 
     def run(self, ref: ItemRef, attempt: int, stored: Trace | None) -> Span | None:
         """Begin the span of an attempt; None if there is nothing to record."""
-        if stored is None and not self._begins:
+        if stored is None and not self._starts_traces:
             return None
-        if stored is not None and self._heeds and not is_sampled(stored):
+        if stored is not None and self._parent_based and not is_sampled(stored):
             return None
         enqueuer = context_of(stored)
         parent, links = Context(), []
@@ -100,7 +100,7 @@ class Spans:
             parent = set_span_in_context(NonRecordingSpan(enqueuer), parent)
         elif enqueuer is not None:
             links = [Link(enqueuer)]
-        attributes = about("run", ref.shard, ref.kind)
+        attributes = span_attributes("run", ref.shard, ref.kind)
         span = self._tracer.start_span(f"run {ref.kind}", parent, SpanKind.CONSUMER, attributes, links)
         if span.is_recording():
             span.set_attributes(
@@ -116,13 +116,13 @@ class Spans:
 def end_run(span: Span, error: BaseException | None) -> None:
     """End the span of an attempt."""
     if error is not None and span.is_recording():
-        fail(span, error)
+        record_error(span, error)
     span.end()
 
 
-def fail(span: Span, error: BaseException) -> None:
+def record_error(span: Span, error: BaseException) -> None:
     """Note in a span what its operation failed with: the error's class, and not its words."""
-    _fail(span, error_type(error))
+    _set_error_type(span, error_type(error))
 
 
 def passed_on(stored: Trace | None) -> Span | None:
@@ -142,10 +142,14 @@ def spans_of_process() -> Spans | None:
     sampler = getattr(provider, "sampler", None)
     described = "" if sampler is None else sampler.get_description()
     root = described.partition("root:")[2].partition(",")[0] or described
-    return Spans(provider.get_tracer(SYSTEM), begins=root not in NEVER_BEGIN, heeds=described.startswith("ParentBased"))
+    return Spans(
+        provider.get_tracer(SYSTEM),
+        starts_traces=root not in NEVER_BEGIN,
+        parent_based=described.startswith("ParentBased"),
+    )
 
 
-def about(operation: str, shard: str | None = None, kind: str | None = None) -> dict[str, str | int]:
+def span_attributes(operation: str, shard: str | None = None, kind: str | None = None) -> dict[str, str | int]:
     """Return what every span of an operation says, under the conventions, of where and of what it is."""
     told = {
         "messaging.system": SYSTEM,
@@ -157,6 +161,6 @@ def about(operation: str, shard: str | None = None, kind: str | None = None) -> 
     return {name: value for name, value in told.items() if value}
 
 
-def _fail(span: Span, failed_by: str) -> None:
+def _set_error_type(span: Span, failed_by: str) -> None:
     span.set_attribute(ATTRIBUTES["error_type"], failed_by)
     span.set_status(StatusCode.ERROR)

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 
-from fairlead.actors.telemetry.counters import Reading, Tally
+from fairlead.actors.telemetry.counters import Counters, Reading
 from fairlead.actors.telemetry.spans import Spans
 
 
 class Telemetry:
     """One actor's. `spans`: None where nobody records any, as in a simulated world."""
 
-    __slots__ = ("_read", "spans", "tally")
+    __slots__ = ("_read", "counters", "spans")
 
     def __init__(self, spans: Spans | None = None) -> None:
-        self.tally = Tally()
+        self.counters = Counters()
         self.spans = spans
-        self._read: Callable[[], Reading] = self.tally.read
+        self._read: Callable[[], Reading] = self.counters.read
 
     def read_by(self, read: Callable[[], Reading]) -> None:
         """Say how the actor is read: under its lock, with what it has to add."""
@@ -26,7 +26,9 @@ class Telemetry:
 
 
 Fail = Callable[[str, BaseException], None]  # Takes the reason and the error; see `Supervisor.fail`.
-Elsewhere = Callable[[], Callable[[], None]]  # Crosses to other processes by pickle. What it returns sends what waits.
+ProcessSetup = Callable[
+    [], Callable[[], None]
+]  # Crosses to other processes by pickle. What it returns sends what waits.
 
 
 class Exports:
@@ -39,17 +41,17 @@ class Exports:
         """
         return Telemetry()
 
-    def elsewhere(self) -> Elsewhere:
+    def process_setup(self) -> ProcessSetup:
         """Return what lets the telemetry of another process, such as a Ray task's, go to the same places."""
-        return _nowhere
+        return _no_setup
 
     def close(self) -> None:
         """Send what waits to be sent, for the last time. Takes two seconds at most, and raises nothing."""
 
 
-def _nowhere() -> Callable[[], None]:
-    return _nothing_waits
+def _no_setup() -> Callable[[], None]:
+    return _nothing_to_send
 
 
-def _nothing_waits() -> None:
+def _nothing_to_send() -> None:
     pass

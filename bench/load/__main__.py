@@ -19,7 +19,7 @@ from bench import ray_cluster
 from bench.handlers import app
 from bench.harness import store_url
 from bench.load.load_spec import SKEWS, Load
-from bench.load.trial import fleets, put_under
+from bench.load.trial import fleets, run_load
 from bench.machine import describe, scratch
 from bench.report import Options, parser, plain, say, show
 from bench.stores import commit_ms
@@ -68,7 +68,7 @@ def measure(chosen: Namespace, load: Load) -> dict[str, Any]:
         say(f"starting {chosen.consumers} consumers")
         consumers = stack.enter_context(fleets(config, chosen.consumers, address))
         say(f"{load.items_per_s:g} items/s for {load.warm_s:g} s unmeasured and {load.seconds:g} s measured")
-        loaded = put_under(load, config, consumers, generators=chosen.generators)
+        loaded = run_load(load, config, consumers, generators=chosen.generators)
         bare_commits_ms.append(_bare_commit_ms(config))
     return {"load": plain(load), **plain(loaded), "machine": {**machine, "bare_commits_ms": bare_commits_ms}}
 

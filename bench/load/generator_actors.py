@@ -67,7 +67,7 @@ class GeneratorActor:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class GeneratorsResult:
     """What the generators did. `enqueues`: how long each took from when it was due; `late_ms_max`: to be begun."""
 
     measured_enqueues: int
@@ -91,7 +91,7 @@ class Generators:
         ray.get([actor.begin.remote(start_us) for actor in self._actors])
         return start_us
 
-    def await_end(self) -> Spread:
+    def await_end(self) -> GeneratorsResult:
         """Say how far they are until they have sent everything, end them, and return what they did."""
         said_s = time.monotonic()
         while True:
@@ -106,7 +106,7 @@ class Generators:
         for actor in self._actors:
             ray.kill(actor)
         late_ms_max = max(each.late_us_max for each in heard) / 1000
-        return Spread(sum(each.measured for each in heard), enqueues, late_ms_max)
+        return GeneratorsResult(sum(each.measured for each in heard), enqueues, late_ms_max)
 
     def _progress(self) -> list[Progress]:
         heard: list[Progress] = ray.get([actor.progress.remote() for actor in self._actors])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hdrh.histogram import HdrHistogram
 
 from bench.load.histograms import Waits, of_buckets, waits
-from fairlead.actors.dispatch.pickup_latency import waits_in
+from fairlead.actors.dispatch.pickup_latency import buckets_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ def outcome(*, seconds: float, before: Mapping[str, int], after: Mapping[str, in
     def gained(name: str) -> int:
         return after.get(name, 0) - before.get(name, 0)
 
-    earlier = waits_in(before)
-    pointers = {bound_us: count - earlier.get(bound_us, 0) for bound_us, count in waits_in(after).items()}
+    earlier = buckets_in(before)
+    pointers = {bound_us: count - earlier.get(bound_us, 0) for bound_us, count in buckets_in(after).items()}
     return Outcome(
         items_per_s=round(gained("completed") / seconds, 1),
         item=waits(items),

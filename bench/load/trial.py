@@ -11,11 +11,11 @@ from hdrh.histogram import HdrHistogram
 
 from bench.fleets import RunningFleet, running
 from bench.handlers import app
-from bench.load.generator_actors import Generators, Spread
+from bench.load.generator_actors import Generators, GeneratorsResult
 from bench.load.histograms import Waits, waits
 from bench.load.load_spec import Load
 from bench.load.outcome import Outcome, outcome
-from bench.load.wait_recorder import TELL_EVERY_S, started
+from bench.load.wait_recorder import FLUSH_EVERY_S, recorded_waits
 from bench.report import say
 from fairlead import Config
 from fairlead.clock import SystemClock
@@ -29,7 +29,7 @@ class NotAllStarted(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadResult:
     """What came of a load. `enqueue`: from when an enqueue was due until it was durable; `late_ms_max`: to begin it."""
 
     outcome: Outcome
@@ -44,7 +44,7 @@ def fleets(config: Config, count: int, address: str) -> Iterator[list[RunningFle
         yield [stack.enter_context(running(config, host="ray", address=address)) for _ in range(count)]
 
 
-def put_under(load: Load, config: Config, consumers: Sequence[RunningFleet], *, generators: int) -> Loaded:
+def run_load(load: Load, config: Config, consumers: Sequence[RunningFleet], *, generators: int) -> LoadResult:
     """Put consumers under a load and say what came of it, once all its items have started.
 
     What consumers did counts from the end of the warm-up to the end of the sending; every measured item counts.
@@ -65,7 +65,7 @@ def put_under(load: Load, config: Config, consumers: Sequence[RunningFleet], *, 
     after, seconds = counts(consumers), time.monotonic() - before_s
     items = _await_starts(run, sent, load)
     found = outcome(seconds=seconds, before=before, after=after, items=items)
-    return Loaded(found, waits(sent.enqueues), round(sent.late_ms_max, 2))
+    return LoadResult(found, waits(sent.enqueues), round(sent.late_ms_max, 2))
 
 
 def counts(consumers: Sequence[RunningFleet]) -> Counter[str]:
@@ -76,12 +76,12 @@ def counts(consumers: Sequence[RunningFleet]) -> Counter[str]:
     return total
 
 
-def _await_starts(run: int, sent: Spread, load: Load) -> HdrHistogram:
+def _await_starts(run: int, sent: GeneratorsResult, load: Load) -> HdrHistogram:
     until_s = time.monotonic() + LAST_S_MAX
     wanted = sent.measured_enqueues * load.items
-    while (found := started(app, run)).total_count < wanted:
+    while (found := recorded_waits(app, run)).total_count < wanted:
         if time.monotonic() > until_s:
             raise NotAllStarted(f"{wanted:,} items enqueued, {found.total_count:,} started {LAST_S_MAX:g} s later")
         say(f"{found.total_count:,} of {wanted:,} items have started")
-        time.sleep(TELL_EVERY_S)
+        time.sleep(FLUSH_EVERY_S)
     return found

@@ -14,11 +14,11 @@ from bench.load.histograms import histogram, merged, record
 from fairlead import App, TenantTransaction
 from fairlead.tenant_database import TenantDatabase
 
-TELL_EVERY_S = 0.5
+FLUSH_EVERY_S = 0.5
 UNMEASURED = 0  # The run of items whose waits nobody asks for.
 
 
-class Tally:
+class WaitRecorder:
     """One process's share. Told to the store by a thread of its own, from the first start on.
 
     Each process writes its own keys, and the whole each time, so that nothing is counted twice.
@@ -37,13 +37,13 @@ class Tally:
             return
         with self._lock:
             if not self._histograms:
-                threading.Thread(target=self._tell_for_ever, name="tally", daemon=True).start()
+                threading.Thread(target=self._flush_loop, name="tally", daemon=True).start()
             if run not in self._histograms:
                 self._histograms[run] = histogram()
             record(self._histograms[run], waited_us)
         self._changed.set()
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Store what was counted so far."""
         with self._lock:
             packed = {run: each.encode() for run, each in self._histograms.items()}
@@ -54,19 +54,19 @@ class Tally:
 
         self._database().transact(body)
 
-    def _tell_for_ever(self) -> None:
+    def _flush_loop(self) -> None:
         pause = threading.Event()
         while self._changed.wait():
-            pause.wait(TELL_EVERY_S)
+            pause.wait(FLUSH_EVERY_S)
             self._changed.clear()
-            self.tell()
+            self.flush()
 
 
-def place_of(app: App) -> TenantDatabase:
+def results_tenant(app: App) -> TenantDatabase:
     """Return where the tallies of an application are kept."""
     return app.tenant("bench", "tally")
 
 
-def started(app: App, run: int) -> HdrHistogram:
+def recorded_waits(app: App, run: int) -> HdrHistogram:
     """Return the waits of all items of a run that have started, as far as their processes have told."""
-    return place_of(app).transact(lambda tr: merged(value for _, value in tr.get_range(("starts", run))))
+    return results_tenant(app).transact(lambda tr: merged(value for _, value in tr.get_range(("starts", run))))

@@ -45,7 +45,7 @@ def main() -> None:
     rows: list[Row] = []
     for form in FORMS if chosen.form == "both" else (chosen.form,):
         found, machine = measure(chosen.figure, form, quick=chosen.quick)
-        data.keep(out, chosen.figure, form, found, machine)
+        data.save(out, chosen.figure, form, found, machine)
         rows += found
     page.write(out)
     say(f"written to {out}")

@@ -9,12 +9,12 @@ from bench.paper.experiments import EXPERIMENTS
 from bench.paper.points import Row
 
 
-def keep(out: Path, name: str, form: str, rows: Sequence[Row], machine: dict[str, Any]) -> None:
+def save(out: Path, name: str, form: str, rows: Sequence[Row], machine: dict[str, Any]) -> None:
     """Write the rows of one form, beside those of the other form that are there, and draw all of them anew."""
     out.mkdir(parents=True, exist_ok=True)
-    kept = load(out, name)
-    both = [*(row for row in kept["rows"] if row["form"] != form), *rows]
-    written = {"machine": {**kept["machine"], form: machine}, "rows": both}
+    saved = load(out, name)
+    both = [*(row for row in saved["rows"] if row["form"] != form), *rows]
+    written = {"machine": {**saved["machine"], form: machine}, "rows": both}
     _path(out, name).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     EXPERIMENTS[name].draw(both).savefig(plot_path(out, name), bbox_inches="tight")
 

@@ -29,7 +29,7 @@ class BacklogRanOut(Exception):
     """The consumers were through with the backlog before the measurement ended: give more tenants, or less time."""
 
 
-def refuse_if_through(backlog: Backlog, counts: Mapping[str, int]) -> None:
+def check_not_exhausted(backlog: Backlog, counts: Mapping[str, int]) -> None:
     """Raise BacklogRanOut if consumers have leased as many items as there were."""
     if counts.get("items", 0) >= backlog.tenants * backlog.items:
         raise BacklogRanOut(f"{backlog.tenants:,} tenants with {backlog.items} items each were not enough")

@@ -14,9 +14,9 @@ from bench.harness import TENANT_APP, tenant_name
 from bench.load.histograms import histogram
 from bench.load.load_spec import Load
 from bench.load.outcome import Outcome, outcome
-from bench.load.trial import counts, fleets, put_under
+from bench.load.trial import counts, fleets, run_load
 from bench.load.wait_recorder import UNMEASURED
-from bench.paper.forms import REAL, Backlog, refuse_if_through
+from bench.paper.forms import REAL, Backlog, check_not_exhausted
 from bench.paper.setup import Setup
 from fairlead import Config, new_item
 from fairlead.clock import SystemClock
@@ -41,7 +41,7 @@ class Machine:
         """See `Form`."""
         config = self._config(setup)
         with fleets(config, setup.consumers, self._address) as consumers:
-            return put_under(load, config, consumers, generators=GENERATORS).outcome
+            return run_load(load, config, consumers, generators=GENERATORS).outcome
 
     def at_saturation(self, backlog: Backlog, setup: Setup) -> Outcome:
         """See `Form`. All of the backlog vests at one instant, once it is stored and the consumers run."""
@@ -49,12 +49,12 @@ class Machine:
         with fleets(config, setup.consumers, self._address) as consumers:
             items = backlog.tenants * backlog.items
             vesting_us = SystemClock().now_us() + int((items / FILLED_PER_S + LOOK_AROUND_S) * 1e6)
-            harness.alone(fill, config, backlog, vesting_us)
+            harness.run_in_process(fill, config, backlog, vesting_us)
             SystemClock().sleep_us(vesting_us + int(backlog.warm_s * 1e6) - SystemClock().now_us())
             before, before_s = counts(consumers), time.monotonic()
             time.sleep(backlog.seconds)
             after, seconds = counts(consumers), time.monotonic() - before_s
-        refuse_if_through(backlog, after)
+        check_not_exhausted(backlog, after)
         return outcome(seconds=seconds, before=before, after=after, items=histogram())
 
     def _config(self, setup: Setup) -> Config:

@@ -25,7 +25,7 @@ from bench.load.histograms import histogram, record
 from bench.load.load_spec import Load
 from bench.load.outcome import Outcome, outcome
 from bench.load.schedule import Sending, schedule
-from bench.paper.forms import SIMULATED, Backlog, refuse_if_through
+from bench.paper.forms import SIMULATED, Backlog, check_not_exhausted
 from bench.paper.setup import Setup
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import Registry, handler_of
@@ -35,11 +35,11 @@ from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.store import Latencies
-from fairlead.simulation.without_oracles import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, NoOracles
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.engines.memory import sorted_map
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pipelining import in_step
+from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue.items import Enqueued, NewItem, new_item
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.settings import ZoneSettings
@@ -64,51 +64,51 @@ class Model:
 
     def under_load(self, load: Load, setup: Setup) -> Outcome:
         """See `Form`. What waits in a queue when the sending ends gets a minute to start."""
-        with _scene(self._seed, setup) as scene:
-            scene.start()
-            begun_us = scene.send(load)
-            before = scene.counts_at(begun_us + int(load.warm_s * 1e6))
-            after = scene.counts_at(begun_us + int((load.warm_s + load.seconds) * 1e6))
-            scene.run_until_started(LAST_S_MAX)
-            return outcome(seconds=load.seconds, before=before, after=after, items=scene.waits)
+        with _simulated_fleet(self._seed, setup) as fleet:
+            fleet.start()
+            begun_us = fleet.send(load)
+            before = fleet.counts_at(begun_us + int(load.warm_s * 1e6))
+            after = fleet.counts_at(begun_us + int((load.warm_s + load.seconds) * 1e6))
+            fleet.run_until_started(LAST_S_MAX)
+            return outcome(seconds=load.seconds, before=before, after=after, items=fleet.waits)
 
     def at_saturation(self, backlog: Backlog, setup: Setup) -> Outcome:
         """See `Form`."""
-        with _scene(self._seed, setup) as scene:
-            scene.hold(filled(backlog.tenants, backlog.items, backlog.work_ms))
-            scene.start()
-            begun_us = scene.world.now_us()
-            before = scene.counts_at(begun_us + int(backlog.warm_s * 1e6))
-            after = scene.counts_at(begun_us + int((backlog.warm_s + backlog.seconds) * 1e6))
-            refuse_if_through(backlog, after)
-            return outcome(seconds=backlog.seconds, before=before, after=after, items=scene.waits)
+        with _simulated_fleet(self._seed, setup) as fleet:
+            fleet.preload(filled(backlog.tenants, backlog.items, backlog.work_ms))
+            fleet.start()
+            begun_us = fleet.world.now_us()
+            before = fleet.counts_at(begun_us + int(backlog.warm_s * 1e6))
+            after = fleet.counts_at(begun_us + int((backlog.warm_s + backlog.seconds) * 1e6))
+            check_not_exhausted(backlog, after)
+            return outcome(seconds=backlog.seconds, before=before, after=after, items=fleet.waits)
 
 
 @contextmanager
-def _scene(seed: int, setup: Setup) -> Iterator[_Scene]:
+def _simulated_fleet(seed: int, setup: Setup) -> Iterator[_SimulatedFleet]:
     """Run a scene, and collect no cycles meanwhile: going through all keys again and again takes half the time."""
-    scene = _Scene(seed, setup)
+    fleet = _SimulatedFleet(seed, setup)
     gc.disable()
     try:
-        yield scene
+        yield fleet
     finally:
-        scene.close()
+        fleet.close()
         gc.enable()
         gc.collect()
 
 
-class _Scene:
+class _SimulatedFleet:
     """A world with a store, consumers, and whoever enqueues. `waits`: of the measured items that have started."""
 
     def __init__(self, seed: int, setup: Setup) -> None:
         self.world = World(seed, NoLog())
         self.waits = histogram()
         self._unstarted = 0
-        self._cluster = Cluster(self.world, _plan(setup), Unwatched(self.world, [SHARD]), self)
+        self._cluster = Cluster(self.world, _plan(setup), NoOracles(self.world, [SHARD]), self)
 
-    def hold(self, contents: sorted_map.Map) -> None:
+    def preload(self, contents: sorted_map.Map) -> None:
         """Let the store hold this from the start."""
-        self._cluster.stores[SHARD].hold(contents)
+        self._cluster.stores[SHARD].preload(contents)
 
     def start(self) -> None:
         """Start the consumers, and let time pass until they are ready."""
@@ -186,7 +186,7 @@ class _Scene:
         def body(attempt: Attempt) -> list[Enqueued]:
             attempt.needs_receipt = True
             items = [(attempt.new_id(), item) for _ in range(load.items)]
-            return in_step([zone.enqueue_steps(attempt.tr, items, now_us=attempt.now_us)])[0]
+            return run_together([zone.enqueue_op(attempt.tr, items, now_us=attempt.now_us)])[0]
 
         shard.transact(body)
 
@@ -234,7 +234,7 @@ def work_item(due_us: int, work_ms: int, *, measured: bool) -> NewItem:
 def filled(tenants: int, items: int, work_ms: int) -> sorted_map.Map:
     """Return what a store holds in which every tenant has so many items waiting, vested when the world begins."""
     world = World(0, NoLog())
-    cluster = Cluster(world, _plan(Setup(0, ConsumerSettings())), Unwatched(world, [SHARD]), _NoApplication())
+    cluster = Cluster(world, _plan(Setup(0, ConsumerSettings())), NoOracles(world, [SHARD]), _NoApplication())
     item = work_item(START_US, work_ms, measured=False)
     left = deque(range(0, tenants, FILL_ZONES))
 
@@ -253,9 +253,6 @@ def filled(tenants: int, items: int, work_ms: int) -> sorted_map.Map:
 
 def _fill(shard: Shard, numbers: range, items: Sequence[NewItem], attempt: Attempt) -> None:
     zones = [shard.zone(Tenant(TENANT_APP, tenant_name(number))) for number in numbers]
-    in_step(
-        [
-            zone.enqueue_steps(attempt.tr, [(attempt.new_id(), each) for each in items], now_us=START_US)
-            for zone in zones
-        ]
+    run_together(
+        [zone.enqueue_op(attempt.tr, [(attempt.new_id(), each) for each in items], now_us=START_US) for zone in zones]
     )

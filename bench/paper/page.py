@@ -27,11 +27,11 @@ def write(out: Path) -> None:
     """Write the page of all experiments that have data in `out`."""
     parts = [HEAD]
     for name, experiment in EXPERIMENTS.items():
-        kept = data.load(out, name)
-        if kept["rows"]:
+        saved = data.load(out, name)
+        if saved["rows"]:
             parts.append(f"## {experiment.title}\n\n![{experiment.title}]({name}.png)\n")
-            parts.append(markdown(experiment.table(kept["rows"])))
-            parts.append(f"{DIFFERENCES[name].lstrip()}\n{_machine(kept['machine'].get(REAL))}")
+            parts.append(markdown(experiment.table(saved["rows"])))
+            parts.append(f"{DIFFERENCES[name].lstrip()}\n{_machine(saved['machine'].get(REAL))}")
     (out / "README.md").write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
 

@@ -22,7 +22,7 @@ from bench.peers.measures import MEASURES
 from bench.peers.page import tables
 from bench.peers.record import Record, read
 from bench.peers.results import Conditions, results
-from bench.peers.run import Run, everything_ended
+from bench.peers.run import Run, ending_everything
 from bench.peers.systems import SYSTEMS
 from bench.report import say
 
@@ -67,18 +67,18 @@ def main() -> None:
     opts = options()
     record = Record() if opts.output is None else read(opts.output)
     interrupted = False
-    with everything_ended(), scratch() as directory:
+    with ending_everything(), scratch() as directory:
         directory.chmod(0o711)
         conditions = Conditions(**describe(directory), size="quick" if opts.quick else "full")
         run = Run(opts.systems, opts.measures, directory, quick=opts.quick)
         try:
-            for measure in run.take_turns():
-                record = record.with_measure(measure, conditions, run.taken)
+            for measure in run.run_rounds():
+                record = record.with_measure(measure, conditions, run.finished)
                 if opts.output is not None:
                     record.write(opts.output)
         except KeyboardInterrupt:
             interrupted = True
-    found = results(run.taken)
+    found = results(run.finished)
     print("\n".join(tables(found)))
     for line in [*(f"{system}: {reason}" for system, reason in found.missing.items()), *found.failed]:
         print(line)

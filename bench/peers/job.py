@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 
 Job = dict[str, Any]  # tag, due_ns, nap_ms: int; tenant, pad: str
 
@@ -49,12 +49,12 @@ def run(job: Job) -> None:
 
 def count() -> int:
     """Return how many starts have been noted in this turn, of all tags."""
-    return sum(path.stat().st_size for path in PLACE.notes.iterdir()) // _NOTE.size
+    return sum(path.stat().st_size for path in CONTEXT.notes.iterdir()) // _NOTE.size
 
 
 def starts(tag: int) -> list[Start]:
     """Return the starts with `tag` that have been noted in this turn, in the order of their times."""
-    found = [start for path in PLACE.notes.iterdir() for start in _read(path) if start.tag == tag]
+    found = [start for path in CONTEXT.notes.iterdir() for start in _read(path) if start.tag == tag]
     return sorted(found, key=lambda start: start.started_ns)
 
 
@@ -68,5 +68,5 @@ def _file() -> int:
     pid = os.getpid()
     if pid not in _files:
         # Two threads may both come here: then two descriptors append to one file, which is as good.
-        _files[pid] = os.open(PLACE.notes / str(pid), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        _files[pid] = os.open(CONTEXT.notes / str(pid), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     return _files[pid]

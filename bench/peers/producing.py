@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bench import harness
 from bench.peers.job import count, new_job
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.systems import load
 
 BULK = 100
@@ -39,13 +39,13 @@ def closed_loop(
     """
     base = count()
     arguments = [(seconds, tag, bulk, number, processes, base, ahead_max) for number in range(processes)]
-    return harness.together(_send_as_fast, arguments)
+    return harness.run_in_processes(_send_as_fast, arguments)
 
 
 def fill(jobs: int, *, tag: int, tenants: int, nap_ms: int = 0) -> list[Sent]:
     """Send so many jobs from four processes, in bulk where the system can."""
     shares = [range(number, jobs, PROCESSES) for number in range(PROCESSES)]
-    return harness.together(_send_share, [(share, tag, tenants, nap_ms) for share in shares])
+    return harness.run_in_processes(_send_share, [(share, tag, tenants, nap_ms) for share in shares])
 
 
 def open_loop(per_s: float, seconds: float, *, tag: int) -> int:
@@ -55,7 +55,9 @@ def open_loop(per_s: float, seconds: float, *, tag: int) -> int:
     the time that they waited for their sender counts as well ("coordinated omission").
     """
     processes = 1 if per_s <= ALONE_PER_S_MAX else PROCESSES
-    return sum(harness.together(_send_when_due, [(per_s, seconds, tag, n, processes) for n in range(processes)]))
+    return sum(
+        harness.run_in_processes(_send_when_due, [(per_s, seconds, tag, n, processes) for n in range(processes)])
+    )
 
 
 def rate(sent: list[Sent]) -> float:
@@ -73,7 +75,7 @@ def _send_as_fast(
     seconds: float, tag: int, bulk: bool, number: int, processes: int, base: int, ahead_max: int | None
 ) -> Sent:
     sent = 0
-    with load(PLACE.system).producer() as producer:
+    with load(CONTEXT.system).producer() as producer:
         producer.send(new_job(tag=tag, tenant=number))  # Opens its connections.
         harness.wait_for_all()
         from_s = time.monotonic()
@@ -91,7 +93,7 @@ def _send_as_fast(
 
 
 def _send_share(share: range, tag: int, tenants: int, nap_ms: int) -> Sent:
-    with load(PLACE.system).producer() as producer:
+    with load(CONTEXT.system).producer() as producer:
         harness.wait_for_all()
         from_s = time.monotonic()
         for begin in range(0, len(share), BULK):
@@ -102,7 +104,7 @@ def _send_share(share: range, tag: int, tenants: int, nap_ms: int) -> Sent:
 
 def _send_when_due(per_s: float, seconds: float, tag: int, number: int, processes: int) -> int:
     sent = 0
-    with load(PLACE.system).producer() as producer:
+    with load(CONTEXT.system).producer() as producer:
         harness.wait_for_all()
         for due_ns in due_times(time.monotonic_ns(), per_s, seconds, number, processes):
             left_s = (due_ns - time.monotonic_ns()) / 1e9

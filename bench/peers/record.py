@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.peers.page import page
 from bench.peers.plot import draw
-from bench.peers.results import Conditions, Results, Turn, results
+from bench.peers.results import Conditions, Results, RoundResult, results
 from bench.peers.round import About, Outcome
 
 RESULTS, PAGE, PICTURE = "results.json", "README.md", "peers.png"
@@ -22,18 +22,18 @@ RESULTS, PAGE, PICTURE = "results.json", "README.md", "peers.png"
 class Record:
     """Turns, and conditions by measure."""
 
-    turns: Sequence[Turn] = ()
+    rounds: Sequence[RoundResult] = ()
     conditions: Mapping[str, Conditions] = field(default_factory=dict)
 
-    def with_measure(self, measure: str, conditions: Conditions, turns: Sequence[Turn]) -> "Record":
+    def with_measure(self, measure: str, conditions: Conditions, rounds: Sequence[RoundResult]) -> "Record":
         """Return the record with the turns of one measure, instead of any that it had."""
-        others = [turn for turn in self.turns if turn.measure != measure]
-        taken = [turn for turn in turns if turn.measure == measure]
+        others = [result for result in self.rounds if result.measure != measure]
+        taken = [result for result in rounds if result.measure == measure]
         return Record([*others, *taken], {**self.conditions, measure: conditions})
 
     def results(self) -> Results:
         """Return the rows of all turns."""
-        return results(self.turns)
+        return results(self.rounds)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of `results.json`: rows to read, and the turns that they are from."""
@@ -43,7 +43,7 @@ class Record:
             "missing": dict(found.missing),
             "failed": list(found.failed),
             "rows": [asdict(row) for row in found.rows],
-            "turns": [asdict(turn) for turn in self.turns],
+            "turns": [asdict(result) for result in self.rounds],
         }
 
     def write(self, directory: Path) -> None:
@@ -61,11 +61,11 @@ def read(directory: Path) -> Record:
         return Record()
     told = json.loads(path.read_text())
     return Record(
-        [_turn(**each) for each in told["turns"]],
+        [_round_result(**each) for each in told["turns"]],
         {measure: Conditions(**each) for measure, each in told["conditions"].items()},
     )
 
 
-def _turn(system: str, measure: str, outcome: dict[str, Any]) -> Turn:
+def _round_result(system: str, measure: str, outcome: dict[str, Any]) -> RoundResult:
     about = outcome.pop("about")
-    return Turn(system, measure, Outcome(About(**about) if about else None, **outcome))
+    return RoundResult(system, measure, Outcome(About(**about) if about else None, **outcome))

@@ -13,7 +13,7 @@ QUIET_LOAD_PER_CORE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RoundResult:
     """One turn that was taken: whose, of what, and what came of it."""
 
     system: str
@@ -79,14 +79,14 @@ class Results:
         return list(dict.fromkeys(row.system for row in self.rows))
 
 
-def results(turns: Sequence[Turn]) -> Results:
+def results(rounds: Sequence[RoundResult]) -> Results:
     """Put the turns of a run together."""
     rows: list[Row] = []
     missing: dict[str, str] = {}
     failed: list[str] = []
-    for system in sorted({turn.system for turn in turns}, key=list(SYSTEMS).index):
+    for system in sorted({result.system for result in rounds}, key=list(SYSTEMS).index):
         outcomes = {
-            measure: [turn.outcome for turn in turns if (turn.system, turn.measure) == (system, measure)]
+            measure: [result.outcome for result in rounds if (result.system, result.measure) == (system, measure)]
             for measure in MEASURES
         }
         for measure, found in outcomes.items():

@@ -15,12 +15,12 @@ from types import FrameType
 
 from bench.peers import processes
 from bench.peers.measures import MEASURES
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.servers import NotInstalled, ServerFailed
 from bench.peers.sizes import FULL, QUICK
 from bench.peers.system import System
 from bench.peers.systems import load
-from bench.peers.testbed import TurnFailed, staged
+from bench.peers.testbed import RoundFailed, prepared_testbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,16 @@ class Outcome:
 def outcome(measure: str, *, quick: bool) -> Outcome:
     """Take a measure of this turn's system."""
     try:
-        system = load(PLACE.system)
+        system = load(CONTEXT.system)
         about = _about(system)
     except NotInstalled as error:
         return Outcome(reason=str(error), missing=True)
     except ModuleNotFoundError as error:
         return Outcome(reason=f"{error}: make bench-peers makes an environment that has it", missing=True)
     try:
-        with staged(system) as stage:
-            return Outcome(about, dict(MEASURES[measure].take(stage, QUICK if quick else FULL)))
-    except (ServerFailed, TurnFailed) as error:
+        with prepared_testbed(system) as testbed:
+            return Outcome(about, dict(MEASURES[measure].measure(testbed, QUICK if quick else FULL)))
+    except (ServerFailed, RoundFailed) as error:
         return Outcome(about, reason=str(error))
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     processes.adopt_orphans()
     try:
-        write(PLACE.directory, outcome(sys.argv[1], quick=sys.argv[2] == "quick"))
+        write(CONTEXT.directory, outcome(sys.argv[1], quick=sys.argv[2] == "quick"))
     finally:
         processes.end_all_below()
 

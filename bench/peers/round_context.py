@@ -12,7 +12,7 @@ VARIABLE = "BENCH_PEERS_PLACE"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RoundContext:
     """One turn's place.
 
     Attributes:
@@ -40,10 +40,10 @@ class Place:
         return {**os.environ, VARIABLE: json.dumps({**asdict(self), "directory": str(self.directory)})}
 
 
-def _here() -> Place:
+def _from_environment() -> RoundContext:
     """Return the place of this process; an empty one outside of a turn, where nobody uses it."""
     told = json.loads(os.environ.get(VARIABLE, "{}"))
-    return Place(**told | {"directory": Path(told.get("directory", ""))})
+    return RoundContext(**told | {"directory": Path(told.get("directory", ""))})
 
 
-PLACE = _here()
+CONTEXT = _from_environment()

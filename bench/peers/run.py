@@ -16,18 +16,20 @@ from types import FrameType
 
 from bench.peers import processes, round
 from bench.peers.measures import MEASURES
-from bench.peers.results import Turn
-from bench.peers.round_context import Place
+from bench.peers.results import RoundResult
+from bench.peers.round_context import RoundContext
 from bench.peers.sizes import FULL, QUICK
 from bench.peers.systems import ONLY_IN
 from bench.report import say
 
-TURN_S_MAX = 1_800.0
+ROUND_S_MAX = 1_800.0
 END_S_MAX = 30.0
 LOG_CHARACTERS = 1_500
 
 
-def rounds(systems: Sequence[str], measures: Sequence[str], repetitions: int) -> Iterator[list[tuple[str, str]]]:
+def repetition_plan(
+    systems: Sequence[str], measures: Sequence[str], repetitions: int
+) -> Iterator[list[tuple[str, str]]]:
     """Yield rounds: the systems, one after the other, in one measure, as often as it is repeated."""
     for measure in measures:
         takes_part = [each for each in systems if measure in ONLY_IN.get(each, (measure,))]
@@ -36,77 +38,77 @@ def rounds(systems: Sequence[str], measures: Sequence[str], repetitions: int) ->
 
 
 class Run:
-    """The turns of one run, which happen in `directory`. `taken`: those that are over."""
+    """The turns of one run, which happen in `directory`. `finished`: those that are over."""
 
     def __init__(self, systems: Sequence[str], measures: Sequence[str], directory: Path, *, quick: bool) -> None:
         self._sizes = QUICK if quick else FULL
         self._quick = quick
         self._directory = directory
-        self._rounds = list(rounds(systems, measures, self._sizes.repetitions))
-        self._total = sum(map(len, self._rounds))
+        self._repetition_plan = list(repetition_plan(systems, measures, self._sizes.repetitions))
+        self._total = sum(map(len, self._repetition_plan))
         self._numbers = count(1)
         self._interrupted = threading.Event()
-        self.taken: list[Turn] = []
+        self.finished: list[RoundResult] = []
 
-    def take_turns(self) -> Iterator[str]:
+    def run_rounds(self) -> Iterator[str]:
         """Take all turns, and yield each measure once all of its have been taken.
 
         `KeyboardInterrupt` passes through once the turns that ran are ended.
         """
-        for measure, its_rounds in groupby(filter(None, self._rounds), key=lambda pairs: pairs[0][1]):
-            for pairs in its_rounds:
-                self._take_round(pairs)
+        for measure, its_repetitions in groupby(filter(None, self._repetition_plan), key=lambda pairs: pairs[0][1]):
+            for pairs in its_repetitions:
+                self._run_repetition(pairs)
             yield measure
 
-    def _take_round(self, pairs: Sequence[tuple[str, str]]) -> None:
-        at_once = self._sizes.turns_at_once if MEASURES[pairs[0][1]].mostly_waits else 1
+    def _run_repetition(self, pairs: Sequence[tuple[str, str]]) -> None:
+        at_once = self._sizes.rounds_at_once if MEASURES[pairs[0][1]].mostly_waits else 1
         with ThreadPoolExecutor(at_once) as pool:
             try:
-                for _ in pool.map(lambda pair: self._take(*pair), pairs):
+                for _ in pool.map(lambda pair: self._run_round(*pair), pairs):
                     pass
             except KeyboardInterrupt:
                 self._interrupted.set()
                 raise
 
-    def _take(self, system: str, measure: str) -> None:
+    def _run_round(self, system: str, measure: str) -> None:
         if self._interrupted.is_set():
             return
         number = next(self._numbers)
         say(f"{number} of {self._total}: {measure}, {system}")
-        place = Place(
+        context = RoundContext(
             system=system,
             directory=self._directory / f"{number:03d}",
             port=_free_port(),
             slots=MEASURES[measure].slots,
             longest_job_s=self._sizes.longest_job_s,
         )
-        found = self._outcome(place, measure)
+        found = self._outcome(context, measure)
         if not self._interrupted.is_set():
             say(f"{number} of {self._total}: {_summary(found)}")
-            self.taken.append(Turn(system, measure, found))
+            self.finished.append(RoundResult(system, measure, found))
 
-    def _outcome(self, place: Place, measure: str) -> round.Outcome:
+    def _outcome(self, context: RoundContext, measure: str) -> round.Outcome:
         """Run one turn in a process of its own, and remove what it leaves."""
-        place.directory.mkdir()
-        place.directory.chmod(0o711)  # A server that runs as another user must get through.
+        context.directory.mkdir()
+        context.directory.chmod(0o711)  # A server that runs as another user must get through.
         command = [sys.executable, "-m", "bench.peers.round", measure, "quick" if self._quick else "full"]
-        log = place.directory / "turn.log"
+        log = context.directory / "turn.log"
         with log.open("wb") as said:
             process = subprocess.Popen(
-                command, env=place.environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                command, env=context.environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=said,
                 start_new_session=True,  # Ctrl-C is for us; we end it in order.
             )  # fmt: skip
         try:
             self._wait(process)
-            return round.read(place.directory)
+            return round.read(context.directory)
         except FileNotFoundError:
             return round.Outcome(reason=f"the turn broke off: {log.read_text(errors='replace')[-LOG_CHARACTERS:]}")
         finally:
             _end(process)
-            shutil.rmtree(place.directory, ignore_errors=True)
+            shutil.rmtree(context.directory, ignore_errors=True)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        until_s = time.monotonic() + TURN_S_MAX
+        until_s = time.monotonic() + ROUND_S_MAX
         while process.poll() is None and time.monotonic() < until_s and not self._interrupted.wait(0.05):
             pass
 
@@ -134,7 +136,7 @@ def _summary(found: round.Outcome) -> str:
 
 
 @contextmanager
-def everything_ended() -> Iterator[None]:
+def ending_everything() -> Iterator[None]:
     """Leave no process behind, whatever happens; SIGTERM acts as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -21,7 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 
 HOST = "127.0.0.1"
 ANSWER_S_MAX = 30.0
@@ -52,8 +52,8 @@ class Server(ABC):
     durable: bool
 
     def __init__(self) -> None:
-        self.directory = PLACE.directory / self.name.lower()
-        self.log = PLACE.directory / f"{self.name.lower()}.log"
+        self.directory = CONTEXT.directory / self.name.lower()
+        self.log = CONTEXT.directory / f"{self.name.lower()}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -113,7 +113,7 @@ class Redis(Server):
     @property
     def url(self) -> str:
         """See `Server`."""
-        return f"redis://{HOST}:{PLACE.port}/0"
+        return f"redis://{HOST}:{CONTEXT.port}/0"
 
     def version(self) -> str:
         """See `Server`."""
@@ -121,7 +121,7 @@ class Redis(Server):
 
     def _launch(self, log: int) -> subprocess.Popen[bytes]:
         settings = {
-            "bind": HOST, "port": PLACE.port, "dir": self.directory, "save": "", "daemonize": "no",
+            "bind": HOST, "port": CONTEXT.port, "dir": self.directory, "save": "", "daemonize": "no",
             "appendonly": "yes", "appendfsync": self._fsync,
         }  # fmt: skip
         arguments = [text for key, value in settings.items() for text in (f"--{key}", str(value))]
@@ -129,7 +129,7 @@ class Redis(Server):
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection((HOST, PLACE.port), timeout=1) as connection:
+            with socket.create_connection((HOST, CONTEXT.port), timeout=1) as connection:
                 connection.sendall(b"PING\r\n")
                 return connection.recv(7) == b"+PONG\r\n"
         except OSError:
@@ -152,7 +152,7 @@ class Postgres(Server):
     @property
     def url(self) -> str:
         """See `Server`."""
-        return f"postgresql://postgres@{HOST}:{PLACE.port}/postgres"
+        return f"postgresql://postgres@{HOST}:{CONTEXT.port}/postgres"
 
     def version(self) -> str:
         """See `Server`."""
@@ -168,13 +168,13 @@ class Postgres(Server):
             user=user, stdout=log, stderr=log, cwd="/", check=True,
         )  # fmt: skip
         settings = [text for each in self.SETTINGS for text in ("-c", each)]
-        listening = ["-h", HOST, "-p", str(PLACE.port), "-k", ""]
+        listening = ["-h", HOST, "-p", str(CONTEXT.port), "-k", ""]
         return subprocess.Popen(
             [_postgres("postgres"), "-D", data, *listening, *settings], user=user, stdout=log, stderr=log, cwd="/"
         )
 
     def _answers(self) -> bool:
-        asked = [_postgres("pg_isready"), "-h", HOST, "-p", str(PLACE.port), "-q"]
+        asked = [_postgres("pg_isready"), "-h", HOST, "-p", str(CONTEXT.port), "-q"]
         return subprocess.run(asked, check=False).returncode == 0
 
 

@@ -30,7 +30,7 @@ class Sizes:
     longest_job_s: int
     settle_s: float
     idle_s: float
-    turns_at_once: int
+    rounds_at_once: int
 
 
 FULL = Sizes(
@@ -45,7 +45,7 @@ FULL = Sizes(
     longest_job_s=60,
     settle_s=5,
     idle_s=20,
-    turns_at_once=1,
+    rounds_at_once=1,
 )
 QUICK = Sizes(
     repetitions=1,
@@ -59,5 +59,5 @@ QUICK = Sizes(
     longest_job_s=8,
     settle_s=1,
     idle_s=3,
-    turns_at_once=3,
+    rounds_at_once=3,
 )

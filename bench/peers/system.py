@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from bench.peers import processes
 from bench.peers.job import Job
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.servers import Server
 
 WORKERS = 2  # Of every system: one can be killed while another one lives.
@@ -81,7 +81,7 @@ class System(ABC):
     def left(self) -> int:
         """Return how many jobs are not done yet: waiting, or started without a recorded end."""
 
-    def doomed(self, worker: int, ran: int) -> list[int]:
+    def processes_to_kill(self, worker: int, ran: int) -> list[int]:
         """Return the processes to kill with the worker that runs a job: by default all of it.
 
         Args:
@@ -93,4 +93,4 @@ class System(ABC):
     @property
     def slots_per_worker(self) -> int:
         """How many jobs one worker runs at once in this turn."""
-        return self.best_slots if PLACE.slots is None else max(1, PLACE.slots // self.worker_count)
+        return self.best_slots if CONTEXT.slots is None else max(1, CONTEXT.slots // self.worker_count)

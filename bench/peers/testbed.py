@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.peers import processes
 from bench.peers.job import count, new_job, starts
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.system import System
 
 PROBE, WARM, MEASURED, HEAVY, SECOND = range(5)  # Tags of jobs.
@@ -17,11 +17,11 @@ DONE_S_MAX = 600.0
 LOG_CHARACTERS = 1_500
 
 
-class TurnFailed(Exception):
+class RoundFailed(Exception):
     """A system did not do in time what a measure waited for; the text holds the end of its workers' logs."""
 
 
-class Stage:
+class Testbed:
     """A system with its server running, empty at first, without workers."""
 
     def __init__(self, system: System) -> None:
@@ -76,14 +76,14 @@ class Stage:
         """
         for number, worker in enumerate(self._workers):
             if pid == worker.pid or pid in processes.below(worker.pid):
-                doomed = self.system.doomed(worker.pid, pid) if whole else [pid]
-                processes.kill(doomed)
+                processes_to_kill = self.system.processes_to_kill(worker.pid, pid) if whole else [pid]
+                processes.kill(processes_to_kill)
                 killed_s = time.monotonic()
-                if worker.pid in doomed:
+                if worker.pid in processes_to_kill:
                     worker.wait()
                     self._workers[number] = self._start_worker(number)
                 return killed_s
-        raise TurnFailed(f"no worker has a process {pid}")
+        raise RoundFailed(f"no worker has a process {pid}")
 
     def supervise(self) -> None:
         """Start again what has ended, as a supervisor does: some workers end when a process of theirs was killed."""
@@ -102,13 +102,13 @@ class Stage:
             ended = [worker.returncode for worker in self._workers if worker.poll() is not None]
             if ended or time.monotonic() > until_s:
                 why = f"a worker ended with {ended[0]}" if ended else f"not within {seconds:g} s"
-                raise TurnFailed(
+                raise RoundFailed(
                     f"waited for {what}: {why}; {count()} started, {self.system.left()} left. {self._said()}"
                 )
             time.sleep(0.01)
 
     def _log(self, number: int) -> Path:
-        return PLACE.directory / f"worker-{number}.log"
+        return CONTEXT.directory / f"worker-{number}.log"
 
     def _said(self) -> str:
         logs = [self._log(number) for number in range(len(self._workers))]
@@ -120,21 +120,21 @@ WARM_NAP_MS = 20
 
 
 @contextmanager
-def staged(system: System) -> Iterator[Stage]:
+def prepared_testbed(system: System) -> Iterator[Testbed]:
     """Start a system's server and prepare it; stop it at the end. Workers are left to the end of the turn's process.
 
     Raises:
       NotInstalled: the server is not on this machine.
       ServerFailed: it did not start.
     """
-    PLACE.notes.mkdir()
+    CONTEXT.notes.mkdir()
     if system.server is None:
         system.prepare()
-        yield Stage(system)
+        yield Testbed(system)
         return
     try:
         system.server.start()
         system.prepare()
-        yield Stage(system)
+        yield Testbed(system)
     finally:
         system.server.stop()

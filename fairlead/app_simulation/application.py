@@ -7,7 +7,7 @@ from random import Random
 
 from fairlead.actors.handlers import Registry
 from fairlead.app import App
-from fairlead.app_simulation.machine import Machine, on, replaced
+from fairlead.app_simulation.machine import Machine, stdlib_patched, use_machine
 from fairlead.loading import load_app
 from fairlead.shards import Shards
 from fairlead.zones.engines import Database, StoreError
@@ -78,7 +78,10 @@ class SimulatedApp:
     @contextmanager
     def on(self, machine: Machine) -> Iterator[None]:
         """Let the application, and what it imports, find clock, dice and stores on `machine` meanwhile."""
-        with on(machine), self.app.moved(_MachineShards(self.app, machine), clock=machine, random=machine.random):
+        with (
+            use_machine(machine),
+            self.app.using(_MachineShards(self.app, machine), clock=machine, random=machine.random),
+        ):
             for begin in self.app.simulation.begins:
                 begin()
             yield
@@ -93,11 +96,11 @@ def simulated_app(reference: str) -> SimulatedApp:
     """Return the application that `reference` names. Each process loads it once.
 
     Raises:
-      NotFound: see `load_app`.
+      ReferenceNotFound: see `load_app`.
       NothingToSimulate: it has no requests.
       Whatever the module itself raises when it is imported.
     """
-    with replaced():
+    with stdlib_patched():
         app = load_app(reference)
     if not app.simulation.requests:
         raise NothingToSimulate(app=reference)

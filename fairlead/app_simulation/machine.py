@@ -7,9 +7,9 @@ machine. The product does not need this: it takes its clock and dice as argument
 event log in the same way: of a thousand worlds nobody wants to read what each printed.
 
 What is imported by name (`from time import sleep`), or kept by a logging handler, is replaced as well, if the module
-that does so is imported within `replaced`. Not replaced: `datetime.now()`, an unseeded `random.Random()`, sockets,
-files, locks. A lock that is held by whoever waits for its next turn stops the one thread there is: where that happens
-is printed.
+that does so is imported within `stdlib_patched`. Not replaced: `datetime.now()`, an unseeded `random.Random()`,
+sockets, files, locks. A lock that is held by whoever waits for its next turn stops the one thread there is: where that
+happens is printed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from fairlead.zones.shard import Shard
 STUCK_S = 60.0  # Real seconds without a turn. A turn takes a moment.
 
 
-class OneThread(QueueError):
+class ThreadsForbidden(QueueError):
     """A handler or a request started a thread, or forked, in a simulated world: whose turn it is follows from a seed.
 
     Do: let the application work without threads and forks of its own where it is simulated. Handlers run side by side
@@ -85,25 +85,25 @@ _thread: int | None = None
 
 
 @contextmanager
-def on(machine: Machine) -> Iterator[None]:
+def use_machine(machine: Machine) -> Iterator[None]:
     """Let this thread find its clock, dice, event loops and output on `machine` meanwhile.
 
     If no turn ends for `STUCK_S`, what the threads are doing is printed to standard error.
     """
     global _machine, _thread  # noqa: PLW0603 - a name such as `time.sleep` is the process's as well
-    dice = random.getstate()
+    random_state = random.getstate()
     logged = logging.root.handlers
     _machine, _thread = machine, threading.get_ident()
     _OUTPUT.begun = ""
     try:
         random.seed(machine.seed)
         logging.root.handlers = [_Logged(machine)]
-        with _watched(machine), replaced(), warnings.catch_warnings():  # Each world warns anew.
+        with _watched(machine), stdlib_patched(), warnings.catch_warnings():  # Each world warns anew.
             yield
     finally:
         _machine = _thread = None
         logging.root.handlers = logged
-        random.setstate(dice)
+        random.setstate(random_state)
 
 
 @contextmanager
@@ -129,10 +129,10 @@ def _watched(machine: Machine) -> Iterator[None]:
 
 
 @contextmanager
-def replaced() -> Iterator[None]:
+def stdlib_patched() -> Iterator[None]:
     """Let the names lead to the machine meanwhile. Where there is none, they do what they always did."""
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in _REPLACED]
-    for owner, name, function in _REPLACED:
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in _PATCHES]
+    for owner, name, function in _PATCHES:
         setattr(owner, name, function)
     try:
         yield
@@ -141,7 +141,7 @@ def replaced() -> Iterator[None]:
             setattr(owner, name, function)
 
 
-def _leading(owner: Any, name: str, virtual: Callable[..., Any]) -> tuple[Any, str, Callable[..., Any]]:
+def _redirected(owner: Any, name: str, virtual: Callable[..., Any]) -> tuple[Any, str, Callable[..., Any]]:
     """Return a function that is `virtual` of the machine where there is one, and the real one elsewhere."""
     real = getattr(owner, name)
 
@@ -155,7 +155,7 @@ def _leading(owner: Any, name: str, virtual: Callable[..., Any]) -> tuple[Any, s
 
 
 def _refuse(machine: Machine, *args: object) -> None:
-    raise OneThread
+    raise ThreadsForbidden
 
 
 class _Output:
@@ -177,20 +177,22 @@ class _Output:
 
 
 _OUTPUT = _Output()
-_REPLACED = [
-    _leading(time, "time", lambda machine: machine.now_us() / 1e6),
-    _leading(time, "time_ns", lambda machine: machine.now_us() * 1000),
-    _leading(time, "monotonic", lambda machine: machine.elapsed_us() / 1e6),
-    _leading(time, "monotonic_ns", lambda machine: machine.elapsed_us() * 1000),
-    _leading(time, "perf_counter", lambda machine: machine.elapsed_us() / 1e6),
-    _leading(time, "perf_counter_ns", lambda machine: machine.elapsed_us() * 1000),
-    _leading(time, "sleep", lambda machine, seconds: machine.sleep_us(round(seconds * 1e6))),
-    _leading(os, "urandom", lambda machine, size: machine.random.randbytes(size)),  # uuid.uuid4 draws here
-    _leading(random, "_urandom", lambda machine, size: machine.random.randbytes(size)),  # so do secrets, SystemRandom
-    _leading(asyncio, "new_event_loop", lambda machine: machine.event_loop()),
-    _leading(events, "new_event_loop", lambda machine: machine.event_loop()),  # asyncio.run calls this one
-    _leading(threading.Thread, "start", _refuse),
-    _leading(os, "fork", _refuse),
+_PATCHES = [
+    _redirected(time, "time", lambda machine: machine.now_us() / 1e6),
+    _redirected(time, "time_ns", lambda machine: machine.now_us() * 1000),
+    _redirected(time, "monotonic", lambda machine: machine.elapsed_us() / 1e6),
+    _redirected(time, "monotonic_ns", lambda machine: machine.elapsed_us() * 1000),
+    _redirected(time, "perf_counter", lambda machine: machine.elapsed_us() / 1e6),
+    _redirected(time, "perf_counter_ns", lambda machine: machine.elapsed_us() * 1000),
+    _redirected(time, "sleep", lambda machine, seconds: machine.sleep_us(round(seconds * 1e6))),
+    _redirected(os, "urandom", lambda machine, size: machine.random.randbytes(size)),  # uuid.uuid4 draws here
+    _redirected(
+        random, "_urandom", lambda machine, size: machine.random.randbytes(size)
+    ),  # so do secrets, SystemRandom
+    _redirected(asyncio, "new_event_loop", lambda machine: machine.event_loop()),
+    _redirected(events, "new_event_loop", lambda machine: machine.event_loop()),  # asyncio.run calls this one
+    _redirected(threading.Thread, "start", _refuse),
+    _redirected(os, "fork", _refuse),
     (sys, "stdout", _OUTPUT),
     (sys, "stderr", _OUTPUT),
 ]  # `random.random()` and the like share one hidden generator, which `on` seeds.

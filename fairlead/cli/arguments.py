@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from fairlead.handle import NoResult
-from fairlead.tenant_database import NotBuried
+from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.errors import ItemGone
 
 T = TypeVar("T")
@@ -93,16 +93,16 @@ def with_id(typed: str, operation: Callable[[str | bytes], T]) -> T:
     A name may look like an id; then it is tried second.
 
     Raises:
-      ItemGone, NoResult, NotBuried: there is no such item.
+      ItemGone, NoResult, NotADeadLetter: there is no such item.
     """
     first, *second = ids_typed(typed)
     try:
         return operation(first)
-    except (ItemGone, NoResult, NotBuried) as not_there:
+    except (ItemGone, NoResult, NotADeadLetter) as not_there:
         for other in second:
             try:
                 return operation(other)
-            except (ItemGone, NoResult, NotBuried):
+            except (ItemGone, NoResult, NotADeadLetter):
                 raise not_there from None
         raise
 

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from fairlead.cli.output import example, json_option, show
-from fairlead.cli.store_options import Target, target_options
-from fairlead.control import Steering
+from fairlead.cli.store_options import StoreOptions, accepts_store_options
+from fairlead.control import Control
 from fairlead.explanation import limit_in_words
-from fairlead.zones.records import KindRule
+from fairlead.zones.records import KindPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,20 @@ class Scope:
         return {key: value for key in ("tenant", "kind", "shard") if (value := getattr(self, key)) is not None}
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """What is named, for people."""
         if self.tenant is not None:
             return f"tenant {'/'.join(self.tenant)}"
         return f"kind {self.kind}" if self.kind is not None else f"shard {self.shard}"
 
-    def pause_and_resume(self, steering: Steering) -> tuple[Callable[[], None], Callable[[], None]]:
+    def pause_and_resume(self, control: Control) -> tuple[Callable[[], None], Callable[[], None]]:
         """Return what pauses it, and what lets it go on."""
         if self.tenant is not None:
-            return partial(steering.pause_tenant, *self.tenant), partial(steering.resume_tenant, *self.tenant)
+            return partial(control.pause_tenant, *self.tenant), partial(control.resume_tenant, *self.tenant)
         if self.kind is not None:
-            return partial(steering.pause_kind, self.kind), partial(steering.resume_kind, self.kind)
+            return partial(control.pause_kind, self.kind), partial(control.resume_kind, self.kind)
         assert self.shard is not None
-        return partial(steering.pause_shard, self.shard), partial(steering.resume_shard, self.shard)
+        return partial(control.pause_shard, self.shard), partial(control.resume_shard, self.shard)
 
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,20 +52,25 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--kind", metavar="KIND", help="A kind, of all tenants, on every shard.")
     @click.option("--shard", metavar="NAME", help="A whole shard.")
-    @target_options
+    @accepts_store_options
     @wraps(command)
     def with_scope(
-        *args: Any, tenant: tuple[str, str] | None, kind: str | None, shard: str | None, target: Target, **options: Any
+        *args: Any,
+        tenant: tuple[str, str] | None,
+        kind: str | None,
+        shard: str | None,
+        store_options: StoreOptions,
+        **options: Any,
     ) -> Any:
         scope = Scope(tenant, kind, shard)
         if len(scope.answer) != 1:
             raise click.UsageError(
                 "Name one of a tenant, --tenant APP/USER; a kind, --kind KIND; a shard, --shard NAME."
             )
-        app = target.app()
+        app = store_options.app()
         if kind is not None:
-            target.warn_of_kind(app, kind)
-        return command(*args, steering=app.steering, scope=scope, **options)
+            store_options.warn_of_unknown_kind(app, kind)
+        return command(*args, control=app.control, scope=scope, **options)
 
     return with_scope
 
@@ -73,21 +78,21 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(epilog=example("fairlead pause --kind receipt --store embedded:./data"))
 @scope_options
 @json_option
-def pause(steering: Steering, scope: Scope) -> None:
+def pause(control: Control, scope: Scope) -> None:
     """Start no more items of a tenant, of a kind, or from a shard. What runs goes on; enqueueing goes on."""
-    pause, _ = scope.pause_and_resume(steering)
+    pause, _ = scope.pause_and_resume(control)
     pause()
-    show({"paused": scope.answer}, lambda: [f"paused {scope.said}; what runs already goes on to its end"])
+    show({"paused": scope.answer}, lambda: [f"paused {scope.description}; what runs already goes on to its end"])
 
 
 @click.command(epilog=example("fairlead resume --kind receipt --store embedded:./data"))
 @scope_options
 @json_option
-def resume(steering: Steering, scope: Scope) -> None:
+def resume(control: Control, scope: Scope) -> None:
     """Let what was paused start again; its queues go on where they were."""
-    _, resume = scope.pause_and_resume(steering)
+    _, resume = scope.pause_and_resume(control)
     resume()
-    show({"resumed": scope.answer}, lambda: [f"resumed {scope.said}"])
+    show({"resumed": scope.answer}, lambda: [f"resumed {scope.description}"])
 
 
 @click.command(epilog=example("fairlead limit --kind receipt --max-running 3 --store embedded:./data"))
@@ -97,10 +102,10 @@ def resume(steering: Steering, scope: Scope) -> None:
 @click.option("--per-second", type=float, metavar="R", help="No more than R start in a second.")
 @click.option("--burst", type=int, metavar="N", help="With --per-second: how many at once after a while without any.")
 @click.option("--off", is_flag=True, help="Limit it no more.")
-@target_options
+@accepts_store_options
 @json_option
 def limit(
-    target: Target,
+    store_options: StoreOptions,
     tenant: tuple[str, str] | None,
     kind: str | None,
     max_running: int | None,
@@ -116,27 +121,27 @@ def limit(
         raise click.UsageError("Say --max-running N or --per-second R or both; or --off to limit it no more.")
     if burst is not None and per_second is None:
         raise click.UsageError("--burst goes with --per-second.")
-    app = target.app()
-    steering = app.steering
+    app = store_options.app()
+    control = app.control
     if kind is not None:
-        target.warn_of_kind(app, kind)
+        store_options.warn_of_unknown_kind(app, kind)
     if tenant is not None:
-        steering.limit_tenant(*tenant, max_running=max_running, per_s=per_second, burst=burst)
+        control.limit_tenant(*tenant, max_running=max_running, per_s=per_second, burst=burst)
     elif kind is not None:
-        steering.limit_kind(kind, max_running=max_running, per_s=per_second, burst=burst)
+        control.limit_kind(kind, max_running=max_running, per_s=per_second, burst=burst)
     limits = {"max_running": max_running, "per_s": per_second, "burst": burst}
     show(
         {"limited": {**scope.answer, **limits}},
-        lambda: [f"{scope.said}: {limit_in_words(KindRule(max_running=max_running, per_s=per_second))}"],
+        lambda: [f"{scope.description}: {limit_in_words(KindPolicy(max_running=max_running, per_s=per_second))}"],
     )
 
 
 @click.command(epilog=example("fairlead weigh 3 --tenant shop alice --store embedded:./data"))
 @click.argument("weight", type=float)
 @click.option("--tenant", nargs=2, metavar="APP/USER", required=True, help="The tenant; also as two words, APP USER.")
-@target_options
+@accepts_store_options
 @json_option
-def weigh(target: Target, weight: float, tenant: tuple[str, str]) -> None:
+def weigh(store_options: StoreOptions, weight: float, tenant: tuple[str, str]) -> None:
     """Let a tenant take WEIGHT times the items of others where all have work waiting; 1 is what all have."""
-    target.app().steering.set_weight(*tenant, weight)
+    store_options.app().control.set_weight(*tenant, weight)
     show({"tenant": tenant, "weight": weight}, lambda: [f"tenant {'/'.join(tenant)} weighs {weight:g}"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from fairlead.cli.output import example, json_option, show
-from fairlead.cli.store_options import Target, target_options
+from fairlead.cli.store_options import StoreOptions, accepts_store_options
 from fairlead.config_layers import TOKEN_VARIABLE
 from fairlead.shards import is_missing
 
@@ -23,10 +23,15 @@ PORT = 8321
 )
 @click.option("--allow-host", "host_names", multiple=True, metavar="NAME", help="A name under which it is reached.")
 @click.option("--read-only", is_flag=True, help="Show, and let nobody change anything.")
-@target_options
+@accepts_store_options
 @json_option
 def dashboard(
-    target: Target, host: str, port: int, token_file: Path | None, host_names: tuple[str, ...], read_only: bool
+    store_options: StoreOptions,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    host_names: tuple[str, ...],
+    read_only: bool,
 ) -> None:
     """Serve a web page: is it healthy, who waits, why is this one not running, what failed; until Ctrl-C.
 
@@ -36,7 +41,7 @@ def dashboard(
     # Imported when typed: a web server is slow to import, and no other command needs one.
     from fairlead.dashboard.server import serve
 
-    app = target.app()
+    app = store_options.app()
     app.operator = app.operator._replace(through="dashboard")
     for name, url in app.shards.urls.items():
         if is_missing(url):

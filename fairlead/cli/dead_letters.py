@@ -10,38 +10,38 @@ from click.core import ParameterSource
 
 from fairlead.app import App
 from fairlead.cli.arguments import Before, moment_us, with_id
-from fairlead.cli.output import buried_answer, example, item_text, json_option, progress, show, stacked, table
-from fairlead.cli.store_options import Target, maybe_tenant_options, target_options
-from fairlead.dead_letters import Exhumed, discard_all, retry_all
+from fairlead.cli.output import dead_letter_answer, example, item_text, json_option, progress, show, stacked, table
+from fairlead.cli.store_options import StoreOptions, accepts_store_options, optional_tenant_options
+from fairlead.dead_letters import BulkResult, discard_all, retry_all
 from fairlead.formatting import ago
 from fairlead.tenant_database import TenantDatabase
-from fairlead.views import BuriedView, buried_view
+from fairlead.views import DeadLetterView, dead_letter_view
 from fairlead.zones.queue import dead_letters as graves
-from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Selection:
     """Which buried items a command is about: one of a tenant, or all that are sought."""
 
     app: App
     database: TenantDatabase | None
     item: str | None
     zone: str
-    sought: Sought
+    criteria: DeadLetterFilter
     dry_run: bool
 
 
 @click.command(epilog=example("fairlead buried --traceback --store embedded:./data"))
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each shard.")
 @click.option("--traceback", is_flag=True, help="Show tracebacks; --json always does.")
-@target_options
+@accepts_store_options
 @json_option
-def buried(target: Target, limit: int, traceback: bool) -> None:
+def buried(store_options: StoreOptions, limit: int, traceback: bool) -> None:
     """Show the buried items of all tenants, oldest first: those that failed for good, with their errors."""
-    app = target.app()
-    items = [item for name in app.shards for item in _buried(app.shards[name], limit)]
+    app = store_options.app()
+    items = [item for name in app.shards for item in _dead_letters_of(app.shards[name], limit)]
     now_us = app.clock.now_us()
     columns = ("buried", "reason", "#errors", "item")
 
@@ -49,13 +49,13 @@ def buried(target: Target, limit: int, traceback: bool) -> None:
         return [f"\n{item.id.hex()}\n{item.traceback}" for item in items if traceback and item.traceback]
 
     show(
-        {"buried": [buried_answer(item) for item in items]},
+        {"buried": [dead_letter_answer(item) for item in items]},
         lambda: [stacked(columns, (_row(item, now_us) for item in items)), f"{len(items)} buried items", *tracebacks()],
     )
 
 
-def sought_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command an ITEM or what is sought instead, and pass it a `wanted`."""
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command an ITEM or what is sought instead, and pass it a `selection`."""
 
     @click.argument("item", required=False)
     @click.option("--kind", metavar="KIND", help="Of this kind.")
@@ -63,9 +63,9 @@ def sought_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--before", type=Before(), metavar="TIME", help="Buried before: 2h ago, or ISO 8601 with its offset.")
     @click.option("--all", "everything", is_flag=True, help="All there are.")
     @click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
-    @maybe_tenant_options
+    @optional_tenant_options
     @wraps(command)
-    def with_wanted(
+    def with_selection(
         *args: Any,
         app: App,
         database: TenantDatabase | None,
@@ -83,60 +83,60 @@ def sought_options(command: Callable[..., Any]) -> Callable[..., Any]:
         shard = database.shard.name if database is not None and is_local else None
         named_zone = click.get_current_context().get_parameter_source("zone") is not ParameterSource.DEFAULT
         before_us = None if before is None else moment_us(before, app.clock.now_us())
-        sought = Sought(kind, tenant, zone if named_zone else None, error, before_us, shard)
-        by_more_than_owner = sought._replace(tenant=None, zone=None, shard=None) != Sought()
+        criteria = DeadLetterFilter(kind, tenant, zone if named_zone else None, error, before_us, shard)
+        by_more_than_owner = criteria._replace(tenant=None, zone=None, shard=None) != DeadLetterFilter()
         if item is not None and (everything or dry_run or by_more_than_owner):
             raise click.UsageError("Name an ITEM, or say which ones with --kind, --error, --before or --all.")
         if item is not None and database is None:
             raise click.UsageError("Name the item's tenant, --tenant APP/USER, or local items, --local KIND.")
-        if item is None and everything == (sought != Sought()):
+        if item is None and everything == (criteria != DeadLetterFilter()):
             raise click.UsageError(
                 "Name an ITEM and its tenant; or say which ones with --kind, --tenant, --local, --zone, --error,"
                 " --before; or --all."
             )
-        return command(*args, wanted=Wanted(app, database, item, zone, sought, dry_run), **options)
+        return command(*args, selection=Selection(app, database, item, zone, criteria, dry_run), **options)
 
-    return with_wanted
+    return with_selection
 
 
 @click.command(epilog=example("fairlead revive --kind receipt --error 'timed out' --dry-run --store embedded:./data"))
-@sought_options
+@filter_options
 @json_option
-def revive(wanted: Wanted) -> None:
+def revive(selection: Selection) -> None:
     """Put buried items back into their queues, due now, their errors forgotten: an ITEM of a tenant, or many.
 
     Many are revived some hundred at a time; broken off, it goes on with what is left when it is called again.
     """
-    if wanted.item is not None and wanted.database is not None:
-        of_tenant, by = wanted.database, wanted.app.operator
-        with_id(wanted.item, lambda item_id: of_tenant.retry_dead_letter(item_id, zone=wanted.zone, by=by))
-        show({"revived": wanted.item}, lambda: [f"revived {wanted.item}"])
+    if selection.item is not None and selection.database is not None:
+        of_tenant, by = selection.database, selection.app.operator
+        with_id(selection.item, lambda item_id: of_tenant.retry_dead_letter(item_id, zone=selection.zone, by=by))
+        show({"revived": selection.item}, lambda: [f"revived {selection.item}"])
         return
-    _bulk(wanted, retry_all, "revived")
+    _bulk(selection, retry_all, "revived")
 
 
 @click.command(epilog=example("fairlead discard --kind receipt --before 30d --dry-run --store embedded:./data"))
-@sought_options
+@filter_options
 @json_option
-def discard(wanted: Wanted) -> None:
+def discard(selection: Selection) -> None:
     """Delete buried items for good: an ITEM of a tenant, or many; see revive."""
-    if wanted.item is not None and wanted.database is not None:
-        of_tenant, by = wanted.database, wanted.app.operator
-        with_id(wanted.item, lambda item_id: of_tenant.discard_dead_letter(item_id, zone=wanted.zone, by=by))
-        show({"discarded": wanted.item}, lambda: [f"discarded {wanted.item}"])
+    if selection.item is not None and selection.database is not None:
+        of_tenant, by = selection.database, selection.app.operator
+        with_id(selection.item, lambda item_id: of_tenant.discard_dead_letter(item_id, zone=selection.zone, by=by))
+        show({"discarded": selection.item}, lambda: [f"discarded {selection.item}"])
         return
-    _bulk(wanted, discard_all, "discarded")
+    _bulk(selection, discard_all, "discarded")
 
 
-def _bulk(wanted: Wanted, bulk_operation: Callable[..., Exhumed], done: str) -> None:
-    app, dry_run = wanted.app, wanted.dry_run
+def _bulk(selection: Selection, bulk_operation: Callable[..., BulkResult], done: str) -> None:
+    app, dry_run = selection.app, selection.dry_run
     with progress(done) as advance:
 
-        def tell(exhumed: Exhumed) -> bool:
-            advance(exhumed.count, None)
+        def tell(result: BulkResult) -> bool:
+            advance(result.count, None)
             return True
 
-        found = bulk_operation(app.shards, wanted.sought, app.operator, dry_run=dry_run, go_on=tell)
+        found = bulk_operation(app.shards, selection.criteria, app.operator, dry_run=dry_run, go_on=tell)
     said = f"would be {done}: nothing was changed" if dry_run else done
     counts = [(kind, count) for kind, count in sorted(found.by_kind.items())]
     show(
@@ -145,16 +145,16 @@ def _bulk(wanted: Wanted, bulk_operation: Callable[..., Exhumed], done: str) -> 
     )
 
 
-def _buried(shard: Shard, items_max: int) -> list[BuriedView]:
+def _dead_letters_of(shard: Shard, items_max: int) -> list[DeadLetterView]:
     return shard.transact(
         lambda attempt: [
-            buried_view(shard, attempt.tr, each)
+            dead_letter_view(shard, attempt.tr, each)
             for each in graves.listing(attempt.tr, shard.layout, items_max=items_max)
         ]
     )
 
 
-def _row(item: BuriedView, now_us: int) -> tuple[object, ...]:
+def _row(item: DeadLetterView, now_us: int) -> tuple[object, ...]:
     owner = f"{item.tenant.app}/{item.tenant.user}" if item.tenant.app else "(local)"
     zone = "" if item.zone == "queue" else f" {item.zone}"
-    return ago(item.buried_us, now_us), item.reason, item.error_count, item_text(item, owner + zone, item.error)
+    return ago(item.dead_lettered_us, now_us), item.reason, item.error_count, item_text(item, owner + zone, item.error)

@@ -42,27 +42,27 @@ def demo(host: str, word: str | None, data: Path) -> None:
         show(found, lambda: _found_lines(found))
         return
     with progress("indexing") as advance:
-        played = demo_run.play(store, host=host, tell=lambda line: click.echo(line, err=True), progress=advance)
-    verdict = played.verdict
+        run = demo_run.run_demo(store, host=host, tell=lambda line: click.echo(line, err=True), progress=advance)
+    result = run.result
     answer: dict[str, Any] = {
-        "files": verdict.files,
-        "enqueued": played.enqueued,
-        "completed": played.completed,
-        "lost": verdict.lost,
-        "doubled": verdict.doubled,
-        "index_matches": verdict.index_matches,
-        "per_s": round(played.completed / played.seconds, 1),
-        "seconds": round(played.seconds, 2),
-        "killed_pid": played.killed_pid,
+        "files": result.files,
+        "enqueued": run.enqueued,
+        "completed": run.completed,
+        "lost": result.lost,
+        "doubled": result.doubled,
+        "index_matches": result.index_matches,
+        "per_s": round(run.completed / run.seconds, 1),
+        "seconds": round(run.seconds, 2),
+        "killed_pid": run.killed_pid,
     }
-    lines = [_summary(answer), _fairness(verdict.rows), "PASSED" if verdict.passed else "FAILED"]
-    if verdict.passed:
+    lines = [_summary(answer), _fairness(result.rows), "PASSED" if result.passed else "FAILED"]
+    if result.passed:
         lines.append(
             f"\nNext: fairlead demo --search lambda{_where(data)}, which asks the index; then docs/tutorial.md"
         )
     found = {} if word is None else _search(word)
     show({**answer, **found}, lambda: [*lines, *(_found_lines(found) if found else ())])
-    if not verdict.passed:
+    if not result.passed:
         raise click.exceptions.Exit(1)
 
 

@@ -17,10 +17,10 @@ from fairlead.cli.arguments import tenants_spelled_out
 from fairlead.cli.output import JSON
 from fairlead.error_text import TRACEBACK, fields_of
 from fairlead.fleet import FleetLost
-from fairlead.formatting import plain, ready
+from fairlead.formatting import json_ready, printable
 from fairlead.handle import ItemFailed, NoResult, ResultPending
 from fairlead.shards import StoreMissing
-from fairlead.tenant_database import NotBuried
+from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
 
@@ -36,7 +36,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ItemFailed, FOUND_FAULTS),
     (ResultPending, FOUND_FAULTS),
     (ItemGone, NOT_THERE),
-    (NotBuried, NOT_THERE),
+    (NotADeadLetter, NOT_THERE),
     (NoResult, NOT_THERE),
     (ShardRefused, STORE_UNUSABLE),
     (StoreMissing, STORE_UNUSABLE),
@@ -87,13 +87,13 @@ def report(error: Exception, *, as_json: bool) -> None:
     """Print an error with its remedy to standard error."""
     if as_json:
         answer = {"error": message_of(error), "fields": fields_of(error), "do": remedy_of(error)}
-        click.echo(json.dumps(ready(answer)), err=True)
+        click.echo(json.dumps(json_ready(answer)), err=True)
         return
-    click.echo(plain(f"Error: {sentence_of(error)}"), err=True)
+    click.echo(printable(f"Error: {sentence_of(error)}"), err=True)
     if lines := fields_of(error).get(TRACEBACK):
-        click.echo("\n".join(plain(line) for line in str(lines).splitlines()), err=True)
+        click.echo("\n".join(printable(line) for line in str(lines).splitlines()), err=True)
     if remedy := remedy_of(error):
-        click.echo(plain(f"  Do: {remedy}"), err=True)
+        click.echo(printable(f"  Do: {remedy}"), err=True)
 
 
 def code_of(error: Exception) -> int:

@@ -17,19 +17,25 @@ from rich.live import Live
 from rich.text import Text
 
 from fairlead import fleet
-from fairlead.actors.dispatch.pickup_latency import without_waits
+from fairlead.actors.dispatch.pickup_latency import without_buckets
 from fairlead.actors.runtime.garbage_collection import collect_rarely
 from fairlead.app import App
 from fairlead.cli.errors import INTERRUPTED
 from fairlead.cli.output import example, json_option, show, wants_json
-from fairlead.cli.store_options import Target, application_in_force, config_option, settings_option, target_options
+from fairlead.cli.store_options import (
+    StoreOptions,
+    accepts_store_options,
+    application_in_force,
+    config_option,
+    settings_option,
+)
 from fairlead.fleet import HOSTS, Fleet
 from fairlead.loading import load_attribute
-from fairlead.telemetry.fleet_metrics import Front, front
+from fairlead.telemetry.fleet_metrics import FleetMetrics, export_fleet_metrics
 from fairlead.telemetry.logs import log_to_stderr
 
 LINE_S = 0.5  # How often the live line is drawn, and a signal, or the loss of the fleet, looked for.
-COUNTED = ("completed", "retried", "buried", "dropped", "lost", "held")  # Always shown, zeros too.
+ALWAYS_SHOWN = ("completed", "retried", "buried", "dropped", "lost", "held")  # Always shown, zeros too.
 
 
 @click.command(epilog=example("fairlead run shop:app --host threads --set consumer.slots=32"))
@@ -53,7 +59,7 @@ def run(
     reference = application_in_force(reference)
     if reference is None:
         raise click.UsageError("Name the application, MODULE:ATTRIBUTE, or set FAIRLEAD_APP.")
-    app = Target((), reference, config_path, settings).app(must_exist=False, may_be_in_memory=True)
+    app = StoreOptions((), reference, config_path, settings).app(must_exist=False, may_be_in_memory=True)
     log_to_stderr(app.config.log_level)
     if host == "ray":
         click.echo(
@@ -65,9 +71,9 @@ def run(
     else:
         collect_rarely()
     try:
-        with stop_signal() as stopped, redirect_stdout(_shown_to()), front(app) as telling:
+        with stop_signal() as stopped, redirect_stdout(_shown_to()), export_fleet_metrics(app) as fleet_metrics:
             counts = _run_until(
-                stopped, app, telling, fleet.start(app, reference, host=host, address=address), reference
+                stopped, app, fleet_metrics, fleet.start(app, reference, host=host, address=address), reference
             )
     except KeyboardInterrupt:  # The second signal, at whatever instant: the first one only begins the drain.
         click.echo("ended at once: what was held runs again when its leases lapse", err=True)
@@ -82,19 +88,19 @@ def run(
 @click.option("--max-running", type=int, help="How many may run at once in a consumer.")
 @click.option("--transactional", is_flag=True, help="Its effects commit together with the completion.")
 @click.option("--drop", is_flag=True, help="An item that failed for good is deleted instead of buried.")
-@target_options
+@accepts_store_options
 @json_option
-def submit(target: Target, function: str, kind: str, **options: Any) -> None:
+def submit(store_options: StoreOptions, function: str, kind: str, **options: Any) -> None:
     """Give a running fleet a handler: the function travels by value, and workers load it within seconds."""
-    version = target.app().submit(load_attribute(function), kind=kind, **options)
+    version = store_options.app().submit(load_attribute(function), kind=kind, **options)
     show({"kind": kind, "version": version}, lambda: [f"submitted version {version} of {kind}"])
 
 
-Stopped = Callable[[], bool]  # waits for `LINE_S` at most, and says whether to stop
+WaitForStop = Callable[[], bool]  # waits for `LINE_S` at most, and says whether to stop
 
 
 @contextmanager
-def stop_signal() -> Iterator[Stopped]:
+def stop_signal() -> Iterator[WaitForStop]:
     """Yield what waits for the first SIGTERM or Ctrl-C; the second one acts as it did before."""
     # Not an event: a signal comes between any two steps of the main thread, also while that holds the event's lock.
     signals: SimpleQueue[int] = SimpleQueue()
@@ -121,13 +127,15 @@ def stop_signal() -> Iterator[Stopped]:
             signal.signal(each, handler)
 
 
-def _run_until(stopped: Stopped, app: App, telling: Front, running: Fleet, reference: str) -> dict[str, int]:
+def _run_until(
+    stopped: WaitForStop, app: App, fleet_metrics: FleetMetrics, running: Fleet, reference: str
+) -> dict[str, int]:
     """Watch a fleet until it is to stop, drain it, and return what it has counted."""
-    telling.fleet = running
+    fleet_metrics.fleet = running
     click.echo(f"running {_kinds_in_words(app, reference)}", err=True)
     if app.config.metrics_port:
         click.echo(f"metrics at http://{app.config.metrics_host}:{app.config.metrics_port}/metrics", err=True)
-    _watch(running, telling, stopped)
+    _watch(running, fleet_metrics, stopped)
     running.begin_drain()
     held, drain_s = running.counts().get("held", 0), app.config.consumer.drain_ms / 1000
     click.echo(
@@ -135,7 +143,7 @@ def _run_until(stopped: Stopped, app: App, telling: Front, running: Fleet, refer
         " (Ctrl-C again: at once)",
         err=True,
     )
-    return {**dict.fromkeys(COUNTED, 0), **without_waits(running.stop())}
+    return {**dict.fromkeys(ALWAYS_SHOWN, 0), **without_buckets(running.stop())}
 
 
 def _shown_to() -> TextIO:
@@ -186,18 +194,18 @@ def _logs_above(console: Console) -> Iterator[None]:
             root.addHandler(old)
 
 
-def _watch(running: Fleet, telling: Front, stopped: Stopped) -> None:
+def _watch(running: Fleet, fleet_metrics: FleetMetrics, stopped: WaitForStop) -> None:
     """Show a live line on standard error, if a person looks, until it is to stop; raise if the fleet is gone."""
     if not sys.stderr.isatty():
         while not stopped():
             running.check()
-            telling.check()
+            fleet_metrics.check()
         return
     console = Console(stderr=True)
     with _logs_above(console), Live(console=console, transient=True, auto_refresh=False) as live:
         while not stopped():
             running.check()
-            telling.check()
+            fleet_metrics.check()
             live.update(Text(_line(running.counts())), refresh=True)
 
 
@@ -210,4 +218,4 @@ def _kinds_in_words(app: App, reference: str) -> str:
 
 
 def _line(counts: dict[str, int]) -> str:
-    return "  ".join(f"{name} {counts.get(name, 0):,}" for name in COUNTED)
+    return "  ".join(f"{name} {counts.get(name, 0):,}" for name in ALWAYS_SHOWN)

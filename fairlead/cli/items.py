@@ -7,7 +7,7 @@ import click
 
 from fairlead.cli.arguments import Duration, Payload, with_id
 from fairlead.cli.output import example, item_answer, item_text, json_option, show, stacked
-from fairlead.cli.store_options import Target, target_options, tenant_options
+from fairlead.cli.store_options import StoreOptions, accepts_store_options, tenant_options
 from fairlead.formatting import ago, payload_text
 from fairlead.operator import operator_here
 from fairlead.tenant_database import TenantDatabase
@@ -27,10 +27,10 @@ from fairlead.zones.queue.items import DEFAULT_PRIORITY, EnqueueStatus
 @click.option("--priority", type=int, default=DEFAULT_PRIORITY, show_default=True, help="0 to 255, lower first.")
 @click.option("--unique-for", type=Duration(), default=0, help="How long --id stays taken after completion.")
 @click.option("--create", is_flag=True, help="Make the store if it is not there.")
-@target_options
+@accepts_store_options
 @json_option
 def enqueue(
-    target: Target,
+    store_options: StoreOptions,
     kind: str,
     payload: Any,
     tenant: tuple[str, str] | None,
@@ -48,9 +48,9 @@ def enqueue(
         raise click.UsageError("Name either a tenant, --tenant APP/USER, or say --local for an item without one.")
     if shard is not None and not local:
         raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
-    app = target.app(must_exist=not create)
-    app.shards.tell_made = partial(click.echo, err=True)
-    target.warn_of_kind(app, kind)
+    app = store_options.app(must_exist=not create)
+    app.shards.on_store_created = partial(click.echo, err=True)
+    store_options.warn_of_unknown_kind(app, kind)
     database = app.tenant(*tenant) if tenant is not None else app.local(kind, shard=shard)
     made = database.enqueue(
         kind, payload, item_id=item_id, priority=priority, delay_ms=delay, unique_ms=unique_for, zone=zone
@@ -111,4 +111,4 @@ def _row(item: ItemView, now_us: int) -> tuple[object, ...]:
     waits = ago(item.enqueued_us, now_us).removesuffix(" ago")
     state = f"{item.state.value}{vests}"
     told = "" if item.progress is None else f"at {progress_in_words(item.progress)}"
-    return state, item.priority, waits, item.error_count, item.lapse_count, item_text(item, told, item.last_error)
+    return state, item.priority, waits, item.error_count, item.expiry_count, item_text(item, told, item.last_error)

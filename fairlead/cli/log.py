@@ -6,46 +6,47 @@ import click
 from rich.table import Table
 
 from fairlead.app import App
-from fairlead.audit_log import NOT_ENDED, Entry, read_log
+from fairlead.audit_log import NOT_ENDED, MergedEntry, read_log
 from fairlead.cli.output import example, json_option, show, table
-from fairlead.cli.store_options import Target, target_options
-from fairlead.formatting import ago, when
+from fairlead.cli.store_options import StoreOptions, accepts_store_options
+from fairlead.formatting import ago, iso_time
 
 
 @click.command(epilog=example("fairlead log --store embedded:./data"))
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many, of each shard.")
-@target_options
+@accepts_store_options
 @json_option
-def log(target: Target, limit: int) -> None:
+def log(store_options: StoreOptions, limit: int) -> None:
     """Show what operators have done, the latest first: who has paused, limited, weighed, revived, discarded, cancelled.
 
     It is written down in the transaction that does it, from the command line and the dashboard alike.
     """
-    app = target.app()
-    entries = read_log(app.shards, deeds_max=limit)
-    show({"deeds": [_answer(each) for each in entries]}, lambda: _lines(app, entries))
+    app = store_options.app()
+    merged_entries = read_log(app.shards, entries_max=limit)
+    show({"deeds": [_answer(each) for each in merged_entries]}, lambda: _lines(app, merged_entries))
 
 
-def _answer(entry: Entry) -> dict[str, object]:
-    deed = entry.deed
+def _answer(merged_entry: MergedEntry) -> dict[str, object]:
+    audit_entry = merged_entry.audit_entry
     return {
-        "done": when(deed.done_us),
-        "by": deed.by,
-        "through": deed.through,
-        "what": deed.what,
-        "to": deed.to,
-        "count": entry.items,
-        "ended": entry.ended,
-        "shards": entry.shards,
+        "done": iso_time(audit_entry.done_us),
+        "by": audit_entry.by,
+        "through": audit_entry.through,
+        "what": audit_entry.what,
+        "to": audit_entry.to,
+        "count": merged_entry.items,
+        "ended": merged_entry.ended,
+        "shards": merged_entry.shards,
     }
 
 
-def _what(entry: Entry) -> str:
-    return entry.deed.what if entry.ended else f"{entry.deed.what}: {NOT_ENDED}"
+def _what(merged_entry: MergedEntry) -> str:
+    return merged_entry.audit_entry.what if merged_entry.ended else f"{merged_entry.audit_entry.what}: {NOT_ENDED}"
 
 
-def _lines(app: App, entries: list[Entry]) -> Iterator[str | Table]:
+def _lines(app: App, merged_entries: list[MergedEntry]) -> Iterator[str | Table]:
     now_us = app.clock.now_us()
-    rows = ((ago(each.deed.done_us, now_us), each.deed.by, each.deed.through, _what(each), each.said,
-             each.items, ", ".join(each.shards)) for each in entries)  # fmt: skip
+    rows = ((ago(each.audit_entry.done_us, now_us), each.audit_entry.by, each.audit_entry.through, _what(each),
+    each.target,
+             each.items, ", ".join(each.shards)) for each in merged_entries)  # fmt: skip
     yield table(("done", "by", "through", "what", "to", "#items", "shards"), rows)

@@ -13,14 +13,14 @@ from rich.table import Table
 
 from fairlead.cli.errors import FOUND_FAULTS
 from fairlead.cli.output import example, json_option, progress, show, table
-from fairlead.cli.store_options import Target, target_options
-from fairlead.formatting import when
+from fairlead.cli.store_options import StoreOptions, accepts_store_options
+from fairlead.formatting import iso_time
 from fairlead.shards import Shards
 from fairlead.zones.errors import QueueError
 from fairlead.zones.maintenance import backup as backups
 from fairlead.zones.maintenance.backup import BackupInfo
 from fairlead.zones.maintenance.backup.backup_file import check_digest, read_header
-from fairlead.zones.maintenance.integrity import Finding, Report, audit
+from fairlead.zones.maintenance.integrity import Finding, Report, check_integrity
 
 FINDINGS_SHOWN = 100
 
@@ -37,22 +37,22 @@ class FileUnusable(QueueError):
 @click.command(epilog=example("fairlead check --repair --store embedded:./data"))
 @click.option("--repair", is_flag=True, help="Mend what can be mended without losing an item.")
 @click.option("--quarantine", is_flag=True, help="Set aside what is damaged, as it is, and repair the rest.")
-@target_options
+@accepts_store_options
 @json_option
 @click.pass_context
-def check(ctx: click.Context, target: Target, repair: bool, quarantine: bool) -> None:
+def check(ctx: click.Context, store_options: StoreOptions, repair: bool, quarantine: bool) -> None:
     """Walk whole stores and verify every invariant; exits with 1 if one is broken and stays so.
 
     Runs beside producers and consumers. What a newer version wrote is left alone. What was set aside can be read with
     fairlead quarantine.
     """
-    app = target.app()
+    app = store_options.app()
     consumer = app.config.consumer
     rest_ms = max(consumer.throttle_delay_ms, consumer.pause_recheck_ms)
     reports = {}
     for name, shard in app.shards.items():
         with progress(f"checking {name}") as advance:
-            reports[name] = audit(
+            reports[name] = check_integrity(
                 shard,
                 repair=repair,
                 quarantine=quarantine,
@@ -70,14 +70,14 @@ def check(ctx: click.Context, target: Target, repair: bool, quarantine: bool) ->
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--shard", metavar="NAME", help="Which shard, if there are several.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is a regular file.")
-@target_options
+@accepts_store_options
 @json_option
-def backup(target: Target, path: Path, shard: str | None, force: bool) -> None:
+def backup(store_options: StoreOptions, path: Path, shard: str | None, force: bool) -> None:
     """Write a shard to FILE: tenants' data, items, handlers. Producers and consumers may go on meanwhile.
 
     FILE is there when it is complete and on disk, or not at all. Only its owner may read it.
     """
-    app = target.app()
+    app = store_options.app()
     name = _one_shard(app.shards, shard)
     _refuse_what_is_there(path, force=force)
     opened = app.shards[name]
@@ -89,14 +89,14 @@ def backup(target: Target, path: Path, shard: str | None, force: bool) -> None:
 @click.command(epilog=example("fairlead restore shop.backup --store embedded:./new"))
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--shard", metavar="NAME", help="Which shard, if there are several.")
-@target_options
+@accepts_store_options
 @json_option
-def restore(target: Target, path: Path, shard: str | None) -> None:
+def restore(store_options: StoreOptions, path: Path, shard: str | None) -> None:
     """Restore FILE into an empty store of any engine; leases are released, and items are due when they were.
 
     The shard keeps its id: do not run the store that the backup was taken of and the restored one side by side.
     """
-    app = target.app(must_exist=False)
+    app = store_options.app(must_exist=False)
     name = _one_shard(app.shards, shard)
     try:
         file = path.open("rb")
@@ -165,17 +165,17 @@ def _backup_answer(name: str, path: Path, info: BackupInfo) -> dict[str, Any]:
         "pairs": info.pairs,
         "one_version": info.one_version,
         "torn_tenants": info.torn,
-        "began": when(info.began_us),
-        "ended": when(info.ended_us),
+        "began": iso_time(info.began_us),
+        "ended": iso_time(info.ended_us),
     }
 
 
 def _backup_lines(done: str, name: str, path: Path, info: BackupInfo) -> Iterator[str]:
     yield f"{done} {info.pairs:,} pairs of shard {name}, {path} ({path.stat().st_size:,} bytes)"
     if info.one_version:
-        yield f"the shard as it was at one instant, {when(info.began_us)} to {when(info.ended_us)}"
+        yield f"the shard as it was at one instant, {iso_time(info.began_us)} to {iso_time(info.ended_us)}"
     else:
-        yield f"each tenant as it was at one instant, {when(info.began_us)} to {when(info.ended_us)}"
+        yield f"each tenant as it was at one instant, {iso_time(info.began_us)} to {iso_time(info.ended_us)}"
     if info.torn:
         yield f"but for {info.torn:,} that were too large to be read at once: take it again when they are quiet"
 
@@ -186,7 +186,7 @@ def _answer(name: str, report: Report) -> dict[str, Any]:
         "healthy": report.healthy,
         "zones": report.zones,
         "items": report.items,
-        "buried": report.buried,
+        "buried": report.dead_letters,
         "pointers": report.pointers,
         "newer": report.newer,
         "unknown": report.unknown,
@@ -224,7 +224,7 @@ def _lines(reports: Mapping[str, Report], healthy: bool) -> Iterator[str | Table
         yield f"and {hidden:,} more; --json shows the first 10,000 of each shard"
     if healthy:
         yield "every invariant holds"
-    left = [finding for _, finding in findings if not finding.over]
+    left = [finding for _, finding in findings if not finding.resolved]
     if any(finding.repairable for finding in left):
         yield "fairlead check --repair mends what says so"
     if any(finding.damaged for finding in left):
@@ -234,9 +234,9 @@ def _lines(reports: Mapping[str, Report], healthy: bool) -> Iterator[str | Table
 def _row(name: str, report: Report) -> tuple[object, ...]:
     alone = {"newer": report.newer, "unknown": report.unknown, "moved": report.foreign, "unverified": report.unverified}
     left = ", ".join(f"{count:,} {word}" for word, count in alone.items() if count)
-    over = sum(finding.over for finding in report.findings)
+    over = sum(finding.resolved for finding in report.findings)
     count = len(report.findings) + report.more_findings
-    return name, report.zones, report.items, report.buried, report.pointers, count, over, left
+    return name, report.zones, report.items, report.dead_letters, report.pointers, count, over, left
 
 
 def _finding_row(name: str, finding: Finding) -> tuple[object, ...]:

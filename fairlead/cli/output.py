@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.formatting import payload_text, plain, ready, when
-from fairlead.views import BuriedView, ItemView
+from fairlead.formatting import iso_time, json_ready, payload_text, printable
+from fairlead.views import DeadLetterView, ItemView
 from fairlead.zones import records
 
 JSON = "fairlead.json"  # where the context notes that `--json` was given
@@ -48,11 +48,11 @@ def wants_json() -> bool:
 def show(answer: Any, lines: Callable[[], Iterable[str | Table]]) -> None:
     """Print `answer` as JSON if that was asked for, and otherwise what `lines` yields."""
     if wants_json():
-        click.echo(json.dumps(ready(answer), ensure_ascii=False))
+        click.echo(json.dumps(json_ready(answer), ensure_ascii=False))
         return
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
     for line in lines():
-        console.print(line if isinstance(line, Table) else plain(line), soft_wrap=isinstance(line, str))
+        console.print(line if isinstance(line, Table) else printable(line), soft_wrap=isinstance(line, str))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
@@ -61,7 +61,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     for column in columns:
         made.add_column(column.removeprefix("#"), justify="right" if column[0] == "#" else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(plain(f"{cell:,}" if isinstance(cell, int) else str(cell))) for cell in row))
+        made.add_row(*(Text(printable(f"{cell:,}" if isinstance(cell, int) else str(cell))) for cell in row))
     return made
 
 
@@ -96,10 +96,10 @@ def item_answer(item: ItemView) -> dict[str, Any]:
         "payload": item.payload,
         "priority": item.priority,
         "state": item.state.value,
-        "enqueued": when(item.enqueued_us),
-        "vests": when(item.vesting_us),
+        "enqueued": iso_time(item.enqueued_us),
+        "vests": iso_time(item.vesting_us),
         "errors": item.error_count,
-        "lapses": item.lapse_count,
+        "lapses": item.expiry_count,
         "last_error": item.last_error,
         "progress": progress_answer(item.progress),
     }
@@ -109,10 +109,10 @@ def progress_answer(progress: records.Progress | None) -> dict[str, Any] | None:
     """Return progress as JSON shows it."""
     if progress is None:
         return None
-    return {"done": progress.done, "total": progress.total, "note": progress.note, "at": when(progress.at_us)}
+    return {"done": progress.done, "total": progress.total, "note": progress.note, "at": iso_time(progress.at_us)}
 
 
-def buried_answer(item: BuriedView) -> dict[str, Any]:
+def dead_letter_answer(item: DeadLetterView) -> dict[str, Any]:
     """Return a buried item as JSON shows it."""
     return {
         "item": item.id.hex(),
@@ -127,12 +127,12 @@ def buried_answer(item: BuriedView) -> dict[str, Any]:
         "error": item.error,
         "traceback": item.traceback,
         "errors": item.error_count,
-        "enqueued": when(item.enqueued_us),
-        "buried": when(item.buried_us),
+        "enqueued": iso_time(item.enqueued_us),
+        "buried": iso_time(item.dead_lettered_us),
     }
 
 
-def item_text(item: ItemView | BuriedView, *more: str) -> str:
+def item_text(item: ItemView | DeadLetterView, *more: str) -> str:
     """Return an item line by line: its id, whole, for `cancel` or `revive`; its name; kind and payload; and `more`."""
     name = "" if item.given_id is None else repr(item.given_id)
     return "\n".join(filter(None, (item.id.hex(), name, f"{item.kind} {payload_text(item.payload)}", *more)))

@@ -9,26 +9,26 @@ from rich.table import Table
 from fairlead import status as status_query
 from fairlead.cli.errors import STORE_UNUSABLE
 from fairlead.cli.output import example, json_option, show, table
-from fairlead.cli.store_options import Target, settings_option, target_options
+from fairlead.cli.store_options import StoreOptions, accepts_store_options, settings_option
 from fairlead.config import settings_of
 from fairlead.error_text import fields_of, message_of, remedy_of, sentence_of
 from fairlead.explanation import limit_in_words
-from fairlead.formatting import ago, when
+from fairlead.formatting import ago, iso_time
 from fairlead.shards import Shards, StoreMissing
 from fairlead.status import COUNTED_MAX, ShardStatus, slowest_loop
 from fairlead.zones.engines import Stall, StoreError
 from fairlead.zones.errors import ShardRefused
-from fairlead.zones.records import Rule
-from fairlead.zones.top_level.sessions import Presence
+from fairlead.zones.records import Policy
+from fairlead.zones.top_level.sessions import SessionRecord
 
 
 @click.command(epilog=example("fairlead status --app shop:app"))
-@target_options
+@accepts_store_options
 @json_option
 @click.pass_context
-def status(ctx: click.Context, target: Target) -> None:
+def status(ctx: click.Context, store_options: StoreOptions) -> None:
     """Show shards, depth by kind, active zones, the oldest waiting item, buried items, consumers; changes nothing."""
-    app = target.app()
+    app = store_options.app()
     errors: dict[str, Exception] = {}
     found = [_read_status(app.shards, name, url, errors) for name, url in app.shards.urls.items()]
     answers = [_answer_error(each, errors[each.name]) if each.name in errors else _answer(each) for each in found]
@@ -39,11 +39,11 @@ def status(ctx: click.Context, target: Target) -> None:
 
 @click.command(epilog=example("fairlead config --set consumer.slots=32"))
 @settings_option
-@target_options
+@accepts_store_options
 @json_option
-def config(target: Target, settings: tuple[str, ...]) -> None:
+def config(store_options: StoreOptions, settings: tuple[str, ...]) -> None:
     """Show every setting in force and where it came from: an argument, a variable, the file, or the default."""
-    rows = settings_of(target.with_settings(settings).config())
+    rows = settings_of(store_options.with_settings(settings).config())
     show(
         {row.key: {"value": row.value, "source": row.source} for row in rows},
         lambda: [table(("setting", "value", "from"), rows)],
@@ -67,7 +67,7 @@ def _answer_error(each: ShardStatus, error: Exception) -> dict[str, Any]:
 
 
 def _answer(each: ShardStatus) -> dict[str, Any]:
-    held_us = each.waits.held_oldest_us
+    held_us = each.waits.blocked_oldest_us
     return {
         "shard": each.name,
         "url": each.url,
@@ -78,50 +78,51 @@ def _answer(each: ShardStatus) -> dict[str, Any]:
         "pointers": each.pointers,
         "pointers_vested": each.vested,
         "counted_max": COUNTED_MAX,
-        "oldest": None if each.oldest_us is None else when(each.oldest_us),
+        "oldest": None if each.oldest_us is None else iso_time(each.oldest_us),
         "oldest_waits_s": None if each.oldest_us is None else (each.now_us - each.oldest_us) / 1e6,
         "oldest_at_least": not each.waits.whole,
         "held_back": {
-            "items": each.waits.held_items,
-            "queues": each.waits.held_queues,
+            "items": each.waits.blocked_items,
+            "queues": each.waits.blocked_queues,
             "oldest_waits_s": None if held_us is None else (each.now_us - held_us) / 1e6,
-            "at_least": not each.waits.held_whole,
+            "at_least": not each.waits.blocked_whole,
         },
         "buried": each.dead_letters,
         "unreadable_queues": each.unreadable,
-        "set_aside": each.set_aside,
+        "set_aside": each.quarantined,
         "consumers": [
             {
                 "id": present.consumer_id.hex(),
                 "live": present.live,
-                "host": present.presence.host,
-                "pid": present.presence.pid,
-                "kinds": present.presence.kinds,
-                "started": when(present.presence.started_us),
-                "last_beat": when(present.presence.beat_us),
-                "slowest_loop": _answer_loop(present.presence),
+                "host": present.record.host,
+                "pid": present.record.pid,
+                "kinds": present.record.kinds,
+                "started": iso_time(present.record.started_us),
+                "last_beat": iso_time(present.record.heartbeat_us),
+                "slowest_loop": _answer_loop(present.record),
             }
             for present in each.consumers
         ],
         "kinds_without_consumer": each.unserved,
         "paused": each.paused,
         "kind_rules": {
-            kind: {**_answer_limits(rule), "said_us": rule.said_us} for kind, rule in each.kind_rules.items()
+            kind: {**_answer_limits(policy), "said_us": policy.updated_us}
+            for kind, policy in each.kind_policies.items()
         },
         "tenant_rules": [
-            {"tenant": tenant, **_answer_limits(rule), "weight": rule.weight}
-            for tenant, rule in each.tenant_rules.items()
+            {"tenant": tenant, **_answer_limits(policy), "weight": policy.weight}
+            for tenant, policy in each.tenant_policies.items()
         ],
         "writers_wait_for": each.stall and _answer_stall(each.stall),
     }
 
 
-def _answer_limits(rule: Rule) -> dict[str, Any]:
-    return {"paused": rule.paused, "max_running": rule.max_running, "per_s": rule.per_s, "burst": rule.burst}
+def _answer_limits(policy: Policy) -> dict[str, Any]:
+    return {"paused": policy.paused, "max_running": policy.max_running, "per_s": policy.per_s, "burst": policy.burst}
 
 
-def _answer_loop(presence: Presence) -> dict[str, Any] | None:
-    slowest = slowest_loop(presence)
+def _answer_loop(record: SessionRecord) -> dict[str, Any] | None:
+    slowest = slowest_loop(record)
     return None if slowest is None else {"name": slowest[0], "no_progress_s": slowest[1] / 1e6}
 
 
@@ -142,7 +143,7 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
             yield f"  Do: {each.stall.remedy}"
         yield from _damage(each)
         yield from _held_back(each)
-        yield from _rules(each)
+        yield from _policies(each)
     depths = [(each.name, kind, count, _served(each, kind)) for each in found for kind, count in each.depth.items()]
     for each in found:
         if not each.depth_whole:
@@ -152,9 +153,9 @@ def _lines(found: Sequence[ShardStatus], errors: Mapping[str, Exception]) -> Ite
     present = [(each, one) for each in found for one in each.consumers]
     if present:
         yield table(("shard", "consumer", "host", "pid", "last sign of life", "slowest loop", "kinds"), (
-            (each.name, one.consumer_id.hex(), one.presence.host, str(one.presence.pid),
-             ago(one.presence.beat_us, each.now_us) + ("" if one.live else ": dead"), _loop(one.presence),
-             ", ".join(one.presence.kinds))
+            (each.name, one.consumer_id.hex(), one.record.host, str(one.record.pid),
+             ago(one.record.heartbeat_us, each.now_us) + ("" if one.live else ": dead"), _loop(one.record),
+             ", ".join(one.record.kinds))
             for each, one in present
         ))  # fmt: skip
 
@@ -166,32 +167,32 @@ def _damage(each: ShardStatus) -> Iterator[str]:
             f"{each.name}: {each.unreadable:,} queues hold records that cannot be read, and are passed over; "
             "fairlead check names them"
         )
-    if each.set_aside:
-        yield f"{each.name}: {each.set_aside:,} damaged pairs were set aside; fairlead quarantine shows them"
+    if each.quarantined:
+        yield f"{each.name}: {each.quarantined:,} damaged pairs were set aside; fairlead quarantine shows them"
 
 
 def _held_back(each: ShardStatus) -> Iterator[str]:
     """Say how much a limit, a pause, or an unknown kind keeps from running."""
     held = each.waits
-    if held.held_oldest_us is not None:
-        more = "" if held.held_whole else "at least "
-        oldest = ago(held.held_oldest_us, each.now_us).removesuffix(" ago")
+    if held.blocked_oldest_us is not None:
+        more = "" if held.blocked_whole else "at least "
+        oldest = ago(held.blocked_oldest_us, each.now_us).removesuffix(" ago")
         yield (
-            f"{each.name}: {more}{held.held_items:,} items are held back by limits, pauses or unknown kinds; "
+            f"{each.name}: {more}{held.blocked_items:,} items are held back by limits, pauses or unknown kinds; "
             f"the oldest waits {oldest}"
         )
 
 
-def _rules(each: ShardStatus) -> Iterator[str]:
+def _policies(each: ShardStatus) -> Iterator[str]:
     """Say what is held back on a shard, and how it goes on."""
     if each.paused:
         yield f"{each.name}: paused; nothing starts before fairlead resume --shard {each.name}"
-    for kind, rule in each.kind_rules.items():
-        if rule.paused:
+    for kind, policy in each.kind_policies.items():
+        if policy.paused:
             yield f"{each.name}: kind {kind} is paused until fairlead resume --kind {kind}"
-        if rule.is_limited:
-            yield f"{each.name}: kind {kind}: {limit_in_words(rule)}"
-    for (app, user), own in each.tenant_rules.items():
+        if policy.is_limited:
+            yield f"{each.name}: kind {kind}: {limit_in_words(policy)}"
+    for (app, user), own in each.tenant_policies.items():
         if own.paused:
             yield f"{each.name}: tenant {app}/{user} is paused until fairlead resume --tenant {app} {user}"
         if own.is_limited:
@@ -210,16 +211,16 @@ def _row(each: ShardStatus) -> tuple[object, ...]:
     return each.name, each.url, sum(each.depth.values()), *counts, oldest, _counted(each.dead_letters), live
 
 
-def _loop(presence: Presence) -> str:
+def _loop(record: SessionRecord) -> str:
     """Return a consumer's slowest loop, and for how many seconds it had made no progress at the last heartbeat."""
-    slowest = slowest_loop(presence)
+    slowest = slowest_loop(record)
     return "" if slowest is None else f"{slowest[0]}, {slowest[1] / 1e6:.1f} s"
 
 
 def _served(each: ShardStatus, kind: str) -> str:
     if kind in each.unserved:
         return "none that is alive knows this kind: it waits"
-    return str(sum(one.live and kind in one.presence.kinds for one in each.consumers))
+    return str(sum(one.live and kind in one.record.kinds for one in each.consumers))
 
 
 def _counted(count: int) -> str:

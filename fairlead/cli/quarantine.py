@@ -6,17 +6,17 @@ from typing import Any
 import click
 
 from fairlead.cli.output import example, json_option, show, table
-from fairlead.cli.store_options import Target, target_options
-from fairlead.formatting import ago, when
+from fairlead.cli.store_options import StoreOptions, accepts_store_options
+from fairlead.formatting import ago, iso_time
 from fairlead.zones.errors import QueueError
 from fairlead.zones.maintenance import quarantine as kept
-from fairlead.zones.maintenance.integrity.parsed_keys import Places
+from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser
 from fairlead.zones.maintenance.quarantine import SetAside
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 
-class NotSetAside(QueueError):
+class NotInQuarantine(QueueError):
     """Nothing of this id is in the quarantine.
 
     Do: compare the id with those that `fairlead quarantine` shows.
@@ -28,16 +28,16 @@ class NotSetAside(QueueError):
 @click.command(epilog=example("fairlead quarantine --store embedded:./data"))
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each shard.")
 @click.option("--discard", metavar="ID", help="Delete what is called so for good.")
-@target_options
+@accepts_store_options
 @json_option
-def quarantine(target: Target, limit: int, discard: str | None) -> None:
+def quarantine(store_options: StoreOptions, limit: int, discard: str | None) -> None:
     """Show what fairlead check --quarantine has set aside, the last first; --json shows keys and values whole."""
-    app = target.app()
+    app = store_options.app()
     shards = [app.shards[name] for name in app.shards]
     if discard is not None:
         gone = sum(_discard(shard, discard) for shard in shards)
         if not gone:
-            raise NotSetAside(id=discard)
+            raise NotInQuarantine(id=discard)
         show({"discarded": discard}, lambda: [f"discarded {discard}"])
         return
     found = [(shard, pair) for shard in shards for pair in _listing(shard, limit)]
@@ -64,19 +64,19 @@ def _discard(shard: Shard, typed: str) -> int:
 
 def _whose(shard: Shard, key: bytes) -> dict[str, Any]:
     """Say whose a key was, as far as it can be read."""
-    found = Places(shard.layout).zone_key(key)
+    found = KeyParser(shard.layout).zone_key(key)
     if found is None:
         return {"app": None, "user": None, "zone": None, "item": None}
-    tenant = found.place.tenant
+    tenant = found.location.tenant
     item = next((element.hex() for element in found.rest if isinstance(element, bytes)), None)
-    return {"app": tenant.app, "user": tenant.user, "zone": found.place.name, "item": item}
+    return {"app": tenant.app, "user": tenant.user, "zone": found.location.name, "item": item}
 
 
 def _answer(shard: Shard, pair: SetAside) -> dict[str, Any]:
     return {
         "id": pair.id.hex(),
         "shard": shard.name,
-        "set_aside": when(pair.at_us),
+        "set_aside": iso_time(pair.at_us),
         "what": pair.why,
         **_whose(shard, pair.key),
         "key": pair.key.hex(),

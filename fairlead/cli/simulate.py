@@ -15,8 +15,8 @@ from fairlead.app_simulation.application import NotDeterministic, SimulatedApp, 
 from fairlead.cli.output import example, json_option, progress, show, table
 
 if TYPE_CHECKING:
-    from fairlead.simulation.campaign import Tally
-    from fairlead.simulation.reduction import Kept
+    from fairlead.simulation.campaign import CampaignResult
+    from fairlead.simulation.reduction import Reduction
     from fairlead.simulation.trial import Report
 
 FAILED = 1  # The exit code when a promise was broken, or a rare point never reached.
@@ -30,7 +30,7 @@ class Subject(NamedTuple):
     """What runs: an application by its name, or the standard workload; and how much of what a seed draws."""
 
     reference: str | None
-    kept: "Kept"
+    reduction: "Reduction"
 
     @property
     def code(self) -> Callable[[], SimulatedApp] | None:
@@ -46,14 +46,14 @@ class Subject(NamedTuple):
         """Run the worlds of a seed. One that breaks a promise is the last."""
         from fairlead.simulation.campaign import run_worlds
 
-        return run_worlds(seed, self.kept, self.code)
+        return run_worlds(seed, self.reduction, self.code)
 
     def command(self, seed: int) -> str:
         """Return the command that replays a seed."""
         typed = ["fairlead", "simulate", *([self.reference] if self.reference else []), "--seed", str(seed)]
-        if self.kept.faults is not None:
-            typed += ["--faults", ", ".join(self.kept.faults) or "none"]
-        if sizes := self.kept.sizes():
+        if self.reduction.faults is not None:
+            typed += ["--faults", ", ".join(self.reduction.faults) or "none"]
+        if sizes := self.reduction.sizes():
             typed += ["--size", ",".join(f"{name}={number}" for name, number in sizes.items())]
         return shlex.join(typed)
 
@@ -66,13 +66,13 @@ class Faults(click.ParamType["tuple[str, ...]"]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "tuple[str, ...]":
         """Return the names, in the order of `fairlead.simulation.faults.FAULTS`."""
         from fairlead.simulation.faults.table import FAULTS
-        from fairlead.simulation.reduction import in_order
+        from fairlead.simulation.reduction import in_table_order
 
         names = [] if value.strip() == "none" else [name.strip() for name in value.split(",")]
         for name in names:
             if name not in FAULTS:
                 self.fail(f"there is no fault {name!r}. There are: {', '.join(FAULTS)}; or none.", param, ctx)
-        return in_order(names)
+        return in_table_order(names)
 
 
 class Sizes(click.ParamType["dict[str, int]"]):
@@ -152,12 +152,12 @@ def simulate(
     often each was. Exits with 1 if a promise was broken or a rare point was never reached. Ctrl-C ends early with what
     was found so far; if that is nothing, with 130.
     """
-    from fairlead.simulation.reduction import Kept
+    from fairlead.simulation.reduction import Reduction
 
-    subject = Subject(reference, Kept(faults=faults, **(sizes or {})))
+    subject = Subject(reference, Reduction(faults=faults, **(sizes or {})))
     if reference is not None:
         simulated_app(reference)  # Refused here, and not in some other process.
-        if subject.kept.tenants is not None:
+        if subject.reduction.tenants is not None:
             raise click.UsageError("An application's requests choose its tenants: leave tenants= out of --size.")
     if seed is None:
         first, seeds = 0 if first is None else first, SEEDS if seeds is None else seeds
@@ -176,16 +176,16 @@ def simulate(
 
 
 def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbose: bool) -> None:
-    from fairlead.simulation.campaign import STANDARD_SEEDS, Tally, campaign
-    from fairlead.simulation.reduction import ALL
+    from fairlead.simulation.campaign import STANDARD_SEEDS, CampaignResult, campaign
+    from fairlead.simulation.reduction import NO_REDUCTION
 
     started_s = time.monotonic()
-    tally, interrupted = Tally(), False
+    tally, interrupted = CampaignResult(), False
     smallest: Report | None = None
     try:
         with progress("simulating") as advance:
             some = range(first, first + seeds)
-            for outcome in campaign(some, processes=processes, kept=subject.kept, code=subject.code):
+            for outcome in campaign(some, processes=processes, reduction=subject.reduction, code=subject.code):
                 if subject.reference is not None and not tally.seeds:
                     _check_replay(first, subject, outcome.events)
                 tally.add(outcome)
@@ -197,7 +197,7 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbo
                 smallest = smaller
     except KeyboardInterrupt:
         interrupted = True
-    standard = subject == Subject(None, ALL) and tally.seeds >= STANDARD_SEEDS
+    standard = subject == Subject(None, NO_REDUCTION) and tally.seeds >= STANDARD_SEEDS
     answer = {
         "seeds": tally.seeds,
         "violations": [{**each._asdict(), "replay": subject.command(each.seed)} for each in tally.broken],
@@ -218,24 +218,24 @@ def _campaign(first: int, seeds: int, subject: Subject, processes: int, *, verbo
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _why_stopped(tally: "Tally", seeds: int, subject: Subject) -> str | None:
+def _why_stopped(tally: "CampaignResult", seeds: int, subject: Subject) -> str | None:
     """Return why a campaign ran fewer seeds than it was asked for, if it was not interrupted."""
-    from fairlead.simulation.campaign import ENOUGH
+    from fairlead.simulation.campaign import SAME_VIOLATION_MAX
     from fairlead.simulation.run import DRAINS
 
     if tally.repeated is None or tally.seeds == seeds:
         return None
-    why = f"after {tally.seeds:,} of {seeds:,} seeds, as {ENOUGH} broke the same promise: {tally.repeated}"
-    if tally.repeated == DRAINS and not subject.kept.sizes():
+    why = f"after {tally.seeds:,} of {seeds:,} seeds, as {SAME_VIOLATION_MAX} broke the same promise: {tally.repeated}"
+    if tally.repeated == DRAINS and not subject.reduction.sizes():
         why += "; what always fails is tried again until the limit, and --size items=5,consumers=1 comes there sooner"
     return why
 
 
 def _check_replay(seed: int, subject: Subject, events: str) -> None:
     """Refuse an application of which a seed tells nothing: run twice, it goes two ways."""
-    from fairlead.simulation.determinism_check import difference
+    from fairlead.simulation.determinism_check import first_difference
 
-    found = difference(events, lambda: subject.run(seed)[-1])
+    found = first_difference(events, lambda: subject.run(seed)[-1])
     if found is not None:
         raise NotDeterministic(seed=seed, **found._asdict())
 
@@ -250,11 +250,11 @@ def _ever_smaller(seed: int, subject: Subject) -> "Iterator[Report]":
     with progress(f"making seed {seed} smaller") as advance:
         runs, runs_max = 0, runs_for(report)
 
-        def again(less: "Kept") -> "Report":
+        def again(less: "Reduction") -> "Report":
             nonlocal runs
             runs += 1
             advance(runs, runs_max)
-            return subject._replace(kept=less).run(seed)[-1]
+            return subject._replace(reduction=less).run(seed)[-1]
 
         yield from shrink(report, again, runs_max=runs_max)
 
@@ -283,7 +283,7 @@ def _replay(seed: int, subject: Subject) -> None:
 
 
 def _campaign_lines(
-    answer: dict[str, Any], tally: "Tally", smallest: "Report | None", subject: Subject, *, verbose: bool
+    answer: dict[str, Any], tally: "CampaignResult", smallest: "Report | None", subject: Subject, *, verbose: bool
 ) -> Iterator[str | Table]:
     if subject.reference is None and verbose:
         yield _probes_table(tally)
@@ -306,7 +306,7 @@ def _campaign_lines(
     yield f"{tally.seeds:,} seeds, {answer['virtual_s']:,} virtual seconds in {answer['wall_s']} s{early}: {found}"
 
 
-def _probes_table(tally: "Tally") -> Table:
+def _probes_table(tally: "CampaignResult") -> Table:
     """Return how often each rare point was reached, the rarest first."""
     rows = sorted(tally.probes.items(), key=lambda row: (row[1], row[0]))
     return table(("#reached", "point"), [(f"{count:,}" if count else "never", name) for name, count in rows])
@@ -328,11 +328,11 @@ def _smallest_lines(report: "Report", subject: Subject) -> Iterator[str]:
 
 def _smallest_answer(report: "Report", subject: Subject) -> dict[str, Any]:
     from fairlead.simulation.application import without_commits
-    from fairlead.simulation.reduction import all_of
+    from fairlead.simulation.reduction import whole_plan
     from fairlead.simulation.trial import LAST_EVENTS
 
     events = report.lines[: report.end]
-    size = all_of(report.plan).sizes()
+    size = whole_plan(report.plan).sizes()
     if subject.reference is not None:
         del size["tenants"]  # Its requests choose them.
         events = without_commits(events)
@@ -340,7 +340,7 @@ def _smallest_answer(report: "Report", subject: Subject) -> dict[str, Any]:
         "seed": report.seed,
         "faults": report.plan.faults,
         "size": size,
-        "replay": subject._replace(kept=report.kept).command(report.seed),
+        "replay": subject._replace(reduction=report.reduction).command(report.seed),
         "events": report.events,
         "last_events": events[-LAST_EVENTS:],
     }

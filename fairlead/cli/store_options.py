@@ -17,10 +17,10 @@ from fairlead.app import App
 from fairlead.argument_checks import nearest_kind
 from fairlead.config import Config, named_shards
 from fairlead.config_layers import APP_VARIABLE, absolute_url
-from fairlead.formatting import plain
+from fairlead.formatting import printable
 from fairlead.loading import load_app
 from fairlead.operator import operator_here
-from fairlead.queries.per_shard import look_apart
+from fairlead.queries.per_shard import query_each_shard
 from fairlead.tenant_database import TenantDatabase
 from fairlead.zones import submitted_handlers
 from fairlead.zones.errors import QueueError
@@ -37,7 +37,7 @@ class StoreInMemory(QueueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StoreOptions:
     """What the options say about where to work."""
 
     stores: tuple[str, ...]
@@ -57,7 +57,7 @@ class Target:
           may_be_in_memory: the command itself fills and empties the stores.
 
         Raises:
-          BadConfig, NotFound, NoShards, StoreInMemory: see there.
+          BadConfig, ReferenceNotFound, NoShards, StoreInMemory: see there.
         """
         app = self._named()
         app.configure(app.load_config(_settings(self.settings), path=self.config_path))
@@ -70,21 +70,21 @@ class Target:
             raise StoreInMemory(shards=in_memory)
         return app
 
-    def warn_of_kind(self, app: App, kind: str) -> None:
+    def warn_of_unknown_kind(self, app: App, kind: str) -> None:
         """Say on standard error that the named application has no handler of a kind; of `--store` nobody can say.
 
         One that was submitted to its stores is one.
         """
         if self.reference is None or not app.registry.handlers or kind in app.registry.handlers:
             return
-        seen = look_apart(
+        seen = query_each_shard(
             app.shards, lambda shard: shard.transact(lambda attempt: submitted_handlers.is_there(attempt.tr, kind))
         )
         if any(each.found for each in seen):
             return
         near = nearest_kind(app.registry, kind)
         hint = f"; nearest: {near}" if near else ""
-        click.echo(plain(f"Warning: {self.reference} has no handler of {kind}{hint}"), err=True)
+        click.echo(printable(f"Warning: {self.reference} has no handler of {kind}{hint}"), err=True)
 
     def config(self) -> Config:
         """Return the configuration that `app` would run with, without asking that it names a store."""
@@ -105,19 +105,21 @@ def application_in_force(typed: str | None, stores: tuple[str, ...] = ()) -> str
     return typed or (None if stores else os.environ.get(APP_VARIABLE) or None)
 
 
-def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--store`, `--app` and `--config`, and pass it a `target`."""
+def accepts_store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--store`, `--app` and `--config`, and pass it a `store_options`."""
 
     @click.option("--store", "stores", multiple=True, metavar="URL", help=_STORE_HELP)
     @click.option("--app", "reference", metavar="MODULE:ATTRIBUTE", help=_APP_HELP)
     @config_option
     @wraps(command)
-    def with_target(
+    def with_options(
         *args: Any, stores: tuple[str, ...], reference: str | None, config_path: Path | None, **options: Any
     ) -> Any:
-        return command(*args, target=Target(stores, application_in_force(reference, stores), config_path), **options)
+        return command(
+            *args, store_options=StoreOptions(stores, application_in_force(reference, stores), config_path), **options
+        )
 
-    return with_target
+    return with_options
 
 
 def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,7 +143,7 @@ def settings_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--tenant APP/USER`, `--local KIND`, `--shard` and `--zone`, and pass it a `database`."""
 
-    @maybe_tenant_options
+    @optional_tenant_options
     @wraps(command)
     def with_database(*args: Any, app: App, database: TenantDatabase | None, **options: Any) -> Any:
         if database is None:
@@ -151,28 +153,28 @@ def tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_database
 
 
-def maybe_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def optional_tenant_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what `tenant_options` gives; pass it the `app`, and a `database` or None if nobody was named."""
 
     @click.option("--tenant", nargs=2, metavar="APP/USER", help="The tenant; also as two words, APP USER.")
     @click.option("--local", metavar="KIND", help="The local items of a kind, those without a tenant.")
     @click.option("--shard", metavar="NAME", help="With --local: the shard, if not the kind's own.")
     @click.option("--zone", default="queue", show_default=True, metavar="NAME", help="The queue zone.")
-    @target_options
+    @accepts_store_options
     @wraps(command)
     def with_database(
         *args: Any,
         tenant: tuple[str, str] | None,
         local: str | None,
         shard: str | None,
-        target: Target,
+        store_options: StoreOptions,
         **options: Any,
     ) -> Any:
         if tenant is not None and local is not None:
             raise click.UsageError("Name either a tenant, --tenant APP/USER, or local items, --local KIND.")
         if shard is not None and local is None:
             raise click.UsageError("--shard goes with --local: a tenant has its own shard.")
-        app = target.app()
+        app = store_options.app()
         database: TenantDatabase | None = None
         if tenant is not None:
             database = app.tenant(*tenant)

@@ -9,9 +9,9 @@ from fairlead.app import App
 from fairlead.cli.arguments import ids_typed
 from fairlead.cli.errors import NOT_THERE
 from fairlead.cli.output import example, json_option, progress_answer, show
-from fairlead.cli.store_options import maybe_tenant_options
+from fairlead.cli.store_options import optional_tenant_options
 from fairlead.explanation import Attempts, Cause, Explanation
-from fairlead.formatting import when
+from fairlead.formatting import iso_time
 from fairlead.tenant_database import TenantDatabase
 from fairlead.views import progress_in_words
 
@@ -20,7 +20,7 @@ NOWHERE = (Cause.NEVER_SEEN, Cause.NOT_FOUND)
 
 @click.command(epilog=example("fairlead why order-7 --tenant shop alice --store embedded:./data"))
 @click.argument("item")
-@maybe_tenant_options
+@optional_tenant_options
 @json_option
 def why(app: App, database: TenantDatabase | None, item: str, zone: str) -> None:
     """Say why ITEM, an id or the name it was given, is not running; or that it is; or what became of it.
@@ -54,7 +54,7 @@ def _answer(said: Explanation) -> dict[str, Any]:
         "attempts": _answer_attempts(said.attempts),
         "progress": progress_answer(said.progress),
         "details": {
-            key.removesuffix("_us"): when(value) if key.endswith("_us") else value
+            key.removesuffix("_us"): iso_time(value) if key.endswith("_us") else value
             for key, value in said.details.items()
         },
     }
@@ -65,7 +65,7 @@ def _answer_attempts(attempts: Attempts) -> dict[str, Any]:
         "raised": attempts.raised,
         "died": attempts.died,
         "lease_lost": attempts.lease_lost,
-        "given_back": attempts.given_back,
+        "given_back": attempts.return_count,
         "last_error": attempts.last_error,
         "last_traceback": attempts.last_traceback,
     }
@@ -78,12 +78,12 @@ def _lines(said: Explanation) -> Iterator[str]:
         kind = f", kind {said.kind}" if said.kind else ""
         yield f"item {said.item_id.hex()}{kind}, of {owner}, zone {said.zone}, on shard {said.shard}"
     if said.progress is not None:
-        yield f"progress: {progress_in_words(said.progress)}, as told at {when(said.progress.at_us)}"
+        yield f"progress: {progress_in_words(said.progress)}, as told at {iso_time(said.progress.at_us)}"
     if said.attempts != Attempts():
         each = said.attempts
         yield (
             f"attempts so far: {each.raised} raised an error, {each.died} died with their worker,"
-            f" {each.lease_lost} lost their lease, {each.given_back} were given back"
+            f" {each.lease_lost} lost their lease, {each.return_count} were given back"
         )
         if each.last_error:
             yield f"last error: {each.last_error}"

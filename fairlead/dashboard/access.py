@@ -59,17 +59,17 @@ class Access:
     """
 
     def __init__(
-        self, *, token: str | None, secret: bytes, host_names: frozenset[str], read_only: bool, everybody: str
+        self, *, token: str | None, secret: bytes, host_names: frozenset[str], read_only: bool, anonymous_name: str
     ) -> None:
         self.read_only = read_only
         self.wants_token = token is not None
-        self.form_word = _mac(secret, b"form")
+        self.csrf_token = _mac(secret, b"form")
         self._token = None if token is None else token.encode()
         self._secret = secret
         self._host_names = host_names | LOOPBACK_NAMES
-        self._everybody = everybody
+        self._anonymous_name = anonymous_name
 
-    def is_ours(self, host: str) -> bool:
+    def is_allowed_host(self, host: str) -> bool:
         """Say whether a request's `Host` is a name of ours; an address is, since no name leads it elsewhere."""
         name = host_name(host)
         return name in self._host_names or _is_address(name)
@@ -77,13 +77,13 @@ class Access:
     def visitor(self, *, cookie: str, authorization: str, now_us: int) -> Visitor | None:
         """Return who comes with these; None if they must log in first."""
         if self._token is None:
-            return Visitor(self._everybody)
+            return Visitor(self._anonymous_name)
         scheme, _, credentials = authorization.partition(" ")
-        if scheme.lower() == "bearer" and self.knows(credentials.strip()):
+        if scheme.lower() == "bearer" and self.is_token(credentials.strip()):
             return Visitor("somebody with the token", by_header=True)
         return self._of_session(cookie, now_us)
 
-    def knows(self, token: str) -> bool:
+    def is_token(self, token: str) -> bool:
         """Say whether this is the token, in the same time whatever it is."""
         return self._token is not None and hmac.compare_digest(token.encode(), self._token)
 
@@ -102,9 +102,9 @@ class Access:
     def _signed(self, said: str) -> str:
         return _mac(self._token or b"", self._secret + said.encode())
 
-    def is_own_form(self, word: str) -> bool:
+    def is_valid_csrf_token(self, word: str) -> bool:
         """Say whether a form carries the word that only our own pages know."""
-        return hmac.compare_digest(word.encode(), self.form_word.encode())
+        return hmac.compare_digest(word.encode(), self.csrf_token.encode())
 
 
 def is_same_site(headers: Mapping[str, str]) -> bool:
@@ -118,7 +118,7 @@ def is_same_site(headers: Mapping[str, str]) -> bool:
     return fetched_from is not None
 
 
-def is_led_from_elsewhere(headers: Mapping[str, str]) -> bool:
+def is_cross_site_navigation(headers: Mapping[str, str]) -> bool:
     """Say whether the browser says that another origin's page led to ours; typed and bookmarked addresses are not."""
     return headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 

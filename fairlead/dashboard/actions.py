@@ -9,32 +9,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.app import App
-from fairlead.audit_log import in_words
-from fairlead.dashboard.pages import Query, database_of, id_of, sought_of
+from fairlead.audit_log import target_text
+from fairlead.dashboard.pages import Query, database_of, filter_of, id_of
 from fairlead.dashboard.template_filters import owner
-from fairlead.dead_letters import Exhumed, discard_all, filter_as_target, retry_all
+from fairlead.dead_letters import BulkResult, discard_all, filter_as_target, retry_all
 from fairlead.operator import Operator
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import DEFAULT_ZONE
-from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 
 BULK_US = 5_000_000  # How long a bulk goes on for one click; then it says how many are done, and that there are more.
 COUNTED_MAX = 2_000  # Items, and some more graves, that are counted before it is asked: what a tenth of a second takes.
-LOOKED_MAX = 5_000
+SCANNED_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """Something that an operator can do.
 
-    `question`, and what `about` returns: what is asked first. `button`: what says yes. `grave`: whether it cannot be
-    taken back. `do`: does it, and says what was done.
+    `question`, and what `about` returns: what is asked first. `button`: what says yes. `irreversible`: whether it
+    cannot be taken back. `do`: does it, and says what was done.
     """
 
     question: str
     about: Callable[[], str]
     button: str
-    grave: bool
+    irreversible: bool
     do: Callable[[Operator], str]
 
 
@@ -45,41 +45,41 @@ def action_of(app: App, what: str, query: Query) -> Action:
       BadArgument: it means none.
     """
     if what in ("pause", "resume"):
-        return _steering(app, what, query)
+        return _pause_or_resume(app, what, query)
     if what in ("revive", "discard", "cancel") and query.get("id"):
-        return _of_item(app, what, query)
+        return _item_action(app, what, query)
     if what in ("revive", "discard") and query.get("many"):
-        return _of_many(app, what, query)
+        return _bulk_action(app, what, query)
     raise BadArgument(argument="action", value=what, allowed="pause, resume, revive, discard, cancel")
 
 
-def _steering(app: App, what: str, query: Query) -> Action:
-    pauses = what == "pause"
+def _pause_or_resume(app: App, what: str, query: Query) -> Action:
+    is_pause = what == "pause"
     if query.get("kind"):
         kind = query["kind"]
         named, scope = f"kind {kind}", "of all tenants, on every shard"
 
         def do(operator: Operator) -> None:
-            steering = app.steering.acting_as(operator)
-            (steering.pause_kind if pauses else steering.resume_kind)(kind)
+            control = app.control.acting_as(operator)
+            (control.pause_kind if is_pause else control.resume_kind)(kind)
 
     elif query.get("shard") and not query.get("app"):
         shard = query["shard"]
         named, scope = f"shard {shard}", "of all tenants and kinds"
 
         def do(operator: Operator) -> None:
-            steering = app.steering.acting_as(operator)
-            (steering.pause_shard if pauses else steering.resume_shard)(shard)
+            control = app.control.acting_as(operator)
+            (control.pause_shard if is_pause else control.resume_shard)(shard)
 
     else:
         tenant = app.tenant(query.get("app", ""), query.get("user", "")).tenant
         named, scope = f"tenant {owner(tenant)}", "of all kinds"
 
         def do(operator: Operator) -> None:
-            steering = app.steering.acting_as(operator)
-            (steering.pause_tenant if pauses else steering.resume_tenant)(*tenant)
+            control = app.control.acting_as(operator)
+            (control.pause_tenant if is_pause else control.resume_tenant)(*tenant)
 
-    if pauses:
+    if is_pause:
         about = (
             f"No more of its items start, {scope}, within a second. What runs goes on to its end; enqueueing goes on."
         )
@@ -88,12 +88,12 @@ def _steering(app: App, what: str, query: Query) -> Action:
 
     def run(operator: Operator) -> str:
         do(operator)
-        return f"{'Paused' if pauses else 'Resumed'} {named}."
+        return f"{'Paused' if is_pause else 'Resumed'} {named}."
 
     return Action(f"{what.capitalize()} {named}?", lambda: about, what.capitalize(), False, run)
 
 
-def _of_item(app: App, what: str, query: Query) -> Action:
+def _item_action(app: App, what: str, query: Query) -> Action:
     database = database_of(app, query)
     zone, item_id = query.get("zone") or DEFAULT_ZONE, id_of(query["id"])
     about = {
@@ -116,17 +116,21 @@ def _of_item(app: App, what: str, query: Query) -> Action:
     return Action(question, lambda: about, f"{what.capitalize()} it", what != "revive", do)
 
 
-def _of_many(app: App, what: str, query: Query) -> Action:
-    sought = sought_of(query)
+def _bulk_action(app: App, what: str, query: Query) -> Action:
+    criteria = filter_of(query)
     bulk_operation: Any = retry_all if what == "revive" else discard_all
-    meant = "all buried items" if sought == Sought() else f"all buried items of {in_words(filter_as_target(sought))}"
+    meant = (
+        "all buried items"
+        if criteria == DeadLetterFilter()
+        else f"all buried items of {target_text(filter_as_target(criteria))}"
+    )
 
-    def few(exhumed: Exhumed) -> bool:
-        return exhumed.count < COUNTED_MAX and exhumed.scanned < LOOKED_MAX
+    def few(result: BulkResult) -> bool:
+        return result.count < COUNTED_MAX and result.scanned < SCANNED_MAX
 
     def about() -> str:
-        would: Exhumed = bulk_operation(app.shards, sought, app.operator, dry_run=True, go_on=few)
-        more = "" if would.whole else " or more"
+        would: BulkResult = bulk_operation(app.shards, criteria, app.operator, dry_run=True, go_on=few)
+        more = "" if would.complete else " or more"
         by_kind = ", ".join(f"{number:,} {kind}" for kind, number in would.by_kind.most_common(8))
         becomes = "go back into their queues, due now" if what == "revive" else "are deleted for good, with payloads"
         return f"{would.count:,}{more} items {becomes}{f': {by_kind}' if by_kind else ''}."
@@ -136,10 +140,10 @@ def _of_many(app: App, what: str, query: Query) -> Action:
     def do(operator: Operator) -> str:
         until_us = app.clock.now_us() + BULK_US
 
-        def go_on(exhumed: Exhumed) -> bool:
+        def go_on(result: BulkResult) -> bool:
             return app.clock.now_us() < until_us
 
-        exhumed: Exhumed = bulk_operation(app.shards, sought, operator, go_on=go_on)
-        return f"{done} {exhumed.count:,} items.{'' if exhumed.whole else ' There may be more: do it again.'}"
+        result: BulkResult = bulk_operation(app.shards, criteria, operator, go_on=go_on)
+        return f"{done} {result.count:,} items.{'' if result.complete else ' There may be more: do it again.'}"
 
     return Action(f"{what.capitalize()} {meant}?", about, f"{what.capitalize()} them", what == "discard", do)

@@ -8,21 +8,21 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.dashboard.access import Access, is_led_from_elsewhere, is_same_site
+from fairlead.dashboard.access import Access, is_cross_site_navigation, is_same_site
 
 VISITOR = "fairlead.visitor"  # where a request's scope says who has come in
 BODY_BYTES_MAX = 64_000  # Of a form: a few names.
-_READING = ("GET", "HEAD")
-_ASKING = "/do/"  # Whose answer is a button that does something.
-_OPEN = ("/login", "/static/")  # To log in one needs no more.
+_SAFE_METHODS = ("GET", "HEAD")
+_CONFIRM_PATH = "/do/"  # Whose answer is a button that does something.
+_PUBLIC_PATHS = ("/login", "/static/")  # To log in one needs no more.
 
 # Nothing runs or loads but what lies in static/; nobody puts a page into a frame; nothing leads elsewhere.
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " frame-ancestors 'none'; base-uri 'none'"
 )
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "same-origin",
@@ -32,7 +32,7 @@ HEADERS = {
 }
 
 
-class Guard:
+class AccessMiddleware:
     """Lets a request through to `inner`, or answers it.
 
     `cookie_name`: of the session. `now_us`: returns the time.
@@ -64,8 +64,8 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the answer to a request that must not come through; of one that may, note who comes."""
         headers = Headers(scope=scope)
-        path, reads = scope["path"], scope["method"] in _READING
-        if not self._access.is_ours(headers.get("host", "")):
+        path, reads = scope["path"], scope["method"] in _SAFE_METHODS
+        if not self._access.is_allowed_host(headers.get("host", "")):
             return PlainTextResponse(
                 "This server does not go by the name in the address. Start it with --allow-host NAME if it should.\n",
                 status_code=421,
@@ -75,7 +75,7 @@ class Guard:
             or int(headers.get("content-length", "0")) > BODY_BYTES_MAX
         ):
             return PlainTextResponse("The request is too long.\n", status_code=413)
-        if path.startswith(_ASKING) and is_led_from_elsewhere(headers):
+        if path.startswith(_CONFIRM_PATH) and is_cross_site_navigation(headers):
             return PlainTextResponse(
                 "Another site led here. Open the dashboard itself, and choose what to do there.\n", status_code=403
             )
@@ -85,7 +85,7 @@ class Guard:
             now_us=self._now_us(),
         )
         scope[VISITOR] = visitor
-        if visitor is None and not path.startswith(_OPEN):
+        if visitor is None and not path.startswith(_PUBLIC_PATHS):
             if reads and not path.startswith("/live/"):
                 wanted = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
                 return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)

@@ -9,36 +9,36 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fairlead.app import App
-from fairlead.audit_log import NOT_ENDED, merged
+from fairlead.audit_log import NOT_ENDED, merge_entries
 from fairlead.explanation import Cause, Explanation
 from fairlead.queries.activity import (
     SHOWN_MAX,
-    RunningOn,
+    RunningItem,
     busiest,
+    chart_data,
     longest_running,
-    look_at_work,
-    over_time,
+    read_activity,
     records_of,
-    slots_of,
+    slot_count,
 )
-from fairlead.queries.items import look_at_item
+from fairlead.queries.items import read_item
 from fairlead.queries.kinds import kinds_of
-from fairlead.queries.per_shard import look_apart
-from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, Waiting, delayed_items, waiting_tenants
-from fairlead.queries.summary import glance, working
-from fairlead.queries.tenants import look_at_buried, look_at_tenant
+from fairlead.queries.per_shard import query_each_shard
+from fairlead.queries.queues import DELAYED_MAX, QUEUES_OF_TENANT_MAX, WaitingTenants, delayed_items, waiting_tenants
+from fairlead.queries.summary import all_activity, summarize
+from fairlead.queries.tenants import find_dead_letters, read_tenant
 from fairlead.status import COUNTED_MAX
 from fairlead.tenant_database import TenantDatabase, checked_id
 from fairlead.zones.errors import BadArgument, ItemGone
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, check_name, named_tenant
-from fairlead.zones.queue.dead_letter_search import Sought
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
 
 ROWS_MAX = 200
-TENANTS_OF_PAGE = 50
-BURIED_OF_PAGE = 50
-DEEDS_OF_PAGE = 200
+TENANTS_PER_PAGE = 50
+DEAD_LETTERS_PER_PAGE = 50
+AUDIT_ENTRIES_PER_PAGE = 200
 
 Query = Mapping[str, str]
 Context = dict[str, Any]
@@ -64,8 +64,8 @@ class Chart(NamedTuple):
 
 def overview(app: App, query: Query) -> Context:
     """Is it healthy?"""
-    seen = glance(app)
-    drawn = over_time(seen.work, seen.now_us)
+    seen = summarize(app)
+    drawn = chart_data(seen.activity, seen.now_us)
     attempts = (drawn.times_s, drawn.completed_per_s, drawn.retried_per_s, drawn.failed_per_s)
     return {
         "summary": seen,
@@ -82,26 +82,26 @@ def overview(app: App, query: Query) -> Context:
 
 def tenants(app: App, query: Query) -> Context:
     """Who is waiting?"""
-    busy = {work.shard: busiest(work) for work in working(app)}
+    busy = {activity.shard: busiest(activity) for activity in all_activity(app)}
     used_us = {(name, tenant): run_us for name, some in busy.items() for tenant, run_us in some}
     by_time = query.get("sort") == "time"
 
-    def look_at(shard: Shard) -> Waiting:
+    def query_shard(shard: Shard) -> WaitingTenants:
         more = [tenant for tenant, _ in busy.get(shard.name, ())]
         return waiting_tenants(shard, more=more, tenants_max=ROWS_MAX)
 
-    seen = look_apart(app.shards, look_at)
+    seen = query_each_shard(app.shards, query_shard)
     found = [each.found for each in seen if each.found is not None]
     rows = [row for each in found for row in each.tenants]
     rows.sort(key=lambda row: (-used_us.get((row.shard, row.tenant), 0) if by_time else 0, -row.total, row.tenant))
     beyond = max(0, len(rows) - ROWS_MAX)
     rows = rows[:ROWS_MAX]
-    page = min(_page(query), max(1, -(-len(rows) // TENANTS_OF_PAGE)))
+    page = min(_page(query), max(1, -(-len(rows) // TENANTS_PER_PAGE)))
     return {
         "seen": seen,
-        "rows": rows[(page - 1) * TENANTS_OF_PAGE : page * TENANTS_OF_PAGE],
+        "rows": rows[(page - 1) * TENANTS_PER_PAGE : page * TENANTS_PER_PAGE],
         "page": page,
-        "pages": -(-len(rows) // TENANTS_OF_PAGE),
+        "pages": -(-len(rows) // TENANTS_PER_PAGE),
         "used_us": used_us,
         "most": max((row.total for row in rows), default=0),
         "most_us": max(used_us.values(), default=0),
@@ -117,34 +117,34 @@ def tenants(app: App, query: Query) -> Context:
 def tenant(app: App, query: Query) -> Context:
     """One tenant's queues."""
     database = database_of(app, query)
-    return {"found": look_at_tenant(database.shard, database.tenant)}
+    return {"found": read_tenant(database.shard, database.tenant)}
 
 
 def kinds(app: App, query: Query) -> Context:
     """What sorts of work there are, who does them, what holds them back."""
-    seen = glance(app)
-    return {"seen": seen.per_shard, "rows": kinds_of(seen.statuses, seen.work, seen.now_us)}
+    seen = summarize(app)
+    return {"seen": seen.per_shard, "rows": kinds_of(seen.statuses, seen.activity, seen.now_us)}
 
 
 def running(app: App, query: Query) -> Context:
     """What runs now, where, since when."""
-    seen = look_apart(app.shards, look_at_work)
+    seen = query_each_shard(app.shards, read_activity)
     found = [each.found for each in seen if each.found is not None]
-    rows: list[RunningOn] = longest_running(found)
+    rows: list[RunningItem] = longest_running(found)
     return {
         "seen": seen,
         "rows": rows,
         "records": records_of(app.shards, rows),
-        "running": sum(work.running for work in found),
-        "whole": sum(work.running for work in found) <= len(rows) < SHOWN_MAX,
-        "slots": slots_of(found),
+        "running": sum(activity.running for activity in found),
+        "whole": sum(activity.running for activity in found) <= len(rows) < SHOWN_MAX,
+        "slots": slot_count(found),
         "now_us": app.clock.now_us(),
     }
 
 
 def delayed(app: App, query: Query) -> Context:
     """What waits for its time."""
-    seen = look_apart(app.shards, delayed_items)
+    seen = query_each_shard(app.shards, delayed_items)
     found = [each.found for each in seen if each.found is not None]
     rows = sorted((item for each in found for item in each.items), key=lambda each: (each.record.vesting_us, each.id))
     return {
@@ -155,23 +155,23 @@ def delayed(app: App, query: Query) -> Context:
     }
 
 
-def buried(app: App, query: Query) -> Context:
+def dead_letters(app: App, query: Query) -> Context:
     """What failed, and can it run again?"""
-    sought = sought_of(query)
+    criteria = filter_of(query)
     from_key = _cursors(query)
 
-    def look_at(shard: Shard) -> Any:
-        return look_at_buried(shard, sought, items_max=BURIED_OF_PAGE, next_key=from_key.get(shard.name))
+    def query_shard(shard: Shard) -> Any:
+        return find_dead_letters(shard, criteria, items_max=DEAD_LETTERS_PER_PAGE, next_key=from_key.get(shard.name))
 
     wanted = query.get("shard")
-    seen = [each for each in look_apart(app.shards, look_at) if wanted in (None, "", each.shard)]
+    seen = [each for each in query_each_shard(app.shards, query_shard) if wanted in (None, "", each.shard)]
     return {
         "seen": seen,
-        "sought": sought,
+        "sought": criteria,
         "query": {
             key: value
             for key, value in query.items()
-            if value and (key in SOUGHT_KEYS or (key == "shard" and sought.shard is not None))
+            if value and (key in FILTER_KEYS or (key == "shard" and criteria.shard is not None))
         },
         "earlier": bool(from_key),
         "any": any(each.found is not None and (each.found.items or each.found.next_key) for each in seen),
@@ -184,7 +184,7 @@ def item(app: App, query: Query) -> Context:
     database = database_of(app, query)
     zone = check_name("zone", query.get("zone") or DEFAULT_ZONE)
     item_id = id_of(query.get("id", ""))
-    found = look_at_item(database.shard, database.tenant, zone, item_id)
+    found = read_item(database.shard, database.tenant, zone, item_id)
     return {"found": found, "tenant": database.tenant, "shard": database.shard.name, "zone": zone, "id": item_id}
 
 
@@ -203,14 +203,14 @@ def search(app: App, query: Query) -> Context:
 
 def log(app: App, query: Query) -> Context:
     """What operators have done."""
-    seen = look_apart(app.shards, _latest_deeds)
+    seen = query_each_shard(app.shards, _latest_audit_entries)
     by_shard = {each.shard: each.found for each in seen if each.found is not None}
-    rows = merged(by_shard)[:DEEDS_OF_PAGE]
+    rows = merge_entries(by_shard)[:AUDIT_ENTRIES_PER_PAGE]
     return {
         "seen": seen,
         "rows": rows,
         "not_ended": NOT_ENDED,
-        "deeds_max": DEEDS_OF_PAGE,
+        "deeds_max": AUDIT_ENTRIES_PER_PAGE,
         "now_us": app.clock.now_us(),
     }
 
@@ -224,7 +224,7 @@ PAGES = {
         Page("/kinds", "kinds.html", "kinds", kinds),
         Page("/running", "running.html", "running", running),
         Page("/delayed", "delayed.html", "delayed", delayed),
-        Page("/buried", "buried.html", "buried", buried),
+        Page("/buried", "buried.html", "buried", dead_letters),
         Page("/item", "item.html", "", item),
         Page("/search", "search.html", "", search),
         Page("/log", "log.html", "log", log),
@@ -234,7 +234,7 @@ PAGES = {
 
 # --- What a query names ---
 
-SOUGHT_KEYS = ("kind", "app", "user", "local", "error")
+FILTER_KEYS = ("kind", "app", "user", "local", "error")
 
 
 def database_of(app: App, query: Query) -> TenantDatabase:
@@ -248,7 +248,7 @@ def database_of(app: App, query: Query) -> TenantDatabase:
     return app.tenant(query.get("app", ""), query.get("user", ""))
 
 
-def sought_of(query: Query) -> Sought:
+def filter_of(query: Query) -> DeadLetterFilter:
     """Return which buried items a query means.
 
     Raises:
@@ -260,7 +260,7 @@ def sought_of(query: Query) -> Sought:
     elif query.get("app") or query.get("user"):
         tenant = named_tenant(query.get("app", ""), query.get("user", ""))
     shard = query.get("shard") if query.get("local") else None  # Of tenants it says which page is shown.
-    return Sought(query.get("kind") or None, tenant, None, query.get("error") or None, None, shard or None)
+    return DeadLetterFilter(query.get("kind") or None, tenant, None, query.get("error") or None, None, shard or None)
 
 
 def ids_typed(text: str) -> list[bytes]:
@@ -315,5 +315,8 @@ def _cursors(query: Query) -> dict[str, bytes]:
     return {name: key}
 
 
-def _latest_deeds(shard: Shard) -> list[Any]:
-    return [each.deed for each in shard.transact(lambda attempt: audit_log.latest(attempt.tr, deeds_max=DEEDS_OF_PAGE))]
+def _latest_audit_entries(shard: Shard) -> list[Any]:
+    return [
+        each.audit_entry
+        for each in shard.transact(lambda attempt: audit_log.latest(attempt.tr, entries_max=AUDIT_ENTRIES_PER_PAGE))
+    ]

@@ -72,7 +72,7 @@ def serve(
             secret=app.random.randbytes(SECRET_BYTES),
             host_names=frozenset(name.lower() for name in host_names) | {socket.gethostname().lower(), host.lower()},
             read_only=read_only,
-            everybody=app.operator.by,
+            anonymous_name=app.operator.name,
         )
         site = Site(app, access, cookie_name=f"fairlead_{bound}")
         config = uvicorn.Config(

@@ -19,13 +19,13 @@ from starlette.types import ASGIApp
 from fairlead.app import App
 from fairlead.dashboard.access import SESSION_US, Access, Visitor, is_encrypted
 from fairlead.dashboard.actions import action_of
-from fairlead.dashboard.middleware import BODY_BYTES_MAX, VISITOR, Guard
+from fairlead.dashboard.middleware import BODY_BYTES_MAX, VISITOR, AccessMiddleware
 from fairlead.dashboard.pages import PAGES, Page, Query
 from fairlead.dashboard.template_filters import FILTERS, LINKS
 from fairlead.error_text import remedy_of, sentence_of
 from fairlead.operator import Operator
 from fairlead.shards import StoreMissing, UnknownShard
-from fairlead.tenant_database import NotBuried
+from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines import StoreError
 from fairlead.zones.errors import ItemGone, QueueError, ShardRefused
 
@@ -38,7 +38,7 @@ NOTICES_MAX = 100
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ItemGone, 404),
-    (NotBuried, 404),
+    (NotADeadLetter, 404),
     (UnknownShard, 404),
     (StoreMissing, 503),
     (ShardRefused, 503),
@@ -58,7 +58,7 @@ class Site:
         self._access = access
         self._cookie_name = cookie_name
         self._notices: OrderedDict[str, str] = OrderedDict()
-        self._live = 0
+        self._open_streams = 0
         self._templates = Environment(
             loader=PackageLoader("fairlead.dashboard"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
@@ -83,7 +83,7 @@ class Site:
             exception_handlers={404: self._nothing_here},
         )
         inner.router.redirect_slashes = False  # It leads to the name in the request, and there is nothing to lead to.
-        return Guard(inner, self._access, cookie_name=self._cookie_name, now_us=self._app.clock.now_us)
+        return AccessMiddleware(inner, self._access, cookie_name=self._cookie_name, now_us=self._app.clock.now_us)
 
     # --- Pages ---
 
@@ -111,7 +111,7 @@ class Site:
             {
                 "notice": "", "nav": "", **context,
                 "visitor": visitor, "can_log_out": self._access.wants_token, "read_only": self._access.read_only,
-                "form_word": self._access.form_word, "here": _here(request), "live_at": _live_at(request, status),
+                "form_word": self._access.csrf_token, "here": _here(request), "live_at": _live_at(request, status),
             }
         )  # fmt: skip
         return HTMLResponse(text, status_code=status)
@@ -127,7 +127,7 @@ class Site:
         page = PAGES.get(request.path_params["path"] or "/")
         if page is None:
             return PlainTextResponse("There is no such page.\n", status_code=404)
-        if self._live >= LIVE_MAX:
+        if self._open_streams >= LIVE_MAX:
             return PlainTextResponse("Too many pages are looked at.\n", status_code=503)
         return StreamingResponse(
             self._parts(request, page), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
@@ -136,7 +136,7 @@ class Site:
     async def _parts(self, request: Request, page: Page) -> AsyncIterator[str]:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + STREAM_S
-        self._live += 1
+        self._open_streams += 1
         try:
             while loop.time() < until_s and not await request.is_disconnected():
                 begun_s = loop.time()
@@ -144,7 +144,7 @@ class Site:
                 yield f"data: {json.dumps(part)}\n\n"
                 await asyncio.sleep(max(LIVE_S, (loop.time() - begun_s) / LIVE_SHARE))
         finally:
-            self._live -= 1
+            self._open_streams -= 1
 
     def _part(self, page: Page, query: Query) -> str:
         _, name, context = self._shown(page, query)
@@ -171,7 +171,7 @@ class Site:
     async def _do(self, request: Request) -> Response:
         form = await _form(request)
         visitor: Visitor = request.scope[VISITOR]
-        if not visitor.by_header and not self._access.is_own_form(form.get("word", "")):
+        if not visitor.by_header and not self._access.is_valid_csrf_token(form.get("word", "")):
             return PlainTextResponse(
                 "This form is not from this server's pages, or from before it was started anew: load the page again.\n",
                 status_code=403,
@@ -204,7 +204,7 @@ class Site:
     async def _login(self, request: Request) -> Response:
         form = await _form(request)
         wanted = _local(form.get("next"))
-        if not self._access.knows(form.get("token", "").strip()):
+        if not self._access.is_token(form.get("token", "").strip()):
             await asyncio.sleep(LOGIN_S)
             return self._rendered(request, "login.html", {"next": wanted, "wrong": True}, status=403)
         answer = RedirectResponse(wanted, status_code=303)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from fairlead.formatting import payload_text, plain, ready, when
+from fairlead.formatting import iso_time, json_ready, payload_text, printable
 from fairlead.views import progress_in_words
 from fairlead.zones.errors import PayloadDamaged
 from fairlead.zones.layout import Tenant
@@ -44,7 +44,7 @@ def owner(tenant: Tenant) -> str:
 
 def payload(value: Any) -> str:
     """Return a payload as JSON, indented, cut to what a page can hold."""
-    text = json.dumps(ready(value), ensure_ascii=False, indent=2)
+    text = json.dumps(json_ready(value), ensure_ascii=False, indent=2)
     if len(text) <= PAYLOAD_CHARACTERS:
         return text
     return f"{text[:PAYLOAD_CHARACTERS]}\n... {len(text) - PAYLOAD_CHARACTERS:,} characters more"
@@ -69,7 +69,7 @@ def item_name(item_id: bytes, record: ItemRecord | None) -> str:
     given = None if record is None else record.given_id
     if given is None:
         return short_id(item_id)
-    text = plain(given if isinstance(given, str) else repr(given))
+    text = printable(given if isinstance(given, str) else repr(given))
     return text if len(text) <= NAME_CHARACTERS else f"{text[:NAME_CHARACTERS]}…"
 
 
@@ -81,7 +81,7 @@ def preview(record: ItemRecord | None) -> str:
         value = unpack_payload(record.payload)
     except PayloadDamaged as error:
         return str(error)
-    return "" if value is None else plain(payload_text(value))
+    return "" if value is None else printable(payload_text(value))
 
 
 def sentence(text: str) -> str:
@@ -137,7 +137,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "count": count,
     "span": span,
     "ago": ago,
-    "when": when,
+    "when": iso_time,
     "owner": owner,
     "payload": payload,
     "short": short,

@@ -12,20 +12,20 @@ from fairlead import fleet
 from fairlead.config import Config
 from fairlead.demo.application import app, store_file
 from fairlead.demo.corpus import SourceFile, read_library
-from fairlead.demo.result_check import DemoResult, judge
+from fairlead.demo.result_check import DemoResult, check_index
 from fairlead.status import read_status
 from fairlead.zones.errors import QueueError
 
 MARK = "fairlead-demo"  # A file in the demo's store: what has none is not the demo's to delete or to read.
 REFERENCE = "fairlead.demo.application:app"
-PATIENCE_US = 180_000_000
-LOOK_US = 50_000
+TIMEOUT_US = 180_000_000
+POLL_US = 50_000
 
 Tell = Callable[[str], None]
 Progress = Callable[[int, int | None], None]
 
 
-class NotTheDemos(QueueError):
+class NotADemoStore(QueueError):
     """There is something at this path that the demo did not make, so it is neither replaced nor searched.
 
     Do: name another directory with `--data`; or, if you can do without what is there, remove it yourself.
@@ -35,14 +35,14 @@ class NotTheDemos(QueueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class DemoRun:
     """What was seen. Seconds: from the first file stored to the last one indexed."""
 
     enqueued: int
     completed: int
     seconds: float
     killed_pid: int | None
-    verdict: DemoResult
+    result: DemoResult
 
 
 def configure(store: Path) -> None:
@@ -51,9 +51,9 @@ def configure(store: Path) -> None:
 
 
 def require_index(store: Path) -> None:
-    """Raise NotTheDemos unless `store` is one that the demo made."""
+    """Raise NotADemoStore unless `store` is one that the demo made."""
     if store.is_symlink() or not (store / MARK).is_file():
-        raise NotTheDemos(path=str(store))
+        raise NotADemoStore(path=str(store))
 
 
 def _make_store(store: Path) -> None:
@@ -64,7 +64,7 @@ def _make_store(store: Path) -> None:
         try:
             shutil.rmtree(store)
         except OSError as error:
-            raise NotTheDemos(path=str(store), reason=str(error)) from None
+            raise NotADemoStore(path=str(store), reason=str(error)) from None
     _ = app.shards["main"]  # Opens it: what is wrong with a path, the engine says best.
     (store / MARK).touch()
 
@@ -88,11 +88,11 @@ class Storing:
             self.error = error
 
 
-def play(store: Path, *, host: str, tell: Tell, progress: Progress) -> Played:
+def run_demo(store: Path, *, host: str, tell: Tell, progress: Progress) -> DemoRun:
     """Index the standard library in a new store, kill a worker on the way, and judge the result.
 
     Raises:
-      NotTheDemos: `store` is there and not the demo's.
+      NotADemoStore: `store` is there and not the demo's.
     """
     _make_store(store)
     files = list(read_library())
@@ -108,14 +108,14 @@ def play(store: Path, *, host: str, tell: Tell, progress: Progress) -> Played:
         running.stop(drain_ms=1_000)
     if storing.error is not None:
         raise storing.error
-    verdict = judge(files)
-    return Played(storing.stored, len(files) - verdict.lost, seconds, killed, verdict)
+    result = check_index(files)
+    return DemoRun(storing.stored, len(files) - result.lost, seconds, killed, result)
 
 
 def _watch(running: fleet.Fleet, storing: Storing, total: int, *, tell: Tell, progress: Progress) -> int | None:
     """Wait until all is indexed, by what the store says; kill a worker half-way, if workers have processes."""
     killed: int | None = None
-    until_us = app.clock.now_us() + PATIENCE_US
+    until_us = app.clock.now_us() + TIMEOUT_US
     while app.clock.now_us() < until_us and storing.error is None:
         stored = storing.stored
         indexed = stored - read_status(app.shards["main"], "").depth.get("index", 0)
@@ -125,7 +125,7 @@ def _watch(running: fleet.Fleet, storing: Storing, total: int, *, tell: Tell, pr
         if killed is None and indexed >= total // 2 and isinstance(running, fleet.RayFleet):
             killed = _kill_worker(running)
             tell(f"killed worker process {killed}: what it held, and what was on its way to it, runs again at once")
-        app.clock.sleep_us(LOOK_US)
+        app.clock.sleep_us(POLL_US)
     return killed
 
 

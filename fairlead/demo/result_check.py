@@ -39,7 +39,7 @@ class DemoResult:
         return not self.lost and not self.doubled and self.index_matches
 
 
-def judge(files: Sequence[SourceFile]) -> DemoResult:
+def check_index(files: Sequence[SourceFile]) -> DemoResult:
     """Read every tenant's index back, and compare it with the words of its files."""
     lost = doubled = 0
     matches = True

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
+class ShardResult(Generic[T]):
     """What was found on a shard, or why nothing was: then `found` is None, and there is an `error`."""
 
     shard: str
@@ -33,15 +33,15 @@ class Seen(Generic[T]):
         return "" if self.error is None else remedy_of(self.error)
 
 
-def look_apart(shards: Shards, look: Callable[[Shard], T]) -> list[Seen[T]]:
+def query_each_shard(shards: Shards, query: Callable[[Shard], T]) -> list[ShardResult[T]]:
     """Look at each shard, and return what was found on each, in the order of the configuration."""
-    return [_seen(shards, name, url, look) for name, url in shards.urls.items()]
+    return [_query_shard(shards, name, url, query) for name, url in shards.urls.items()]
 
 
-def _seen(shards: Shards, name: str, url: str, look: Callable[[Shard], T]) -> Seen[T]:
+def _query_shard(shards: Shards, name: str, url: str, query: Callable[[Shard], T]) -> ShardResult[T]:
     try:
-        return Seen(name, url, look(shards[name]))
+        return ShardResult(name, url, query(shards[name]))
     except (StoreError, StoreMissing, ShardRefused) as error:
-        return Seen(name, url, error=error)
+        return ShardResult(name, url, error=error)
     except tuple(shards.errors()) as error:
-        return Seen(name, url, error=error)
+        return ShardResult(name, url, error=error)

@@ -11,25 +11,25 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import Reader
 from fairlead.zones.keyspace import IndexEntry, QueueKeys, TenantKeys
-from fairlead.zones.layout import Layout, Place, Tenant
-from fairlead.zones.pipelining import Steps, in_step
-from fairlead.zones.policy.policies import tenants_with_rules, zone_names
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.pipelining import Operation, run_together
+from fairlead.zones.policy.policies import tenants_with_policies, zone_names
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.records import POINTER_PRIORITY, ItemRecord, TenantRule, decode
+from fairlead.zones.records import POINTER_PRIORITY, ItemRecord, TenantPolicy, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level.depth import oldest_of
-from fairlead.zones.top_level.pointers import PointerRef, place_of
+from fairlead.zones.top_level.pointers import PointerRef, location_of
 from fairlead.zones.transaction_runner import Attempt
 
 QUEUES_MAX = 1_000  # Looked at on each shard, those whose turn comes first.
-TENANTS_RULED_MAX = 100  # Tenants that somebody has said something about are looked at as well.
+TENANTS_WITH_POLICY_MAX = 100  # Tenants that somebody has said something about are looked at as well.
 QUEUES_OF_TENANT_MAX = 20  # Of each of those; a tenant may have thousands, and each name is a read of its own.
 DELAYED_QUEUES_MAX = 300  # Looked into for what is delayed: that many that sleep, and that many that do not.
 DELAYED_OF_QUEUE_MAX = 20
 DELAYED_MAX = 200
 
 
-class Active(NamedTuple):
+class ActiveQueues(NamedTuple):
     """Queues that have work. `whole`: whether these are all."""
 
     refs: Sequence[PointerRef]
@@ -47,7 +47,7 @@ class TenantWaiting(NamedTuple):
     tenant: Tenant
     waiting: dict[str, int]
     oldest_us: int | None
-    rule: TenantRule | None
+    policy: TenantPolicy | None
 
     @property
     def total(self) -> int:
@@ -55,7 +55,7 @@ class TenantWaiting(NamedTuple):
         return sum(self.waiting.values())
 
 
-class Waiting(NamedTuple):
+class WaitingTenants(NamedTuple):
     """The tenants that wait on a shard, most items first, of the queues that were looked at.
 
     `left_out`: how many more tenants have items in these queues. `queues`: how many they are; `whole`: whether these
@@ -68,7 +68,7 @@ class Waiting(NamedTuple):
     whole: bool
 
 
-class Delayed(NamedTuple):
+class DelayedItem(NamedTuple):
     """An item that waits for its time."""
 
     shard: str
@@ -78,14 +78,14 @@ class Delayed(NamedTuple):
     record: ItemRecord
 
 
-class AllDelayed(NamedTuple):
+class DelayedItems(NamedTuple):
     """What is delayed on a shard, the next to vest first, as far as was looked. `whole`: this is all there is."""
 
-    items: list[Delayed]
+    items: list[DelayedItem]
     whole: bool
 
 
-def active(tr: Reader, layout: Layout, *, queues_max: int, after_us: int = 0) -> Active:
+def active_queues(tr: Reader, layout: ShardLayout, *, queues_max: int, after_us: int = 0) -> ActiveQueues:
     """Return the queues whose pointers vest first, of those that vest after `after_us`. Snapshot reads."""
     each_max = max(64, 4 * queues_max // layout.part_count)
     reads = [
@@ -105,10 +105,10 @@ def active(tr: Reader, layout: Layout, *, queues_max: int, after_us: int = 0) ->
         whole = whole and len(rows) < each_max
         found += [PointerRef(part.part, entry.id, entry.vesting_us, entry.priority) for entry in entries]
     first = nsmallest(queues_max, found, key=lambda ref: ref.vesting_us)
-    return Active(first, whole and len(found) <= queues_max)
+    return ActiveQueues(first, whole and len(found) <= queues_max)
 
 
-def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: int = 200) -> Waiting:
+def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: int = 200) -> WaitingTenants:
     """Return the tenants with most items, of the queues whose turn comes first, with a rule, or in `more`.
 
     If there are more queues than that, of a tenant with a rule, or in `more`, the first few are looked at in any case.
@@ -118,35 +118,37 @@ def waiting_tenants(shard: Shard, *, more: Iterable[Tenant] = (), tenants_max: i
       One of `shard.db.errors`: the shard cannot be read.
     """
 
-    def body(attempt: Attempt) -> Waiting:
+    def body(attempt: Attempt) -> WaitingTenants:
         tr, layout = attempt.tr, shard.layout
-        found = active(tr, layout, queues_max=QUEUES_MAX)
-        ruled = dict(tenants_with_rules(tr, tenants_max=TENANTS_RULED_MAX))
-        named = {*ruled, *more}
-        places = {(place.tenant, place.name): place for place in _places(found.refs, layout)}
+        found = active_queues(tr, layout, queues_max=QUEUES_MAX)
+        with_policy = dict(tenants_with_policies(tr, tenants_max=TENANTS_WITH_POLICY_MAX))
+        named = {*with_policy, *more}
+        locations = {(location.tenant, location.name): location for location in _places(found.refs, layout)}
         for tenant in () if found.whole else named:
-            for place in _first_places(tr, layout, tenant):
-                places[place.tenant, place.name] = place
-        counts = in_step(shard.zone(place.tenant, place.name).count_steps(tr) for place in places.values())
-        by_tenant: dict[Tenant, list[tuple[Place, dict[str, int]]]] = {tenant: [] for tenant in named}
-        for place, count in zip(places.values(), counts, strict=True):
+            for location in _first_places(tr, layout, tenant):
+                locations[location.tenant, location.name] = location
+        counts = run_together(
+            shard.zone(location.tenant, location.name).count_op(tr) for location in locations.values()
+        )
+        by_tenant: dict[Tenant, list[tuple[ZoneLocation, dict[str, int]]]] = {tenant: [] for tenant in named}
+        for location, count in zip(locations.values(), counts, strict=True):
             if count:
-                by_tenant.setdefault(place.tenant, []).append((place, count))
+                by_tenant.setdefault(location.tenant, []).append((location, count))
         most = sorted(by_tenant.items(), key=lambda each: (-sum(sum(c.values()) for _, c in each[1]), each[0]))
         listed = most[:tenants_max] + [each for each in most[tenants_max:] if each[0] in named]
         tenants = [
             TenantWaiting(
                 shard.name, tenant, _summed(count for _, count in queues),
-                oldest_of(tr, [place for place, _ in queues], attempt.now_us), ruled.get(tenant),
+                oldest_of(tr, [location for location, _ in queues], attempt.now_us), with_policy.get(tenant),
             )
             for tenant, queues in listed
         ]  # fmt: skip
-        return Waiting(tenants, len(most) - len(listed), len(places), found.whole)
+        return WaitingTenants(tenants, len(most) - len(listed), len(locations), found.whole)
 
     return shard.transact(body)
 
 
-def delayed_items(shard: Shard) -> AllDelayed:
+def delayed_items(shard: Shard) -> DelayedItems:
     """Return the items that wait for their time, the next to vest first.
 
     Looks into the queues that will be looked at next, whether they sleep or not.
@@ -155,38 +157,40 @@ def delayed_items(shard: Shard) -> AllDelayed:
       One of `shard.db.errors`: the shard cannot be read.
     """
 
-    def body(attempt: Attempt) -> AllDelayed:
+    def body(attempt: Attempt) -> DelayedItems:
         tr, now_us, layout = attempt.tr, attempt.now_us, shard.layout
-        awake = active(tr, layout, queues_max=DELAYED_QUEUES_MAX)
-        asleep = active(tr, layout, queues_max=DELAYED_QUEUES_MAX, after_us=now_us)
-        places = {(each.tenant, each.name): each for each in _places([*awake.refs, *asleep.refs], layout)}
-        entries = in_step(_unvested_steps(tr, place.keys, now_us=now_us) for place in places.values())
+        awake = active_queues(tr, layout, queues_max=DELAYED_QUEUES_MAX)
+        asleep = active_queues(tr, layout, queues_max=DELAYED_QUEUES_MAX, after_us=now_us)
+        locations = {(each.tenant, each.name): each for each in _places([*awake.refs, *asleep.refs], layout)}
+        entries = run_together(_unvested_steps(tr, location.keys, now_us=now_us) for location in locations.values())
         next_ones = nsmallest(
             2 * DELAYED_MAX,
-            ((entry.vesting_us, entry.id, place) for place, some in zip(places.values(), entries, strict=True)
+            ((entry.vesting_us, entry.id, location) for location, some in zip(locations.values(), entries, strict=True)
              for entry in some),
             key=lambda each: each[:2],
         )  # fmt: skip
-        reads = [(item_id, place, tr.snapshot.get(place.keys.item(item_id))) for _, item_id, place in next_ones]
+        reads = [
+            (item_id, location, tr.snapshot.get(location.keys.item(item_id))) for _, item_id, location in next_ones
+        ]
         items = []
-        for item_id, place, read in reads:
+        for item_id, location, read in reads:
             record = None if read.value is None else decode(ItemRecord, read.value)
             if record is not None and not record.lease_id:
-                items.append(Delayed(shard.name, place.tenant, place.name, item_id, record))
+                items.append(DelayedItem(shard.name, location.tenant, location.name, item_id, record))
         full = any(len(some) >= DELAYED_OF_QUEUE_MAX for some in entries) or len(next_ones) >= 2 * DELAYED_MAX
         whole = awake.whole and asleep.whole and not full and len(items) <= DELAYED_MAX
-        return AllDelayed(items[:DELAYED_MAX], whole)
+        return DelayedItems(items[:DELAYED_MAX], whole)
 
     return shard.transact(body)
 
 
-def _places(refs: Iterable[PointerRef], layout: Layout) -> list[Place]:
-    return [place for ref in refs if (place := place_of(ref, layout)) is not None]
+def _places(refs: Iterable[PointerRef], layout: ShardLayout) -> list[ZoneLocation]:
+    return [location for ref in refs if (location := location_of(ref, layout)) is not None]
 
 
-def _first_places(tr: Reader, layout: Layout, tenant: Tenant) -> list[Place]:
+def _first_places(tr: Reader, layout: ShardLayout, tenant: Tenant) -> list[ZoneLocation]:
     names = islice(zone_names(tr, TenantKeys(*tenant)), QUEUES_OF_TENANT_MAX)
-    return [layout.place(tenant, name) for name in names]
+    return [layout.location(tenant, name) for name in names]
 
 
 def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -197,7 +201,7 @@ def _summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
-def _unvested_steps(tr: Reader, keys: QueueKeys, *, now_us: int) -> Steps[list[IndexEntry]]:
+def _unvested_steps(tr: Reader, keys: QueueKeys, *, now_us: int) -> Operation[list[IndexEntry]]:
     """Read the first entries of a queue that have not vested: delayed and leased ones. Snapshot reads."""
     found: list[IndexEntry] = []
     begin, end = keys.vest_priority(0), keys.vest_end()

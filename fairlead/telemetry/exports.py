@@ -11,7 +11,7 @@ from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.spans import spans_of_process
 from fairlead.actors.telemetry.telemetry import Exports, Fail, Telemetry
 from fairlead.telemetry.logs import log_to_stderr
-from fairlead.telemetry.otel_environment import NoSuchExporter, asked, variables_of
+from fairlead.telemetry.otel_environment import NoSuchExporter, otel_variables, requested_exporters
 
 if TYPE_CHECKING:
     from fairlead.telemetry.otel_sdk import MetricsLoop
@@ -32,9 +32,9 @@ class TaskExports:
         """See `Elsewhere`."""
         os.environ.update(self.variables)
         log_to_stderr(self.log_level)
-        wanted = asked()
+        wanted = requested_exporters()
         if not wanted.traces and not wanted.metrics:
-            return _nothing_waits
+            return _nothing_to_send
         from fairlead.telemetry import otel_sdk
 
         try:
@@ -44,7 +44,7 @@ class TaskExports:
         return otel_sdk.flush_spans
 
 
-def _nothing_waits() -> None:
+def _nothing_to_send() -> None:
     pass
 
 
@@ -83,7 +83,7 @@ class ProcessExports(Exports):
         os.environ.update(self._variables)
         if self._log_level is not None:
             log_to_stderr(self._log_level)
-        wanted = asked()
+        wanted = requested_exporters()
         if wanted.traces or wanted.metrics:
             from fairlead.telemetry import otel_sdk
 
@@ -91,9 +91,9 @@ class ProcessExports(Exports):
             if wanted.metrics:
                 self._loop = otel_sdk.MetricsLoop(wanted, self.readings, fail)
 
-    def elsewhere(self) -> "TaskExports":
+    def process_setup(self) -> "TaskExports":
         """See `Exports`."""
-        return TaskExports(variables_of(), self._log_level or "warning")
+        return TaskExports(otel_variables(), self._log_level or "warning")
 
     def readings(self) -> dict[str, Reading]:
         """Return what the actors of this process count."""
@@ -101,7 +101,7 @@ class ProcessExports(Exports):
 
     def close(self) -> None:
         """See `Exports`."""
-        wanted = asked()
+        wanted = requested_exporters()
         if not self._actors or not (wanted.traces or wanted.metrics):
             return
         # A collector that does not answer must not hold up a drain.

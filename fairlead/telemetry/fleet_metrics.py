@@ -7,15 +7,15 @@ from functools import partial
 
 from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.actors.telemetry.counters import Reading
-from fairlead.actors.telemetry.enqueue_counts import LEDGER
+from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS
 from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
 from fairlead.app import App
 from fairlead.fleet import Fleet
 from fairlead.telemetry.exports import ProcessExports
-from fairlead.zones.layout import Layout
-from fairlead.zones.policy.policies import read_rules
+from fairlead.zones.layout import ShardLayout
+from fairlead.zones.policy.policies import read_policies
 from fairlead.zones.top_level import depth as depths
-from fairlead.zones.top_level.depth import Waits
+from fairlead.zones.top_level.depth import Backlog
 from fairlead.zones.transaction_runner import Attempt
 
 log = logging.getLogger("fairlead.telemetry")
@@ -24,7 +24,7 @@ log = logging.getLogger("fairlead.telemetry")
 STORES, PROCESS = "stores", "process"
 
 
-class Front:
+class FleetMetrics:
     """The fleet of this process, once it has started, and the stores of its application."""
 
     def __init__(self, app: App) -> None:
@@ -49,9 +49,9 @@ class Front:
     def readings(self) -> dict[str, Reading]:
         """Return what the actors count, by their names, and what the stores hold. One that does not answer is out."""
         of_actors = {} if self.fleet is None else dict(self.fleet.readings())
-        return {**of_actors, STORES: self.of_stores(), PROCESS: LEDGER.read()}
+        return {**of_actors, STORES: self.read_stores(), PROCESS: ENQUEUE_COUNTS.read()}
 
-    def of_stores(self) -> Reading:
+    def read_stores(self) -> Reading:
         """Return depth and oldest age of every shard that can be read. Snapshot reads; see `zones.top_level.depth`."""
         reading = Reading()
         for name, shard in self._app.shards.items():
@@ -62,37 +62,37 @@ class Front:
             for kind, count in depth.items():
                 reading.numbers[DEPTH.name, (name, kind)] = count
             reading.numbers[OLDEST_AGE.name, (name,)] = _age_s(waits.oldest_us, now_us)
-            reading.numbers[HELD_BACK.name, (name,)] = waits.held_items
-            reading.numbers[HELD_BACK_AGE.name, (name,)] = _age_s(waits.held_oldest_us, now_us)
+            reading.numbers[HELD_BACK.name, (name,)] = waits.blocked_items
+            reading.numbers[HELD_BACK_AGE.name, (name,)] = _age_s(waits.blocked_oldest_us, now_us)
         return reading
 
 
 @contextmanager
-def front(app: App) -> Iterator[Front]:
+def export_fleet_metrics(app: App) -> Iterator[FleetMetrics]:
     """Tell of a fleet, which the caller puts into what this yields, where the configuration and the environment say so.
 
     Raises:
       EndpointRefused: the port cannot be had.
     """
-    telling = Front(app)
+    fleet_metrics = FleetMetrics(app)
     exports = ProcessExports()
-    exports.add(STORES, telling.of_stores, telling.fail)
+    exports.add(STORES, fleet_metrics.read_stores, fleet_metrics.fail)
     try:
         if app.config.metrics_port:
             from fairlead.telemetry import prometheus
 
-            with prometheus.endpoint(app.config.metrics_host, app.config.metrics_port, telling.readings):
-                yield telling
+            with prometheus.endpoint(app.config.metrics_host, app.config.metrics_port, fleet_metrics.readings):
+                yield fleet_metrics
         else:
-            yield telling
+            yield fleet_metrics
     finally:
         exports.close()
 
 
-def _depth_and_waits(attempt: Attempt, layout: Layout) -> tuple[dict[str, int], Waits, int]:
+def _depth_and_waits(attempt: Attempt, layout: ShardLayout) -> tuple[dict[str, int], Backlog, int]:
     tr, now_us = attempt.tr, attempt.now_us
-    paused = read_rules(tr).shard_paused
-    return depths.depth(tr, layout).kinds, depths.waits(tr, layout, now_us, paused=paused), now_us
+    paused = read_policies(tr).shard_paused
+    return depths.depth(tr, layout).kinds, depths.backlog(tr, layout, now_us, paused=paused), now_us
 
 
 def _age_s(since_us: int | None, now_us: int) -> float:

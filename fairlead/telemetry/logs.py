@@ -9,8 +9,8 @@ record are indented: nothing in it draws on a terminal, or looks like another re
 import logging
 import sys
 
-from fairlead.actors.runtime.safe_text import spelled_out
-from fairlead.actors.telemetry.run import name_jobs_in_logs
+from fairlead.actors.runtime.safe_text import escaped
+from fairlead.actors.telemetry.run import add_jobs_to_log_records
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(job_ids)s"
 INDENT = "    "
@@ -21,12 +21,12 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
-        return spelled_out(super().format(record), but="\n\t").replace("\n", f"\n{INDENT}")
+        return escaped(super().format(record), keep="\n\t").replace("\n", f"\n{INDENT}")
 
 
 def log_to_stderr(level: str) -> None:
     """Log to standard error, from `level` on, unless the application has set up logging itself."""
-    name_jobs_in_logs()
+    add_jobs_to_log_records()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

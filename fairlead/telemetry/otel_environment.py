@@ -29,21 +29,21 @@ class NoSuchExporter(QueueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedExporters:
     """The exporters that are asked for, by their names in the variables."""
 
     traces: tuple[str, ...]
     metrics: tuple[str, ...]
 
 
-def asked(environ: Mapping[str, str] = os.environ) -> Asked:
+def requested_exporters(environ: Mapping[str, str] = os.environ) -> RequestedExporters:
     """Return which exporters the environment asks for: named ones, or OTLP if there is an endpoint for it."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == _TRUE:
-        return Asked((), ())
-    return Asked(_asked_for("TRACES", environ), _asked_for("METRICS", environ))
+        return RequestedExporters((), ())
+    return RequestedExporters(_requested("TRACES", environ), _requested("METRICS", environ))
 
 
-def variables_of(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def otel_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return OpenTelemetry's variables, for another process of the fleet."""
     return {name: value for name, value in environ.items() if name.startswith(PREFIX)}
 
@@ -63,7 +63,7 @@ def check(environ: Mapping[str, str] = os.environ) -> None:
     Raises:
       NoSuchExporter: one is not.
     """
-    wanted = asked(environ)
+    wanted = requested_exporters(environ)
     for signal, names in (("traces", wanted.traces), ("metrics", wanted.metrics)):
         for name in names:
             _entry(signal, name, environ)
@@ -77,7 +77,7 @@ def interval_s(environ: Mapping[str, str] = os.environ) -> float:
         return INTERVAL_MS / 1000
 
 
-def _asked_for(signal: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _requested(signal: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     named = environ.get(f"OTEL_{signal}_EXPORTER", "").strip()
     if named:
         names = tuple(name.strip() for name in named.split(","))

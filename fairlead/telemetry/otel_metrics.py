@@ -20,7 +20,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from fairlead.actors.telemetry import metrics
 from fairlead.actors.telemetry.counters import Reading
-from fairlead.actors.telemetry.metrics import ATTRIBUTES, NAMED, OPERATION_TYPES, SYSTEM, Form
+from fairlead.actors.telemetry.metrics import ATTRIBUTES, METRICS_BY_NAME, OPERATION_TYPES, SYSTEM, MetricType
 
 _SINCE_BEGIN = AggregationTemporality.CUMULATIVE
 Points = dict[str, list[NumberDataPoint | HistogramDataPoint]]
@@ -31,12 +31,12 @@ def metrics_data(readings: Mapping[str, Reading], resource: Resource, *, began_n
     points: Points = defaultdict(list)
     for actor, reading in readings.items():
         for (name, labels), number in reading.numbers.items():
-            attributes = _attributes(actor, NAMED[name], labels)
+            attributes = _attributes(actor, METRICS_BY_NAME[name], labels)
             points[name].append(NumberDataPoint(attributes, began_ns, now_ns, number))
         for (name, labels), (counts, sum_s) in reading.histograms.items():
-            attributes = _attributes(actor, NAMED[name], labels)
-            points[name].append(_histogram(NAMED[name], attributes, counts, sum_s, began_ns, now_ns))
-    made = [_metric(NAMED[name], each) for name, each in points.items()]
+            attributes = _attributes(actor, METRICS_BY_NAME[name], labels)
+            points[name].append(_histogram(METRICS_BY_NAME[name], attributes, counts, sum_s, began_ns, now_ns))
+    made = [_metric(METRICS_BY_NAME[name], each) for name, each in points.items()]
     scope = ScopeMetrics(InstrumentationScope(SYSTEM), made, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
@@ -64,9 +64,9 @@ def _histogram(
 def _metric(metric: metrics.Metric, points: list[NumberDataPoint | HistogramDataPoint]) -> Metric:
     numbers = [point for point in points if isinstance(point, NumberDataPoint)]
     data: Sum | Gauge | Histogram
-    if metric.form is Form.COUNTER:
+    if metric.form is MetricType.COUNTER:
         data = Sum(numbers, _SINCE_BEGIN, is_monotonic=True)
-    elif metric.form is Form.GAUGE:
+    elif metric.form is MetricType.GAUGE:
         data = Gauge(numbers)
     else:
         data = Histogram([point for point in points if isinstance(point, HistogramDataPoint)], _SINCE_BEGIN)

@@ -27,7 +27,7 @@ from opentelemetry.util.types import Attributes
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.telemetry.metrics import SYSTEM
 from fairlead.actors.telemetry.telemetry import Fail
-from fairlead.telemetry.otel_environment import Asked, exporter_of, interval_s
+from fairlead.telemetry.otel_environment import RequestedExporters, exporter_of, interval_s
 from fairlead.telemetry.otel_metrics import metrics_data
 
 log = logging.getLogger("fairlead.telemetry")
@@ -35,7 +35,7 @@ log = logging.getLogger("fairlead.telemetry")
 Readings = Callable[[], Mapping[str, Reading]]
 
 
-class AsLinked(Sampler):
+class LinkedSampler(Sampler):
     """Decides for a span that begins a trace but is linked as for a child of what it is linked to.
 
     So a retry is recorded if and only if the first attempt was, and a batch if an item of it is.
@@ -80,16 +80,18 @@ def resource() -> Resource:
     )
 
 
-def install(asked: Asked) -> None:
+def install(requested: RequestedExporters) -> None:
     """Set the process's providers, as far as something is to be exported and the application has set none."""
-    if asked.traces and not isinstance(trace.get_tracer_provider(), TracerProvider):
+    if requested.traces and not isinstance(trace.get_tracer_provider(), TracerProvider):
         provider = TracerProvider(resource=resource())
-        provider.sampler = AsLinked(provider.sampler)  # The environment's, which only the provider itself can read.
-        for name in asked.traces:
+        provider.sampler = LinkedSampler(
+            provider.sampler
+        )  # The environment's, which only the provider itself can read.
+        for name in requested.traces:
             provider.add_span_processor(BatchSpanProcessor(exporter_of("traces", name)()))
         trace.set_tracer_provider(provider)
-    if asked.metrics and not isinstance(metrics.get_meter_provider(), MeterProvider):
-        readers = [PeriodicExportingMetricReader(exporter_of("metrics", name)()) for name in asked.metrics]
+    if requested.metrics and not isinstance(metrics.get_meter_provider(), MeterProvider):
+        readers = [PeriodicExportingMetricReader(exporter_of("metrics", name)()) for name in requested.metrics]
         metrics.set_meter_provider(MeterProvider(readers, resource()))
 
 
@@ -114,9 +116,9 @@ class MetricsLoop:
     loop's thread, if the loop dies of an error before it is closed.
     """
 
-    def __init__(self, asked: Asked, readings: Readings, fail: Fail) -> None:
+    def __init__(self, requested: RequestedExporters, readings: Readings, fail: Fail) -> None:
         self._fail = fail
-        self._exporters: list[MetricExporter] = [exporter_of("metrics", name)() for name in asked.metrics]
+        self._exporters: list[MetricExporter] = [exporter_of("metrics", name)() for name in requested.metrics]
         self._readings = readings
         self._began_ns = time.time_ns()
         self._interval_s = interval_s()

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from fairlead.actors.telemetry.counters import Reading
-from fairlead.actors.telemetry.metrics import METRICS, Form, Metric
+from fairlead.actors.telemetry.metrics import METRICS, Metric, MetricType
 from fairlead.zones.errors import QueueError
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
@@ -82,9 +82,9 @@ def prometheus_name(metric: Metric) -> str:
 
 def _family(metric: Metric) -> Family:
     name, labels = prometheus_name(metric), [*metric.labels, "actor"]
-    if metric.form is Form.COUNTER:
+    if metric.form is MetricType.COUNTER:
         return CounterMetricFamily(name, metric.help, labels=labels)
-    if metric.form is Form.GAUGE:
+    if metric.form is MetricType.GAUGE:
         return GaugeMetricFamily(name, metric.help, labels=labels)
     return HistogramMetricFamily(name, metric.help, labels=labels)
 

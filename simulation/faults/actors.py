@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from fairlead.simulation.faults.cleanup import held_for_nothing, missing_actor, silent_consumer
+from fairlead.simulation.faults.cleanup import leaked_in_flight, missing_actor, silent_consumer
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.host import SimulatedHost
 
@@ -23,28 +23,28 @@ class ActorFault(Fault):
 
     def check(self) -> str | None:
         """Every actor lives, every consumer says so, and nobody counts on what ended with an actor."""
-        return missing_actor(self.cluster) or silent_consumer(self.cluster) or held_for_nothing(self.cluster)
+        return missing_actor(self.cluster) or silent_consumer(self.cluster) or leaked_in_flight(self.cluster)
 
-    def befall(self) -> None:
+    def strike_actor(self) -> None:
         """Choose an actor, and let it happen to the life it leads, if it leads one."""
         actor = self.random.choice(list(self.cluster.actors.values()))
         host = actor.host
         if host is None:
             return
-        happen = partial(self._happen, actor, host)
+        happen = partial(self._strike_once, actor, host)
         if self.random.random() < 0.3:
             happen()
         else:
-            host.at_switch(self.random.randint(1, 30), happen)
+            host.inject_at_switch(self.random.randint(1, 30), happen)
 
-    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+    def strike(self, actor: Actor, host: SimulatedHost) -> None:
         """Let it happen. Called between turns."""
         raise NotImplementedError
 
-    def _happen(self, actor: Actor, host: SimulatedHost) -> None:
-        if self.going_on and not host.dead:
-            self.happened += 1
-            self.happen_to(actor, host)
+    def _strike_once(self, actor: Actor, host: SimulatedHost) -> None:
+        if self.is_active and not host.dead:
+            self.strike_count += 1
+            self.strike(actor, host)
 
 
 class Kills(ActorFault):
@@ -53,9 +53,9 @@ class Kills(ActorFault):
     def set_up(self) -> None:
         """See `Fault`."""
         self._restart_us = self.random.choice([50_000, 2_000_000])
-        self.now_and_then(self.random.choice([0.3e6, 2e6]), self.befall)
+        self.at_random_times(self.random.choice([0.3e6, 2e6]), self.strike_actor)
 
-    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+    def strike(self, actor: Actor, host: SimulatedHost) -> None:
         """See `ActorFault`."""
         actor.restart("killed", int(self._restart_us * self.random.random()))
 
@@ -65,10 +65,10 @@ class NodeKills(ActorFault):
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self.now_and_then(self.random.choice([2e6, 6e6]), self._kill)
+        self.at_random_times(self.random.choice([2e6, 6e6]), self._kill)
 
     def _kill(self) -> None:
-        self.happened += 1
+        self.strike_count += 1
         node = self.random.choice([node for node in self.cluster.nodes if node.actors])
         back_us = int(self.random.uniform(0.1e6, 4e6))
         for actor in node.actors:
@@ -83,12 +83,12 @@ class CoordinatorLoss(ActorFault):
     def set_up(self) -> None:
         """See `Fault`."""
         self._away_us = self.random.choice([500_000, 5_000_000])
-        self.now_and_then(self.random.choice([1e6, 3e6]), self._lose)
+        self.at_random_times(self.random.choice([1e6, 3e6]), self._lose)
 
     def _lose(self) -> None:
         coordinator = self.cluster.actors["coordinator"]
         if coordinator.host is not None:
-            self.happened += 1
+            self.strike_count += 1
             coordinator.restart("lost", int(self._away_us * self.random.random()))
 
 
@@ -97,9 +97,9 @@ class Pauses(ActorFault):
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self.now_and_then(self.random.choice([0.1e6, 1e6]), self.befall)
+        self.at_random_times(self.random.choice([0.1e6, 1e6]), self.strike_actor)
 
-    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+    def strike(self, actor: Actor, host: SimulatedHost) -> None:
         """See `ActorFault`."""
         world = self.cluster.world
         pause_us = pause_us_of(self.cluster, self.random)
@@ -112,14 +112,14 @@ class NodePauses(Fault):
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self.now_and_then(self.random.choice([0.3e6, 1e6]), self._pause)
+        self.at_random_times(self.random.choice([0.3e6, 1e6]), self._pause)
 
     def check(self) -> str | None:
         """Nobody counts on what was lost meanwhile."""
-        return held_for_nothing(self.cluster)
+        return leaked_in_flight(self.cluster)
 
     def _pause(self) -> None:
-        self.happened += 1
+        self.strike_count += 1
         world = self.cluster.world
         node = self.random.choice([node for node in self.cluster.nodes if node.actors])
         pause_us = pause_us_of(self.cluster, self.random)
@@ -145,14 +145,14 @@ class Restarts(ActorFault):
     def set_up(self) -> None:
         """See `Fault`."""
         self._drain_ms = self.random.choice([0, 100, 5_000])
-        self.now_and_then(self.random.choice([1e6, 3e6]), self._restart)
+        self.at_random_times(self.random.choice([1e6, 3e6]), self._restart)
 
     def _restart(self) -> None:
         node = self.random.choice(self.cluster.consumers)
         # One that leaves already would be ended by the order that came before, once it has started anew.
-        if not node.leaves and not any(each.is_wrong for each in self.cluster.consumers):
-            self.happened += 1
-            node.leaves = True
+        if not node.is_stopping and not any(each.clock_is_wrong for each in self.cluster.consumers):
+            self.strike_count += 1
+            node.is_stopping = True
             self.cluster.operator.do("restart", partial(self._stop_and_start, node))
 
     def _stop_and_start(self, node: Node) -> None:
@@ -167,7 +167,7 @@ class Restarts(ActorFault):
         told.join()  # An order that is still on its way would end what starts anew.
         for actor in node.actors:
             world.after(0, partial(actor.restart, "stopped in good order", 100_000))
-        node.leaves = False
+        node.is_stopping = False
 
     def _stop(self, managers: list[Actor]) -> None:
         self.cluster.operator.ask_all(managers, "stop")
@@ -177,7 +177,7 @@ class Restarts(ActorFault):
         world, operator = self.cluster.world, self.cluster.operator
         until_us = world.now_us() + HAND_OVER_US_MAX
         while world.now_us() < until_us:
-            under_way = any(manager.is_asked("serve") for manager in managers)
+            under_way = any(manager.has_pending_call("serve") for manager in managers)
             answers = operator.ask_all(managers, "counts")
             if not under_way and not any(counts["on_the_way"] for counts, error in answers if error is None):
                 return

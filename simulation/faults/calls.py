@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fairlead.simulation.faults.cleanup import held_for_nothing
+from fairlead.simulation.faults.cleanup import leaked_in_flight
 from fairlead.simulation.faults.fault import Fault
-from fairlead.simulation.network import Passage
+from fairlead.simulation.network import Delivery
 
 
 class CallFault(Fault):
@@ -17,29 +17,29 @@ class CallFault(Fault):
     def set_up(self) -> None:
         """See `Fault`."""
         self._frac = self.random.choice(self.fracs)
-        self.cluster.network.disturb.append(self._disturb)
+        self.cluster.network.perturb.append(self._perturb)
 
     def check(self) -> str | None:
         """No actor counts on an answer that will not come: nobody holds a pointer or an item."""
-        return held_for_nothing(self.cluster)
+        return leaked_in_flight(self.cluster)
 
-    def disturb(self, passage: Passage) -> Passage:
+    def perturb(self, delivery: Delivery) -> Delivery:
         """Return what befalls a call that it strikes."""
         raise NotImplementedError
 
-    def _disturb(self, passage: Passage) -> Passage:
-        return self.disturb(passage) if self.strikes(self._frac) else passage
+    def _perturb(self, delivery: Delivery) -> Delivery:
+        return self.perturb(delivery) if self.strikes(self._frac) else delivery
 
 
 class LostCalls(CallFault):
     """Calls between actors are lost on their way there or back."""
 
-    def disturb(self, passage: Passage) -> Passage:
+    def perturb(self, delivery: Delivery) -> Delivery:
         """See `CallFault`."""
         back_us = int(self.random.uniform(1e3, 3e6))
         if self.random.random() < 0.5:
-            return passage._replace(back_us=back_us, request_lost=True)
-        return passage._replace(back_us=back_us, reply_lost=True)
+            return delivery._replace(back_us=back_us, request_lost=True)
+        return delivery._replace(back_us=back_us, reply_lost=True)
 
 
 class LateCalls(CallFault):
@@ -47,17 +47,17 @@ class LateCalls(CallFault):
 
     fracs: ClassVar = (0.02, 0.2)
 
-    def disturb(self, passage: Passage) -> Passage:
+    def perturb(self, delivery: Delivery) -> Delivery:
         """See `CallFault`."""
         late_us = int(self.random.uniform(1e3, 2e6))
         if self.random.random() < 0.5:
-            return passage._replace(there_us=late_us)
-        return passage._replace(back_us=late_us)
+            return delivery._replace(there_us=late_us)
+        return delivery._replace(back_us=late_us)
 
 
-class DoubledCalls(CallFault):
+class DuplicatedCalls(CallFault):
     """Calls between actors are carried out twice, the second time perhaps a second later."""
 
-    def disturb(self, passage: Passage) -> Passage:
+    def perturb(self, delivery: Delivery) -> Delivery:
         """See `CallFault`."""
-        return passage._replace(again_us=int(self.random.expovariate(1 / 1e5)))
+        return delivery._replace(duplicate_us=int(self.random.expovariate(1 / 1e5)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.zones.top_level.sessions import BEAT_US, listing
+from fairlead.zones.top_level.sessions import HEARTBEAT_US, listing
 
 if TYPE_CHECKING:
     from fairlead.simulation.cluster import Cluster
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def missing_actor(cluster: Cluster) -> str | None:
     """Name an actor that does not live, or does not answer yet."""
     for actor in cluster.actors.values():
-        if not actor.is_born:
+        if not actor.is_up:
             return f"{actor.name} has not come back"
     return None
 
@@ -26,15 +26,15 @@ def silent_consumer(cluster: Cluster) -> str | None:
     if not cluster.plan.clocks_agree:
         return None  # One whose clock is off takes no leases, and is silent by right.
     for name, shard in cluster.open_shards(cluster.operator.host).items():
-        found = {each.consumer_id: each.presence for each in shard.transact(lambda a: listing(a.tr, now_us=a.now_us))}
+        found = {each.consumer_id: each.record for each in shard.transact(lambda a: listing(a.tr, now_us=a.now_us))}
         for node in cluster.consumers:
-            presence = found.get(cluster.consumer_id(node.name))
-            if presence is None or node.clock.now_us() - presence.beat_us > 3 * BEAT_US:
+            record = found.get(cluster.consumer_id(node.name))
+            if record is None or node.clock.now_us() - record.heartbeat_us > 3 * HEARTBEAT_US:
                 return f"{node.name} does not show on {name} that it lives"
     return None
 
 
-def held_for_nothing(cluster: Cluster) -> str | None:
+def leaked_in_flight(cluster: Cluster) -> str | None:
     """Name an actor that holds a pointer or an item, though there is none; once all queues are empty."""
     asked = [actor for actor in cluster.actors.values() if actor.name != "coordinator"]
     for actor in asked:

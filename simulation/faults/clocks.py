@@ -21,10 +21,10 @@ class ClockJumps(ActorFault):
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self.now_and_then(self.random.choice([0.5e6, 2e6]), self._jump)
+        self.at_random_times(self.random.choice([0.5e6, 2e6]), self._jump)
 
     def _jump(self) -> None:
-        self.happened += 1
+        self.strike_count += 1
         node = self.random.choice(self.cluster.nodes)
         off_us_max = self.cluster.plan.skew_us_max
         node.clock.jump(self.random.randint(-off_us_max, off_us_max))
@@ -46,7 +46,7 @@ class WrongClocks(ActorFault):
         """See `Fault`."""
         self._off: tuple[Node, int] | None = None  # whose clock is off, and by how much it was before
         self._ends_us = 0
-        self.now_and_then(self.random.choice([0.7e6, 2e6]), self._strike)
+        self.at_random_times(self.random.choice([0.7e6, 2e6]), self._strike)
 
     def stop(self) -> None:
         """See `Fault`: a clock that is off is set right."""
@@ -62,15 +62,15 @@ class WrongClocks(ActorFault):
     def _strike(self) -> bool:
         """Set a clock wrong, if nobody may be alone by that, and say whether it is."""
         nodes = self.cluster.consumers
-        living = [node for node in nodes if not node.leaves and all(actor.is_born for actor in node.actors)]
+        living = [node for node in nodes if not node.is_stopping and all(actor.is_up for actor in node.actors)]
         alone = len(living) < 2 or len(living) < len(nodes) or not self.cluster.plan.clocks_agree
         if self._off is not None or alone:
             return False
-        self.happened += 1
+        self.strike_count += 1
         world, node = self.cluster.world, self.random.choice(living)
         self._off = node, node.clock.skew_us
         self._ends_us = world.now_us() + LASTS_US
-        node.is_wrong = True
+        node.clock_is_wrong = True
         node.clock.jump(node.clock.skew_us + self.random.choice([-OFF_US, OFF_US]))
         world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us for a second")
         self._hold_up()
@@ -78,14 +78,14 @@ class WrongClocks(ActorFault):
         return True
 
     def _end(self) -> None:
-        if self._off is not None and (not self.going_on or self.cluster.world.now_us() >= self._ends_us):
+        if self._off is not None and (not self.is_active or self.cluster.world.now_us() >= self._ends_us):
             node, skew_us = self._off
             self._off = None
             if self.random.random() < DIES:
                 for actor in node.actors:
                     actor.restart(f"{node.name} fails", BACK_US)
             node.clock.jump(skew_us)
-            node.is_wrong = False
+            node.clock_is_wrong = False
             self.cluster.world.note(f"the clock of {node.name} is set right")
 
     def _hold_up(self) -> None:

@@ -28,8 +28,8 @@ class CommitFault(Fault):
         for name, store in self.cluster.stores.items():
             if store.commits == self._commits_at_stop[name]:
                 return f"nobody has committed on {name} since"
-            if store.landing:
-                return f"{store.landing} commits are still on their way to {name}"
+            if store.late_commits:
+                return f"{store.late_commits} commits are still on their way to {name}"
         return None
 
     def draw(self) -> Fate:
@@ -92,16 +92,16 @@ class Recoveries(CommitFault):
         self._commits_at_stop = {}
         for store in self.cluster.stores.values():
             store.draw_fate.append(partial(self._draw_at, store))
-        self.now_and_then(self.random.choice([4e6, 10e6]), self._go_away)
+        self.at_random_times(self.random.choice([4e6, 10e6]), self._go_away)
 
     def _go_away(self) -> None:
         store = self.random.choice(list(self.cluster.stores.values()))
         away_us = int(self.random.lognormvariate(1.13, 0.42) * 1e6)
-        self.happened += 1
+        self.strike_count += 1
         self.cluster.world.note(f"{store.name} is away for {away_us} us")
-        store.away_until_us = self.cluster.world.now_us() + away_us
+        store.unavailable_until_us = self.cluster.world.now_us() + away_us
 
     def _draw_at(self, store: SimulatedStore) -> Fate:
-        if store.away_until_us <= self.cluster.world.now_us():
+        if store.unavailable_until_us <= self.cluster.world.now_us():
             return Fate.DECIDED
         return self.random.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])

@@ -27,8 +27,8 @@ class Fault:
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self.cluster = cluster
         self.random = random
-        self.going_on = True
-        self.happened = 0
+        self.is_active = True
+        self.strike_count = 0
         self.set_up()
 
     def set_up(self) -> None:
@@ -37,7 +37,7 @@ class Fault:
 
     def stop(self) -> None:
         """Let it happen no more."""
-        self.going_on = False
+        self.is_active = False
 
     def strike_late(self) -> int | None:
         """Strike once more, if what enqueues heal must be seen without them, and return for how long, in microseconds.
@@ -53,18 +53,18 @@ class Fault:
 
     def strikes(self, frac: float) -> bool:
         """Draw whether it strikes this time; never once it has stopped."""
-        if not self.going_on or self.random.random() >= frac:
+        if not self.is_active or self.random.random() >= frac:
             return False
-        self.happened += 1
+        self.strike_count += 1
         return True
 
-    def now_and_then(self, mean_us: float, happen: Callable[[], object]) -> None:
+    def at_random_times(self, mean_us: float, happen: Callable[[], object]) -> None:
         """Let it happen at random times, `mean_us` apart, until it is stopped."""
 
         def once() -> None:
-            if self.going_on:
+            if self.is_active:
                 happen()
-                self.now_and_then(mean_us, happen)
+                self.at_random_times(mean_us, happen)
 
         delay_us = 1 + int(self.random.expovariate(1 / mean_us))
         self.cluster.world.after(delay_us, once, order=self.random.random())

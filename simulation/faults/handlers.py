@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import Handler
-from fairlead.simulation.faults.cleanup import held_for_nothing
+from fairlead.simulation.faults.cleanup import leaked_in_flight
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.host import SimulatedHost
 
@@ -20,14 +20,16 @@ ISOLATED_US: Final = 500_000  # How long a killer runs where it may: so that oth
 RESTART_US: Final = 100_000
 
 
-class DrawnFailure(Exception):
+class InjectedFailure(Exception):
     """What a struck handler raises."""
 
 
 def may_fail(handler: Handler, job: Job) -> bool:
     """Say whether a failure of this attempt is followed by another attempt."""
     attempts = handler.retry.attempts
-    return job.attempt == 1 and (attempts is None or attempts > 1) and not issubclass(DrawnFailure, handler.permanent)
+    return (
+        job.attempt == 1 and (attempts is None or attempts > 1) and not issubclass(InjectedFailure, handler.permanent)
+    )
 
 
 class HandlerFault(Fault):
@@ -42,7 +44,7 @@ class HandlerFault(Fault):
 
     def check(self) -> str | None:
         """Every slot is free again: nobody holds an item."""
-        return held_for_nothing(self.cluster)
+        return leaked_in_flight(self.cluster)
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """A handler is about to run on `host`. May raise, and may wait."""
@@ -67,7 +69,7 @@ class FailingHandlers(HandlerFault):
 
     def _fail(self, handler: Handler, job: Job, when: str) -> None:
         if may_fail(handler, job) and self.strikes(self._frac):
-            raise DrawnFailure(when)
+            raise InjectedFailure(when)
 
 
 class ExitingHandlers(HandlerFault):
@@ -117,7 +119,7 @@ class KillingHandlers(HandlerFault):
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """See `HandlerFault`."""
-        if not self.going_on or not self._kills(job):
+        if not self.is_active or not self._kills(job):
             return
         actor = self.cluster.actors[host.name.partition("#")[0]]
         if self.cluster.is_isolated(host.name):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.simulation.faults.actors import ActorFault
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.world import DrawnError
+from fairlead.simulation.world import InjectedError
 
 if TYPE_CHECKING:
     from fairlead.simulation.actor import Actor
@@ -20,28 +20,28 @@ class DyingLoops(ActorFault):
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self.now_and_then(self.random.choice([1e6, 3e6]), self.befall)
+        self.at_random_times(self.random.choice([1e6, 3e6]), self.strike_actor)
 
-    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+    def strike(self, actor: Actor, host: SimulatedHost) -> None:
         """See `ActorFault`."""
-        host.at_lock(lambda: self._die(host))
+        host.inject_at_lock(lambda: self._die(host))
 
     def _die(self, host: SimulatedHost) -> None:
         self.cluster.world.note(f"a loop of {host.name} dies")
-        raise DrawnError("a loop dies")
+        raise InjectedError("a loop dies")
 
 
-class StandingLoops(ActorFault):
+class StalledLoops(ActorFault):
     """A loop of an actor stands still in front of a lock, for good."""
 
     def set_up(self) -> None:
         """See `Fault`."""
-        self.now_and_then(self.random.choice([1e6, 3e6]), self.befall)
+        self.at_random_times(self.random.choice([1e6, 3e6]), self.strike_actor)
 
-    def happen_to(self, actor: Actor, host: SimulatedHost) -> None:
+    def strike(self, actor: Actor, host: SimulatedHost) -> None:
         """See `ActorFault`."""
-        host.at_lock(lambda: self._stand(host))
+        host.inject_at_lock(lambda: self._stand(host))
 
     def _stand(self, host: SimulatedHost) -> None:
         self.cluster.world.note(f"a loop of {host.name} stands still")
-        self.cluster.world.stand_still()
+        self.cluster.world.block_forever()

@@ -10,7 +10,7 @@ from fairlead.simulation.faults.fault import Fault
 from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.placement import home
 from fairlead.zones.policy import policies
-from fairlead.zones.records import KindRule
+from fairlead.zones.records import KindPolicy
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
@@ -21,19 +21,19 @@ WEIGHTS = (0.2, 4.0)
 _NO_LIMIT: dict[str, Any] = {"max_running": None, "per_s": None, "burst": 1}
 
 
-class Saying(Protocol):
+class PolicyChange(Protocol):
     """Says that something is held back, or that it goes on, and waits until it has been heard."""
 
     def __call__(self, *, holds: bool) -> None: ...
 
 
-class Change(Protocol):
+class ShardChange(Protocol):
     """Holds something on a shard back, or lets it go on."""
 
     def __call__(self, shard: Shard, attempt: Attempt, /, *, holds: bool) -> None: ...
 
 
-class _RulesForAWhile(Fault):
+class _TemporaryPolicies(Fault):
     """Something that has work is held back by a rule, which goes after a while of `lasts_us` on the average."""
 
     costs_leases = False
@@ -43,9 +43,9 @@ class _RulesForAWhile(Fault):
         """See `Fault`."""
         self._shards: dict[str, Shard] = {}
         self._in_force = 0
-        self.now_and_then(self.random.choice([0.2e6, 1e6]), self._begin)
+        self.at_random_times(self.random.choice([0.2e6, 1e6]), self._begin)
 
-    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
+    def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
         """Return what may be said of a kind and a tenant that have work on a shard, and of the shard."""
         raise NotImplementedError
 
@@ -53,28 +53,30 @@ class _RulesForAWhile(Fault):
         """Everything goes on, and all shards say the same of every kind."""
         if self._in_force:
             return f"{self._in_force} rules are in force still"
-        said = [shadow.kind_rules for shadow in self.cluster.bench.shards.values()]
+        said = [replica.kind_policies for replica in self.cluster.suite.shards.values()]
         return None if all(each == said[0] for each in said) else f"shards differ in what they say of kinds: {said}"
 
-    def say(self, shard_name: str, change: Change, *, holds: bool) -> None:
+    def change_shard(self, shard_name: str, change: ShardChange, *, holds: bool) -> None:
         """Change something on one shard."""
         shard = self.shards()[shard_name]
-        self.insist(shard, partial(change, shard, holds=holds))
+        self.retry_until_committed(shard, partial(change, shard, holds=holds))
 
-    def say_of_kind(self, kind: str, *, holding: dict[str, Any], ending: dict[str, Any], holds: bool) -> None:
+    def change_kind(self, kind: str, *, holding: dict[str, Any], ending: dict[str, Any], holds: bool) -> None:
         """Change a kind's rule on the kind's own shard, and let the others repeat it; see `policies`."""
         shards = self.shards()
         own, changes = shards[home(local_tenant(kind), list(shards))], holding if holds else ending
 
-        def change(attempt: Attempt) -> KindRule:
-            return policies.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, **changes)
+        def change(attempt: Attempt) -> KindPolicy:
+            return policies.change_kind_policy(attempt.tr, kind, now_us=attempt.now_us, **changes)
 
-        rule = self.insist(own, change)
+        policy = self.retry_until_committed(own, change)
         for shard in shards.values():
             if shard is not own:
-                self.insist(shard, lambda attempt: policies.repeat_kind_rule(attempt.tr, kind, rule))
+                self.retry_until_committed(
+                    shard, lambda attempt: policies.propagate_kind_policy(attempt.tr, kind, policy)
+                )
 
-    def insist(self, shard: Shard, body: Callable[[Attempt], T]) -> T:
+    def retry_until_committed(self, shard: Shard, body: Callable[[Attempt], T]) -> T:
         """Run `body` in a transaction until the store takes it."""
         while True:
             try:
@@ -90,95 +92,97 @@ class _RulesForAWhile(Fault):
         return self._shards
 
     def _begin(self) -> None:
-        shadow = self.random.choice(list(self.cluster.bench.shards.values()))
-        zones = [zone for zone in shadow.zones.values() if zone.counts]
+        replica = self.random.choice(list(self.cluster.suite.shards.values()))
+        zones = [zone for zone in replica.zones.values() if zone.counts]
         if not zones:
             return
         zone = self.random.choice(zones)
-        sayings = self.sayings(min(zone.counts), zone.name.tenant, shadow.name)
+        policy_changes = self.policy_changes(min(zone.counts), zone.name.tenant, replica.name)
         # Now and then two people say something of the same at once, and the shards hear them in different orders.
-        for saying in self.random.choices(sayings, k=self.random.choice([1, 1, 2])):
-            self.happened += 1
+        for policy_change in self.random.choices(policy_changes, k=self.random.choice([1, 1, 2])):
+            self.strike_count += 1
             self._in_force += 1
-            self.cluster.operator.do("rule", partial(self._hold, saying))
+            self.cluster.operator.do("rule", partial(self._hold, policy_change))
 
-    def _hold(self, saying: Saying) -> None:
-        saying(holds=True)
+    def _hold(self, policy_change: PolicyChange) -> None:
+        policy_change(holds=True)
         # Not for ever: a world looks, seconds after the trouble is over, whether everything goes on.
         self.cluster.world.sleep_us(int(min(self.random.expovariate(1 / self.lasts_us), 3 * self.lasts_us)))
-        saying(holds=False)
+        policy_change(holds=False)
         self._in_force -= 1
 
 
-class PausesByRule(_RulesForAWhile):
+class PausesByPolicy(_TemporaryPolicies):
     """A tenant, a shard, or a kind of all shards is paused, and goes on after a while.
 
     Whoever lets a kind go on leaves it to the consumers, every other time, to wake what is parked.
     """
 
-    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
+    def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
         """See there."""
         return [
-            partial(self.say, shard_name, _shard_rule),
-            partial(self._say_of_kind, kind),
-            partial(self.say, shard_name, partial(_tenant_rule, tenant)),
+            partial(self.change_shard, shard_name, _pause_shard),
+            partial(self._change_kind, kind),
+            partial(self.change_shard, shard_name, partial(_pause_tenant, tenant)),
         ]
 
     def check(self) -> str | None:
         """Everything goes on, and nothing is parked."""
-        shadows = self.cluster.bench.shards.values()
-        parked = [str(zone) for shard in shadows for zone, kinds in shard.parked.items() if kinds]
-        return super().check() or (f"parked still: {parked[0]}, one of {len(parked)}" if parked else None)
+        replicas = self.cluster.suite.shards.values()
+        paused_pointers = [str(zone) for shard in replicas for zone, kinds in shard.paused_pointers.items() if kinds]
+        return super().check() or (
+            f"parked still: {paused_pointers[0]}, one of {len(paused_pointers)}" if paused_pointers else None
+        )
 
-    def _say_of_kind(self, kind: str, *, holds: bool) -> None:
-        self.say_of_kind(kind, holding={"paused": True}, ending={"paused": False}, holds=holds)
+    def _change_kind(self, kind: str, *, holds: bool) -> None:
+        self.change_kind(kind, holding={"paused": True}, ending={"paused": False}, holds=holds)
         if not holds and self.random.random() < 0.5:
             for shard in self.shards().values():
-                self.insist(shard, partial(_wake_parked, shard))
+                self.retry_until_committed(shard, partial(_wake_paused_pointers, shard))
 
 
-class LimitsByRule(_RulesForAWhile):
+class LimitsByPolicy(_TemporaryPolicies):
     """A tenant, or a kind of all shards, may run or start no more than so many at once, for a while."""
 
     lasts_us = 2_000_000
 
-    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
+    def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
         """See there."""
         most, per_s = self.random.randint(1, 3), self.random.choice([None, 5.0, 100.0])
         limit: dict[str, Any] = {"max_running": most, "per_s": per_s, "burst": 2}
         return [
-            partial(self.say_of_kind, kind, holding=limit, ending=_NO_LIMIT),
-            partial(self.say, shard_name, partial(_tenant_limit, tenant, limit)),
+            partial(self.change_kind, kind, holding=limit, ending=_NO_LIMIT),
+            partial(self.change_shard, shard_name, partial(_limit_tenant, tenant, limit)),
         ]
 
 
-class WeightsByRule(_RulesForAWhile):
+class WeightsByPolicy(_TemporaryPolicies):
     """A tenant is worth less than the others, or more, for a while."""
 
     lasts_us = 2_000_000
 
-    def sayings(self, kind: str, tenant: Tenant, shard_name: str) -> list[Saying]:
+    def policy_changes(self, kind: str, tenant: Tenant, shard_name: str) -> list[PolicyChange]:
         """See there."""
-        return [partial(self.say, shard_name, partial(_tenant_weight, tenant, self.random.choice(WEIGHTS)))]
+        return [partial(self.change_shard, shard_name, partial(_weigh_tenant, tenant, self.random.choice(WEIGHTS)))]
 
 
-def _tenant_limit(tenant: Tenant, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+def _limit_tenant(tenant: Tenant, limit: dict[str, Any], shard: Shard, attempt: Attempt, *, holds: bool) -> None:
     changes = limit if holds else _NO_LIMIT
-    policies.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
+    policies.change_tenant_policy(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
 
 
-def _tenant_weight(tenant: Tenant, weight: float, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+def _weigh_tenant(tenant: Tenant, weight: float, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
     changes = {"weight": weight if holds else 1.0}
-    policies.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
+    policies.change_tenant_policy(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, **changes)
 
 
-def _shard_rule(shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+def _pause_shard(shard: Shard, attempt: Attempt, *, holds: bool) -> None:
     policies.pause_shard(attempt.tr) if holds else policies.resume_shard(attempt.tr)
 
 
-def _tenant_rule(tenant: Tenant, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
-    policies.change_tenant_rule(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, paused=holds)
+def _pause_tenant(tenant: Tenant, shard: Shard, attempt: Attempt, *, holds: bool) -> None:
+    policies.change_tenant_policy(attempt.tr, shard.layout, tenant, now_us=attempt.now_us, paused=holds)
 
 
-def _wake_parked(shard: Shard, attempt: Attempt) -> None:
-    policies.wake_parked(attempt.tr, shard.layout, now_us=attempt.now_us)
+def _wake_paused_pointers(shard: Shard, attempt: Attempt) -> None:
+    policies.wake_paused_pointers(attempt.tr, shard.layout, now_us=attempt.now_us)

@@ -3,13 +3,13 @@
 from typing import Final
 
 from fairlead.simulation.faults.actors import CoordinatorLoss, Kills, NodeKills, NodePauses, Pauses, Restarts
-from fairlead.simulation.faults.calls import DoubledCalls, LateCalls, LostCalls
+from fairlead.simulation.faults.calls import DuplicatedCalls, LateCalls, LostCalls
 from fairlead.simulation.faults.clocks import ClockJumps, WrongClocks
 from fairlead.simulation.faults.commits import Conflicts, LateCommits, OldTransactions, Recoveries, UnknownResults
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.faults.handlers import ExitingHandlers, FailingHandlers, HangingHandlers, KillingHandlers
-from fairlead.simulation.faults.loops import DyingLoops, StandingLoops
-from fairlead.simulation.faults.policies import LimitsByRule, PausesByRule, WeightsByRule
+from fairlead.simulation.faults.loops import DyingLoops, StalledLoops
+from fairlead.simulation.faults.policies import LimitsByPolicy, PausesByPolicy, WeightsByPolicy
 from fairlead.simulation.faults.stray_entries import StrayEntries
 from fairlead.simulation.faults.watches import LostWatches, RefusedWatches
 
@@ -28,16 +28,16 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "restarts": Restarts,
     "lost calls": LostCalls,
     "late calls": LateCalls,
-    "doubled calls": DoubledCalls,
+    "doubled calls": DuplicatedCalls,
     "failing handlers": FailingHandlers,
     "hanging handlers": HangingHandlers,
     "stray entries": StrayEntries,
-    "pauses by rule": PausesByRule,
-    "limits by rule": LimitsByRule,
-    "weights by rule": WeightsByRule,
+    "pauses by rule": PausesByPolicy,
+    "limits by rule": LimitsByPolicy,
+    "weights by rule": WeightsByPolicy,
     "exiting handlers": ExitingHandlers,
     "dying loops": DyingLoops,
-    "standing loops": StandingLoops,
+    "standing loops": StalledLoops,
     "wrong clocks": WrongClocks,
     "killing handlers": KillingHandlers,
     "lost watches": LostWatches,

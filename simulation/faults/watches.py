@@ -20,9 +20,9 @@ class WatchFault(Fault):
         """See `Fault`."""
         self._frac = self.random.choice(self.fracs)
         for store in self.cluster.stores.values():
-            self.befall(store)
+            self.attach_to(store)
 
-    def befall(self, store: SimulatedStore) -> None:
+    def attach_to(self, store: SimulatedStore) -> None:
         """Befall the watches of a store."""
         raise NotImplementedError
 
@@ -40,7 +40,7 @@ class LostWatches(WatchFault):
 
     fracs: ClassVar[list[float]] = [0.01, 0.1]
 
-    def befall(self, store: SimulatedStore) -> None:
+    def attach_to(self, store: SimulatedStore) -> None:
         """See `WatchFault`."""
         store.loses_watch.append(self.draw)
 
@@ -50,6 +50,6 @@ class RefusedWatches(WatchFault):
 
     fracs: ClassVar[list[float]] = [0.1, 1.0]
 
-    def befall(self, store: SimulatedStore) -> None:
+    def attach_to(self, store: SimulatedStore) -> None:
         """See `WatchFault`."""
         store.refuses_watch.append(self.draw)

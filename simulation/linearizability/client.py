@@ -19,9 +19,9 @@ from fairlead.simulation.world import START_US
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, NotVested
 from fairlead.zones.layout import Tenant, item_id_of
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.dead_letters import bury, read, revive
-from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.dead_letters import move_to_dead_letters, read, retry_dead_letter
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import Outcome, unpack_payload
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.shard import Shard
@@ -41,7 +41,7 @@ class Known:
     """What clients tell each other: ids of items, those of buried ones, and leases."""
 
     ids: list[bytes] = field(default_factory=lambda: sorted(NAMED))
-    buried: list[bytes] = field(default_factory=lambda: sorted(NAMED))
+    dead_lettered: list[bytes] = field(default_factory=lambda: sorted(NAMED))
     leases: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
@@ -121,19 +121,21 @@ class Client:
         items_max = self._draw.choice([1, 2, 4])
         kinds = {kind: self._draw.choice([1, 4]) for kind in self._draw.choice([KINDS, KINDS, KINDS[:1]])}
         lease_us = self._lease_us()
-        lapses, suspects = self._shard.layout.settings.lapses_before_alone, self._draw.choice([0, 1, 1])
+        expiries, poison_candidates = self._shard.layout.settings.lapses_before_alone, self._draw.choice([0, 1, 1])
 
         def once(attempt: Attempt) -> list[Told]:
             number, lease_id = self._recorder.moment(), attempt.new_id()
             items = self._zone.dequeue(
                 attempt.tr,
-                room=Room(items_max, kinds, suspects=suspects),
+                capacity=Capacity(items_max, kinds, poison_candidates=poison_candidates),
                 lease_id=lease_id,
                 lease_us=lease_us,
                 now_us=attempt.now_us,
             )
             now_us = _since_start(attempt.now_us)
-            look = model.Look(number, items_max, tuple(kinds.items()), suspects, lapses, lease_id, lease_us, now_us)
+            look = model.Look(
+                number, items_max, tuple(kinds.items()), poison_candidates, expiries, lease_id, lease_us, now_us
+            )
             leased = tuple(_item(each.id, each.record) for each in items)
             return [Told(look, leased, over=self._recorder.moment()), Told(model.Take(number), Outcome.DONE)]
 
@@ -178,7 +180,7 @@ class Client:
 
         def was_applied(tr: Transaction) -> bool:
             asking = self._recorder.begin(self._name)
-            gone = is_gone(tr, self._zone.place.keys.item(item_id))
+            gone = is_gone(tr, self._zone.location.keys.item(item_id))
             asking.told = [Told(model.IsGone(item_id), gone)]
             self._recorder.end(asking)
             return gone
@@ -193,26 +195,26 @@ class Client:
     def _complete_in(self, attempt: Attempt, item_id: bytes, lease_id: bytes | None) -> Told:
         call = model.Complete(item_id, lease_id, _since_start(attempt.now_us))
         held = [(item_id, lease_id)]
-        (outcome,) = alone(self._zone.complete_steps(attempt.tr, held, now_us=attempt.now_us, ended=[]))
+        (outcome,) = run_one(self._zone.complete_op(attempt.tr, held, now_us=attempt.now_us, ended=[]))
         return Told(call, outcome)
 
     def extend(self) -> None:
         """Extend a lease."""
         item_id, lease_id = self._a_lease()
-        lease_us, ran_alone = self._lease_us(), self._draw.random() < 0.5
-        started = ran_alone or self._draw.random() < 0.5
+        lease_us, ran_isolated = self._lease_us(), self._draw.random() < 0.5
+        started = ran_isolated or self._draw.random() < 0.5
 
         def once(attempt: Attempt) -> list[Told]:
-            call = model.ExtendLease(item_id, lease_id, lease_us, started, ran_alone, _since_start(attempt.now_us))
-            operation = self._zone.extend_steps(
+            call = model.ExtendLease(item_id, lease_id, lease_us, started, ran_isolated, _since_start(attempt.now_us))
+            operation = self._zone.extend_op(
                 attempt.tr,
                 [(item_id, lease_id)],
                 lease_us=lease_us,
                 now_us=attempt.now_us,
                 started=started,
-                ran_alone=ran_alone,
+                ran_isolated=ran_isolated,
             )
-            return [Told(call, alone(operation)[0])]
+            return [Told(call, run_one(operation)[0])]
 
         self._transact(once)
 
@@ -224,10 +226,10 @@ class Client:
 
         def once(attempt: Attempt) -> list[Told]:
             call = model.Requeue(item_id, held_under, delay_us, error_count, _since_start(attempt.now_us))
-            operation = self._zone.requeue_steps(
+            operation = self._zone.requeue_op(
                 attempt.tr, item_id, held_under, delay_us=delay_us, now_us=attempt.now_us, error_count=error_count
             )
-            return [Told(call, alone(operation))]
+            return [Told(call, run_one(operation))]
 
         self._transact(once)
 
@@ -237,32 +239,32 @@ class Client:
 
         def once(attempt: Attempt) -> list[Told]:
             call = model.Bury(item_id, lease_id)
-            value = attempt.tr.get(self._zone.place.keys.item(item_id)).value
+            value = attempt.tr.get(self._zone.location.keys.item(item_id)).value
             record = None if value is None else decode(ItemRecord, value)
             if record is None:
                 return [Told(call, Outcome.GONE)]
             if record.lease_id != lease_id:
                 return [Told(call, Outcome.LEASE_LOST)]
-            bury(
-                attempt.tr, self._zone.place, item_id, record,
+            move_to_dead_letters(
+                attempt.tr, self._zone.location, item_id, record,
                 reason="error", error="drawn", traceback="", now_us=attempt.now_us,
             )  # fmt: skip
             return [Told(call, Outcome.DONE)]
 
         self._transact(once)
-        self._known.buried.append(item_id)
+        self._known.dead_lettered.append(item_id)
 
     def revive(self) -> None:
         """Put an item back into the queue, if it is buried."""
-        item_id = self._draw.choice(self._known.buried[-LATEST:])
+        item_id = self._draw.choice(self._known.dead_lettered[-LATEST:])
 
         def once(attempt: Attempt) -> list[Told]:
             call = model.Revive(item_id, _since_start(attempt.now_us))
-            record = read(attempt.tr, self._zone.place, item_id)
+            record = read(attempt.tr, self._zone.location, item_id)
             if record is None:
-                return [Told(call, Refusal.NOT_BURIED)]
-            revive(attempt.tr, self._zone.place, item_id, record, now_us=attempt.now_us)
-            alone(self._zone.wake_steps(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
+                return [Told(call, Refusal.NOT_A_DEAD_LETTER)]
+            retry_dead_letter(attempt.tr, self._zone.location, item_id, record, now_us=attempt.now_us)
+            run_one(self._zone.wake_op(attempt.tr, earliest_us=attempt.now_us, now_us=attempt.now_us))
             return [Told(call, Outcome.DONE)]
 
         self._transact(once)
@@ -385,8 +387,8 @@ def _item(item_id: bytes, record: ItemRecord) -> Item:
         payload=unpack_payload(record.payload),
         unique_us=record.unique_us,
         lease_id=record.lease_id,
-        lapse_count=record.lapse_count,
+        expiry_count=record.expiry_count,
         error_count=record.error_count,
-        ran_alone=record.ran_alone,
+        ran_isolated=record.ran_isolated,
         started=record.started,
     )

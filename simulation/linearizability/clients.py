@@ -20,9 +20,9 @@ from fairlead.simulation.linearizability.counterexample import counterexample
 from fairlead.simulation.linearizability.history import Recorder
 from fairlead.simulation.linearizability.search import Verdict, is_linearizable
 from fairlead.simulation.linearizability.zone_model import QUEUE_ZONE
-from fairlead.simulation.oracles.oracle import Bench
+from fairlead.simulation.oracles.oracle import OracleSuite
 from fairlead.simulation.plan import draw_plan
-from fairlead.simulation.reduction import ALL, Kept
+from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.trial import STEP_US, Report, Trial
 from fairlead.simulation.world import Violation, World
 from fairlead.zones.engines.api.errors import StoreError
@@ -48,23 +48,23 @@ FAULTS_OF_CLIENTS: Final = frozenset(
 )  # The others befall consumers, handlers, and calls between actors; and each client has a machine of its own.
 
 
-def check_clients(seed: int, kept: Kept = ALL, **chosen: Any) -> Report:
+def check_clients(seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> Report:
     """Let clients use a zone in a world of `seed`, check their history; arguments as for `fairlead.simulation.run.run`.
 
     Never raises a `Violation`: the report holds it. A history that the search does not decide is one, too.
     """
-    return Clients(seed, kept, **chosen).run()
+    return Clients(seed, reduction, **chosen).run()
 
 
 class Clients(Trial):
     """The clients of one run, ready to run once. As an application of the cluster they have no handlers."""
 
-    def __init__(self, seed: int, kept: Kept = ALL, **chosen: Any) -> None:
+    def __init__(self, seed: int, reduction: Reduction = NO_REDUCTION, **chosen: Any) -> None:
         world = World(f"{seed}, clients")
-        plan = kept.of(draw_plan(world.random("plan"), **{**SIZES, **chosen}))
+        plan = reduction.apply_to(draw_plan(world.random("plan"), **{**SIZES, **chosen}))
         plan = replace(plan, faults=tuple(name for name in plan.faults if name in FAULTS_OF_CLIENTS))
-        cluster = Cluster(world, plan, Bench(world, ["s0"]), self)
-        super().__init__(seed, kept, chosen, world=world, plan=plan, cluster=cluster)
+        cluster = Cluster(world, plan, OracleSuite(world, ["s0"]), self)
+        super().__init__(seed, reduction, chosen, world=world, plan=plan, cluster=cluster)
         self.recorder = Recorder(world.note)
         self._known = Known()
         self._processes: list[Process] = []
@@ -77,12 +77,12 @@ class Clients(Trial):
         """See `Application`."""
         return ()
 
-    def play(self) -> None:
+    def run_scenario(self) -> None:
         """See `Trial`: the clients in trouble, then the reader, and the search of an order."""
         draw = self.world.random("clients")
         for number in range(draw.choice([3, 4])):
             self._start(Process(f"client{number}", self, draw.randint(5, 15)))
-        self.trouble()
+        self.run_fault_phase()
         self._run_until_done()
         self._start(Reader("reader", self, 4))
         self._run_until_done()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from fairlead.simulation.linearizability.formatting import shown
+from fairlead.simulation.linearizability.formatting import render
 from fairlead.simulation.linearizability.history import Model, Operation, until
 from fairlead.simulation.linearizability.search import Finding, Verdict, can_be_next, is_linearizable
 
@@ -43,10 +43,10 @@ def _lines(history: Sequence[Operation], finding: Finding[Any]) -> Iterator[str]
     yield f"One that explains {len(finding.order)} of them:"
     for operation in finding.order:
         yield f"  {_line(operation)}"
-    yield f"leads to {shown(finding.state)}, where nothing that could come next is right:"
+    yield f"leads to {render(finding.state)}, where nothing that could come next is right:"
     for operation in wrong:
         right, _ = operation.call.on(finding.state)
-        yield f"  {_line(operation)}; right would be {shown(right)}"
+        yield f"  {_line(operation)}; right would be {render(right)}"
     others = [operation for operation in history if operation not in finding.order and operation not in wrong]
     if others:
         yield "What is left comes later, or did not happen:"
@@ -57,5 +57,5 @@ def _lines(history: Sequence[Operation], finding: Finding[Any]) -> Iterator[str]
 def _line(operation: Operation) -> str:
     responded = "" if operation.responded is None else operation.responded
     maybe = "" if operation.happened else ", if it happened"
-    call, answer = shown(operation.call), shown(operation.answer)
+    call, answer = render(operation.call), render(operation.answer)
     return f"{operation.invoked:>3}-{responded:<3} {operation.client}: {call} -> {answer}{maybe}"

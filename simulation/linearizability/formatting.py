@@ -8,7 +8,7 @@ from typing import Any
 ID_DIGITS = 6  # of an id's hexadecimal form
 
 
-def shown(value: Any) -> str:
+def render(value: Any) -> str:
     """Return a value in words: ids by their first digits, fields by name unless they are default."""
     if isinstance(value, bytes):
         return value.hex()[:ID_DIGITS]
@@ -17,11 +17,11 @@ def shown(value: Any) -> str:
     defaults = getattr(value, "_field_defaults", None)
     if defaults is not None:
         fields = (
-            f"{name}={shown(each)}"
+            f"{name}={render(each)}"
             for name, each in value._asdict().items()
             if name not in defaults or each != defaults[name]
         )
         return f"{type(value).__name__}({', '.join(fields)})"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(render, value))}]"
     return str(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from fairlead.simulation.linearizability.formatting import shown
+from fairlead.simulation.linearizability.formatting import render
 
 S = TypeVar("S", bound=Hashable)
 
@@ -106,7 +106,7 @@ class Recorder:
         """It is over, and its client knows that it happened."""
         attempt.responded, attempt.answered = self.moment(), True
         for told in attempt.told:
-            self._note(f"is told {shown(told.call)} -> {shown(told.answer)}")
+            self._note(f"is told {render(told.call)} -> {render(told.answer)}")
 
     def lose(self, attempt: Attempt) -> None:
         """It is over, and nobody knows whether it happened."""

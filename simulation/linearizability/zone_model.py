@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fairlead.simulation.linearizability.history import Call, Model, Operation
 from fairlead.zones.queue.items import EnqueueStatus, Outcome
-from fairlead.zones.queue.poison_candidates import SHARED_LAPSES
+from fairlead.zones.queue.poison_candidates import SHARED_EXPIRIES
 
 
 class Item(NamedTuple):
@@ -30,9 +30,9 @@ class Item(NamedTuple):
     payload: int  # tells items of one id apart
     unique_us: int = 0
     lease_id: bytes = b""
-    lapse_count: int = 0
+    expiry_count: int = 0
     error_count: int = 0
-    ran_alone: bool = False
+    ran_isolated: bool = False
     started: bool = False
 
 
@@ -51,7 +51,7 @@ class Zone(NamedTuple):
     """
 
     items: tuple[Item, ...] = ()
-    buried: tuple[Item, ...] = ()
+    dead_lettered: tuple[Item, ...] = ()
     taken: tuple[tuple[bytes, int], ...] = ()
     chosen: tuple[Chosen, ...] = ()
 
@@ -77,7 +77,7 @@ class Zone(NamedTuple):
 class Refusal(Enum):
     """Why an operation did nothing, where `Outcome` has no word for it."""
 
-    NOT_BURIED = "not buried"
+    NOT_A_DEAD_LETTER = "not buried"
     CONFLICT = "conflict"  # never told: a dequeue that meets it tries again
 
 
@@ -107,8 +107,8 @@ class Enqueue(NamedTuple):
         if zone.find(self.item_id) is not None:
             return EnqueueStatus.PRESENT, zone
         if self.named:
-            if any(item.id == self.item_id for item in zone.buried):
-                return EnqueueStatus.BURIED, zone
+            if any(item.id == self.item_id for item in zone.dead_lettered):
+                return EnqueueStatus.DEAD_LETTER, zone
             if dict(zone.taken).get(self.item_id, self.now_us) > self.now_us:
                 return EnqueueStatus.COMPLETED, zone
         vesting_us = self.now_us + self.delay_us
@@ -149,15 +149,15 @@ class ObtainLease(NamedTuple):
 class Look(NamedTuple):
     """Choose vested items for a dequeue, in order, as far as there is room; answer them as it leases them.
 
-    `room`: how many items of a kind at most. Of items that lapsed `lapses_before_alone` times `suspects` are taken, and
-    others looked for in the place of those passed over; one that lapsed again while it ran alone, or much oftener, is
-    buried, in the place of one that is taken.
+    `room`: how many items of a kind at most. Of items that lapsed `lapses_before_alone` times `poison_candidates` are
+    taken, and others looked for in the place of those passed over; one that lapsed again while it ran alone, or much
+    oftener, is buried, in the place of one that is taken.
     """
 
     dequeue: int
     items_max: int
     room: tuple[tuple[str, int], ...]
-    suspects: int
+    poison_candidates: int
     lapses_before_alone: int
     lease_id: bytes
     lease_us: int
@@ -167,21 +167,21 @@ class Look(NamedTuple):
         """See `Call`."""
         chosen: list[tuple[Item, Item | None]] = []
         leased: list[Item] = []
-        room, suspects, passed = dict(self.room), self.suspects, True
+        room, poison_candidates, passed = dict(self.room), self.poison_candidates, True
         left = deque(item for item in zone.items if item.vesting_us <= self.now_us)
         while passed:
             passed = False
             for item in _that_fit(left, room, self.items_max - len(leased)):
-                deaths = item.lapse_count + item.started
-                suspect = deaths >= self.lapses_before_alone
-                if (item.lease_id and item.ran_alone) or deaths >= self.lapses_before_alone + SHARED_LAPSES:
+                deaths = item.expiry_count + item.started
+                poison_candidate = deaths >= self.lapses_before_alone
+                if (item.lease_id and item.ran_isolated) or deaths >= self.lapses_before_alone + SHARED_EXPIRIES:
                     chosen.append((item, None))
                     room[item.kind] += 1
-                elif suspect and not suspects:
+                elif poison_candidate and not poison_candidates:
                     passed = True
                     room[item.kind] += 1
                 else:
-                    suspects -= suspect
+                    poison_candidates -= poison_candidate
                     leased.append(_leased(item, self.lease_id, self.now_us + self.lease_us))
                     chosen.append((item, leased[-1]))
         return tuple(leased), zone._replace(chosen=(*zone.chosen, Chosen(self.dequeue, tuple(chosen))))
@@ -199,7 +199,7 @@ class Take(NamedTuple):
             return Refusal.CONFLICT, zone
         zone = zone._replace(chosen=tuple(chosen for chosen in zone.chosen if chosen is not mine))
         for item, leased in mine.items:
-            zone = _bury(zone, item) if leased is None else zone.put(leased)
+            zone = _move_to_dead_letters(zone, item) if leased is None else zone.put(leased)
         return Outcome.DONE, zone
 
 
@@ -229,7 +229,7 @@ class ExtendLease(NamedTuple):
     lease_id: bytes
     lease_us: int
     started: bool
-    ran_alone: bool
+    ran_isolated: bool
     now_us: int
 
     def on(self, zone: Zone) -> Result:
@@ -237,7 +237,7 @@ class ExtendLease(NamedTuple):
         item = _held(zone, self.item_id, self.lease_id)
         if isinstance(item, Outcome):
             return item, zone
-        noted = item._replace(started=item.started or self.started, ran_alone=item.ran_alone or self.ran_alone)
+        noted = item._replace(started=item.started or self.started, ran_isolated=item.ran_isolated or self.ran_isolated)
         return Outcome.DONE, zone.put(noted._replace(vesting_us=self.now_us + self.lease_us))
 
 
@@ -256,8 +256,8 @@ class Requeue(NamedTuple):
         if isinstance(item, Outcome):
             return item, zone
         errors = item.error_count if self.error_count is None else self.error_count
-        lapses = item.lapse_count if self.error_count is None and not item.started else 0
-        free = item._replace(lease_id=b"", lapse_count=lapses, started=False, ran_alone=False, error_count=errors)
+        expiries = item.expiry_count if self.error_count is None and not item.started else 0
+        free = item._replace(lease_id=b"", expiry_count=expiries, started=False, ran_isolated=False, error_count=errors)
         return Outcome.DONE, zone.put(free._replace(vesting_us=self.now_us + self.delay_us))
 
 
@@ -270,7 +270,7 @@ class Bury(NamedTuple):
     def on(self, zone: Zone) -> Result:
         """See `Call`."""
         item = _held(zone, self.item_id, self.lease_id)
-        return (item, zone) if isinstance(item, Outcome) else (Outcome.DONE, _bury(zone, item))
+        return (item, zone) if isinstance(item, Outcome) else (Outcome.DONE, _move_to_dead_letters(zone, item))
 
 
 class Revive(NamedTuple):
@@ -281,12 +281,14 @@ class Revive(NamedTuple):
 
     def on(self, zone: Zone) -> Result:
         """See `Call`."""
-        item = next((item for item in zone.buried if item.id == self.item_id), None)
+        item = next((item for item in zone.dead_lettered if item.id == self.item_id), None)
         if item is None:
-            return Refusal.NOT_BURIED, zone
-        zone = zone._replace(buried=tuple(other for other in zone.buried if other is not item))
-        revived = item._replace(vesting_us=self.now_us, lapse_count=0, error_count=0, started=False, ran_alone=False)
-        return Outcome.DONE, zone.put(revived)
+            return Refusal.NOT_A_DEAD_LETTER, zone
+        zone = zone._replace(dead_lettered=tuple(other for other in zone.dead_lettered if other is not item))
+        retried = item._replace(
+            vesting_us=self.now_us, expiry_count=0, error_count=0, started=False, ran_isolated=False
+        )
+        return Outcome.DONE, zone.put(retried)
 
 
 class Together(NamedTuple):
@@ -363,22 +365,22 @@ def _that_fit(left: deque[Item], room: dict[str, int], count: int) -> list[Item]
 
 def _leased(item: Item, lease_id: bytes, vesting_us: int) -> Item:
     """Return an item under a lease. It lapsed if its last lease was never given back once it had started."""
-    lapse_count = item.lapse_count + item.started
-    return item._replace(lease_id=lease_id, vesting_us=vesting_us, lapse_count=lapse_count, started=False)
+    expiry_count = item.expiry_count + item.started
+    return item._replace(lease_id=lease_id, vesting_us=vesting_us, expiry_count=expiry_count, started=False)
 
 
-def _bury(zone: Zone, item: Item) -> Zone:
-    buried = item._replace(lease_id=b"")
-    return zone.remove(item.id)._replace(buried=tuple(sorted((*zone.buried, buried))))
+def _move_to_dead_letters(zone: Zone, item: Item) -> Zone:
+    dead_lettered = item._replace(lease_id=b"")
+    return zone.remove(item.id)._replace(dead_lettered=tuple(sorted((*zone.dead_lettered, dead_lettered))))
 
 
 _READS = (Peek, Count, IsEmpty, IsGone, MinVesting)
 _REFUSED = (
     Outcome.GONE,
     Outcome.LEASE_LOST,
-    Refusal.NOT_BURIED,
+    Refusal.NOT_A_DEAD_LETTER,
     EnqueueStatus.PRESENT,
-    EnqueueStatus.BURIED,
+    EnqueueStatus.DEAD_LETTER,
     EnqueueStatus.COMPLETED,
 )
 

@@ -10,15 +10,15 @@ from enum import Enum
 from typing import NamedTuple
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ItemName, Meaning, ShardShadow
+from fairlead.simulation.replica import ItemName, ParsedCommit, ShardReplica
 from fairlead.simulation.world import World
 
 
-class Deed(Enum):
+class ClientAction(Enum):
     """What a producer does to an item that it has enqueued, or finds buried."""
 
     CANCELLED = "cancelled"
-    REVIVED = "revived"
+    RETRIED = "revived"
     DISCARDED = "discarded"
 
 
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     """What a producer was told that it has done."""
 
     by: str
-    deed: Deed
+    action: ClientAction
     item: ItemName
 
 
@@ -44,17 +44,19 @@ class AnswersAreTrue(Oracle):
         self._answers = answers
         self._done: set[Answer] = set()  # what was done, and not answered yet
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         self._check_answers()
-        revived = {change.item for change in meaning.items if change.revived}
-        for change in meaning.items:
-            if change.before is not None and change.after is None and change.buried is None:
-                self._done.add(Answer(meaning.by, Deed.CANCELLED, change.item))
-        self._done.update(Answer(meaning.by, Deed.REVIVED, item) for item in revived)
-        self._done.update(Answer(meaning.by, Deed.DISCARDED, item) for item in meaning.exhumed - revived)
+        retried = {change.item for change in parsed.items if change.retried}
+        for change in parsed.items:
+            if change.before is not None and change.after is None and change.dead_lettered is None:
+                self._done.add(Answer(parsed.by, ClientAction.CANCELLED, change.item))
+        self._done.update(Answer(parsed.by, ClientAction.RETRIED, item) for item in retried)
+        self._done.update(
+            Answer(parsed.by, ClientAction.DISCARDED, item) for item in parsed.removed_dead_letters - retried
+        )
 
-    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""
         self._check_answers()
 
@@ -62,6 +64,6 @@ class AnswersAreTrue(Oracle):
         while self._answers:
             answer = self._answers.pop()
             if answer not in self._done:
-                what = f"that it has {answer.deed.value} {answer.item}, and nothing of the kind has happened"
-                self.broken(f"{answer.by} is told {what}")
+                what = f"that it has {answer.action.value} {answer.item}, and nothing of the kind has happened"
+                self.report_violation(f"{answer.by} is told {what}")
             self._done.discard(answer)

@@ -11,7 +11,7 @@ WINDOW_US = 100_000
 CALLS_MAX = 150  # A call takes 0.1 ms at least, there and back: who asks again at once makes several hundred.
 
 
-class NobodyAsksAgainAndAgain(Oracle):
+class NobodyCallsInABusyLoop(Oracle):
     """No life of an actor calls one method of another more than so often in a tenth of a second.
 
     Not counted: a call to serve a pointer that was not served within `throttle_delay_us`. So often a zone at a limit is
@@ -22,10 +22,10 @@ class NobodyAsksAgainAndAgain(Oracle):
 
     def __init__(self, world: World, *, throttle_delay_us: int) -> None:
         super().__init__(world)
-        self._visits_max = 1 + WINDOW_US // throttle_delay_us
+        self._serves_max = 1 + WINDOW_US // throttle_delay_us
         self._window = 0
         self._calls: Counter[tuple[str, str, str]] = Counter()
-        self._visits: Counter[tuple[str, str, bytes]] = Counter()  # by caller, shard, and pointer
+        self._serves: Counter[tuple[str, str, bytes]] = Counter()  # by caller, shard, and pointer
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
@@ -33,14 +33,14 @@ class NobodyAsksAgainAndAgain(Oracle):
         if window != self._window:
             self._window = window
             self._calls.clear()
-            self._visits.clear()
+            self._serves.clear()
         if method == "serve" and self._is_patient(caller, args[0], [ref.id for ref in args[1]]):
             return
         self._calls[caller, target, method] += 1
         if self._calls[caller, target, method] > CALLS_MAX:
-            self.broken(f"{caller} calls {target}.{method} more than {CALLS_MAX} times in {WINDOW_US} us")
+            self.report_violation(f"{caller} calls {target}.{method} more than {CALLS_MAX} times in {WINDOW_US} us")
 
     def _is_patient(self, caller: str, shard: str, ids: Sequence[bytes]) -> bool:
         """Note a call to serve pointers; say whether one of them has not been served too often by now."""
-        self._visits.update((caller, shard, each) for each in ids)
-        return any(self._visits[caller, shard, each] <= self._visits_max for each in ids)
+        self._serves.update((caller, shard, each) for each in ids)
+        return any(self._serves[caller, shard, each] <= self._serves_max for each in ids)

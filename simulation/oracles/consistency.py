@@ -3,9 +3,9 @@
 from collections import Counter
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import Meaning, ZoneShadow
+from fairlead.simulation.replica import ParsedCommit, ZoneReplica
 from fairlead.simulation.world import World
-from fairlead.zones.layout import Layout
+from fairlead.zones.layout import ShardLayout
 
 
 class IndexNamesEveryItem(Oracle):
@@ -13,19 +13,21 @@ class IndexNamesEveryItem(Oracle):
 
     promise = "the index names every record exactly once"
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for zone in meaning.zones.values():
+        for zone in parsed.zones.values():
             wanted = {(record.priority, record.vesting_us, item_id) for item_id, record in zone.items.items()}
             if wanted != zone.entries:
-                self.broken(f"{zone} has {sorted(wanted)}, its index {sorted(zone.entries)}")
+                self.report_violation(f"{zone} has {sorted(wanted)}, its index {sorted(zone.entries)}")
             self._check_pointer(zone)
 
-    def _check_pointer(self, zone: ZoneShadow) -> None:
+    def _check_pointer(self, zone: ZoneReplica) -> None:
         pointer = zone.pointer
         wanted = set() if pointer is None else {(pointer.priority, pointer.vesting_us)}
         if zone.pointer_entries != wanted:
-            self.broken(f"the pointer of {zone} is {pointer}, the top-level queue has {sorted(zone.pointer_entries)}")
+            self.report_violation(
+                f"the pointer of {zone} is {pointer}, the top-level queue has {sorted(zone.pointer_entries)}"
+            )
 
 
 class CountsEqualItems(Oracle):
@@ -33,28 +35,30 @@ class CountsEqualItems(Oracle):
 
     promise = "the counts equal the items"
 
-    def __init__(self, world: World, layouts: dict[str, Layout]) -> None:
+    def __init__(self, world: World, layouts: dict[str, ShardLayout]) -> None:
         super().__init__(world)
         self._layouts = layouts
         self._present: Counter[tuple[str, int, str]] = Counter()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         touched = set()
-        for change in meaning.items:
-            part = self._layouts[meaning.shard.name].place(change.item.tenant, change.item.zone).part.part
+        for change in parsed.items:
+            part = self._layouts[parsed.shard.name].location(change.item.tenant, change.item.zone).part.part
             for record, one in ((change.before, -1), (change.after, 1)):
                 if record is not None:
-                    self._present[meaning.shard.name, part, record.kind] += one
+                    self._present[parsed.shard.name, part, record.kind] += one
                     touched.add((part, record.kind))
-        for zone in meaning.zones.values():
+        for zone in parsed.zones.values():
             counted = dict(Counter(record.kind for record in zone.items.values()))
             if zone.counts != counted:
-                self.broken(f"{zone} holds {counted}, and counts {zone.counts}")
+                self.report_violation(f"{zone} holds {counted}, and counts {zone.counts}")
         for part, kind in sorted(touched):
-            present, depth = self._present[meaning.shard.name, part, kind], meaning.shard.depths.get((part, kind), 0)
+            present, depth = self._present[parsed.shard.name, part, kind], parsed.shard.depths.get((part, kind), 0)
             if present != depth:
-                self.broken(f"part {part} of {meaning.shard.name} holds {present} of {kind}, and counts {depth}")
+                self.report_violation(
+                    f"part {part} of {parsed.shard.name} holds {present} of {kind}, and counts {depth}"
+                )
 
 
 class ItemsKeepTheirContent(Oracle):
@@ -62,12 +66,12 @@ class ItemsKeepTheirContent(Oracle):
 
     promise = "an item stays what it was enqueued as"
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             before, after = change.before, change.after
             if before is not None and after is not None:
                 was = (before.kind, before.payload, before.priority, before.given_id, before.enqueued_us)
                 now = (after.kind, after.payload, after.priority, after.given_id, after.enqueued_us)
                 if was != now:
-                    self.broken(f"{change.item} was {was}, and became {now} by {meaning.by}")
+                    self.report_violation(f"{change.item} was {was}, and became {now} by {parsed.by}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from fairlead.actors.scanning.idle_policy import RESCAN_US, SCAN_STRETCH_MAX, WATCHED_RESCAN_US
-from fairlead.actors.scanning.partitioned import overdue_us
+from fairlead.actors.scanning.idle_policy import RESCAN_US, SCAN_BACKOFF_FACTOR_MAX, WATCHED_RESCAN_US
+from fairlead.actors.scanning.partitioned import stealable_after_us
 from fairlead.simulation.faults.policies import WEIGHTS
-from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.replica import Meaning, ShardShadow, ZoneName
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.replica import ParsedCommit, ShardReplica, ZoneName
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.records import ItemRecord
 
@@ -41,8 +41,8 @@ def fairness_bound_us(plan: Plan) -> int:
     consumer = plan.consumer
     seen_late_ms = (
         plan.zones.wake_slack_ms
-        + SCAN_STRETCH_MAX * consumer.poll_interval_ms
-        + (overdue_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
+        + SCAN_BACKOFF_FACTOR_MAX * consumer.poll_interval_ms
+        + (stealable_after_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
         + consumer.pointer_lease_ms
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms
@@ -71,29 +71,31 @@ class NoTenantWaitsTooLong(Oracle):
         self._bound_us = fairness_bound_us(plan)
         self._calm_from_us = START_US if plan.is_calm else START_US + plan.trouble_us + RECOVERY_US
         self._kinds = kinds
-        self._before_alone = plan.zones.lapses_before_alone
-        self._look_again_us: dict[str, int] = {}  # by shard
+        self._before_isolation = plan.zones.lapses_before_alone
+        self._next_check_us: dict[str, int] = {}  # by shard
         self._started_us: dict[tuple[str, ZoneName], int] = {}
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._started_us[run.item.shard, ZoneName(run.item.tenant, run.item.zone)] = self.world.now_us()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`. Consumers commit every second, so somebody always looks."""
-        now_us, shard = self.world.now_us(), meaning.shard
-        if now_us >= self._look_again_us.get(shard.name, self._calm_from_us):
-            self._look_again_us[shard.name] = now_us + LOOK_US
-            self._look(shard, now_us)
+        now_us, shard = self.world.now_us(), parsed.shard
+        if now_us >= self._next_check_us.get(shard.name, self._calm_from_us):
+            self._next_check_us[shard.name] = now_us + LOOK_US
+            self._check_waits(shard, now_us)
 
-    def _look(self, shard: ShardShadow, now_us: int) -> None:
+    def _check_waits(self, shard: ShardReplica, now_us: int) -> None:
         for zone in shard.zones.values():
             free = [record.vesting_us for record in zone.items.values() if self._may_run(record)]
             since_us = max(
                 min(free, default=now_us), self._calm_from_us, self._started_us.get((shard.name, zone.name), 0)
             )
             if now_us - since_us > self._bound_us:
-                self.broken(f"{zone} of {shard.name} holds vested work, and has waited for {now_us - since_us} us")
+                self.report_violation(
+                    f"{zone} of {shard.name} holds vested work, and has waited for {now_us - since_us} us"
+                )
 
     def _may_run(self, record: ItemRecord) -> bool:
-        return record.kind in self._kinds and record.lapse_count + record.started < self._before_alone
+        return record.kind in self._kinds and record.expiry_count + record.started < self._before_isolation

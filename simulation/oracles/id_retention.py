@@ -1,16 +1,16 @@
 """Names: the id of a completed item stays taken for as long as its enqueuer asked, and no other id does."""
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ItemName, Meaning, unpacked
+from fairlead.simulation.replica import ItemName, ParsedCommit, unpack_key
 from fairlead.simulation.world import World
 from fairlead.zones import keyspace
 from fairlead.zones.keyspace import TenantKeys, ZoneKeys
 from fairlead.zones.layout import Tenant
 from fairlead.zones.reporting import completion_log
-from fairlead.zones.reporting.completion_log import How
+from fairlead.zones.reporting.completion_log import EndReason
 
 
-class NamesStayTaken(Oracle):
+class IdsStayTaken(Oracle):
     """Who completes such an item says until when; till then no item of that id is enqueued, by the enqueuer's clock.
 
     What says so is not cleared before either, by any clock of the cluster. Whoever cancels or drops such an item leaves
@@ -23,57 +23,57 @@ class NamesStayTaken(Oracle):
         super().__init__(world)
         self._ahead_us_max = ahead_us_max
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        given_up = _given_up(meaning)
-        for change in meaning.items:
+        given_up = _given_up(parsed)
+        for change in parsed.items:
             before, after = change.before, change.after
-            if before is None and after is not None and after.given_id is not None and not change.revived:
-                until_us = _time(meaning.shard.others.get(_key(change.item)))
+            if before is None and after is not None and after.given_id is not None and not change.retried:
+                until_us = _time(parsed.shard.others.get(_key(change.item)))
                 if until_us > after.enqueued_us:
-                    self.broken(
-                        f"{meaning.by} enqueues {change.item}, taken for {until_us - after.enqueued_us} us more"
+                    self.report_violation(
+                        f"{parsed.by} enqueues {change.item}, taken for {until_us - after.enqueued_us} us more"
                     )
-            elif before is not None and after is None and change.buried is None and before.unique_us:
-                until_us = _time(meaning.shard.others.get(_key(change.item)))
+            elif before is not None and after is None and change.dead_lettered is None and before.unique_us:
+                until_us = _time(parsed.shard.others.get(_key(change.item)))
                 if change.item in given_up:
                     if until_us > before.enqueued_us + before.unique_us:
-                        self.broken(f"{meaning.by} cancels or drops {change.item}, and leaves it taken")
+                        self.report_violation(f"{parsed.by} cancels or drops {change.item}, and leaves it taken")
                 elif until_us < before.enqueued_us + before.unique_us - 2 * self._ahead_us_max:
-                    self.broken(f"{meaning.by} completes {change.item}, and leaves it taken until {until_us}")
-        if not meaning.items:
-            self._check_cleared(meaning)
+                    self.report_violation(f"{parsed.by} completes {change.item}, and leaves it taken until {until_us}")
+        if not parsed.items:
+            self._check_cleared(parsed)
 
-    def _check_cleared(self, meaning: Meaning) -> None:
+    def _check_cleared(self, parsed: ParsedCommit) -> None:
         latest_us = self.world.now_us() + self._ahead_us_max
-        for key, before, after in meaning.commit.changes:
-            if after is None and key.startswith(_DB) and unpacked(key)[5:6] == [keyspace.DONE]:
+        for key, before, after in parsed.commit.changes:
+            if after is None and key.startswith(_DB) and unpack_key(key)[5:6] == [keyspace.RETAINED_ID]:
                 early_us = _time(before) - latest_us
                 if early_us > 0:
-                    self.broken(f"{meaning.by} forgets {unpacked(key)} {early_us} us too early")
+                    self.report_violation(f"{parsed.by} forgets {unpack_key(key)} {early_us} us too early")
 
 
 _DB = keyspace.ROOT + keyspace.pack_int(keyspace.DB)
 
 
-def _given_up(meaning: Meaning) -> set[ItemName]:
+def _given_up(parsed: ParsedCommit) -> set[ItemName]:
     """Return the items that a commit has cancelled or dropped, as it says itself."""
     ends = [
         each
-        for key, _, after in meaning.commit.changes
+        for key, _, after in parsed.commit.changes
         if after is not None
         for each in completion_log.ends_of(key, after)
     ]
     return {
-        ItemName(meaning.shard.name, Tenant(each.app, each.user), each.zone, item.item_id)
+        ItemName(parsed.shard.name, Tenant(each.app, each.user), each.zone, item.item_id)
         for each in ends
         for item in each.items
-        if item.how != How.COMPLETED
+        if item.end_reason != EndReason.COMPLETED
     }
 
 
 def _key(item: ItemName) -> bytes:
-    return ZoneKeys(TenantKeys(item.tenant.app, item.tenant.user), item.zone).done(item.item_id)
+    return ZoneKeys(TenantKeys(item.tenant.app, item.tenant.user), item.zone).retained_id(item.item_id)
 
 
 def _time(value: bytes | None) -> int:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.simulation.network import Reply
-from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.replica import ItemChange, ItemName, Meaning, ShardShadow, item_of
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, ShardReplica, item_of
 from fairlead.simulation.world import World
 
 
@@ -17,35 +17,35 @@ class ItemsRunBeforeTheyGo(Oracle):
     def __init__(self, world: World, is_consumer: Callable[[str], bool]) -> None:
         super().__init__(world)
         self._is_consumer = is_consumer
-        self._runs: dict[ItemName, list[Run]] = {}
+        self._runs: dict[ItemName, list[HandlerRun]] = {}
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._runs.setdefault(run.item, []).append(run)
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
-            if change.after is None and self._is_consumer(meaning.commit.by) and change.buried is None:
-                self._check_removal(change, meaning)
+        for change in parsed.items:
+            if change.after is None and self._is_consumer(parsed.commit.by) and change.dead_lettered is None:
+                self._check_removal(change, parsed)
 
-    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""
         for shard in shards:
             for item, record in shard.items():
-                self.broken(f"{item} is still in its queue: {record}")
+                self.report_violation(f"{item} is still in its queue: {record}")
 
-    def _check_removal(self, change: ItemChange, meaning: Meaning) -> None:
+    def _check_removal(self, change: ItemChange, parsed: ParsedCommit) -> None:
         """An item may be removed by the worker that ran it: after the handler returned, or in its transaction."""
         runs = self._runs.pop(change.item, [])
-        if not any(run.actor == meaning.by and self._may_have_removed(run) for run in runs):
-            self.broken(f"{meaning.by} removes {change.item} without having run it")
+        if not any(run.actor == parsed.by and self._may_have_removed(run) for run in runs):
+            self.report_violation(f"{parsed.by} removes {change.item} without having run it")
 
-    def _may_have_removed(self, run: Run) -> bool:
+    def _may_have_removed(self, run: HandlerRun) -> bool:
         return run.returned or run.may_drop or not run.over or run.job.may_be_completed
 
 
-class OnlyTheTriedAreBuried(Oracle):
+class OnlyTheTriedAreDeadLettered(Oracle):
     """An item is buried after a handler of it raised, or after it lapsed while it ran alone, and then it was alone.
 
     One poisonous item must not bury those that shared its worker. What must run alone does so on isolated workers, and
@@ -60,54 +60,58 @@ class OnlyTheTriedAreBuried(Oracle):
     def __init__(self, world: World, is_isolated: Callable[[str], bool]) -> None:
         super().__init__(world)
         self._is_isolated = is_isolated
-        self._alone: set[tuple[ItemName, bytes]] = set()  # leases under which an item must run alone
+        self._isolated: set[tuple[ItemName, bytes]] = set()  # leases under which an item must run alone
         self._marked: set[tuple[ItemName, bytes]] = set()  # those under which it was about to
-        self._runs: dict[ItemName, list[Run]] = {}
-        self._running: dict[str, list[Run]] = {}  # by host
+        self._runs: dict[ItemName, list[HandlerRun]] = {}
+        self._running: dict[str, list[HandlerRun]] = {}  # by host
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
-            self._alone.update((item_of(ref), ref.lease_id) for ref in args[0] if ref.alone)
+            self._isolated.update((item_of(ref), ref.lease_id) for ref in args[0] if ref.alone)
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         beside = [other for other in self._running.get(run.host, ()) if not other.job.cancelled]
-        if any(self._must_be_alone(each) for each in [run, *beside]) and beside:
-            self.broken(f"{run.host} runs {run.item} beside {beside[0].item}, and one of them had to be alone")
-        if self._must_be_alone(run) != self._is_isolated(run.host):
-            had_to = "alone" if self._must_be_alone(run) else "beside others"
-            self.broken(f"{run.host} runs {run.item}, which had to run {had_to}")
+        if any(self._must_be_isolated(each) for each in [run, *beside]) and beside:
+            self.report_violation(
+                f"{run.host} runs {run.item} beside {beside[0].item}, and one of them had to be alone"
+            )
+        if self._must_be_isolated(run) != self._is_isolated(run.host):
+            had_to = "alone" if self._must_be_isolated(run) else "beside others"
+            self.report_violation(f"{run.host} runs {run.item}, which had to run {had_to}")
         self._running.setdefault(run.host, []).append(run)
         self._runs.setdefault(run.item, []).append(run)
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._running[run.host].remove(run)
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             after = change.after
-            if after is not None and after.ran_alone and (change.item, after.lease_id) in self._alone:
+            if after is not None and after.ran_isolated and (change.item, after.lease_id) in self._isolated:
                 # Marked when its handler is about to start: a worker that dies just then cannot be told from one that
                 # the handler kills.
                 self._marked.add((change.item, after.lease_id))
-            elif change.buried is not None:
+            elif change.dead_lettered is not None:
                 runs = self._runs.pop(change.item, [])
-                lapsed = change.buried.reason == "lapsed"
+                lapsed = change.dead_lettered.reason == "lapsed"
                 marked = change.before is not None and (change.item, change.before.lease_id) in self._marked
                 if not (marked if lapsed else any(self._failed(run) for run in runs)):
-                    self.broken(f"{meaning.by} buries {change.item}: {change.buried.reason}, {change.buried.error}")
+                    self.report_violation(
+                        f"{parsed.by} buries {change.item}: {change.dead_lettered.reason}, {change.dead_lettered.error}"
+                    )
 
-    def _must_be_alone(self, run: Run) -> bool:
-        return (run.item, run.lease_id) in self._alone
+    def _must_be_isolated(self, run: HandlerRun) -> bool:
+        return (run.item, run.lease_id) in self._isolated
 
-    def _failed(self, run: Run) -> bool:
+    def _failed(self, run: HandlerRun) -> bool:
         return run.job.cancelled or (run.over and not run.returned)
 
 
-class NothingLapsesWithoutCause(Oracle):
+class NoLeaseExpiresWithoutCause(Oracle):
     """While nothing stalls or is unreachable, every lease is extended, completed or given back in time.
 
     A worker's life that ended before it had taken in what was sent to it explains that lease. Once it has, it gives
@@ -119,39 +123,39 @@ class NothingLapsesWithoutCause(Oracle):
 
     promise = "without a fault that explains it, no lease runs out"
 
-    def __init__(self, world: World, life_of: Callable[[str], str | None]) -> None:
+    def __init__(self, world: World, incarnation_of: Callable[[str], str | None]) -> None:
         super().__init__(world)
-        self._life_of = life_of
+        self._incarnation_of = incarnation_of
         self._sent: dict[tuple[ItemName, bytes], tuple[str, str]] = {}  # to which life of which worker
         self._taken_in: set[tuple[ItemName, bytes]] = set()
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
-            refs, life = args
+            refs, incarnation = args
             for ref in refs:
-                self._sent[item_of(ref), ref.lease_id] = (target, life.decode())
+                self._sent[item_of(ref), ref.lease_id] = (target, incarnation.decode())
 
     def on_reply(self, reply: Reply) -> None:
         """See `Oracle`."""
         if reply.method == "place" and reply.error is None:
-            refs, life = reply.args
-            if life == reply.result.incarnation:  # else they were for another life, and it took none
+            refs, incarnation = reply.args
+            if incarnation == reply.result.incarnation:  # else they were for another life, and it took none
                 self._taken_in.update((item_of(ref), ref.lease_id) for ref in refs)
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             before, after = change.before, change.after
-            if before is not None and after is not None and after.lapsed > before.lapsed:
+            if before is not None and after is not None and after.expired_count > before.expired_count:
                 lease = (change.item, before.lease_id)
                 if lease in self._taken_in or not self._ended_since(self._sent.get(lease)):
                     sent = self._sent.get(lease)
-                    self.broken(f"{meaning.by} takes over {change.item}, whose lease ran out; sent to {sent}")
+                    self.report_violation(f"{parsed.by} takes over {change.item}, whose lease ran out; sent to {sent}")
 
     def _ended_since(self, sent: tuple[str, str] | None) -> bool:
         """Whether a lease was sent to a worker that has died since, or had died."""
-        return sent is not None and self._life_of(sent[0]) != sent[1]
+        return sent is not None and self._incarnation_of(sent[0]) != sent[1]
 
 
 class ItemsAreEnqueuedOnce(Oracle):
@@ -166,11 +170,11 @@ class ItemsAreEnqueuedOnce(Oracle):
         super().__init__(world)
         self._seen: set[ItemName] = set()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             after = change.after
-            if change.before is None and after is not None and not change.revived and after.given_id is None:
+            if change.before is None and after is not None and not change.retried and after.given_id is None:
                 if change.item in self._seen:
-                    self.broken(f"{meaning.by} enqueues {change.item}, which was there before")
+                    self.report_violation(f"{parsed.by} enqueues {change.item}, which was there before")
                 self._seen.add(change.item)

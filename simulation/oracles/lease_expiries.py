@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.simulation.network import Reply
-from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.replica import ItemChange, ItemName, Meaning, item_of
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, item_of
 from fairlead.simulation.world import World
 
 
-class LapsesAreCounted(Oracle):
+class LeaseExpiriesAreCounted(Oracle):
     """Whoever takes over an item that had started counts its lapse, its end ends the count, and nobody else changes it.
 
     Args:
@@ -22,54 +22,56 @@ class LapsesAreCounted(Oracle):
 
     promise = "every lapse is counted, and an item that lapsed too often runs alone"
 
-    def __init__(self, world: World, before_alone: int) -> None:
+    def __init__(self, world: World, before_isolation: int) -> None:
         super().__init__(world)
-        self._before_alone = before_alone
-        self._lapses: dict[tuple[ItemName, bytes], int] = {}  # with which count a lease was taken
+        self._before_isolation = before_isolation
+        self._expiries: dict[tuple[ItemName, bytes], int] = {}  # with which count a lease was taken
         self._unmarked: set[tuple[ItemName, bytes]] = set()  # leases of items that lapsed, and have not started yet
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
             for ref in args[0]:
-                lapses = self._lapses.get((item_of(ref), ref.lease_id), 0)
-                if ref.alone != (lapses >= self._before_alone):
+                expiries = self._expiries.get((item_of(ref), ref.lease_id), 0)
+                if ref.alone != (expiries >= self._before_isolation):
                     how = "alone" if ref.alone else "as one of many"
-                    self.broken(f"{caller} sends {item_of(ref)} after {lapses} lapses to run {how}")
+                    self.report_violation(f"{caller} sends {item_of(ref)} after {expiries} lapses to run {how}")
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         if (run.item, run.lease_id) in self._unmarked:
-            self.broken(f"{run.host} starts {run.item}, which has lapsed before, and has not written that it starts")
+            self.report_violation(
+                f"{run.host} starts {run.item}, which has lapsed before, and has not written that it starts"
+            )
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             before, after = change.before, change.after
             if before is None or after is None:
                 continue
             if after.started and before.lease_id != after.lease_id:
-                self.broken(f"{meaning.by} leases {change.item}, and its record says that it has started")
-            mark = self._unmarked.discard if after.started or not after.lapsed else self._unmarked.add
+                self.report_violation(f"{parsed.by} leases {change.item}, and its record says that it has started")
+            mark = self._unmarked.discard if after.started or not after.expired_count else self._unmarked.add
             mark((change.item, after.lease_id))
-            if after.lapse_count != self._due(change):
-                self.broken(
-                    f"{meaning.by} counts {after.lapse_count} lapses of {change.item}, and not {self._due(change)}"
+            if after.expiry_count != self._expected(change):
+                self.report_violation(
+                    f"{parsed.by} counts {after.expiry_count} lapses of {change.item}, and not {self._expected(change)}"
                 )
-            self._lapses[change.item, after.lease_id] = after.lapse_count
+            self._expiries[change.item, after.lease_id] = after.expiry_count
 
-    def _due(self, change: ItemChange) -> int:
+    def _expected(self, change: ItemChange) -> int:
         before, after = change.before, change.after
         assert before is not None
         assert after is not None
         if not after.lease_id:
-            goes_back_as_it_came = after.given_back > before.given_back and not before.started
-            return before.lapse_count if goes_back_as_it_came else 0
+            goes_back_as_it_came = after.return_count > before.return_count and not before.started
+            return before.expiry_count if goes_back_as_it_came else 0
         taken_over = before.lease_id not in (b"", after.lease_id)
-        return before.lapse_count + (taken_over and before.started)
+        return before.expiry_count + (taken_over and before.started)
 
 
-class SuspectsGoOneByOne(Oracle):
+class PoisonCandidatesGoOneByOne(Oracle):
     """A manager sends a suspect to the isolated worker only when the call with the one before it has been answered.
 
     A call that nobody answers, because it or its target is lost, is not looked at: its sender may hear so at any time.
@@ -84,24 +86,28 @@ class SuspectsGoOneByOne(Oracle):
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
-        suspects = _suspects(method, args)
-        if len(suspects) > 1:
-            self.broken(f"{caller} sends {len(suspects)} items to {target}, each of which must run alone")
-        for suspect in suspects:
+        poison_candidates = _poison_candidates(method, args)
+        if len(poison_candidates) > 1:
+            self.report_violation(
+                f"{caller} sends {len(poison_candidates)} items to {target}, each of which must run alone"
+            )
+        for poison_candidate in poison_candidates:
             sent = self._sent.setdefault((caller, target), {})
             for earlier in sent:
-                sent[earlier] = suspect[0]
-            sent[suspect] = None
+                sent[earlier] = poison_candidate[0]
+            sent[poison_candidate] = None
 
     def on_reply(self, reply: Reply) -> None:
         """See `Oracle`."""
-        for suspect in _suspects(reply.method, reply.args):
-            later = self._sent.get((reply.caller, reply.target), {}).pop(suspect, None)
+        for poison_candidate in _poison_candidates(reply.method, reply.args):
+            later = self._sent.get((reply.caller, reply.target), {}).pop(poison_candidate, None)
             if later is not None:
-                self.broken(f"{reply.caller} sends {later} to {reply.target} before it hears of {suspect[0]}")
+                self.report_violation(
+                    f"{reply.caller} sends {later} to {reply.target} before it hears of {poison_candidate[0]}"
+                )
 
 
-def _suspects(method: str, args: Sequence[Any]) -> list[tuple[ItemName, bytes]]:
+def _poison_candidates(method: str, args: Sequence[Any]) -> list[tuple[ItemName, bytes]]:
     """Return the items that must run alone of those that a call sends to a worker, and their leases."""
     return [(item_of(ref), ref.lease_id) for ref in args[0] if ref.alone] if method == "place" else []
 
@@ -115,15 +121,17 @@ class FailuresAreCounted(Oracle):
         super().__init__(world)
         self._attempts: set[tuple[ItemName, bytes]] = set()
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._attempts.add((run.item, run.lease_id))
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             before, after = change.before, change.after
             if before is not None and after is not None and after.error_count != before.error_count:
                 tried = (change.item, before.lease_id) in self._attempts
                 if after.error_count != before.error_count + 1 or not tried:
-                    self.broken(f"{meaning.by} counts {after.error_count} errors of {change.item} after {before}")
+                    self.report_violation(
+                        f"{parsed.by} counts {after.error_count} errors of {change.item} after {before}"
+                    )

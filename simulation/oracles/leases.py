@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.actors.messages import ItemRef
-from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.replica import ItemChange, ItemName, Meaning, item_of
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.replica import ItemChange, ItemName, ParsedCommit, item_of
 from fairlead.simulation.world import World
 
 Holding = tuple[ItemName, bytes]  # under which lease
@@ -34,53 +34,53 @@ class LeasesAreRespected(Oracle):
         self._clock_of = clock_of
         self._is_consumer = is_consumer
         self._holders: dict[Holding, str] = {}  # the worker that a lease was sent to; before that, who took it
-        self._lives: dict[Holding, str] = {}  # the life of a worker that it was sent to
+        self._incarnations: dict[Holding, str] = {}  # the life of a worker that it was sent to
         self._ends_us: dict[Holding, int] = {}
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """See `Oracle`."""
         if method == "place":
             refs: Sequence[ItemRef]
-            refs, life = args
+            refs, incarnation = args
             for ref in refs:
                 self._holders[item_of(ref), ref.lease_id] = target
-                self._lives[item_of(ref), ref.lease_id] = life.decode()
+                self._incarnations[item_of(ref), ref.lease_id] = incarnation.decode()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             before, after = change.before, change.after
-            if before is not None and before.lease_id and self._is_consumer(meaning.commit.by):
-                self._check(change, meaning)
+            if before is not None and before.lease_id and self._is_consumer(parsed.commit.by):
+                self._check(change, parsed)
             if after is not None and after.lease_id and not self._is_revoked(change):
                 self._ends_us[change.item, after.lease_id] = after.vesting_us
-                self._holders.setdefault((change.item, after.lease_id), meaning.by)
+                self._holders.setdefault((change.item, after.lease_id), parsed.by)
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         ended_us = self._ends_us.get((run.item, run.lease_id))
         if ended_us is None:
-            self.broken(f"{run.host} runs {run.item} under a lease that nobody took")
+            self.report_violation(f"{run.host} runs {run.item} under a lease that nobody took")
         elif ended_us <= run.clock_us:
             late_us = run.clock_us - ended_us
-            self.broken(f"{run.host} starts {run.item} {late_us} us after its lease ended by its own clock")
-        life = self._lives.get((run.item, run.lease_id), run.host)
-        if life != run.host:
-            self.broken(f"{run.host} runs {run.item}, which was sent to {life}")
+            self.report_violation(f"{run.host} starts {run.item} {late_us} us after its lease ended by its own clock")
+        incarnation = self._incarnations.get((run.item, run.lease_id), run.host)
+        if incarnation != run.host:
+            self.report_violation(f"{run.host} runs {run.item}, which was sent to {incarnation}")
 
-    def _check(self, change: ItemChange, meaning: Meaning) -> None:
+    def _check(self, change: ItemChange, parsed: ParsedCommit) -> None:
         before, after = change.before, change.after
         assert before is not None
-        if self._holders.get((change.item, before.lease_id)) == meaning.by:
+        if self._holders.get((change.item, before.lease_id)) == parsed.by:
             return
         cut_short = after is not None and after.lease_id == before.lease_id
-        has_ended = self._lives.get((change.item, before.lease_id)) in self.world.ended_lives
+        has_ended = self._incarnations.get((change.item, before.lease_id)) in self.world.ended_incarnations
         if (cut_short and has_ended) or self._is_revoked(change):
             return
-        left_us = before.vesting_us - self._clock_of(meaning.commit.by)
+        left_us = before.vesting_us - self._clock_of(parsed.commit.by)
         if left_us > 0:
             done = "removes" if after is None else "changes"
-            self.broken(f"{meaning.by} {done} {change.item}, held by another for {left_us} us more")
+            self.report_violation(f"{parsed.by} {done} {change.item}, held by another for {left_us} us more")
 
     def _is_revoked(self, change: ItemChange) -> bool:
         """Say whether a lease that ends later than any may is cut short: to the time of the transaction that does so.
@@ -100,11 +100,11 @@ class LeasesRunOnce(Oracle):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._running: dict[tuple[ItemName, bytes], Run] = {}
+        self._running: dict[tuple[ItemName, bytes], HandlerRun] = {}
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         other = self._running.get((run.item, run.lease_id))
         if other is not None and not other.over and other.host == run.host:
-            self.broken(f"{run.host} runs {run.item} beside itself")
+            self.report_violation(f"{run.host} runs {run.item} beside itself")
         self._running[run.item, run.lease_id] = run

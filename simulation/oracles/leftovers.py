@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ShardShadow, unpacked
+from fairlead.simulation.replica import ShardReplica, unpack_key
 from fairlead.zones import keyspace
 
 _STAYS = {
@@ -13,12 +13,12 @@ _STAYS = {
     keyspace.SESSION,
     keyspace.HANDLER,
     keyspace.PERIODIC,
-    keyspace.RULE,
-    keyspace.HISTORY,
-    keyspace.SHEET,
-    keyspace.SERIES,
-    keyspace.DEED,
-    keyspace.CHANGED,
+    keyspace.POLICY,
+    keyspace.COMPLETION_LOG,
+    keyspace.WORKER_STATUS,
+    keyspace.ROLLUP,
+    keyspace.AUDIT_LOG,
+    keyspace.CHANGE_COUNTER,
 }
 
 
@@ -27,28 +27,28 @@ class NothingIsLeftBehind(Oracle):
 
     promise = "nothing is left behind"
 
-    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""
         for shard in shards:
             for zone in shard.zones.values():
                 if zone.entries or zone.counts or zone.pointer is not None or zone.pointer_entries:
                     left = {"entries": sorted(zone.entries), "counts": zone.counts, "pointer": zone.pointer,
                             "its entries": sorted(zone.pointer_entries)}  # fmt: skip
-                    self.broken(f"{zone} of {shard.name} is left with {left}")
+                    self.report_violation(f"{zone} of {shard.name} is left with {left}")
             for (part, kind), depth in shard.depths.items():
                 if depth:
-                    self.broken(f"part {part} of {shard.name} counts {depth} of {kind}, and is empty")
+                    self.report_violation(f"part {part} of {shard.name} counts {depth} of {kind}, and is empty")
             for key in shard.others:
-                path = unpacked(key)
+                path = unpack_key(key)
                 if not self._may_stay(shard, path):
-                    self.broken(f"{shard.name} has a key that nobody will clear: {path}")
+                    self.report_violation(f"{shard.name} has a key that nobody will clear: {path}")
 
-    def _may_stay(self, shard: ShardShadow, path: list[Any]) -> bool:
+    def _may_stay(self, shard: ShardReplica, path: list[Any]) -> bool:
         if path[0] in _STAYS or (path[0] == keyspace.DB and path[3] == keyspace.DATA):
             return True
-        if path[0] in (keyspace.RECEIPT, keyspace.FORGET):
+        if path[0] in (keyspace.RECEIPT, keyspace.RETENTION):
             return True  # housekeeping clears it, at the time that stands in it
         if path[0] == keyspace.DB and path[3] == keyspace.ZONE:
-            buried = {item_id for zone in shard.zones.values() for item_id in zone.buried}
-            return path[5] == keyspace.DONE or (path[5] == keyspace.PAYLOAD and path[6] in buried)
-        return bool(path[0] == keyspace.GRAVE)
+            dead_lettered = {item_id for zone in shard.zones.values() for item_id in zone.dead_lettered}
+            return path[5] == keyspace.RETAINED_ID or (path[5] == keyspace.PAYLOAD and path[6] in dead_lettered)
+        return bool(path[0] == keyspace.DEAD_LETTER_INDEX)

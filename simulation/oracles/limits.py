@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from fairlead.simulation.oracles.oracle import Oracle, Run
-from fairlead.simulation.replica import ItemName, Limit, Meaning
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
+from fairlead.simulation.replica import ItemName, Limit, ParsedCommit
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import ItemRecord
 
 
-class VisitsTakeTheirShare(Oracle):
+class DequeuesTakeTheirShare(Oracle):
     """One visit takes at most `dequeue_max` items of a zone (QuiCK section 6): a flood waits behind everybody else."""
 
     promise = "a tenant takes at most `dequeue_max` items from others at a time"
@@ -19,16 +19,16 @@ class VisitsTakeTheirShare(Oracle):
         super().__init__(world)
         self._dequeue_max = dequeue_max
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
         taken: Counter[tuple[str, ...]] = Counter()
-        for change in meaning.items:
+        for change in parsed.items:
             before, after = change.before, change.after
             if before is not None and after is not None and after.lease_id not in (b"", before.lease_id):
                 taken[(*change.item.tenant, change.item.zone)] += 1
         for zone, count in taken.items():
             if count > self._dequeue_max:
-                self.broken(f"{meaning.by} takes {count} items of {'/'.join(zone)} in one visit")
+                self.report_violation(f"{parsed.by} takes {count} items of {'/'.join(zone)} in one visit")
 
 
 class KindsKeepToTheirLimits(Oracle):
@@ -45,9 +45,9 @@ class KindsKeepToTheirLimits(Oracle):
     def __init__(self, world: World, limits: Mapping[str, int]) -> None:
         super().__init__(world)
         self._limits = limits
-        self._running: dict[tuple[str, str], list[Run]] = {}
+        self._running: dict[tuple[str, str], list[HandlerRun]] = {}
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         limit = self._limits.get(run.job.kind)
         if limit is None:
@@ -57,7 +57,7 @@ class KindsKeepToTheirLimits(Oracle):
         beside[:] = [other for other in beside if not other.over and not other.job.cancelled]
         beside.append(run)
         if len(beside) > limit:
-            self.broken(f"{consumer} runs {len(beside)} items of kind {run.job.kind} at once")
+            self.report_violation(f"{consumer} runs {len(beside)} items of kind {run.job.kind} at once")
 
 
 class _Leases:
@@ -66,10 +66,10 @@ class _Leases:
     def __init__(self) -> None:
         self._taken: dict[ItemName, tuple[ItemRecord, Limit]] = {}
 
-    def follow(self, meaning: Meaning, limit_of: Callable[[ItemName, ItemRecord], Limit | None]) -> list[ItemName]:
+    def follow(self, parsed: ParsedCommit, limit_of: Callable[[ItemName, ItemRecord], Limit | None]) -> list[ItemName]:
         """Take a commit in; return which items it leases under a limit that it could have read."""
         new = []
-        for item, before, after, *_ in meaning.items:
+        for item, before, after, *_ in parsed.items:
             if after is None or not after.lease_id:
                 self._taken.pop(item, None)
             elif before is not None and after.lease_id == before.lease_id:
@@ -82,7 +82,7 @@ class _Leases:
                 self._taken.pop(item, None)
         return new
 
-    def standing(self, limit: Limit, now_us: int, belongs: Callable[[ItemName, ItemRecord], bool]) -> int:
+    def in_force(self, limit: Limit, now_us: int, belongs: Callable[[ItemName, ItemRecord], bool]) -> int:
         """Count the leases of what belongs there that were taken under this limit, and have not ended by `now_us`."""
         return sum(
             taken_under == limit and record.vesting_us > now_us and belongs(item, record)
@@ -104,14 +104,14 @@ class TenantsKeepToTheirLimits(Oracle):
         self._clock_of = clock_of
         self._leases = _Leases()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        limits = meaning.shard.limits
-        for tenant in {item.tenant for item in self._leases.follow(meaning, lambda item, _: limits.get(item.tenant))}:
-            limit, now_us = limits[tenant], self._clock_of(meaning.commit.by)
-            count = self._leases.standing(limit, now_us, _is_of(meaning.shard.name, tenant))
+        limits = parsed.shard.limits
+        for tenant in {item.tenant for item in self._leases.follow(parsed, lambda item, _: limits.get(item.tenant))}:
+            limit, now_us = limits[tenant], self._clock_of(parsed.commit.by)
+            count = self._leases.in_force(limit, now_us, _is_of(parsed.shard.name, tenant))
             if count > limit.max_running:
-                self.broken(f"{meaning.by} leases, so that {count} of {tenant.app}/{tenant.user} run at once")
+                self.report_violation(f"{parsed.by} leases, so that {count} of {tenant.app}/{tenant.user} run at once")
 
 
 class KindsKeepToFleetLimits(Oracle):
@@ -129,26 +129,26 @@ class KindsKeepToFleetLimits(Oracle):
         self._leases = _Leases()
         self._said_us: dict[str, int] = {}  # when the latest was said of each kind, on any shard
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        limits, read_version = meaning.shard.limits, meaning.commit.read_version
-        said_us = {kind: rule.said_us for kind, rule in meaning.shard.kind_rules.items()}
-        for kind, said in said_us.items():
+        limits, read_version = parsed.shard.limits, parsed.commit.read_version
+        updated_us = {kind: policy.updated_us for kind, policy in parsed.shard.kind_policies.items()}
+        for kind, said in updated_us.items():
             self._said_us[kind] = max(said, self._said_us.get(kind, 0))
 
         def limit_of(item: ItemName, record: ItemRecord) -> Limit | None:
             limit = limits.get(record.kind)
             heard = limit is not None and read_version is not None and limit.since <= read_version
-            latest = said_us.get(record.kind) == self._said_us.get(record.kind)
+            latest = updated_us.get(record.kind) == self._said_us.get(record.kind)
             return limit._replace(since=0) if heard and latest and limit is not None else None
 
-        kinds = {meaning.shard.zones[item.tenant, item.zone].items[item.item_id].kind  # type: ignore[index]
-                 for item in self._leases.follow(meaning, limit_of)}  # fmt: skip
+        kinds = {parsed.shard.zones[item.tenant, item.zone].items[item.item_id].kind  # type: ignore[index]
+                 for item in self._leases.follow(parsed, limit_of)}  # fmt: skip
         for kind in kinds:
             limit = limits[kind]._replace(since=0)
-            count = self._leases.standing(limit, self.world.now_us(), lambda _, record, kind=kind: record.kind == kind)  # type: ignore[misc]
+            count = self._leases.in_force(limit, self.world.now_us(), lambda _, record, kind=kind: record.kind == kind)  # type: ignore[misc]
             if count > limit.max_running:
-                self.broken(f"{meaning.by} leases, so that {count} of kind {kind} run at once")
+                self.report_violation(f"{parsed.by} leases, so that {count} of kind {kind} run at once")
 
 
 def _is_of(shard: str, tenant: Tenant) -> Callable[[ItemName, ItemRecord], bool]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from fairlead.actors.execution.job import Job
 from fairlead.simulation.network import Network, Reply
-from fairlead.simulation.replica import ItemName, Meaning, ShardShadow
+from fairlead.simulation.replica import ItemName, ParsedCommit, ShardReplica
 from fairlead.simulation.store import Commit, SimulatedStore
 from fairlead.simulation.world import World
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class HandlerRun:
     """One run of a handler: of which item, where, and whether it returned."""
 
     item: ItemName
@@ -45,7 +45,7 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """A commit was applied."""
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
@@ -54,25 +54,25 @@ class Oracle:
     def on_reply(self, reply: Reply) -> None:
         """An actor has answered a call."""
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """A handler starts."""
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: HandlerRun) -> None:
         """A handler has ended."""
 
-    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """The run is over: faults have stopped long ago, and all work should be done."""
 
-    def broken(self, what: str) -> None:
+    def report_violation(self, what: str) -> None:
         """Say how the promise was broken."""
         self.world.fail(self.promise, what)
 
 
-class Bench:
+class OracleSuite:
     """All oracles of a run, and the shadows that they look at."""
 
     def __init__(self, world: World, shard_names: Sequence[str]) -> None:
-        self.shards = {name: ShardShadow(name) for name in shard_names}
+        self.shards = {name: ShardReplica(name) for name in shard_names}
         self.oracles: list[Oracle] = []
         self._world = world
 
@@ -85,12 +85,12 @@ class Bench:
 
     def on_commit(self, commit: Commit) -> None:
         """Show a commit to all."""
-        meaning = self.shards[commit.shard].read(commit, self._world.now_us())
-        for change in meaning.items:
-            if change.buried is not None:
-                self._world.note(f"buries {change.item}: {change.buried.reason}")
+        parsed = self.shards[commit.shard].read(commit, self._world.now_us())
+        for change in parsed.items:
+            if change.dead_lettered is not None:
+                self._world.note(f"buries {change.item}: {change.dead_lettered.reason}")
         for oracle in self.oracles:
-            oracle.on_commit(meaning)
+            oracle.on_commit(parsed)
 
     def on_call(self, caller: str, target: str, method: str, args: Sequence[Any]) -> None:
         """Show a call to all."""
@@ -102,13 +102,13 @@ class Bench:
         for oracle in self.oracles:
             oracle.on_reply(reply)
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """Show the start of a handler to all."""
         self._world.note(f"runs {run.job.kind} {run.item} under {run.lease_id.hex()[:8]}")
         for oracle in self.oracles:
             oracle.on_start(run)
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: HandlerRun) -> None:
         """Show the end of a handler to all."""
         raised = f"raised {run.error}" if run.error else "returned in vain"
         self._world.note(f"ends {run.job.kind} {run.item}: {'returned' if run.returned else raised}")

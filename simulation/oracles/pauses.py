@@ -1,7 +1,7 @@
 """Pauses: what an operator has paused is leased by nobody who could have read so."""
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import Meaning
+from fairlead.simulation.replica import ParsedCommit
 
 
 class WhatIsPausedStays(Oracle):
@@ -12,18 +12,18 @@ class WhatIsPausedStays(Oracle):
 
     promise = "what is paused is not leased"
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        paused_since = meaning.shard.paused_since
+        paused_since = parsed.shard.paused_since
         if not paused_since:
             return
-        read_version = meaning.commit.read_version
-        for item, before, after, *_ in meaning.items:
+        read_version = parsed.commit.read_version
+        for item, before, after, *_ in parsed.items:
             if before is None or after is None or after.lease_id in (b"", before.lease_id):
                 continue
             if item.tenant in paused_since:
-                self.broken(f"{meaning.by} leases {item}, whose tenant is paused")
+                self.report_violation(f"{parsed.by} leases {item}, whose tenant is paused")
             for what in (None, after.kind):
                 since = paused_since.get(what)
                 if since is not None and read_version is not None and since <= read_version:
-                    self.broken(f"{meaning.by} leases {item}, and {what or 'its shard'} is paused")
+                    self.report_violation(f"{parsed.by} leases {item}, and {what or 'its shard'} is paused")

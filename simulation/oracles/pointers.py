@@ -7,7 +7,7 @@ time; or its zone is throttled, or holds a kind that nobody knows, and is looked
 from dataclasses import dataclass
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import Meaning, ZoneShadow
+from fairlead.simulation.replica import ParsedCommit, ZoneReplica
 from fairlead.simulation.world import World
 
 
@@ -32,19 +32,23 @@ class PointersLeadToWork(Oracle):
         super().__init__(world)
         self._bounds = bounds
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for zone in meaning.zones.values():
-            paused = zone.name.tenant in meaning.shard.paused_since or meaning.shard.parked.get(zone.name)
+        for zone in parsed.zones.values():
+            paused = zone.name.tenant in parsed.shard.paused_since or parsed.shard.paused_pointers.get(zone.name)
             if not zone.entries or (paused and zone.pointer is not None):
                 continue
             if zone.pointer is None:
-                self.broken(f"{zone} has {len(zone.entries)} items and no pointer after a commit by {meaning.by}")
+                self.report_violation(
+                    f"{zone} has {len(zone.entries)} items and no pointer after a commit by {parsed.by}"
+                )
             elif zone.pointer.vesting_us > self._latest_us(zone):
                 late_us = zone.pointer.vesting_us - self._latest_us(zone)
-                self.broken(f"the pointer of {zone} vests {late_us} us too late after a commit by {meaning.by}")
+                self.report_violation(
+                    f"the pointer of {zone} vests {late_us} us too late after a commit by {parsed.by}"
+                )
 
-    def _latest_us(self, zone: ZoneShadow) -> int:
+    def _latest_us(self, zone: ZoneReplica) -> int:
         bounds = self._bounds
         assert zone.pointer is not None
         earliest_us = min(vesting_us for _, vesting_us, _ in zone.entries)

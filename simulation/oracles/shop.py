@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlead.simulation.oracles.oracle import Oracle
-from fairlead.simulation.replica import ItemName, Meaning, ShardShadow, unpacked
+from fairlead.simulation.replica import ItemName, ParsedCommit, ShardReplica, unpack_key
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 
@@ -16,22 +16,22 @@ class EffectsHappenOnce(Oracle):
 
     promise = "transactional effects happen exactly once"
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        if meaning.by.startswith("p"):
+        if parsed.by.startswith("p"):
             return  # a producer may cancel
-        effects = {path[5] for path in map(unpacked, meaning.data) if path[4] == "effect"}
+        effects = {path[5] for path in map(unpack_key, parsed.data) if path[4] == "effect"}
         gone = {
             change.item.item_id
-            for change in meaning.items
+            for change in parsed.items
             if change.before is not None
             and change.after is None
-            and change.buried is None
+            and change.dead_lettered is None
             and change.before.kind in EXACTLY_ONCE
         }
         if effects != gone:
             only = sorted(item_id.hex() for item_id in effects ^ gone)
-            self.broken(f"{meaning.by} commits an effect or a completion without the other: {only}")
+            self.report_violation(f"{parsed.by} commits an effect or a completion without the other: {only}")
 
 
 class OrdersAreKept(Oracle):
@@ -45,22 +45,22 @@ class OrdersAreKept(Oracle):
         self._orders: set[bytes] = set()
         self._enqueued: set[ItemName] = set()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             if change.before is None and change.after is not None:
                 self._enqueued.add(change.item)
-        for key in meaning.data:
-            if unpacked(key)[4] == "order":
+        for key in parsed.data:
+            if unpack_key(key)[4] == "order":
                 if key in self._orders:
-                    self.broken(f"{meaning.by} counts {unpacked(key)} twice")
+                    self.report_violation(f"{parsed.by} counts {unpack_key(key)} twice")
                 self._orders.add(key)
 
-    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""
         for item in self._acknowledged:
             if item not in self._enqueued:
-                self.broken(f"{item} was acknowledged and never was there")
+                self.report_violation(f"{item} was acknowledged and never was there")
 
 
 class Payment(NamedTuple):
@@ -81,22 +81,22 @@ class PaymentsHappenOnce(Oracle):
         self._acknowledged = acknowledged
         self._paid: set[Payment] = set()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for key in meaning.data:
-            _, app, user, _, what, name, *_ = [*unpacked(key), None]
+        for key in parsed.data:
+            _, app, user, _, what, name, *_ = [*unpack_key(key), None]
             if what != "payment":
                 continue
-            payment = Payment(meaning.shard.name, Tenant(app, user), name)
+            payment = Payment(parsed.shard.name, Tenant(app, user), name)
             if payment in self._paid:
-                self.broken(f"{meaning.by} makes {payment} twice")
+                self.report_violation(f"{parsed.by} makes {payment} twice")
             self._paid.add(payment)
 
-    def at_end(self, shards: Sequence[ShardShadow]) -> None:
+    def at_end(self, shards: Sequence[ShardReplica]) -> None:
         """See `Oracle`."""
         for payment in self._acknowledged:
             if payment not in self._paid:
-                self.broken(f"{payment} was acknowledged and never was there")
+                self.report_violation(f"{payment} was acknowledged and never was there")
 
 
 class TicksComeOnce(Oracle):
@@ -108,10 +108,10 @@ class TicksComeOnce(Oracle):
         super().__init__(world)
         self._ticks: set[bytes] = set()
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`."""
-        for change in meaning.items:
+        for change in parsed.items:
             if change.before is None and change.after is not None and change.after.kind == "tick":
                 if change.item.item_id in self._ticks:
-                    self.broken(f"{meaning.by} enqueues the tick {change.item} again")
+                    self.report_violation(f"{parsed.by} enqueues the tick {change.item} again")
                 self._ticks.add(change.item.item_id)

@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from fairlead.actors.housekeeping.chore_schedule import OVERSLEEPERS, REST_BEATS, WAKING
-from fairlead.actors.scanning.idle_policy import SCAN_STRETCH_MAX, WATCHED_RESCAN_US
+from fairlead.actors.housekeeping.chore_schedule import LATE_POINTERS, REST_HEARTBEATS, WAKING
+from fairlead.actors.scanning.idle_policy import SCAN_BACKOFF_FACTOR_MAX, WATCHED_RESCAN_US
 from fairlead.actors.scanning.part_watch import LOOK_US as PART_LOOK_US
-from fairlead.actors.scanning.partitioned import overdue_us
+from fairlead.actors.scanning.partitioned import stealable_after_us
 from fairlead.simulation.oracles.fairness import LOOK_US, RECOVERY_US, ZONES_OF_TENANT
-from fairlead.simulation.oracles.oracle import Oracle, Run
+from fairlead.simulation.oracles.oracle import HandlerRun, Oracle
 from fairlead.simulation.replica import (
     ItemName,
-    Meaning,
+    ParsedCommit,
     Paused,
-    ShardShadow,
+    ShardReplica,
     ZoneName,
-    ZoneShadow,
+    ZoneReplica,
 )
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.records import ItemRecord
-from fairlead.zones.top_level.sessions import BEAT_US
+from fairlead.zones.top_level.sessions import HEARTBEAT_US
 
 if TYPE_CHECKING:
     from fairlead.simulation.plan import Plan
@@ -42,8 +42,8 @@ def waiting_bound_us(plan: Plan) -> int:
     zones, consumer, latencies = plan.zones, plan.consumer, plan.latencies
     seen_late_ms = (
         zones.wake_slack_ms
-        + SCAN_STRETCH_MAX * consumer.poll_interval_ms
-        + (overdue_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
+        + SCAN_BACKOFF_FACTOR_MAX * consumer.poll_interval_ms
+        + (stealable_after_us(consumer) // 1000 if consumer.selection == "own_parts" else 0)
         + consumer.pointer_lease_ms
         + consumer.throttle_delay_ms
         + consumer.pause_recheck_ms
@@ -51,10 +51,10 @@ def waiting_bound_us(plan: Plan) -> int:
     transaction_us = latencies.read_version_us + 4 * latencies.read_us + latencies.commit_us
     turn_us = TRANSACTIONS * transaction_us + CALLS * plan.call_us
     turns = ZONES_OF_TENANT * (plan.tenants + 1)
-    rest_beats = 1 if plan.tells_changes else REST_BEATS[WAKING]
-    late_beats = plan.part_count * (1 if plan.tells_changes else REST_BEATS[OVERSLEEPERS])
-    beats = 1 + rest_beats * ("pauses by rule" in plan.faults) + late_beats * ("wrong clocks" in plan.faults)
-    return 2 * plan.skew_us_max + 1000 * seen_late_ms + turns * turn_us + beats * BEAT_US + watched_late_us(plan)
+    rest_heartbeats = 1 if plan.tells_changes else REST_HEARTBEATS[WAKING]
+    late_beats = plan.part_count * (1 if plan.tells_changes else REST_HEARTBEATS[LATE_POINTERS])
+    beats = 1 + rest_heartbeats * ("pauses by rule" in plan.faults) + late_beats * ("wrong clocks" in plan.faults)
+    return 2 * plan.skew_us_max + 1000 * seen_late_ms + turns * turn_us + beats * HEARTBEAT_US + watched_late_us(plan)
 
 
 def watched_late_us(plan: Plan) -> int:
@@ -94,31 +94,31 @@ class NothingWaitsBesideFreeSlots(Oracle):
         self._held_back_us: dict[tuple[str, Paused], int] = {}  # when something of a shard was paused or limited last
         self._started_us: dict[tuple[str, ZoneName], int] = {}
         self._far_since_us: dict[tuple[ItemName, bytes], int] = {}  # leases that end later than any may
-        self._look_again_us: dict[str, int] = {}
+        self._next_check_us: dict[str, int] = {}
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._running[run.actor] += 1
         self._runs[run.item] += 1
         self._started_us[run.item.shard, ZoneName(run.item.tenant, run.item.zone)] = self.world.now_us()
         self._note_slots()
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: HandlerRun) -> None:
         """See `Oracle`."""
         self._note_slots()
         self._running[run.actor] -= 1
         self._runs[run.item] -= 1
 
-    def on_commit(self, meaning: Meaning) -> None:
+    def on_commit(self, parsed: ParsedCommit) -> None:
         """See `Oracle`. Consumers commit every second, so somebody always looks."""
-        now_us, shard = self.world.now_us(), meaning.shard
+        now_us, shard = self.world.now_us(), parsed.shard
         for what in (*shard.paused_since, *shard.limits):
             self._held_back_us[shard.name, what] = now_us
-        if now_us >= self._look_again_us.get(shard.name, self._calm_from_us):
-            self._look_again_us[shard.name] = now_us + LOOK_US
+        if now_us >= self._next_check_us.get(shard.name, self._calm_from_us):
+            self._next_check_us[shard.name] = now_us + LOOK_US
             self._note_slots()
             for zone in shard.zones.values():
-                self._look(shard, zone, now_us)
+                self._check_waits(shard, zone, now_us)
 
     def _note_slots(self) -> None:
         plan = self._plan
@@ -127,7 +127,7 @@ class NothingWaitsBesideFreeSlots(Oracle):
             if all(self._running[worker] >= plan.consumer.slots for worker in workers):
                 self._full_us = self.world.now_us()
 
-    def _look(self, shard: ShardShadow, zone: ZoneShadow, now_us: int) -> None:
+    def _check_waits(self, shard: ShardReplica, zone: ZoneReplica, now_us: int) -> None:
         tenant = zone.name.tenant
         held_back = [self._held_back_us.get((shard.name, what), 0) for what in (None, tenant)]
         started_us = self._started_us.get((shard.name, zone.name), 0)
@@ -142,7 +142,7 @@ class NothingWaitsBesideFreeSlots(Oracle):
                 standing_us, self._held_back_us.get((shard.name, record.kind), 0), self._due_us(item, record, now_us)
             )
             if now_us - since_us > self._bound_us:
-                self.broken(f"{item}, {record.kind}, waits for {now_us - since_us} us")
+                self.report_violation(f"{item}, {record.kind}, waits for {now_us - since_us} us")
 
     def _due_us(self, item: ItemName, record: ItemRecord, now_us: int) -> int:
         """Return when an item could run; now or later: it cannot yet."""
@@ -151,4 +151,6 @@ class NothingWaitsBesideFreeSlots(Oracle):
         return record.vesting_us
 
     def _may_run(self, record: ItemRecord) -> bool:
-        return record.kind in self._kinds and record.lapse_count + record.started < self._plan.zones.lapses_before_alone
+        return (
+            record.kind in self._kinds and record.expiry_count + record.started < self._plan.zones.lapses_before_alone
+        )

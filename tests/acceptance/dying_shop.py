@@ -17,7 +17,7 @@ from tests.acceptance.shop import app
 __all__ = ["app"]
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "scanner": (fairlead.actors.scanner.Scanner, "_visit_shard"),
+    "scanner": (fairlead.actors.scanner.Scanner, "_scan_shard"),
     "keeping": (fairlead.actors.worker, "chores"),
     "settling": (fairlead.actors.execution.completer.Custody, "settle"),
 }

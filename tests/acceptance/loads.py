@@ -12,8 +12,8 @@ from types import TracebackType
 from fairlead import App, TenantTransaction, new_item
 from fairlead.status import read_status
 from fairlead.zones.engines import transact
-from fairlead.zones.keyspace import DB, DEPTH, GRAVE, ROOT, ROOT_RANGE, TOP, ZONE
-from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.keyspace import DB, DEAD_LETTER_INDEX, DEPTH, ROOT, ROOT_RANGE, TOP, ZONE
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.tuples import unpack
 from tests.acceptance.fleets import eventually
 from tests.acceptance.shop import payload
@@ -118,7 +118,7 @@ def assert_nothing_left(app: App, *, within_s: float = 20.0) -> None:
     """Wait until the pointers of empty zones are gone; then check that nothing is left but what is to stay."""
     eventually(lambda: not left_over(app), within_s=within_s, otherwise=lambda: f"left behind: {left_over(app)}")
     for name in app.shards:
-        report = audit(app.shards[name])
+        report = check_integrity(app.shards[name])
         assert report.healthy, report
         assert read_status(app.shards[name], "").dead_letters == 0
 
@@ -131,7 +131,7 @@ def left_over(app: App) -> list[tuple[object, ...]]:
             path = unpack(row.key, len(ROOT))
             queued = path[0] == DB and path[3] == ZONE
             counted = path[0] == DEPTH and any(row.value)
-            if queued or counted or path[0] in (TOP, GRAVE):
+            if queued or counted or path[0] in (TOP, DEAD_LETTER_INDEX):
                 left.append(tuple(path))
     return left
 

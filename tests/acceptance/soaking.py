@@ -18,7 +18,7 @@ WARM_UP_FRAC = 0.3  # Of a process's life in the soak: caches fill, batches reac
 COMPARED_FRAC = 0.2  # Memory moves by a megabyte with every batch: medians over a stretch are compared.
 
 
-class Ledger:
+class EnqueueCounts:
     """Effects that must happen once, by the number of their item."""
 
     def __init__(self, app: App) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
-from fairlead.actors.runtime.ray_host.actors import RayRunners, TellSent
+from fairlead.actors.runtime.ray_host.actors import EnqueueReporter, RayRunners
 from fairlead.actors.runtime.ray_host.tasks import Tasks
 from fairlead.actors.runtime.thread_host import ThreadHost, thread_supervisor
 from fairlead.actors.telemetry.telemetry import Exports
@@ -144,7 +144,7 @@ def test_a_ray_task_that_cannot_be_killed_is_said_to_go_on_and_harms_nobody(
         held.job.cancel()
         with caplog.at_level("WARNING", logger="fairlead.ray"):
             host = ThreadHost(clock=SystemClock(), random=Random(1), supervisor=thread_supervisor(failures.append))
-            RayRunners(host, None, Tasks(Exports().elsewhere(), TellSent(None))).run_remote(function, held)
+            RayRunners(host, None, Tasks(Exports().process_setup(), EnqueueReporter(None))).run_remote(function, held)
             until_s = time.monotonic() + 10
             while not caplog.records and time.monotonic() < until_s:
                 threading.Event().wait(0.01)

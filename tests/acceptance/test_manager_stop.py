@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.consumer import Opened
+from fairlead.actors.consumer import Resources
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry
-from fairlead.actors.messages import UNTOLD, Scan, Served
+from fairlead.actors.messages import UNKNOWN_SCAN, ScanInfo, ServeReply
 from fairlead.actors.runtime.ray_host import actors, calls
 from fairlead.actors.runtime.supervisor import Supervisor
-from fairlead.actors.runtime.thread_host import ThreadRemote, Unanswered
+from fairlead.actors.runtime.thread_host import PendingCalls, ThreadRemote
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.clock import SystemClock
 
@@ -31,11 +31,11 @@ class Leasing:
     def __init__(self, *args: Any, **options: Any) -> None:
         (self._worker,) = args[4]
 
-    def serve(self, shard_name: str, refs: Sequence[Any], scan: Scan) -> Served:
+    def serve(self, shard_name: str, refs: Sequence[Any], scan: ScanInfo) -> ServeReply:
         self.serving.set()
         threading.Event().wait(A_WHILE_S)
         self._worker.call("place", [], done=lambda result, error: None)
-        return Served(1, 0, 0, 0, 0)
+        return ServeReply(1, 0, 0, 0, 0)
 
     def stop(self) -> None:
         """Do nothing: what is being served is served to its end."""
@@ -52,16 +52,16 @@ class Taking:
         self.taken = True
 
 
-def nothing_opened() -> Opened:
+def nothing_opened() -> Resources:
     submitted = SubmittedHandlers(Registry(), b"", allow=False)
-    return Opened({}, ConsumerSettings(), (), submitted, SystemClock(), Random(1))
+    return Resources({}, ConsumerSettings(), (), submitted, SystemClock(), Random(1))
 
 
 def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process is killed next: before, items on their way were lost with it, and waited out their lease."""
     worker = Taking()
 
-    def remote(name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> ThreadRemote:
+    def remote(name: str, supervisor: Supervisor, unanswered: PendingCalls | None = None) -> ThreadRemote:
         return ThreadRemote(worker, name, supervisor, unanswered)
 
     monkeypatch.setattr(actors, "Manager", Leasing)
@@ -69,7 +69,7 @@ def test_a_manager_has_stopped_once_its_workers_have_what_it_was_leasing(monkeyp
     monkeypatch.setattr(actors, "_open", lambda opening: opening())
     monkeypatch.setattr(actors, "_drain_on_sigterm", lambda drain: None)
     actor: Any = actors.ManagerActor(nothing_opened, "manager-0", ["worker"], None, b"consumer", 0, 1)
-    serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [], UNTOLD)),))
+    serving = threading.Thread(target=actor.serve, args=(calls._pack(("main", [], UNKNOWN_SCAN)),))
     serving.start()
     assert Leasing.serving.wait(PATIENCE_S)
     actor.stop()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fairlead.telemetry.fleet_metrics import front
+from fairlead.telemetry.fleet_metrics import export_fleet_metrics
 from tests.acceptance import shop
 from tests.acceptance.fleets import ROOT, config, consumer, eventually, opened
 from tests.acceptance.prometheus_server import Prometheus, free_port, scraping
@@ -37,8 +37,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory, cluster: None) -> Iterator
     directory = tmp_path_factory.mktemp("prometheus")
     chosen = replace(config(directory, workers=1), metrics_port=free_port())
     told = directory / "told"
-    with opened(chosen) as app, front(app) as telling, consumer(chosen) as running:
-        telling.fleet = running
+    with opened(chosen) as app, export_fleet_metrics(app) as fleet_metrics, consumer(chosen) as running:
+        fleet_metrics.fleet = running
         with scraping(directory, chosen.metrics_port) as server:
             alice = app.tenant("shop", "alice")
             for number in range(ITEMS):

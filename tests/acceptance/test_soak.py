@@ -20,7 +20,7 @@ import pytest
 from fairlead import App, Config
 from tests.acceptance.fleets import ROLES, config, consumer, eventually, paused
 from tests.acceptance.loads import Load, assert_nothing_left, depth
-from tests.acceptance.soaking import Ledger, Memory
+from tests.acceptance.soaking import EnqueueCounts, Memory
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -73,7 +73,7 @@ def soak(app: App, chosen: Config, store: Path, *, duration_s: float, pace: Pace
     """Run two consumers, one of which is spared from kills so that its memory can be followed; check and report."""
     seed = time.time_ns() % 10_000
     random = Random(seed)
-    ledger, memory = Ledger(app), Memory()
+    ledger, memory = EnqueueCounts(app), Memory()
     faults: Counter[str] = Counter()
     sizes: list[int] = []
     with consumer(chosen) as victim, consumer(chosen) as spared:
@@ -124,9 +124,9 @@ def test_a_long_soak_loses_doubles_and_leaks_nothing(
 
 
 @pytest.fixture
-def ledger() -> Iterator[tuple[App, Ledger]]:
+def ledger() -> Iterator[tuple[App, EnqueueCounts]]:
     app = App("memory:")
-    yield app, Ledger(app)
+    yield app, EnqueueCounts(app)
     app.close()
 
 
@@ -134,7 +134,7 @@ def take_effect(app: App, number: int) -> None:
     app.tenant("shop", "user 0").transact(lambda tr: tr.add(("done", number), 1))
 
 
-def test_an_effect_that_happens_twice_before_it_is_settled_is_found(ledger: tuple[App, Ledger]) -> None:
+def test_an_effect_that_happens_twice_before_it_is_settled_is_found(ledger: tuple[App, EnqueueCounts]) -> None:
     app, accounts = ledger
     for number in (7, 8, 8):
         take_effect(app, number)
@@ -142,7 +142,7 @@ def test_an_effect_that_happens_twice_before_it_is_settled_is_found(ledger: tupl
     assert (accounts.settled, accounts.doubled) == ({7, 8}, [8])
 
 
-def test_an_effect_that_happens_again_after_it_was_settled_is_found(ledger: tuple[App, Ledger]) -> None:
+def test_an_effect_that_happens_again_after_it_was_settled_is_found(ledger: tuple[App, EnqueueCounts]) -> None:
     app, accounts = ledger
     for _ in range(2):
         take_effect(app, 7)

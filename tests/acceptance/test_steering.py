@@ -64,11 +64,11 @@ class Noted:
     ("pause", "resume"),
     [
         (
-            lambda app: app.steering.pause_tenant("shop", "alice"),
-            lambda app: app.steering.resume_tenant("shop", "alice"),
+            lambda app: app.control.pause_tenant("shop", "alice"),
+            lambda app: app.control.resume_tenant("shop", "alice"),
         ),
-        (lambda app: app.steering.pause_kind("noted"), lambda app: app.steering.resume_kind("noted")),
-        (lambda app: app.steering.pause_shard("main"), lambda app: app.steering.resume_shard("main")),
+        (lambda app: app.control.pause_kind("noted"), lambda app: app.control.resume_kind("noted")),
+        (lambda app: app.control.pause_shard("main"), lambda app: app.control.resume_shard("main")),
     ],
     ids=["tenant", "kind", "shard"],
 )
@@ -94,7 +94,7 @@ def test_a_pause_and_its_end_are_in_force_within_a_second(
 
 def test_a_pause_outlives_the_fleet(app: App, chosen: Config, tmp_path: Path) -> None:
     items = Noted(app, tmp_path / "notes")
-    app.steering.pause_tenant("shop", "alice")
+    app.control.pause_tenant("shop", "alice")
     for _ in range(2):
         with consumer(chosen):
             items.enqueue("alice", 1)
@@ -109,7 +109,7 @@ def test_what_runs_when_its_tenant_is_paused_goes_on_to_its_end(app: App, chosen
     with consumer(chosen):
         items.enqueue("alice", 1, takes_ms=1_000)
         eventually(lambda: items.begun("alice"))
-        app.steering.pause_tenant("shop", "alice")
+        app.control.pause_tenant("shop", "alice")
         eventually(lambda: app.tenant("shop", "alice").count() == {})
     ((run,),) = runs_of(tmp_path / "notes").values()
     assert run[1] - run[0] >= 1e9
@@ -121,7 +121,7 @@ def test_a_weight_holds_at_once_for_what_waits_already(app: App, chosen: Config,
     users = [f"user {number}" for number in range(10)]
     for user in users:
         items.enqueue(user, 400, takes_ms=5)
-    app.steering.set_weight("shop", "user 0", 4)
+    app.control.set_weight("shop", "user 0", 4)
     with consumer(chosen):
         eventually(lambda: len(items.begun("user 0")) >= 300)
     since_ns, *rest = sorted(items.begun("user 0"))[50:300]
@@ -139,7 +139,7 @@ def test_a_weight_that_is_changed_while_two_tenants_are_served_holds_within_a_se
             items.enqueue(user, 2_500, takes_ms=20)
         eventually(lambda: items.begun("alice") and items.begun("bob"))
         for weight, fewest, most in ((1, 0.6, 1.6), (4, 2.5, 6.5), (1, 0.6, 1.6)):
-            app.steering.set_weight("shop", "alice", weight)
+            app.control.set_weight("shop", "alice", weight)
             in_force_ns = time.monotonic_ns() + int(IN_FORCE_S * 1e9)
             assert fewest < items.alices_per_bob(in_force_ns, of=250) < most, f"of weight {weight}"
 
@@ -148,7 +148,7 @@ def test_a_kind_runs_no_oftener_at_once_in_two_consumers_than_its_limit(
     app: App, chosen: Config, tmp_path: Path
 ) -> None:
     items = Noted(app, tmp_path / "notes")
-    app.steering.limit_kind("noted", max_running=3)
+    app.control.limit_kind("noted", max_running=3)
     for number in range(10):
         items.enqueue(f"user {number}", 6, takes_ms=50)
     with consumer(chosen), consumer(chosen), Load(app, per_s=50):
@@ -162,7 +162,7 @@ def test_no_more_of_a_kind_start_in_a_second_than_its_rate(app: App, chosen: Con
     with consumer(chosen):
         items.enqueue("alice", 1)
         eventually(lambda: items.begun("alice"))
-        app.steering.limit_kind("noted", per_s=20, burst=5)
+        app.control.limit_kind("noted", per_s=20, burst=5)
         began_ns = time.monotonic_ns()
         for number in range(10):
             items.enqueue(f"user {number}", 10)

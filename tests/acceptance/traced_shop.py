@@ -15,7 +15,7 @@ from opentelemetry import trace
 
 import fairlead
 from fairlead.telemetry import otel_sdk
-from fairlead.telemetry.otel_environment import asked
+from fairlead.telemetry.otel_environment import requested_exporters
 from tests.acceptance.shop import note
 
 app = fairlead.App()
@@ -94,6 +94,6 @@ def place_order(store: str, notes: str) -> None:
 
 
 if __name__ == "__main__":
-    otel_sdk.install(asked())
+    otel_sdk.install(requested_exporters())
     place_order(sys.argv[1], str(Path(sys.argv[2])))
     otel_sdk.flush_spans()

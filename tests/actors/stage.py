@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import FailureHook, Handler, Registry, handler_of
 from fairlead.actors.messages import ItemRef, Report
 from fairlead.actors.runtime.actor_identity import Identity
-from fairlead.actors.scanning.partitioning import PLACES, Session, Stretch
+from fairlead.actors.scanning.partitioning import HASH_SPACE, Partition, Session
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.simulation.host import NodeClock, SimulatedHost
@@ -26,10 +26,10 @@ from fairlead.zones.engines import Database
 from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, StoreError, StoreFull, StoreUnavailable
 from fairlead.zones.keyspace import PART_COUNT_MAX
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant, item_id_of
-from fairlead.zones.pipelining import in_step
-from fairlead.zones.queue.dead_letters import BuriedItem
+from fairlead.zones.pipelining import run_together
+from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.dead_letters import listing as buried_items
-from fairlead.zones.queue.dequeue_plan import UNLIMITED, Room
+from fairlead.zones.queue.dequeue_plan import UNLIMITED, Capacity
 from fairlead.zones.queue.items import new_item, pack_payload
 from fairlead.zones.records import ItemRecord, PointerRecord, decode, encode
 from fairlead.zones.settings import ZoneSettings
@@ -48,7 +48,7 @@ SIGNING_KEY = b"a key of the tests' own"
 IDENTITY = Identity(consumer_id=bytes(16), host="here", pid=1, started_us=0)
 LEASE_MS = 10_000
 TRANSACTION_MS = 10_000  # The timeout of a cluster's transactions; see `fairlead.zones.engines.foundationdb.engine`.
-ALONE = Session(Stretch(0, PART_COUNT_MAX * PLACES), 1 << 62)  # The session of a consumer that all belongs to.
+ALONE = Session(Partition(0, PART_COUNT_MAX * HASH_SPACE), 1 << 62)  # The session of a consumer that all belongs to.
 
 
 class Store(FaultyDatabase):
@@ -195,10 +195,10 @@ class Played:
 class NoRunners:
     """Where coroutines and Ray tasks run. A stage has no event loop; what one does is told in test_thread_host."""
 
-    def run_coroutine(self, function: Any, held: Held) -> None:
+    def run_coroutine(self, function: Any, held: HeldItem) -> None:
         raise AssertionError(f"{function} needs an event loop")
 
-    def run_remote(self, function: Any, held: Held) -> Any:
+    def run_remote(self, function: Any, held: HeldItem) -> Any:
         """Run a function with what Ray would carry to its task."""
         job: Job = pickle.loads(pickle.dumps(held.job))
         held.job.on_cancel(job.cancel)
@@ -298,14 +298,14 @@ class Stage:
     ) -> list[ItemRef]:
         """Lease what a tenant has that is due, as a manager would, and return what a worker is sent."""
         at = shard or self.shard
-        room = Room(items_max, dict.fromkeys(kinds, UNLIMITED))
+        capacity = Capacity(items_max, dict.fromkeys(kinds, UNLIMITED))
 
         def body(attempt: Attempt) -> list[ItemRef]:
             items = at.zone(tenant).dequeue(
-                attempt.tr, room=room, lease_id=attempt.new_id(), lease_us=LEASE_MS * MS, now_us=attempt.now_us
+                attempt.tr, capacity=capacity, lease_id=attempt.new_id(), lease_us=LEASE_MS * MS, now_us=attempt.now_us
             )
             return [
-                ItemRef(at.name, tenant, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.alone)
+                ItemRef(at.name, tenant, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.isolated)
                 for item in items
             ]
 
@@ -314,14 +314,14 @@ class Stage:
     def record(self, item_id: bytes, *, tenant: Tenant = ALICE, shard: Shard | None = None) -> ItemRecord | None:
         """Return the stored record of an item."""
         at = shard or self.shard
-        value = at.transact(lambda attempt: attempt.tr.get(at.zone(tenant).place.keys.item(item_id)).value)
+        value = at.transact(lambda attempt: attempt.tr.get(at.zone(tenant).location.keys.item(item_id)).value)
         return None if value is None else decode(ItemRecord, value)
 
     def change(self, item_id: bytes, *, tenant: Tenant = ALICE, **fields: Any) -> None:
         """Change fields of an item's record behind everybody's back; none of them is in an index."""
 
         def body(attempt: Attempt) -> None:
-            key = self.shard.zone(tenant).place.keys.item(item_id)
+            key = self.shard.zone(tenant).location.keys.item(item_id)
             record = decode(ItemRecord, attempt.tr.get(key).value or b"")
             assert record is not None
             for name, value in fields.items():
@@ -335,7 +335,7 @@ class Stage:
 
         def body(attempt: Attempt) -> bytes:
             zone = self.shard.zone(tenant)
-            value = attempt.tr.get(zone.place.keys.item(item_id)).value
+            value = attempt.tr.get(zone.location.keys.item(item_id)).value
             record = decode(ItemRecord, value or b"")
             assert record is not None
             zone.requeue(attempt.tr, item_id, record.lease_id, delay_us=0, now_us=attempt.now_us)
@@ -350,7 +350,7 @@ class Stage:
         at = shard or self.shard
         return at.transact(lambda attempt: at.zone(tenant).count(attempt.tr))
 
-    def buried(self) -> list[BuriedItem]:
+    def buried(self) -> list[DeadLetter]:
         """Return the shard's buried items."""
         return self.shard.transact(lambda attempt: list(buried_items(attempt.tr, self.shard.layout, items_max=1_000)))
 
@@ -362,14 +362,14 @@ class Stage:
 
         def body(attempt: Attempt) -> list[PointerRef]:
             parts = at.layout.parts
-            found = in_step([scan(attempt.tr, part, now_us=attempt.now_us, ids_max=1_000) for part in parts])
+            found = run_together([scan(attempt.tr, part, now_us=attempt.now_us, ids_max=1_000) for part in parts])
             return [ref for refs, _ in found for ref in refs]
 
         return at.transact(body)
 
     def pointer(self, tenant: Tenant = ALICE) -> PointerRecord | None:
         """Return a tenant's pointer."""
-        place = self.shard.zone(tenant).place
+        place = self.shard.zone(tenant).location
         value = self.shard.transact(lambda attempt: attempt.tr.get(place.keys.pointer).value)
         return None if value is None else decode(PointerRecord, value)
 
@@ -394,9 +394,9 @@ class Stage:
         worker.start()
         return worker
 
-    def place(self, worker: Worker, refs: Sequence[ItemRef], *, life: bytes | None = None) -> Report:
+    def place(self, worker: Worker, refs: Sequence[ItemRef], *, incarnation: bytes | None = None) -> Report:
         """Send items to a worker, in its present life or in another, and return its report."""
-        return self.do(lambda: worker.place(refs, self.host.life if life is None else life))
+        return self.do(lambda: worker.place(refs, self.host.incarnation if incarnation is None else incarnation))
 
     def settled(self, worker: Worker, *, within_ms: int = 120_000) -> dict[str, int]:
         """Wait until a worker holds nothing; return what became of its items, without what did not occur."""
@@ -428,10 +428,10 @@ class Outcome(Generic[T]):
         return self.results[0]
 
 
-def report(*, capacity: int = 10, held: int = 0, progress: int = 0, life: bytes = b"first life",
+def report(*, in_flight_limit: int = 10, held: int = 0, progress: int = 0, incarnation: bytes = b"first life",
            kinds: dict[str, int] | None = None) -> Report:  # fmt: skip
     """Return a worker's report."""
-    return Report(life, capacity, held, progress, kinds or {})
+    return Report(incarnation, in_flight_limit, held, progress, kinds or {})
 
 
 def item_ref(number: int, *, kind: str = "mail", alone: bool = False, tenant: Tenant = ALICE) -> ItemRef:
@@ -449,7 +449,7 @@ def held_item(
     function: Callable[..., Any] = lambda job: None,
     transactional: bool = False,
     **options: Any,
-) -> Held:
+) -> HeldItem:
     """Return an item as a worker holds it, leased at `now_us`, that exists in the test's imagination."""
     handler = handler_of(
         kind, (lambda job, tr: None) if transactional else function, transactional=transactional, **options
@@ -458,4 +458,4 @@ def held_item(
     record = ItemRecord(
         kind, pack_payload(None), 100, now_us + lease_us, now_us, lease_id=ref.lease_id, lease_us=lease_us
     )
-    return Held(ref, record, handler, Job(None, ref, record, record.payload), now_us)
+    return HeldItem(ref, record, handler, Job(None, ref, record, record.payload), now_us)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.consumer import Consumer, Resources
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, handler_of
@@ -29,7 +29,7 @@ from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import rollups, worker_status
 from fairlead.zones.shard import Shard, open_shard
-from fairlead.zones.top_level.sessions import Present, listing
+from fairlead.zones.top_level.sessions import ListedSession, listing
 from tests.zones.faults import FaultyDatabase
 
 ALICE = Tenant("shop", "alice")
@@ -61,7 +61,7 @@ def consumer(shard: Shard, function: Callable[[Job], None], **settings: Any) -> 
     registry = Registry()
     registry.add(handler_of("mail", function))
     submitted = SubmittedHandlers(registry, b"", allow=False)
-    opened = Opened({"main": shard}, ConsumerSettings(**settings), (), submitted, CLOCK, Random(3))
+    opened = Resources({"main": shard}, ConsumerSettings(**settings), (), submitted, CLOCK, Random(3))
     return Consumer(opened, Identity(b"consumer", "test", 1, 0))
 
 
@@ -96,8 +96,8 @@ def test_a_consumer_of_which_a_loop_dies_says_so_takes_nothing_and_gives_back_wh
     enqueue(shard, 3)
     assert running_now.wait(PATIENCE_S)
     places = {
-        "scanner": "scanner.Scanner._open",
-        "housekeeping": "housekeeping.housekeeping.Housekeeping._beat",
+        "scanner": "scanner.Scanner._takes_calls",
+        "housekeeping": "housekeeping.housekeeping.Housekeeping._heartbeat",
         "keeping": "worker.chores",
     }
     monkeypatch.setattr(f"fairlead.actors.{places[loop]}", dies)
@@ -139,13 +139,13 @@ def failure_of(running: Consumer) -> ActorFailed | None:
     return None
 
 
-def sessions(shard: Shard) -> list[Present]:
+def sessions(shard: Shard) -> list[ListedSession]:
     return shard.transact(lambda attempt: listing(attempt.tr, now_us=attempt.now_us))
 
 
 def leased_count(shard: Shard) -> int:
     """Return how many items are under a lease."""
-    begin, end = shard.zone(ALICE).place.keys.item_range()
+    begin, end = shard.zone(ALICE).location.keys.item_range()
     rows = shard.transact(lambda attempt: list(attempt.tr.snapshot.get_range(begin, end)))
     records = [decode(ItemRecord, row.value) for row in rows]
     return sum(bool(record.lease_id) for record in records if record is not None)
@@ -281,7 +281,7 @@ def test_each_worker_of_a_process_keeps_a_sheet_and_a_row_of_its_own() -> None:
     enqueue(shard, 2)
     held.wait(PATIENCE_S)
     try:
-        eventually(lambda: sorted(len(sheet.running) for sheet in sheets(shard)) == [1, 1])
+        eventually(lambda: sorted(len(status.running) for status in sheets(shard)) == [1, 1])
         go_on.set()
         eventually(lambda: completed(shard) == 2)
     finally:
@@ -297,10 +297,10 @@ def eventually(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def sheets(shard: Shard) -> list[worker_status.Timesheet]:
+def sheets(shard: Shard) -> list[worker_status.WorkerStatus]:
     return shard.transact(lambda attempt: worker_status.read(attempt.tr, now_us=attempt.now_us))
 
 
 def completed(shard: Shard) -> int:
     slots = shard.transact(lambda attempt: rollups.read(attempt.tr, now_us=attempt.now_us))
-    return sum(kind.completed for slot in slots for kind in slot.tally.kinds.values())
+    return sum(kind.completed for slot in slots for kind in slot.rollup.kinds.values())

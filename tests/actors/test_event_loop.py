@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.execution.acknowledgement import Verdict, judge
+from fairlead.actors.execution.acknowledgement import RetryDecision, decide_retry
 from fairlead.actors.execution.event_loop import EventLoopBlocked, EventLoopEnded, EventLoopLost, EventLoopLostAgain
-from fairlead.actors.execution.failed_attempt import failure_of, worded
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.failed_attempt import failure_of, render_error
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.runtime.supervisor import STALL_US, Supervisor
 from fairlead.actors.runtime.thread_host import BLOCKED_LOOPS_MAX, ThreadHost, ThreadRunners
@@ -51,7 +51,7 @@ class Bench:
     def find_standing_still(self) -> None:
         """Let the supervisor find a loop that is blocked."""
         for _ in range(3):  # The first look may find what was noted before.
-            self.supervisor.look(STALL_US)
+            self.supervisor.check_loops(STALL_US)
 
     def run(self, function: Callable[[Job], Any]) -> Any:
         return self.begin(function).result(PATIENCE_S)
@@ -199,7 +199,7 @@ def test_a_coroutine_that_blocks_the_loop_fails_and_the_others_go_back(
     release.set()
 
 
-def run_until_the_loop_is_lost(bench: Bench, held: Held, *, exits: bool) -> BaseException:
+def run_until_the_loop_is_lost(bench: Bench, held: HeldItem, *, exits: bool) -> BaseException:
     """Run a coroutine whose loop is lost by what a thread without a context has asked for; return how it failed."""
     blocking, release = threading.Event(), threading.Event()
 
@@ -222,9 +222,9 @@ def run_until_the_loop_is_lost(bench: Bench, held: Held, *, exits: bool) -> Base
     return error
 
 
-def judged(held: Held, error: BaseException) -> Verdict:
+def judged(held: HeldItem, error: BaseException) -> RetryDecision:
     failure = failure_of(error, held.handler, held.ref.item_id, SystemClock())
-    return judge(held, failure, now_us=0, random=Random(1))
+    return decide_retry(held, failure, now_us=0, random=Random(1))
 
 
 @pytest.mark.parametrize("exits", [False, True])
@@ -265,7 +265,7 @@ def wait_once_more(bench: Bench) -> Future[Any]:
         await asyncio.sleep(3_600)
 
     held = held_item(1)
-    held.record.last_error = worded(EventLoopLost(), SystemClock()).text
+    held.record.last_error = render_error(EventLoopLost(), SystemClock()).text
     waiting = bench.pool.submit(bench.runners.run_coroutine, waits, held)
     assert begun.wait(PATIENCE_S)
     return waiting

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fairlead.actors.execution.failed_attempt import ERRORS_MAX, FRAMES_MAX, Cause, failure_of, worded
+from fairlead.actors.execution.failed_attempt import ERRORS_MAX, FRAMES_MAX, Cause, failure_of, render_error
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import handler_of
@@ -96,25 +96,25 @@ def test_the_log_has_the_words_and_does_not_ask_the_error_again(stage: Stage, ca
 def test_of_a_long_chain_of_errors_only_the_newest_are_worded(stage: Stage, length: int) -> None:
     error = chain(length)
     Asked.times = 0
-    words = worded(error, stage.clock)
+    words = render_error(error, stage.clock)
     assert Asked.times <= 2 * ERRORS_MAX + 2
     assert words.text == "Asked: asked"
     assert "earlier errors are left out" in words.lines
-    assert not words.tame
+    assert not words.safe_to_log
 
 
 def test_of_a_group_with_more_errors_than_that_only_some_are_worded(stage: Stage) -> None:
     error = ExceptionGroup("many", [Asked() for _ in range(10_000)])
     Asked.times = 0
-    assert worded(error, stage.clock).text.startswith("ExceptionGroup: many")
+    assert render_error(error, stage.clock).text.startswith("ExceptionGroup: many")
     assert Asked.times <= 2 * ERRORS_MAX
 
 
 def test_errors_that_lead_to_each_other_are_worded_once(stage: Stage) -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__context__, second.__context__ = second, first
-    words = worded(first, stage.clock)
-    assert (words.text, words.tame) == ("ValueError: first", True)
+    words = render_error(first, stage.clock)
+    assert (words.text, words.safe_to_log) == ("ValueError: first", True)
 
 
 def test_a_long_message_and_a_deep_traceback_are_shortened(stage: Stage) -> None:
@@ -128,7 +128,7 @@ def test_a_long_message_and_a_deep_traceback_are_shortened(stage: Stage) -> None
 
     with pytest.raises(ValueError, match="x") as caught:
         dive(FRAMES_MAX // 4)
-    words = worded(caught.value, stage.clock)
+    words = render_error(caught.value, stage.clock)
     assert len(words.text) < TEXT_BYTES_MAX
     assert len(words.lines) < TEXT_BYTES_MAX
 
@@ -138,7 +138,7 @@ def test_an_error_whose_words_raise_is_worded_by_its_class(stage: Stage) -> None
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
-    assert "Mute" in worded(Mute(), stage.clock).text
+    assert "Mute" in render_error(Mute(), stage.clock).text
 
 
 # --- A worker that is abandoned ---

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from fairlead.actors.dispatch.reclaim import LOOK_S, Freeing, free
-from fairlead.actors.dispatch.worker_pool import Leftover, Member
-from fairlead.actors.runtime.periodic_task import Rounds
+from fairlead.actors.dispatch.reclaim import RECLAIM_S, Reclaimer, reclaim
+from fairlead.actors.dispatch.worker_pool import Member, OrphanedItems
+from fairlead.actors.runtime.periodic_task import PeriodicTask
 from tests.actors.stage import ALICE, BOB, LEASE_MS, SECOND, Stage, report
 
 LIFE = "worker#1"
@@ -19,7 +19,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def leased(stage: Stage, count: int = 1) -> Leftover:
+def leased(stage: Stage, count: int = 1) -> OrphanedItems:
     """Return what a worker took: so many of Alice's items, and one of Bob's."""
     for number in range(count):
         stage.enqueue("mail", number)
@@ -27,14 +27,14 @@ def leased(stage: Stage, count: int = 1) -> Leftover:
     return [*stage.lease(["mail"]), *stage.lease(["mail"], tenant=BOB)]
 
 
-def watched(stage: Stage, left: Leftover) -> Rounds:
+def watched(stage: Stage, left: OrphanedItems) -> PeriodicTask:
     """Watch over a worker that has taken `left`."""
     member = Member()
-    member.hear(report(life=LIFE.encode()))
+    member.update(report(incarnation=LIFE.encode()))
     member.send(left)
     lock = stage.host.lock()
-    freeing = Freeing(stage.shards, [member], lock, stage.host.has_ended)
-    watch = Rounds(stage.host, "freeing", lock, freeing.look, pause_s=LOOK_S)
+    freeing = Reclaimer(stage.shards, [member], lock, stage.host.has_ended)
+    watch = PeriodicTask(stage.host, "freeing", lock, freeing.reclaim_orphans, pause_s=RECLAIM_S)
     stage.do(watch.begin)
     return watch
 
@@ -47,7 +47,7 @@ def vests_in_us(stage: Stage, item_id: bytes) -> int:
 
 def test_what_a_dead_worker_held_vests_at_once_and_so_do_its_pointers(stage: Stage) -> None:
     left = leased(stage, 3)
-    free(stage.shards, left)
+    reclaim(stage.shards, left)
     stage.pass_ms(1)
     again = [ref for tenant in (ALICE, BOB) for ref in stage.lease(["mail"], tenant=tenant)]
     assert sorted(ref.item_id for ref in again) == sorted(ref.item_id for ref in left)
@@ -56,12 +56,14 @@ def test_what_a_dead_worker_held_vests_at_once_and_so_do_its_pointers(stage: Sta
 
 def test_that_it_died_with_the_item_is_counted_as_a_lapse(stage: Stage) -> None:
     left = leased(stage)
-    free(stage.shards, left)
+    reclaim(stage.shards, left)
     stage.pass_ms(1)
     stage.lease(["mail"])
     record = stage.record(left[0].item_id)
     assert record is not None
-    assert (record.lapsed, record.lapse_count, record.error_count) == (1, 0, 0), "nobody wrote that it had started"
+    assert (record.expired_count, record.expiry_count, record.error_count) == (1, 0, 0), (
+        "nobody wrote that it had started"
+    )
 
 
 def test_what_was_completed_or_taken_over_meanwhile_is_left_alone(stage: Stage) -> None:
@@ -73,7 +75,7 @@ def test_what_was_completed_or_taken_over_meanwhile_is_left_alone(stage: Stage) 
         )
     )
     stage.steal(taken.item_id)
-    free(stage.shards, left)
+    reclaim(stage.shards, left)
     assert stage.record(done.item_id) is None
     assert vests_in_us(stage, taken.item_id) > 9 * SECOND
 
@@ -82,7 +84,7 @@ def test_what_the_store_refuses_to_free_lapses_in_time(stage: Stage, caplog: pyt
     left = leased(stage)
     stage.store.full = True
     with caplog.at_level(logging.WARNING):
-        free(stage.shards, left)
+        reclaim(stage.shards, left)
     assert "shard main refuses; what a dead worker held there lapses in time" in caplog.text
     stage.store.full = False
     stage.pass_ms(LEASE_MS)
@@ -97,7 +99,7 @@ def test_a_worker_keeps_what_it_has_until_it_is_seen_to_be_dead(stage: Stage) ->
     watched(stage, left)
     stage.pass_ms(3_000)
     assert vests_in_us(stage, left[0].item_id) > 6 * SECOND
-    stage.world.ended_lives.add(LIFE)
+    stage.world.ended_incarnations.add(LIFE)
     stage.pass_ms(300)
     assert vests_in_us(stage, left[0].item_id) <= 0
 
@@ -105,6 +107,6 @@ def test_a_worker_keeps_what_it_has_until_it_is_seen_to_be_dead(stage: Stage) ->
 def test_a_watch_that_was_stopped_frees_nothing(stage: Stage) -> None:
     left = leased(stage)
     stage.do(watched(stage, left).stop)
-    stage.world.ended_lives.add(LIFE)
+    stage.world.ended_incarnations.add(LIFE)
     stage.pass_ms(1_000)
     assert vests_in_us(stage, left[0].item_id) > 8 * SECOND

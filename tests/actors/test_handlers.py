@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.retry import Retry
-from fairlead.actors.handlers import Form, HandlerTwice, NotTransactional, PermanentError, Registry, handler_of
+from fairlead.actors.handlers import DuplicateHandler, Form, NotTransactional, PermanentError, Registry, handler_of
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.tenant_transaction import TenantTransaction
 
@@ -183,7 +183,7 @@ def test_the_default_is_to_retry() -> None:
 def test_a_kind_has_one_handler_and_the_error_names_both() -> None:
     registry = Registry()
     registry.add(handler_of("mail", plain))
-    with pytest.raises(HandlerTwice) as refused:
+    with pytest.raises(DuplicateHandler) as refused:
         registry.add(handler_of("mail", coroutine))
     assert refused.value.fields["kind"] == "mail"
     assert str(refused.value.fields["first"]).endswith("test_handlers.plain")

@@ -1,22 +1,22 @@
 """What a worker holds, and what starts next."""
 
-from fairlead.actors.execution.in_flight import RESERVE_MAX, Held, Holdings, Phase
+from fairlead.actors.execution.in_flight import PREFETCH_MAX, HeldItem, InFlight, Phase
 from tests.actors.stage import MS, SECOND, held_item
 
 
-def holdings(slots: int = 2) -> Holdings:
-    return Holdings(slots=slots, incarnation=b"life")
+def in_flight(slots: int = 2) -> InFlight:
+    return InFlight(slots=slots, incarnation=b"life")
 
 
-def held_with(*items: Held, slots: int = 2) -> Holdings:
+def held_with(*items: HeldItem, slots: int = 2) -> InFlight:
     """Return holdings that have accepted items."""
-    made = holdings(slots)
+    made = in_flight(slots)
     for item in items:
         assert made.accept(item)
     return made
 
 
-def run(made: Holdings, held: Held, *, took_us: int = 0) -> None:
+def run(made: InFlight, held: HeldItem, *, took_us: int = 0) -> None:
     """Let an item start and end."""
     assert made.next_to_run(0) is held
     made.finish(held, took_us)
@@ -35,10 +35,10 @@ def test_an_item_that_starts_is_running_and_its_time_runs_once_its_handler_begin
     held = held_item(timeout=30)
     made = held_with(held)
     made.next_to_run(5)
-    assert (held.phase, held.since_us, held.ran) == (Phase.RUNNING, 5, None)
+    assert (held.phase, held.since_us, held.running_for) == (Phase.RUNNING, 5, None)
     held.begin(7)
-    assert held.ran is not None
-    assert held.ran.by(9) == 2
+    assert held.running_for is not None
+    assert held.running_for.by(9) == 2
 
 
 def test_a_message_that_came_twice_is_one_item() -> None:
@@ -79,8 +79,8 @@ def test_one_that_is_dropped_while_it_waits_does_not_start() -> None:
 # --- Isolation ---
 
 
-def isolating(*items: Held) -> Holdings:
-    made = Holdings(slots=1, incarnation=b"life", isolates=True)
+def isolating(*items: HeldItem) -> InFlight:
+    made = InFlight(slots=1, incarnation=b"life", isolates=True)
     for held in items:
         made.accept(held)
     return made
@@ -118,55 +118,55 @@ def test_in_isolation_one_that_does_not_listen_bars_the_way_no_longer_once_it_is
 def test_in_isolation_a_worker_wants_one_item_and_nothing_in_reserve() -> None:
     held = held_item(1, alone=True)
     made = isolating(held)
-    assert made.capacity == 1
+    assert made.in_flight_limit == 1
     made.next_to_run(0)
     made.finish(held, 1)
     made.drop(held)
-    assert made.capacity == 1, "however short its items are"
+    assert made.in_flight_limit == 1, "however short its items are"
 
 
 # --- Capacity ---
 
 
 def test_a_worker_wants_an_item_per_slot_and_what_it_works_off_in_a_moment() -> None:
-    assert holdings(slots=4).capacity == 8  # as if handlers took 45 ms, before it knows better
+    assert in_flight(slots=4).in_flight_limit == 8  # as if handlers took 45 ms, before it knows better
 
 
 def test_it_holds_little_in_reserve_when_handlers_are_slow() -> None:
-    made = holdings(slots=4)
+    made = in_flight(slots=4)
     for number in range(100):
         held = held_item(number)
         made.accept(held)
         run(made, held, took_us=10 * SECOND)
-    assert made.capacity == 4
+    assert made.in_flight_limit == 4
 
 
 def test_it_holds_much_in_reserve_when_handlers_are_fast_and_never_more_than_may_be_lost() -> None:
-    made = holdings(slots=4)
+    made = in_flight(slots=4)
     for number in range(400):
         held = held_item(number)
         made.accept(held)
         run(made, held)
-    assert made.capacity == 4 + RESERVE_MAX
+    assert made.in_flight_limit == 4 + PREFETCH_MAX
 
 
 def test_it_holds_next_to_nothing_in_reserve_once_items_wait_in_vain() -> None:
     """Its handlers were fast, and now they are not: what it took would wait here, beside a worker that is idle."""
-    made = holdings(slots=16)
+    made = in_flight(slots=16)
     for number in range(400):
         held = held_item(number)
         made.accept(held)
         run(made, held)
     waiting = held_item(500)
     made.accept(waiting)
-    made.let_go(waiting, 500 * 1_000)
-    assert made.capacity == 17
+    made.begin_return(waiting, 500 * 1_000)
+    assert made.in_flight_limit == 17
 
 
 def test_one_that_accepts_nothing_has_no_capacity() -> None:
-    made = holdings()
+    made = in_flight()
     made.accepting = False
-    assert made.report().capacity == 0
+    assert made.report().in_flight_limit == 0
 
 
 # --- The report ---
@@ -194,7 +194,7 @@ def test_the_report_counts_items_by_kind_from_arrival_to_end() -> None:
 def test_one_that_goes_back_counts_in_its_kind_until_its_lease_has_been_given_up() -> None:
     waiting, other = held_item(1), held_item(2)
     made = held_with(waiting, other)
-    made.let_go(waiting, 1)
+    made.begin_return(waiting, 1)
     assert (made.report().held, made.report().kinds) == (1, {"mail": 2})
     seen = made.progress
     made.note_returned([waiting, other])
@@ -213,5 +213,5 @@ def test_cancelling_twice_interrupts_once_and_keeps_the_first_time() -> None:
     held.job.on_cancel(lambda: interrupts.append("stop"))
     held.cancel(5 * MS)
     held.cancel(9 * MS)
-    assert held.told_to_stop is not None
-    assert (held.told_to_stop.by(6 * MS), interrupts) == (MS, ["stop"])
+    assert held.cancelled_for is not None
+    assert (held.cancelled_for.by(6 * MS), interrupts) == (MS, ["stop"])

@@ -10,24 +10,24 @@ from fairlead.actors.execution import submitted_handlers
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers, keep_loading, pack_handler, submit
 from fairlead.actors.handlers import Registry, handler_of
 from fairlead.actors.housekeeping import housekeeping, late_pointers
-from fairlead.actors.housekeeping.chore_schedule import WATCHED_REST_BEATS
+from fairlead.actors.housekeeping.chore_schedule import WATCHED_REST_HEARTBEATS
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
-from fairlead.actors.housekeeping.late_pointers import LateLook
+from fairlead.actors.housekeeping.late_pointers import LatePointerScan
 from fairlead.actors.runtime.actor_identity import Identity
-from fairlead.actors.scanning.partitioning import PLACES, Session, Stretch
+from fairlead.actors.scanning.partitioning import HASH_SPACE, Partition, Session
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, VALUE_TOO_LARGE, StoreError
 from fairlead.zones.keyspace import TIME_KEY, TenantKeys
 from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.policy import policies
-from fairlead.zones.queue.dequeue_plan import Room
-from fairlead.zones.queue.id_retention import keep_taken
+from fairlead.zones.queue.dequeue_plan import Capacity
+from fairlead.zones.queue.id_retention import retain_id
 from fairlead.zones.queue.periodic import period
 from fairlead.zones.records import HandlerRecord
 from fairlead.zones.reporting import completion_log, rollups
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import sessions
-from fairlead.zones.top_level.process_pointers import VisitTerms, visit_all
-from fairlead.zones.top_level.sessions import LIVE_US, Presence
+from fairlead.zones.top_level.process_pointers import DequeueParams, process_all
+from fairlead.zones.top_level.sessions import LIVE_US, SessionRecord
 from tests.actors.stage import ALICE, LEASE_MS, MS, SECOND, SIGNING_KEY, Stage
 
 
@@ -42,7 +42,7 @@ def identity(stage: Stage, name: bytes = b"mine----") -> Identity:
 
 def within_ms(stage: Stage, at_most_ms: int, *, rounds: int = 1) -> int:
     """Return when a chore has been done that is due within this time, and where reads cost rests between two rounds."""
-    return at_most_ms + (rounds * WATCHED_REST_BEATS * 1_000 if stage.shard.layout.is_watched else 0)
+    return at_most_ms + (rounds * WATCHED_REST_HEARTBEATS * 1_000 if stage.shard.layout.is_watched else 0)
 
 
 class Keeping:
@@ -69,11 +69,11 @@ class Keeping:
         stage.pass_ms(1)
 
     def set_session(self, shard_name: str, session: Session | None) -> None:
-        """See `Finder`."""
+        """See `ScannerHandle`."""
         self.sessions[shard_name] = session
 
     def was_full(self) -> bool:
-        """See `Finder`."""
+        """See `ScannerHandle`."""
         return self.full
 
     @property
@@ -82,7 +82,7 @@ class Keeping:
         return {name: session is not None for name, session in self.sessions.items()}
 
 
-def consumers(stage: Stage, shard: Shard | None = None) -> list[sessions.Present]:
+def consumers(stage: Stage, shard: Shard | None = None) -> list[sessions.ListedSession]:
     return (shard or stage.shard).transact(lambda tr: sessions.listing(tr.tr, now_us=tr.now_us))
 
 
@@ -98,9 +98,9 @@ def test_a_consumer_shows_that_it_lives_and_what_it_knows(stage: Stage) -> None:
     stage.pass_ms(10_000)
     (found,) = consumers(stage)
     assert (found.consumer_id, found.live) == (b"mine----", True)
-    assert (found.presence.host, found.presence.pid, found.presence.kinds) == ("host", 7, ["mail"])
-    assert found.presence.slots == 32
-    assert stage.now_us - found.presence.beat_us <= SECOND
+    assert (found.record.host, found.record.pid, found.record.kinds) == ("host", 7, ["mail"])
+    assert found.record.slots == 32
+    assert stage.now_us - found.record.heartbeat_us <= SECOND
 
 
 def test_one_that_stops_in_good_order_takes_itself_off_the_list(stage: Stage) -> None:
@@ -111,8 +111,8 @@ def test_one_that_stops_in_good_order_takes_itself_off_the_list(stage: Stage) ->
 
 
 def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
-    dead = Presence("host", 8, [], stage.now_us, stage.now_us)
-    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", dead))
+    dead = SessionRecord("host", 8, [], stage.now_us, stage.now_us)
+    stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", dead))
     Keeping(stage)
     stage.pass_ms(70_000)
     assert [each.consumer_id for each in consumers(stage)] == [b"mine----"]
@@ -123,15 +123,15 @@ def test_it_clears_away_those_that_died_long_ago(stage: Stage) -> None:
 
 def another_beats(stage: Stage, kinds: list[str]) -> None:
     """Another consumer, whose id comes after this one's, says that it lives."""
-    alive = Presence("host", 8, kinds, stage.now_us, stage.now_us)
-    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", alive))
+    alive = SessionRecord("host", 8, kinds, stage.now_us, stage.now_us)
+    stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", alive))
 
 
 def own(keeping: Keeping) -> tuple[float, float]:
     """Return where a consumer's own stretch begins and ends, in parts."""
     session = keeping.sessions["main"]
     assert session is not None
-    return session.stretch.begin / PLACES, session.stretch.end / PLACES
+    return session.partition.begin / HASH_SPACE, session.partition.end / HASH_SPACE
 
 
 def test_one_that_is_alone_owns_all_of_the_queue_from_its_first_beat_on(stage: Stage) -> None:
@@ -162,13 +162,13 @@ def test_it_divides_nothing_with_one_that_does_not_know_its_kinds(stage: Stage) 
 def test_it_says_when_it_is_full_and_hears_which_others_are_unless_it_is_too(stage: Stage, full: bool) -> None:
     keeping = Keeping(stage)
     keeping.full = full
-    alive = Presence("host", 8, ["mail"], stage.now_us, stage.now_us, full=True)
-    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", alive))
+    alive = SessionRecord("host", 8, ["mail"], stage.now_us, stage.now_us, full=True)
+    stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", alive))
     stage.pass_ms(1_000)
-    assert [each.presence.full for each in consumers(stage)] == [full, True]
+    assert [each.record.full for each in consumers(stage)] == [full, True]
     session = keeping.sessions["main"]
     assert session is not None
-    assert session.full == (() if full else (Stretch(PLACES, 2 * PLACES),))
+    assert session.full == (() if full else (Partition(HASH_SPACE, 2 * HASH_SPACE),))
 
 
 def test_its_session_lasts_from_each_beat_for_as_long_as_others_wait_for_the_next(stage: Stage) -> None:
@@ -190,8 +190,8 @@ def set_time(stage: Stage, ahead_us: int) -> None:
 
 
 def show_another(stage: Stage) -> None:
-    alive = Presence("host", 8, [], stage.now_us, stage.now_us)
-    stage.shard.transact(lambda tr: sessions.beat(tr.tr, b"theirs--", alive))
+    alive = SessionRecord("host", 8, [], stage.now_us, stage.now_us)
+    stage.shard.transact(lambda tr: sessions.heartbeat(tr.tr, b"theirs--", alive))
 
 
 def test_a_good_clock_may_take_leases_from_the_first_beat_on(stage: Stage) -> None:
@@ -271,7 +271,7 @@ def test_a_handler_that_is_submitted_is_known_within_seconds(stage: Stage) -> No
     stage.pass_ms(5_000 if stage.shard.layout.is_watched else 2_000)
     assert "shout" in keeping.registry.handlers
     (found,) = consumers(stage)
-    assert found.presence.kinds == ["mail", "shout"]
+    assert found.record.kinds == ["mail", "shout"]
 
 
 def test_an_actor_without_housekeeping_loads_them_too(stage: Stage) -> None:
@@ -354,7 +354,7 @@ def test_a_shard_that_is_away_keeps_no_other_from_its_beat(stage: Stage) -> None
     keeping = Keeping(stage, shards={"other": other, "main": stage.shard})
     stage.pass_ms(5_000)
     assert keeping.fit == {"main": True}
-    assert stage.now_us - consumers(stage)[0].presence.beat_us <= SECOND + 10 * MS
+    assert stage.now_us - consumers(stage)[0].record.heartbeat_us <= SECOND + 10 * MS
     store.away = False
     stage.pass_ms(1_100)
     assert keeping.fit == {"main": True, "other": True}
@@ -373,7 +373,7 @@ def test_a_cluster_that_does_not_answer_ends_no_session_on_another(stage: Stage)
         assert session.until_us > stage.now_us
     store.silent = False
     stage.pass_ms(5_100)
-    assert stage.now_us - consumers(stage, other)[0].presence.beat_us <= SECOND + 10 * MS
+    assert stage.now_us - consumers(stage, other)[0].record.heartbeat_us <= SECOND + 10 * MS
     store.silent = True
     stage.do(keeping.housekeeping.stop)
     stage.wait_for(lambda: keeping.running.over_us is not None, within_ms=4_000)
@@ -386,14 +386,14 @@ def test_pointers_that_whoever_ended_a_pause_has_not_woken_are_woken_within_a_be
     """`fairlead resume` may be broken off between the two."""
     stage.enqueue("mail")
     transact = stage.shard.transact
-    transact(lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=True))
+    transact(lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=attempt.now_us, paused=True))
     (ref,) = stage.pointers()
-    terms = VisitTerms(stage.now_us, b"l" * 16, LEASE_MS * MS, 10, SECOND, SECOND)
-    transact(lambda attempt: visit_all(attempt.tr, stage.shard.layout, [ref], Room(10, {"mail": 10}), terms))
+    terms = DequeueParams(stage.now_us, b"l" * 16, LEASE_MS * MS, 10, SECOND, SECOND)
+    transact(lambda attempt: process_all(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
     Keeping(stage)
     stage.pass_ms(2_000)
     assert stage.pointers() == []
-    transact(lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=False))
+    transact(lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=attempt.now_us, paused=False))
     stage.pass_ms(within_ms(stage, 1_100))
     assert len(stage.pointers()) == 1
 
@@ -408,8 +408,8 @@ def test_what_a_clock_that_was_ahead_put_to_sleep_is_woken_within_seconds(stage:
     stage.clock.jump(3_600 * SECOND)
     transact = stage.shard.transact
     (ref,) = stage.pointers()
-    terms = VisitTerms(stage.now_us, bytes(16), SECOND, 1, 1, 1)
-    transact(lambda attempt: visit_all(attempt.tr, stage.shard.layout, [ref], Room(10, {"mail": 10}), terms))
+    terms = DequeueParams(stage.now_us, bytes(16), SECOND, 1, 1, 1)
+    transact(lambda attempt: process_all(attempt.tr, stage.shard.layout, [ref], Capacity(10, {"mail": 10}), terms))
     stage.clock.jump(0)
     assert stage.pointers() == []
     Keeping(stage)
@@ -424,9 +424,9 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
 
     Here these are 240, and the limits the smaller.
     """
-    for limit, entries in (("LATE_MAX", 2), ("HURRIED_MAX", 10)):
+    for limit, entries in (("LATE_MAX", 2), ("URGENT_MAX", 10)):
         monkeypatch.setattr(late_pointers, limit, entries)
-    monkeypatch.setattr(housekeeping, "BEAT_MAX", 40)
+    monkeypatch.setattr(housekeeping, "HEARTBEAT_ENTRIES_MAX", 40)
     for number in range(240):
         stage.enqueue("mail", tenant=Tenant("shop", f"later {number}"), delay_ms=10 * 24 * 3_600_000)
     for number in [*range(20)] * 2:
@@ -434,8 +434,8 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
     stage.clock.jump(3_600 * SECOND)
     Keeping(stage)
     refs, layout = stage.pointers(), stage.shard.layout
-    terms = VisitTerms(stage.now_us, bytes(16), SECOND, 1, 1, 1)
-    stage.shard.transact(lambda attempt: visit_all(attempt.tr, layout, refs, Room(100, {"mail": 100}), terms))
+    terms = DequeueParams(stage.now_us, bytes(16), SECOND, 1, 1, 1)
+    stage.shard.transact(lambda attempt: process_all(attempt.tr, layout, refs, Capacity(100, {"mail": 100}), terms))
     stage.pass_ms(2_000)
     stage.clock.jump(0)
     assert stage.pointers() == []
@@ -446,17 +446,17 @@ def test_beside_many_that_may_sleep_for_long_those_that_oversleep_are_woken_in_s
 
 
 def test_a_consumer_whose_own_clock_is_set_back_looks_at_all_its_parts_until_each_is_read() -> None:
-    late = LateLook()
+    late = LatePointerScan()
     parts = range(3, 35)
     assert late.next_parts(parts) == [3, 4]
-    late.hurry()
+    late.make_urgent()
     assert sorted(late.next_parts(parts)) == list(parts)
     for part in parts:
         late.note(part, b"further" if part == 7 else b"", parts)
     assert late.next_parts(parts) == [7], "the others have been read"
     assert late.ends[7] == b"further"
     late.note(7, b"", parts)
-    assert not late.hurries
+    assert not late.is_urgent
     seen = [part for _ in range(16) for part in late.next_parts(parts)]
     assert sorted(seen) == list(parts)
     assert late.next_parts(range(0)) == []
@@ -473,7 +473,7 @@ def test_an_error_that_nobody_foresaw_ends_the_loop_for_its_supervisor_to_see(
     def broken(*_: Any, **__: Any) -> None:
         raise OverflowError("can't convert negative int to unsigned")
 
-    monkeypatch.setattr(completion_log, "tidy", broken)
+    monkeypatch.setattr(completion_log, "compact", broken)
     keeping = Keeping(stage)
     stage.pass_ms(100)
     assert isinstance(keeping.running.error, OverflowError)
@@ -489,7 +489,7 @@ def test_a_period_whose_tenants_record_is_damaged_stops_no_other_and_no_sign_of_
     assert stage.count(sound)["sound"] >= 4
     assert keeping.fit == {"main": True}
     (found,) = consumers(stage)
-    assert stage.now_us - found.presence.beat_us <= SECOND
+    assert stage.now_us - found.record.heartbeat_us <= SECOND
     assert len([each for each in caplog.records if "tick of damaged" in each.message]) == 1
 
 
@@ -498,7 +498,7 @@ def test_a_chronicle_that_cannot_be_written_keeps_no_work_asleep(stage: Stage, m
         raise StoreError(VALUE_TOO_LARGE)
 
     monkeypatch.setattr(rollups, "sum_up", refused)
-    monkeypatch.setattr(housekeeping, "wake_parked", lambda tr, layout, *, now_us: tr.set(b"woken", b"") or 1)
+    monkeypatch.setattr(housekeeping, "wake_paused_pointers", lambda tr, layout, *, now_us: tr.set(b"woken", b"") or 1)
     Keeping(stage)
     stage.pass_ms(1_500)
     assert stage.shard.transact(lambda attempt: attempt.tr.get(b"woken").present())
@@ -512,20 +512,20 @@ def test_forgetting_that_conflicts_again_and_again_keeps_no_sign_of_life_from_be
     def collides(*_: Any, **__: Any) -> int:
         raise StoreError(NOT_COMMITTED)
 
-    monkeypatch.setattr(housekeeping, "forget", collides)
+    monkeypatch.setattr(housekeeping, "expire", collides)
     keeping = Keeping(stage)
     stage.pass_ms(10_000)
     assert keeping.fit == {"main": True}
     (found,) = consumers(stage)
-    assert stage.now_us - found.presence.beat_us <= 2 * SECOND
+    assert stage.now_us - found.record.heartbeat_us <= 2 * SECOND
 
 
 def test_ids_that_were_kept_taken_are_forgotten_when_their_time_has_passed(stage: Stage) -> None:
-    place = stage.shard.zone(ALICE).place
+    location = stage.shard.zone(ALICE).location
     until_us = stage.now_us + 2 * SECOND
-    stage.shard.transact(lambda attempt: keep_taken(attempt.tr, place, bytes(16), until_us))
+    stage.shard.transact(lambda attempt: retain_id(attempt.tr, location, bytes(16), until_us))
     Keeping(stage)
-    key = place.keys.done(bytes(16))
+    key = location.keys.retained_id(bytes(16))
     stage.pass_ms(1_500)
     assert stage.shard.transact(lambda attempt: attempt.tr.get(key).present())
     stage.pass_ms(within_ms(stage, 3_000, rounds=stage.shard.layout.part_count))
@@ -534,9 +534,9 @@ def test_ids_that_were_kept_taken_are_forgotten_when_their_time_has_passed(stage
 
 def test_nothing_is_forgotten_by_a_clock_that_has_stepped_since_the_beat_that_checked_it(stage: Stage) -> None:
     """Seed 4000102: an hour's step between the two freed the ids of completed items that were to stay taken."""
-    place = stage.shard.zone(ALICE).place
+    location = stage.shard.zone(ALICE).location
     until_us = stage.now_us + 60 * SECOND
-    stage.shard.transact(lambda attempt: keep_taken(attempt.tr, place, bytes(16), until_us))
+    stage.shard.transact(lambda attempt: retain_id(attempt.tr, location, bytes(16), until_us))
     keeping = Keeping(stage)
 
     def step_ahead(shard_name: str, session: Session | None) -> None:
@@ -549,7 +549,7 @@ def test_nothing_is_forgotten_by_a_clock_that_has_stepped_since_the_beat_that_ch
     keeping.set_session = step_ahead  # type: ignore[method-assign]
     keeping.was_full = step_back  # type: ignore[method-assign]
     stage.pass_ms(within_ms(stage, 3_000, rounds=stage.shard.layout.part_count))
-    assert stage.shard.transact(lambda attempt: attempt.tr.get(place.keys.done(bytes(16))).present())
+    assert stage.shard.transact(lambda attempt: attempt.tr.get(location.keys.retained_id(bytes(16))).present())
 
 
 def test_a_chore_that_a_store_refuses_for_long_is_said_once(

@@ -6,7 +6,7 @@ import threading
 import time
 from random import Random
 
-from fairlead.actors.consumer import Consumer, Opened
+from fairlead.actors.consumer import Consumer, Resources
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, handler_of
@@ -37,7 +37,7 @@ class Story:
         self.release = threading.Event()
         self.long_ones = threading.Semaphore(0)
         self.quick_ones = threading.Semaphore(0)
-        self.suspects: list[str] = []
+        self.poison_candidates: list[str] = []
         self.beside = 0
         self._lock = threading.Lock()
         registry = Registry()
@@ -45,7 +45,7 @@ class Story:
             registry.add(handler_of(handler.__name__, handler))
         submitted = SubmittedHandlers(registry, b"", allow=False)
         settings = ConsumerSettings(workers=2)
-        opened = Opened({"main": self.shard}, settings, (), submitted, CLOCK, Random(3))
+        opened = Resources({"main": self.shard}, settings, (), submitted, CLOCK, Random(3))
         self.consumer = Consumer(opened, Identity(b"consumer", "test", 1, 0))
 
     def report(self, job: Job) -> None:
@@ -57,11 +57,11 @@ class Story:
 
     def suspect(self, job: Job) -> None:
         with self._lock:
-            self.beside += bool(self.suspects)
-            self.suspects.append(job.tenant.user)
+            self.beside += bool(self.poison_candidates)
+            self.poison_candidates.append(job.tenant.user)
         self.release.wait(PATIENCE_S)
         with self._lock:
-            self.suspects.remove(job.tenant.user)
+            self.poison_candidates.remove(job.tenant.user)
 
     def enqueue(self, kind: str, user: str, *, suspect: bool = False) -> None:
         """Enqueue an item; a suspect is one whose workers have died under it as often as it takes."""
@@ -79,10 +79,10 @@ def enqueue(shard: Shard, kind: str, tenant: Tenant, *, lapses: int) -> None:
         tr, now_us = attempt.tr, attempt.now_us
         item_id = attempt.new_id()
         zone.enqueue(tr, new_item(kind, None), item_id=item_id, now_us=now_us)
-        key = zone.place.keys.item(item_id)
+        key = zone.location.keys.item(item_id)
         record = decode(ItemRecord, tr.get(key).value or b"")
         assert record is not None
-        record.lapse_count, record.lapsed = lapses, lapses
+        record.expiry_count, record.expired_count = lapses, lapses
         tr.set(key, encode(record))
 
     shard.transact(body)
@@ -98,15 +98,15 @@ def test_items_that_must_run_alone_hold_up_nobody_though_long_ones_run_on_every_
     for number in range(2):
         story.enqueue("suspect", f"suspect {number}", suspect=True)
     until_s = time.monotonic() + PATIENCE_S
-    while not story.suspects and time.monotonic() < until_s:
+    while not story.poison_candidates and time.monotonic() < until_s:
         threading.Event().wait(0.01)
-    assert len(story.suspects) == 1, "it waits for nobody"
+    assert len(story.poison_candidates) == 1, "it waits for nobody"
     begun_s = time.monotonic()
     for number in range(QUICK):
         story.enqueue("quick", f"user {number}")
     for _ in range(QUICK):
         assert story.quick_ones.acquire(timeout=1.0 - (time.monotonic() - begun_s))
-    assert len(story.suspects) == 1, "one at a time"
+    assert len(story.poison_candidates) == 1, "one at a time"
     story.stop()
 
 

@@ -13,7 +13,7 @@ from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
 from fairlead.actors.messages import ItemRef
 from fairlead.zones.errors import ItemGone, LeaseLost
-from fairlead.zones.queue.dead_letters import revive
+from fairlead.zones.queue.dead_letters import retry_dead_letter
 from tests.actors.stage import ALICE, LEASE_MS, Stage
 from tests.zones.faults import Fault
 
@@ -45,7 +45,7 @@ def test_a_job_tells_what_was_enqueued(stage: Stage) -> None:
 
 def test_errors_and_lapses_alike_count_as_attempts(stage: Stage) -> None:
     item_id = stage.enqueue("mail")
-    stage.change(item_id, error_count=2, lapsed=1)
+    stage.change(item_id, error_count=2, expired_count=1)
     (ref,) = stage.lease(["mail"])
     assert job_of(stage, ref).attempt == 4
 
@@ -67,8 +67,10 @@ def test_the_number_of_an_attempt_never_goes_back_until_its_item_is_revived(stag
         stage.pass_ms(10_000)
     assert attempts == [2, 3, 4]
     (buried,) = stage.buried()
-    place = stage.shard.zone(ALICE).place
-    stage.shard.transact(lambda attempt: revive(attempt.tr, place, item_id, buried.record, now_us=attempt.now_us))
+    place = stage.shard.zone(ALICE).location
+    stage.shard.transact(
+        lambda attempt: retry_dead_letter(attempt.tr, place, item_id, buried.record, now_us=attempt.now_us)
+    )
     stage.place(worker, stage.lease(["mail"]))
     stage.settled(worker)
     assert attempts[-1] == 1

@@ -14,46 +14,46 @@ from fairlead.actors.execution.deadlines import (
     chores,
     lease_at_start,
 )
-from fairlead.actors.execution.in_flight import Held, Phase
+from fairlead.actors.execution.in_flight import HeldItem, Phase
 from fairlead.actors.execution.job import STUCK_US
 from tests.actors.stage import SECOND, held_item
 
 LEASE_US = 9 * SECOND
 
 
-def waiting(*, alone: bool = False, transactional: bool = False) -> Held:
+def waiting(*, alone: bool = False, transactional: bool = False) -> HeldItem:
     return held_item(lease_us=LEASE_US, alone=alone, transactional=transactional)
 
 
-def running(*, timeout: float = 60, transactional: bool = False, alone: bool = False) -> Held:
+def running(*, timeout: float = 60, transactional: bool = False, alone: bool = False) -> HeldItem:
     held = held_item(lease_us=LEASE_US, timeout=timeout, transactional=transactional, alone=alone)
     held.phase = Phase.RUNNING
     held.begin(0)
     return held
 
 
-def finished() -> Held:
+def finished() -> HeldItem:
     held = running()
     held.phase = Phase.FINISHED
     return held
 
 
-def cancelled(held: Held, at_us: int) -> Held:
+def cancelled(held: HeldItem, at_us: int) -> HeldItem:
     held.cancel(at_us)
     return held
 
 
-def committing(held: Held, *, completes: bool = False) -> Held:
-    held.committing.under_way, held.job.completing = True, completes
+def committing(held: HeldItem, *, completes: bool = False) -> HeldItem:
+    held.committing.in_progress, held.job.completing = True, completes
     return held
 
 
-def extended(held: Held, until_us: int) -> Held:
+def extended(held: HeldItem, until_us: int) -> HeldItem:
     held.lease_until_us = until_us
     return held
 
 
-def chores_by(items: list[Held], now_us: int, *, since_us: int = 0) -> Chores:
+def chores_by(items: list[HeldItem], now_us: int, *, since_us: int = 0) -> Chores:
     """Look at each tick; return what there is to do now."""
     for looked_us in range(since_us, now_us, TICK_US):
         chores(items, now_us=looked_us, lease_us=LEASE_US)
@@ -104,7 +104,7 @@ def chores_by(items: list[Held], now_us: int, *, since_us: int = 0) -> Chores:
         (committing(running()), 9 * SECOND, "lost"),
     ],
 )  # fmt: skip
-def test_each_item_has_at_most_one_chore(held: Held, now_us: int, expected: str | None) -> None:
+def test_each_item_has_at_most_one_chore(held: HeldItem, now_us: int, expected: str | None) -> None:
     work = chores_by([held], now_us)
     found = [field.name for field in fields(Chores) for each in getattr(work, field.name) if each is held]
     assert found == ([expected] if expected else [])
@@ -125,7 +125,7 @@ def test_every_item_is_looked_at() -> None:
     ],
 )
 def test_a_clock_that_is_set_back_puts_off_no_chore_until_it_has_caught_up(
-    item: Held, limit_us: int, chore: str
+    item: HeldItem, limit_us: int, chore: str
 ) -> None:
     """Before, a handler was not interrupted for as long as the clock had been ahead."""
     back_us = -600 * SECOND
@@ -163,7 +163,7 @@ def test_an_item_that_runs_alone_is_marked_so_before_it_starts() -> None:
 def test_that_an_item_begins_is_written_if_it_has_lapsed_before() -> None:
     """Whoever finds the mark on one that lapsed again knows that it may have killed the worker."""
     held = waiting()
-    held.record.lapsed = 1
+    held.record.expired_count = 1
     assert lease_at_start(held, now_us=0, lease_us=LEASE_US) == LEASE_US
 
 

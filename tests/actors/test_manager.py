@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.actors.handlers import Registry, handler_of
 from fairlead.actors.manager import Manager
-from fairlead.actors.messages import VERSION_AGE_US_MAX, ItemRef, Report, Scan, Served
+from fairlead.actors.messages import VERSION_AGE_US_MAX, ItemRef, Report, ScanInfo, ServeReply
 from fairlead.actors.runtime.host import ActorDied
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD
@@ -17,7 +17,7 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.policy import policies
 from fairlead.zones.records import OwnerRecord, encode
 from fairlead.zones.top_level.pointers import PointerRef
-from fairlead.zones.top_level.sessions import Presence, beat
+from fairlead.zones.top_level.sessions import SessionRecord, heartbeat
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, Played, Stage, report
 from tests.zones.faults import Fault
 
@@ -53,7 +53,7 @@ class PlayedWorkers:
     def report(self, number: int) -> Report:
         held = len(self.sent[number])
         kinds, progress = self.kinds[number], self.progress[number]
-        return report(capacity=self.rooms[number], held=held, kinds=kinds, progress=progress)
+        return report(in_flight_limit=self.rooms[number], held=held, kinds=kinds, progress=progress)
 
     def move_on(self, number: int, kinds: dict[str, int]) -> None:
         """Let an item leave a worker, which holds `kinds` now, and answer the questions for progress."""
@@ -86,7 +86,7 @@ def managed(
     return manager, crew
 
 
-def serve(stage: Stage, manager: Manager, refs: list[PointerRef] | None = None) -> Served:
+def serve(stage: Stage, manager: Manager, refs: list[PointerRef] | None = None) -> ServeReply:
     """Let the manager serve the pointers that have vested."""
     refs = stage.pointers() if refs is None else refs
     return stage.do(lambda: manager.serve("main", refs))
@@ -105,7 +105,7 @@ def test_a_visit_is_made_at_the_read_version_of_its_scan_and_at_a_new_one_if_tha
     manager, crew = managed(stage, [10])
     version = stage.shard.transact(lambda attempt: attempt.tr.get_read_version().wait())
     refs = stage.pointers()
-    scan = Scan(version=version, us=stage.now_us)
+    scan = ScanInfo(version=version, us=stage.now_us)
     assert stage.do(lambda: manager.serve("main", refs, scan)).conflicts == 0
     assert len(crew.all_sent) == 1
     stage.enqueue("mail", 2)
@@ -118,7 +118,7 @@ def test_a_read_version_that_is_too_old_is_not_taken_over(stage: Stage) -> None:
     version = stage.shard.transact(lambda attempt: attempt.tr.get_read_version().wait())
     stage.enqueue("mail", 1)
     manager, _ = managed(stage, [10])
-    scan = Scan(version=version, us=stage.now_us)
+    scan = ScanInfo(version=version, us=stage.now_us)
     stage.pass_ms(VERSION_AGE_US_MAX // 1_000)
     served = stage.do(lambda: manager.serve("main", stage.pointers(), scan))
     assert (served.items, served.conflicts) == (1, 0)
@@ -129,7 +129,7 @@ def test_items_are_leased_and_sent_and_their_pointers_requeued(stage: Stage) -> 
     manager, crew = managed(stage, [10])
     served = serve(stage, manager)
     assert [ref.item_id for ref in crew.all_sent] == ids
-    assert (served.items, served.room) == (3, 7)
+    assert (served.items, served.capacity) == (3, 7)
     for item_id in ids:
         record = stage.record(item_id)
         assert record is not None
@@ -358,7 +358,7 @@ def test_an_item_that_is_buried_because_its_workers_died_is_logged_as_an_error(
     item_id = stage.enqueue("mail", given_id="order-7")
     manager, _ = managed(stage, [10])
     serve(stage, manager)
-    stage.change(item_id, ran_alone=True)
+    stage.change(item_id, ran_isolated=True)
     stage.pass_ms(LEASE_MS + 1_000)
     served = serve(stage, manager)
     assert (served.items, served.buried) == (0, 1)
@@ -373,7 +373,7 @@ def test_an_item_that_is_buried_because_its_workers_died_is_logged_as_an_error(
 def test_a_tenant_that_has_moved_does_not_hold_up_the_others(stage: Stage) -> None:
     for tenant in tenants(4):
         stage.enqueue("mail", tenant=tenant)
-    key = stage.shard.zone(tenants(4)[1]).place.keys.tenant.owner
+    key = stage.shard.zone(tenants(4)[1]).location.keys.tenant.owner
     moved = encode(OwnerRecord(1, b"another shard..."))
     stage.shard.transact(lambda attempt: attempt.tr.set(key, moved))
     manager, crew = managed(stage, [10])
@@ -404,7 +404,7 @@ def test_a_call_that_fails_by_a_bug_gives_back_what_it_was_granted_of_a_limit(
         raise TypeError("planted")
 
     with monkeypatch.context() as planted:
-        planted.setattr("fairlead.actors.manager.visit_all", broken)
+        planted.setattr("fairlead.actors.manager.process_all", broken)
         with pytest.raises(TypeError, match="planted"):
             serve(stage, manager)
     assert serve(stage, manager).items == 1
@@ -417,21 +417,21 @@ def test_of_two_calls_side_by_side_one_alone_may_take_an_item_that_must_run_alon
     """Else the second of the two items would wait behind the first, under a lease."""
     for tenant in (ALICE, BOB):
         suspect = stage.enqueue("mail", tenant=tenant)
-        stage.change(suspect, tenant=tenant, lapse_count=3, lapsed=3)
+        stage.change(suspect, tenant=tenant, expiry_count=3, expired_count=3)
     manager, crew = managed(stage, [10, 1], isolates=True)
     stage.do(manager.await_room)
     stage.pass_ms(10)
     first, second = stage.pointers()
-    visit = Manager._visit
+    visit = Manager._process_pointers
     rooms: list[int] = []
 
     def overtaken(self: Manager, *args: Any) -> Any:
-        rooms.append(args[2].suspects)
+        rooms.append(args[2].poison_candidates)
         if len(rooms) == 1:
             manager.serve("main", [second])
         return visit(self, *args)
 
-    monkeypatch.setattr(Manager, "_visit", overtaken)
+    monkeypatch.setattr(Manager, "_process_pointers", overtaken)
     serve(stage, manager, [first])
     assert rooms == [1, 0]
     assert [len(sent) for sent in crew.sent] == [0, 1]
@@ -447,16 +447,16 @@ def test_it_leaves_no_more_pointers_to_others_than_its_scanner_can_pass_over(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, what was beyond was visited in vain, thousands of times a second."""
-    monkeypatch.setattr("fairlead.actors.manager.LEFT_ALONE_MAX", 1)
-    sign = Presence("there", 1, ["fax"], stage.now_us, stage.now_us)
-    stage.shard.transact(lambda attempt: beat(attempt.tr, b"another", sign))
+    monkeypatch.setattr("fairlead.actors.manager.DEFERRED_MAX", 1)
+    sign = SessionRecord("there", 1, ["fax"], stage.now_us, stage.now_us)
+    stage.shard.transact(lambda attempt: heartbeat(attempt.tr, b"another", sign))
     manager, _ = managed(stage, [10], pause_recheck_ms=2_000)
     left = []
     for number in range(3):
         tenant = Tenant("shop", f"user {number}")
         stage.enqueue("fax", tenant=tenant)
-        (ref,) = [ref for ref in stage.pointers() if ref.id == stage.shard.zone(tenant).place.pointer_id]
-        left.append(len(serve(stage, manager, [ref]).left_alone))
+        (ref,) = [ref for ref in stage.pointers() if ref.id == stage.shard.zone(tenant).location.pointer_id]
+        left.append(len(serve(stage, manager, [ref]).deferred))
         stage.pass_ms(1_200)
     assert left == [1, 0, 1]
 
@@ -481,7 +481,7 @@ def test_it_answers_after_a_second_even_if_there_is_no_room(stage: Stage) -> Non
     crew.remotes[0]._reply = None
     begun_us = stage.now_us
     served = serve(stage, manager)
-    assert (served.items, served.room) == (0, 0)
+    assert (served.items, served.capacity) == (0, 0)
     assert stage.now_us - begun_us <= SECOND + MS
     assert stage.pointers(), "they are left as they are"
 
@@ -542,7 +542,7 @@ def test_what_was_leased_for_workers_that_all_died_meanwhile_goes_back_at_once_w
     assert [ref.item_id for ref in stage.lease(["mail"])] == [item_id]
     record = stage.record(item_id)
     assert record is not None
-    assert (record.lapse_count, record.error_count) == (0, 0)
+    assert (record.expiry_count, record.error_count) == (0, 0)
 
 
 def test_if_the_store_refuses_to_have_it_back_that_is_said_and_it_lapses(
@@ -565,7 +565,7 @@ def test_what_a_worker_had_that_died_vests_at_once_and_so_does_what_was_on_its_w
     manager, crew = managed(stage, [5])
     serve(stage, manager)
     crew.dead.add(0)
-    stage.world.ended_lives.add("first life")
+    stage.world.ended_incarnations.add("first life")
     sent = stage.enqueue("mail")
     serve(stage, manager)
     stage.wait_for(stage.pointers, within_ms=300)
@@ -671,7 +671,7 @@ def test_an_answer_that_comes_late_does_no_harm(stage: Stage) -> None:
     asked = stage.begin(manager.await_room)
     stage.pass_ms(2_000)
     assert asked.result == 0
-    crew.remotes[0].calls[0].answer(report(capacity=10, progress=3))
+    crew.remotes[0].calls[0].answer(report(in_flight_limit=10, progress=3))
     stage.pass_ms(1)
     assert stage.do(manager.await_room) == 10
 
@@ -740,8 +740,8 @@ def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_oth
     manager, crew = managed(stage, [100])
     serve(stage, manager, [])
     refs = stage.pointers()
-    first = next(each for each in tenants(4) if stage.shard.zone(each).place.pointer_id == refs[0].id)
-    owner = stage.shard.zone(first).place.keys.tenant.owner
+    first = next(each for each in tenants(4) if stage.shard.zone(each).location.pointer_id == refs[0].id)
+    owner = stage.shard.zone(first).location.keys.tenant.owner
     moved = encode(OwnerRecord(1, b"another shard..."))
 
     def move() -> None:
@@ -758,7 +758,7 @@ def test_a_contended_tenant_that_moves_before_its_visit_does_not_hold_up_the_oth
 
 def pause_mail(stage: Stage, paused: bool) -> None:
     stage.shard.transact(
-        lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=attempt.now_us, paused=paused)
+        lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=attempt.now_us, paused=paused)
     )
 
 
@@ -771,7 +771,9 @@ def test_a_kind_that_is_paused_between_two_calls_is_taken_by_the_first_alone(sta
     pause_mail(stage, True)
     assert serve(stage, manager, [second]).items == 0
     pause_mail(stage, False)
-    stage.shard.transact(lambda attempt: policies.wake_parked(attempt.tr, stage.shard.layout, now_us=attempt.now_us))
+    stage.shard.transact(
+        lambda attempt: policies.wake_paused_pointers(attempt.tr, stage.shard.layout, now_us=attempt.now_us)
+    )
     assert serve(stage, manager).items == 1
     assert len(crew.all_sent) == 2
 

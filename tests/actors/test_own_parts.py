@@ -7,8 +7,13 @@ from random import Random
 
 import pytest
 
-from fairlead.actors.scanning.partitioned import HELP_POLLS, OVERDUE_PER_PART, OwnParts, overdue_us
-from fairlead.actors.scanning.partitioning import NOTHING, PLACES, Session, Stretch
+from fairlead.actors.scanning.partitioned import (
+    STEAL_POLLS,
+    STEALABLE_PER_PART,
+    PartitionedSelection,
+    stealable_after_us,
+)
+from fairlead.actors.scanning.partitioning import HASH_SPACE, NO_PARTITION, Partition, Session
 from fairlead.actors.scanning.reading import IN_ORDER_MAX
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.layout import Tenant
@@ -17,10 +22,10 @@ from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import ALONE, MS, SECOND, Stage
 
 POLL_MS = 10
-OVERDUE_MS = overdue_us(ConsumerSettings(poll_interval_ms=POLL_MS)) // MS
-HELP_MS = HELP_POLLS * POLL_MS
-FIRST, SECOND_PART = Stretch(0, PLACES), Stretch(PLACES, 2 * PLACES)
-HALF_OF_FIRST = Stretch(0, PLACES // 2)
+OVERDUE_MS = stealable_after_us(ConsumerSettings(poll_interval_ms=POLL_MS)) // MS
+HELP_MS = STEAL_POLLS * POLL_MS
+FIRST, SECOND_PART = Partition(0, HASH_SPACE), Partition(HASH_SPACE, 2 * HASH_SPACE)
+HALF_OF_FIRST = Partition(0, HASH_SPACE // 2)
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ def active(stage: Stage, count: int, *, name: str = "user") -> list[bytes]:
     tenants = [Tenant("shop", f"{name} {number}") for number in range(count)]
     for tenant in tenants:
         stage.enqueue("mail", tenant=tenant)
-    return [stage.shard.zone(tenant).place.pointer_id for tenant in tenants]
+    return [stage.shard.zone(tenant).location.pointer_id for tenant in tenants]
 
 
 def in_part(stage: Stage, part: int) -> list[bytes]:
@@ -43,15 +48,15 @@ def in_part(stage: Stage, part: int) -> list[bytes]:
 
 
 class Selecting:
-    """The way to select of one consumer, whose own is `stretch` for the next five seconds."""
+    """The way to select of one consumer, whose own is `partition` for the next five seconds."""
 
     def __init__(
-        self, stage: Stage, stretch: Stretch, *, seed: int = 1, full: Sequence[Stretch] = (), **settings: object
+        self, stage: Stage, stretch: Partition, *, seed: int = 1, full: Sequence[Partition] = (), **settings: object
     ) -> None:
         self._stage = stage
         chosen = ConsumerSettings(**{"poll_interval_ms": POLL_MS, "selection_frac": 1, **settings})  # type: ignore[arg-type]
-        self._selection = OwnParts(stage.shard.layout, chosen, Random(seed))
-        self._selection.hear(Session(stretch, stage.now_us + 5 * SECOND, tuple(full)))
+        self._selection = PartitionedSelection(stage.shard.layout, chosen, Random(seed))
+        self._selection.set_session(Session(stretch, stage.now_us + 5 * SECOND, tuple(full)))
 
     def refs(self, *, passed_over: Collection[bytes] = ()) -> list[PointerRef]:
         """Return what a scan selects now."""
@@ -80,7 +85,7 @@ class Selecting:
 
 def test_one_that_is_alone_takes_everything_in_order(stage: Stage) -> None:
     ids = active(stage, 40)
-    assert Selecting(stage, ALONE.stretch).ids() == ids
+    assert Selecting(stage, ALONE.partition).ids() == ids
 
 
 def test_it_takes_its_own_in_order_and_leaves_the_rest(stage: Stage) -> None:
@@ -91,22 +96,22 @@ def test_it_takes_its_own_in_order_and_leaves_the_rest(stage: Stage) -> None:
 
 def test_it_takes_no_more_than_can_be_worked_off_soon(stage: Stage) -> None:
     active(stage, IN_ORDER_MAX + 50)
-    assert len(Selecting(stage, ALONE.stretch).ids()) == IN_ORDER_MAX
+    assert len(Selecting(stage, ALONE.partition).ids()) == IN_ORDER_MAX
 
 
 def test_two_that_share_a_part_take_each_pointer_of_it_once(stage: Stage) -> None:
     """With more consumers than parts."""
     active(stage, 60)
-    one, other = Selecting(stage, HALF_OF_FIRST).ids(), Selecting(stage, Stretch(PLACES // 2, PLACES)).ids()
+    one, other = Selecting(stage, HALF_OF_FIRST).ids(), Selecting(stage, Partition(HASH_SPACE // 2, HASH_SPACE)).ids()
     assert len(one) > 5 < len(other)
     assert sorted(one + other) == sorted(in_part(stage, 0))
 
 
 def test_what_is_anothers_in_a_shared_part_never_stops_up_the_window(stage: Stage) -> None:
     active(stage, 200)
-    most = Stretch(0, PLACES // 20 * 19)
+    most = Partition(0, HASH_SPACE // 20 * 19)
     theirs = set(in_part(stage, 0)) - set(Selecting(stage, most).ids())
-    last = Selecting(stage, Stretch(most.end, PLACES), selection_max=4)
+    last = Selecting(stage, Partition(most.end, HASH_SPACE), selection_max=4)
     found: list[bytes] = []
     while more := last.ids(passed_over=found):
         found += more
@@ -139,14 +144,14 @@ def test_of_what_is_overdue_it_takes_a_fraction_by_chance_and_never_nothing(stag
 
 
 def test_of_what_is_overdue_it_chooses_among_the_youngest_since_their_owner_takes_the_oldest(stage: Stage) -> None:
-    active(stage, 3 * OVERDUE_PER_PART)
+    active(stage, 3 * STEALABLE_PER_PART)
     stage.pass_ms(OVERDUE_MS + 1)
     found = Selecting(stage, FIRST).ids(passed_over=in_part(stage, 0))
-    assert found == in_part(stage, 1)[-OVERDUE_PER_PART:]
+    assert found == in_part(stage, 1)[-STEALABLE_PER_PART:]
 
 
 def test_what_it_must_not_choose_does_not_stop_up_the_window_of_what_is_overdue(stage: Stage) -> None:
-    active(stage, 3 * OVERDUE_PER_PART)
+    active(stage, 3 * STEALABLE_PER_PART)
     stage.pass_ms(OVERDUE_MS + 1)
     theirs = in_part(stage, 1)
     passed_over = in_part(stage, 0) + theirs[3:]
@@ -218,16 +223,16 @@ def test_while_others_are_full_it_looks_again_when_it_may_help_again(stage: Stag
 
 def test_before_it_has_a_session_it_owns_nothing(stage: Stage) -> None:
     active(stage, 10)
-    assert Selecting(stage, NOTHING).ids() == []
+    assert Selecting(stage, NO_PARTITION).ids() == []
 
 
 def test_one_that_wakes_after_its_session_owns_nothing_until_it_has_beaten(stage: Stage) -> None:
     """Others have divided its parts among them, and nobody has told it."""
-    waking = Selecting(stage, ALONE.stretch)
+    waking = Selecting(stage, ALONE.partition)
     stage.pass_ms(5_000)
     ids = active(stage, 10)
     assert waking.ids() == []
-    waking._selection.hear(Session(FIRST, stage.now_us + 5 * SECOND))
+    waking._selection.set_session(Session(FIRST, stage.now_us + 5 * SECOND))
     assert waking.ids() == in_part(stage, 0)
     assert set(in_part(stage, 0)) < set(ids)
 
@@ -235,9 +240,9 @@ def test_one_that_wakes_after_its_session_owns_nothing_until_it_has_beaten(stage
 # --- When to look again ---
 
 
-@pytest.mark.parametrize("stretch, late_ms", [(ALONE.stretch, 0), (NOTHING, OVERDUE_MS), (HALF_OF_FIRST, 0)])
+@pytest.mark.parametrize("stretch, late_ms", [(ALONE.partition, 0), (NO_PARTITION, OVERDUE_MS), (HALF_OF_FIRST, 0)])
 def test_it_looks_again_when_the_next_of_its_own_vests_or_anothers_is_overdue(
-    stage: Stage, stretch: Stretch, late_ms: int
+    stage: Stage, stretch: Partition, late_ms: int
 ) -> None:
     assert Selecting(stage, stretch).due_in_us() is None
     for number in range(20):
@@ -252,6 +257,6 @@ def test_it_looks_again_when_the_next_of_its_own_vests_or_anothers_is_overdue(
 def test_what_has_vested_and_is_anothers_is_looked_for_when_it_is_overdue(stage: Stage) -> None:
     active(stage, 10)
     stage.pass_ms(40)
-    due_us = Selecting(stage, NOTHING).due_in_us()
+    due_us = Selecting(stage, NO_PARTITION).due_in_us()
     assert due_us is not None
     assert 0 < due_us <= (OVERDUE_MS - 40) * MS

@@ -11,7 +11,7 @@ from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import PartKeys
 
 
-class Refused(Exception):
+class RejectedHandler(Exception):
     """What a future of this engine raises."""
 
 
@@ -34,7 +34,7 @@ class Future:
             raise self._error
 
     def cancel(self) -> None:
-        self.fire(Refused())
+        self.fire(RejectedHandler())
 
     def fire(self, error: Exception | None = None) -> None:
         self._fired, self._error = True, error
@@ -51,7 +51,9 @@ class Scene:
         self.futures: dict[bytes, Future] = {}
         self.woken = 0
         self.now_us = 100
-        self.watch = PartWatch(threading.Lock(), self.parts, due_us=self._due_us, wake=self._wake, errors=(Refused,))
+        self.watch = PartWatch(
+            threading.Lock(), self.parts, due_us=self._due_us, wake=self._wake, errors=(RejectedHandler,)
+        )
 
     def _due_us(self, part: PartKeys) -> int:
         return self.now_us if part.part == 0 else 500
@@ -64,13 +66,13 @@ class Scene:
         return self.futures[key]
 
     def change(self, part: int, error: Exception | None = None) -> None:
-        self.futures[self.parts[part].changed].fire(error)
+        self.futures[self.parts[part].change_counter].fire(error)
 
     def scan(self, *, due_us: int = 900) -> list[int]:
         """Let the scanner scan what is due, find nothing, and watch; return which parts it has read."""
         number = self.watch.begin()
         parts = self.watch.due(self.now_us)
-        self.watch.hold(
+        self.watch.record_scan(
             number,
             self.now_us,
             {part.part: due_us for part in parts},
@@ -129,7 +131,7 @@ def test_a_part_whose_watch_is_lost_is_looked_at_within_a_second_and_watched_ane
     """A client may have no more than ten thousand watches. Before, a part without one was looked at after eight."""
     scene = Scene()
     scene.scan(due_us=8 * LOOK_US)
-    refused = Refused()
+    refused = RejectedHandler()
     scene.change(0, refused)
     assert (scene.woken, scene.watch.next_due_us) == (1, scene.now_us + LOOK_US)
     assert not scene.watch.is_watched(scene.parts[0])
@@ -159,8 +161,8 @@ def test_what_happens_to_a_part_while_it_is_scanned_outdates_what_was_found() ->
     """Another stretch is its own now, or a manager has moved a pointer: the scan may have read what was before."""
     scene = Scene()
     number = scene.watch.begin()
-    scene.watch.doubt({1})
-    scene.watch.hold(number, scene.now_us, {0: 900, 1: 900}, [])
+    scene.watch.invalidate({1})
+    scene.watch.record_scan(number, scene.now_us, {0: 900, 1: 900}, [])
     assert scene.scan() == [1]
 
 
@@ -169,7 +171,7 @@ def test_what_changes_before_the_scan_has_taken_its_watch_over_is_scanned_again(
     number = scene.watch.begin()
     watches = scene.watch.watch(cast("Transaction", Watching(scene)), scene.parts, scene.now_us)
     scene.change(0)
-    scene.watch.hold(number, scene.now_us, {0: 900, 1: 900}, watches)
+    scene.watch.record_scan(number, scene.now_us, {0: 900, 1: 900}, watches)
     assert scene.woken == 1
     assert scene.scan() == [0]
 
@@ -178,7 +180,7 @@ def test_a_shard_that_cannot_be_scanned_is_left_alone_until_something_happens() 
     scene = Scene()
     scene.watch.put_off(400)
     assert (scene.watch.next_due_us, scene.scan()) == (400, [])
-    scene.watch.doubt()
+    scene.watch.invalidate()
     assert scene.scan() == [0, 1]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.runtime.circuit_breaker import ANSWER_MS, REST_US, Patience
+from fairlead.actors.runtime.circuit_breaker import ANSWER_TIMEOUT_MS, OPEN_US, CircuitBreaker
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TIMED_OUT, StoreError
 from fairlead.zones.transaction_runner import Attempt
 from tests.actors.stage import MS, SECOND, Stage
@@ -26,7 +26,7 @@ def write(attempt: Attempt) -> None:
     attempt.tr.set(b"key", b"value")
 
 
-def timed_out(stage: Stage, patience: Patience) -> None:
+def timed_out(stage: Stage, patience: CircuitBreaker) -> None:
     stage.store.silent = True
     with pytest.raises(StoreError) as caught:
         stage.do(lambda: patience.transact(stage.shard, read))
@@ -34,28 +34,28 @@ def timed_out(stage: Stage, patience: Patience) -> None:
 
 
 def test_one_that_does_not_answer_is_left_alone_for_a_while(stage: Stage) -> None:
-    patience = Patience(stage.clock)
-    assert not patience.leaves_alone("main")
+    patience = CircuitBreaker(stage.clock)
+    assert not patience.is_open("main")
     begun_us = stage.now_us
     timed_out(stage, patience)
-    assert stage.now_us - begun_us < (ANSWER_MS + 10) * MS
-    assert patience.leaves_alone("main")
-    assert not patience.leaves_alone("other")
-    stage.pass_ms(REST_US / MS)
-    assert not patience.leaves_alone("main")
+    assert stage.now_us - begun_us < (ANSWER_TIMEOUT_MS + 10) * MS
+    assert patience.is_open("main")
+    assert not patience.is_open("other")
+    stage.pass_ms(OPEN_US / MS)
+    assert not patience.is_open("main")
 
 
 def test_one_that_refuses_is_asked_again_at_once(stage: Stage) -> None:
-    patience = Patience(stage.clock)
+    patience = CircuitBreaker(stage.clock)
     stage.store.faults.append(Fault(applied=False, code=NOT_COMMITTED))
     with pytest.raises(stage.store.errors):
         stage.do(lambda: patience.transact(stage.shard, write, retries_max=0))
-    assert not patience.leaves_alone("main")
+    assert not patience.is_open("main")
 
 
 def test_a_clock_that_is_set_back_leaves_nobody_alone_for_longer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    patience = Patience(stage.clock)
+    patience = CircuitBreaker(stage.clock)
     timed_out(stage, patience)
     now_us = stage.now_us
     monkeypatch.setattr(stage.clock, "now_us", lambda: now_us - 3_600 * SECOND)
-    assert not patience.leaves_alone("main")
+    assert not patience.is_open("main")

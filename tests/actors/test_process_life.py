@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.actors.runtime.process_identity import has_ended, this_life
+from fairlead.actors.runtime.process_identity import has_ended, this_incarnation
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells of other processes")
 
 TELL = (
-    "from fairlead.actors.runtime.process_identity import this_life; print(this_life().decode(), flush=True); input()"
+    "from fairlead.actors.runtime.process_identity import this_incarnation; "
+    "print(this_incarnation().decode(), flush=True); input()"
 )
 
 
@@ -26,7 +27,7 @@ def other() -> subprocess.Popen[str]:
 
 
 def own_life() -> bytes:
-    life = this_life()
+    life = this_incarnation()
     assert life is not None
     return life
 

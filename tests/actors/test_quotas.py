@@ -10,7 +10,7 @@ import pytest
 from fairlead.actors.manager import Manager
 from fairlead.actors.messages import Report
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
-from fairlead.zones.keyspace import LIMIT, ROOT, RULE, pack_int, pack_text, range_begin, range_end
+from fairlead.zones.keyspace import LIMIT, POLICY, ROOT, pack_int, pack_text, range_begin, range_end
 from fairlead.zones.layout import Tenant, local_tenant
 from fairlead.zones.placement import home
 from fairlead.zones.policy import policies
@@ -34,7 +34,7 @@ def crewed(stage: Stage, **how: Any) -> tuple[Manager, PlayedWorkers]:
     def counted(number: int) -> Report:
         held = crew.sent[number]
         kinds = dict(Counter(ref.kind for ref in held))
-        return report(capacity=1_000, held=len(held), kinds=kinds, progress=crew.progress[number])
+        return report(in_flight_limit=1_000, held=len(held), kinds=kinds, progress=crew.progress[number])
 
     crew.report = counted  # type: ignore[method-assign]
     return manager, crew
@@ -42,7 +42,7 @@ def crewed(stage: Stage, **how: Any) -> tuple[Manager, PlayedWorkers]:
 
 def limit(stage: Stage, kind: str = "mail", *, shard: Shard | None = None, **changes: Any) -> None:
     def body(attempt: Attempt) -> None:
-        policies.change_kind_rule(attempt.tr, kind, now_us=attempt.now_us, **changes)
+        policies.change_kind_policy(attempt.tr, kind, now_us=attempt.now_us, **changes)
 
     (shard or stage.shard).transact(body)
 
@@ -113,7 +113,7 @@ def test_work_with_a_limited_rate_goes_on_after_the_clock_was_set_back(stage: St
         limit(stage, per_s=10.0, burst=10)
     else:
         stage.shard.transact(
-            lambda attempt: policies.change_tenant_rule(
+            lambda attempt: policies.change_tenant_policy(
                 attempt.tr, stage.shard.layout, ALICE, now_us=attempt.now_us, per_s=10.0, burst=10
             )
         )
@@ -164,7 +164,7 @@ def test_a_call_that_began_before_another_heard_of_a_limit_takes_nothing_either(
     """Its room reckons with no limit, and the rules are not new to the manager any more."""
     fill(stage)
     manager, crew = crewed(stage)
-    turn = stage.store.turn
+    turn = stage.store.exclusive_section
 
     def turn_after_another_call() -> Any:
         monkeypatch.undo()
@@ -172,7 +172,7 @@ def test_a_call_that_began_before_another_heard_of_a_limit_takes_nothing_either(
         manager.serve("main", [])
         return turn()
 
-    monkeypatch.setattr(stage.store, "turn", turn_after_another_call)
+    monkeypatch.setattr(stage.store, "exclusive_section", turn_after_another_call)
     serve(stage, manager)
     assert crew.all_sent == []
 
@@ -343,7 +343,7 @@ def test_while_its_own_shard_cannot_tell_its_rule_the_one_heard_elsewhere_holds(
     stage: Stage, elsewhere: Shard, written: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit(stage, max_running=1)
-    key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
+    key = ROOT + pack_int(POLICY) + pack_int(2) + pack_text("mail")
     stage.shard.transact(lambda attempt: attempt.tr.set(key, written))
     assert serve_elsewhere(stage, elsewhere, 2) == 2
     assert caplog.text.count("the rule of kind mail cannot be read") == 1

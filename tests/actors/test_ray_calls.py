@@ -36,9 +36,9 @@ class Watched:
         self.failures: list[str] = []
         self.supervisor = Supervisor(self.failures.append, lambda thread_id: "")
 
-    def look(self) -> None:
+    def check_loops(self) -> None:
         for _ in range(3):  # The first look may find what was noted before.
-            self.supervisor.look(STALL_US)
+            self.supervisor.check_loops(STALL_US)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_look_up_that_takes_long_fails_nobody(watched: Watched, monkeypatch: p
     answers: list[Exception | None] = []
 
     def get_actor(name: str, namespace: str) -> Any:
-        watched.look()
+        watched.check_loops()
         raise RaySystemError("away")
 
     monkeypatch.setattr(ray, "get_actor", get_actor)
@@ -148,7 +148,7 @@ def test_a_call_that_stands_still_fails_its_actor(watched: Watched) -> None:
     calling = threading.Thread(target=actor.stand_still, args=(NO_ARGUMENTS,))
     calling.start()
     assert actor.begun.wait(PATIENCE_S)
-    watched.look()
+    watched.check_loops()
     actor.go_on.set()
     calling.join()
     assert "stand_still" in watched.failures[0]
@@ -201,7 +201,7 @@ def test_whoever_cancels_a_job_waits_for_nothing_that_ray_does(
     assert begun.wait(PATIENCE_S)
     held.cancel(now_us=1)
     assert killing.wait(PATIENCE_S)
-    watched.look()
+    watched.check_loops()
     killed.set()
     eventually(lambda: "cannot be killed" in caplog.text, within_s=5)
     ended.set()

@@ -1,42 +1,47 @@
 """Which chores of housekeeping are due where a read is a round trip."""
 
-from fairlead.actors.housekeeping.chore_schedule import TICK_LOOK_US, WATCHED_REST_BEATS, Rests, is_tick_due
+from fairlead.actors.housekeeping.chore_schedule import (
+    TICK_LOOK_US,
+    WATCHED_REST_HEARTBEATS,
+    ChoreSchedule,
+    is_tick_due,
+)
 
 CHORE = "packing"
 
 
-def beats_in_which_it_is_done(rests: Rests, *, did: bool, beats: int = 45) -> list[int]:
+def beats_in_which_it_is_done(schedule: ChoreSchedule, *, did: bool, beats: int = 45) -> list[int]:
     done = []
     for beat in range(beats):
-        if rests.is_due(CHORE, beat):
-            rests.note(CHORE, beat, did=did)
+        if schedule.is_due(CHORE, beat):
+            schedule.note(CHORE, beat, did=did)
             done.append(beat)
     return done
 
 
 def test_a_chore_that_finds_nothing_to_do_rests() -> None:
-    assert beats_in_which_it_is_done(Rests(has_rests=True), did=False) == [
+    assert beats_in_which_it_is_done(ChoreSchedule(backs_off=True), did=False) == [
         0,
-        WATCHED_REST_BEATS,
-        2 * WATCHED_REST_BEATS,
+        WATCHED_REST_HEARTBEATS,
+        2 * WATCHED_REST_HEARTBEATS,
     ]
 
 
 def test_one_that_found_something_goes_on_at_the_next_beat() -> None:
-    assert beats_in_which_it_is_done(Rests(has_rests=True), did=True) == list(range(45))
+    assert beats_in_which_it_is_done(ChoreSchedule(backs_off=True), did=True) == list(range(45))
 
 
 def test_where_reads_cost_nothing_no_chore_rests() -> None:
-    assert beats_in_which_it_is_done(Rests(has_rests=False), did=False) == list(range(45))
+    assert beats_in_which_it_is_done(ChoreSchedule(backs_off=False), did=False) == list(range(45))
 
 
 def test_one_that_broke_off_is_due_again_and_its_turn_is_not_over() -> None:
-    rests = Rests(has_rests=True)
-    assert rests.is_due(CHORE, 0)
-    assert rests.is_due(CHORE, 1)
-    assert rests.turn(CHORE) == 0
-    rests.note(CHORE, 1, did=False)
-    assert rests.turn(CHORE) == 1
+    schedule = ChoreSchedule(backs_off=True)
+    assert schedule.is_due(CHORE, 0)
+    assert schedule.is_due(CHORE, 1)
+    assert schedule.times_done(CHORE) == 0
+    schedule.note(CHORE, 1, did=False)
+    assert schedule.times_done(CHORE) == 1
 
 
 def test_a_periods_record_is_read_when_its_tick_is_due_and_once_a_minute_at_least() -> None:

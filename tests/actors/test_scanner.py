@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.dispatch.pickup_latency import waits_in, within_us
-from fairlead.actors.messages import Served
+from fairlead.actors.dispatch.pickup_latency import bucket_bound_us, buckets_in
+from fairlead.actors.messages import ServeReply
 from fairlead.actors.runtime.host import ActorDied
 from fairlead.actors.scanner import Scanner
-from fairlead.actors.scanning.idle_policy import EAGER_PART, STRETCH_MAX
+from fairlead.actors.scanning.idle_policy import BACKOFF_FACTOR_MAX, EAGER_DIVISOR
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.zones.engines import StoreUnavailable
 from fairlead.zones.layout import Tenant
 from fairlead.zones.policy import policies
 from fairlead.zones.shard import Shard
-from fairlead.zones.top_level.process_pointers import LeftAlone
+from fairlead.zones.top_level.process_pointers import Deferred
 from tests.actors.stage import ALICE, ALONE, BOB, MS, Call, Ear, Played, Stage
 
 
@@ -25,8 +25,8 @@ def stage() -> Stage:
     return Stage()
 
 
-def served(room: int = 100, items: int = 0) -> Served:
-    return Served(items, 0, 0, 0, room)
+def served(room: int = 100, items: int = 0) -> ServeReply:
+    return ServeReply(items, 0, 0, 0, room)
 
 
 class Scanning:
@@ -69,7 +69,7 @@ class Scanning:
 
 
 def pointer_ids(stage: Stage, *tenants: Tenant) -> set[bytes]:
-    return {stage.shard.zone(tenant).place.pointer_id for tenant in tenants}
+    return {stage.shard.zone(tenant).location.pointer_id for tenant in tenants}
 
 
 # --- Finding ---
@@ -125,7 +125,7 @@ def test_what_managers_say_of_waits_is_counted_by_bucket(stage: Stage) -> None:
     (call,) = scanning.calls()
     call.answer(served()._replace(waited_us=(105_000, 105_000, 7)))
     stage.pass_ms(1)
-    assert waits_in(scanning.scanner.counts()) == {within_us(105_000): 2, within_us(7): 1}
+    assert buckets_in(scanning.scanner.counts()) == {bucket_bound_us(105_000): 2, bucket_bound_us(7): 1}
 
 
 def test_a_manager_has_one_batch_at_work_and_one_waiting(stage: Stage) -> None:
@@ -194,7 +194,7 @@ def test_a_delayed_item_is_found_when_its_time_has_come(stage: Stage) -> None:
     assert 3_000 * MS <= stage.now_us - begun_us <= 3_025 * MS
 
 
-@pytest.mark.parametrize(("idle_ms", "polls"), [(500, 1), (5_000, STRETCH_MAX)])
+@pytest.mark.parametrize(("idle_ms", "polls"), [(500, 1), (5_000, BACKOFF_FACTOR_MAX)])
 def test_an_item_that_comes_to_an_idle_scanner_is_found_within_a_few_polls(
     stage: Stage, idle_ms: int, polls: int
 ) -> None:
@@ -216,7 +216,7 @@ def test_what_comes_soon_after_other_work_is_found_sooner(stage: Stage) -> None:
     stage.enqueue("mail", tenant=BOB)
     begun_us = stage.now_us
     stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
-    assert stage.now_us - begun_us <= (20 // EAGER_PART + 2) * MS
+    assert stage.now_us - begun_us <= (20 // EAGER_DIVISOR + 2) * MS
 
 
 def test_once_work_has_come_an_idle_scanner_polls_often_again(stage: Stage) -> None:
@@ -285,7 +285,7 @@ def test_a_pointer_that_is_left_to_another_consumer_is_passed_over_until_then(st
     scanning = Scanning(stage)
     (call,) = scanning.calls()
     (ref,) = call.args[1]
-    call.answer(served()._replace(left_alone=(LeftAlone(ref.id, ref.vesting_us, stage.now_us + 200 * MS),)))
+    call.answer(served()._replace(deferred=(Deferred(ref.id, ref.vesting_us, stage.now_us + 200 * MS),)))
     stage.pass_ms(150)
     assert not scanning.calls()
     stage.pass_ms(100)
@@ -297,7 +297,7 @@ def test_what_is_left_to_other_consumers_does_not_keep_an_idle_scanner_busy(stag
     scanning = Scanning(stage, poll_interval_ms=10)
     (call,) = scanning.calls()
     (ref,) = call.args[1]
-    call.answer(served()._replace(left_alone=(LeftAlone(ref.id, ref.vesting_us, stage.now_us + 5_000 * MS),)))
+    call.answer(served()._replace(deferred=(Deferred(ref.id, ref.vesting_us, stage.now_us + 5_000 * MS),)))
     stage.pass_ms(50)
     before = scanning.scanner.counts()["scans"]
     stage.pass_ms(4_900)
@@ -316,7 +316,7 @@ def test_a_pointer_that_vests_at_another_time_since_it_was_left_to_another_consu
     scanning = Scanning(stage)
     (call,) = scanning.calls()
     (ref,) = call.args[1]
-    call.answer(served()._replace(left_alone=(LeftAlone(ref.id, ref.vesting_us - 1, stage.now_us + 200 * MS),)))
+    call.answer(served()._replace(deferred=(Deferred(ref.id, ref.vesting_us - 1, stage.now_us + 200 * MS),)))
     stage.pass_ms(20)
     assert scanning.calls()
 
@@ -339,7 +339,7 @@ def test_a_pointer_that_is_left_to_another_consumer_does_not_hide_its_namesake_o
     (call,) = scanning.calls()
     stage.enqueue("mail", shard=other)
     (there,) = stage.pointers(other)
-    call.answer(served()._replace(left_alone=(LeftAlone(there.id, there.vesting_us, stage.now_us + 5_000 * MS),)))
+    call.answer(served()._replace(deferred=(Deferred(there.id, there.vesting_us, stage.now_us + 5_000 * MS),)))
     stage.pass_ms(50)
     assert "other" in [call.args[0] for call in scanning.calls()]
 
@@ -566,14 +566,14 @@ def test_a_store_that_refuses_to_say_whether_anything_changed_is_asked_again(sta
     """As an embedded store does for a moment when too many processes read it."""
     scanning = Scanning(stage)
     stage.pass_ms(500)
-    ask = stage.store.change_token
+    ask = stage.store.commit_sequence
 
     def refuse() -> int | None:
         raise StoreUnavailable("too many readers", remedy="Wait.")
 
-    stage.store.change_token = refuse  # type: ignore[method-assign]
+    stage.store.commit_sequence = refuse  # type: ignore[method-assign]
     stage.pass_ms(500)
-    stage.store.change_token = ask  # type: ignore[method-assign]
+    stage.store.commit_sequence = ask  # type: ignore[method-assign]
     stage.enqueue("mail")
     stage.wait_for(lambda: scanning.managers[0].named("serve"), within_ms=1_000)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.scanning.in_order import InOrder
+from fairlead.actors.scanning.in_order import InOrderSelection
 from fairlead.actors.scanning.reading import IN_ORDER_MAX
 from fairlead.actors.scanning.tenant_turns import batches, tenant_of
 from fairlead.actors.settings import ConsumerSettings
@@ -38,7 +38,7 @@ def selected(
     """Return what a scan selects that has, or has not, the coordinator's leave to go in order."""
     coordinator = Played(stage.host, lambda method, args: in_order)
     host = SimulatedHost(stage.world, "scanner#1", stage.clock, Random(seed), on_recycle=print, on_failure=print)
-    selection = InOrder(stage.shard.layout, ConsumerSettings(**settings), host, coordinator, consumer="me")
+    selection = InOrderSelection(stage.shard.layout, ConsumerSettings(**settings), host, coordinator, consumer="me")
     selection.begin(stage.now_us)
     stage.pass_ms(1)
     selection.begin(stage.now_us)
@@ -50,7 +50,7 @@ def selected(
 
 
 def ids(stage: Stage, tenants: list[Tenant]) -> list[bytes]:
-    return [stage.shard.zone(tenant).place.pointer_id for tenant in tenants]
+    return [stage.shard.zone(tenant).location.pointer_id for tenant in tenants]
 
 
 def test_in_order_the_oldest_come_first_whichever_part_they_lie_in(stage: Stage) -> None:
@@ -80,12 +80,14 @@ def test_a_pointer_with_a_second_dangling_entry_comes_once_however_far_apart_the
 ) -> None:
     """Before, one that a scan met again as it read on was visited twice in one transaction, and left in two places."""
     (first, *others) = active(stage, between + 1)
-    place = stage.shard.zone(first).place
-    stage.shard.transact(lambda attempt: attempt.tr.set(place.part.vest(100, stage.now_us, place.pointer_id), b""))
+    location = stage.shard.zone(first).location
+    stage.shard.transact(
+        lambda attempt: attempt.tr.set(location.part.vest(100, stage.now_us, location.pointer_id), b"")
+    )
     held = frozenset(ids(stage, others))
     for in_order in (True, False):
         refs = selected(stage, in_order=in_order, held=held, selection_frac=1, peek_max=8)
-        assert [ref.id for ref in refs] == [place.pointer_id]
+        assert [ref.id for ref in refs] == [location.pointer_id]
 
 
 def test_in_order_takes_no_more_than_can_be_worked_off_soon(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.execution.failed_attempt import worded
+from fairlead.actors.execution.failed_attempt import render_error
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.retry import Retry
 from fairlead.actors.handlers import PermanentError
@@ -49,7 +49,7 @@ def raises(error: BaseException) -> Any:
 
 @pytest.mark.parametrize("error", WORDLESS, ids=["syntax", "nameless"])
 def test_an_error_that_cannot_be_worded_is_named_by_its_class(stage: Stage, error: Exception) -> None:
-    words = worded(error, stage.clock)
+    words = render_error(error, stage.clock)
     assert type.__getattribute__(type(error), "__qualname__") in words.text
     assert words.lines
 
@@ -101,7 +101,7 @@ def test_a_failed_item_whose_tenant_has_moved_is_lost_and_later_ones_are_complet
     )
     stage.enqueue("fails")
     refs = stage.lease(["fails"])
-    owner = stage.shard.zone(ALICE).place.keys.tenant.owner
+    owner = stage.shard.zone(ALICE).location.keys.tenant.owner
     stage.shard.transact(lambda attempt: attempt.tr.set(owner, encode(OwnerRecord(1, b"another shard..."))))
     stage.place(worker, refs)
     assert stage.settled(worker) == {"lost": 1}

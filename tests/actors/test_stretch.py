@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from fairlead.actors.scanning.partitioning import NOTHING, PLACES, Stretch, divide, joined
+from fairlead.actors.scanning.partitioning import HASH_SPACE, NO_PARTITION, Partition, divide, merged
 from fairlead.zones.top_level.pointers import PointerRef
 
 
@@ -24,9 +24,9 @@ def ref(random: Random, part_count: int) -> PointerRef:
 def test_equal_consumers_have_equal_stretches_that_follow_each_other(consumers: int, part_count: int) -> None:
     found = sorted(divide({each: ["mail"] for each in ids(consumers)}, part_count).values())
     assert found[0].begin == 0
-    assert found[-1].end == part_count * PLACES
+    assert found[-1].end == part_count * HASH_SPACE
     assert all(before.end == after.begin for before, after in pairwise(found))
-    lengths = [stretch.end - stretch.begin for stretch in found]
+    lengths = [partition.end - partition.begin for partition in found]
     assert max(lengths) - min(lengths) <= 1
 
 
@@ -35,7 +35,7 @@ def test_each_pointer_is_ones_own_and_each_consumer_has_as_many(consumers: int) 
     random, part_count = Random(1), 4
     found = divide({each: ["mail"] for each in ids(consumers)}, part_count)
     owners = [
-        [each for each, stretch in found.items() if stretch.holds(pointer)]
+        [each for each, partition in found.items() if partition.contains(pointer)]
         for pointer in (ref(random, part_count) for _ in range(200 * consumers))
     ]
     assert all(len(each) == 1 for each in owners)
@@ -49,25 +49,29 @@ def test_everybody_decides_the_same_in_whichever_order_the_list_comes() -> None:
 
 
 def test_a_stretch_reads_only_the_parts_in_which_it_lies() -> None:
-    stretch = Stretch(PLACES + 7, 3 * PLACES)
-    assert list(stretch.parts) == [1, 2]
-    assert [part for part in range(4) if stretch.holds_part(part)] == [2]
-    assert list(NOTHING.parts) == []
+    partition = Partition(HASH_SPACE + 7, 3 * HASH_SPACE)
+    assert list(partition.parts) == [1, 2]
+    assert [part for part in range(4) if partition.contains_part(part)] == [2]
+    assert list(NO_PARTITION.parts) == []
 
 
 def test_one_that_knows_more_kinds_than_the_others_divides_with_nobody() -> None:
     """During an upgrade: the old ones leave a part to it, and it looks at everything for what only it knows."""
     old, older, new = ids(3)
     found = divide({old: ["mail"], older: ["mail"], new: ["fax", "mail"]}, 3)
-    assert found[new] == Stretch(0, 3 * PLACES)
-    assert found[old] == Stretch(0, PLACES)
-    assert found[older] == Stretch(PLACES, 2 * PLACES)
+    assert found[new] == Partition(0, 3 * HASH_SPACE)
+    assert found[old] == Partition(0, HASH_SPACE)
+    assert found[older] == Partition(HASH_SPACE, 2 * HASH_SPACE)
 
 
 def test_two_fleets_that_know_different_kinds_divide_each_by_itself() -> None:
     first, second, third = ids(3)
     found = divide({first: ["mail"], second: ["fax"], third: ["fax"]}, 2)
-    assert found == {first: Stretch(0, 2 * PLACES), second: Stretch(0, PLACES), third: Stretch(PLACES, 2 * PLACES)}
+    assert found == {
+        first: Partition(0, 2 * HASH_SPACE),
+        second: Partition(0, HASH_SPACE),
+        third: Partition(HASH_SPACE, 2 * HASH_SPACE),
+    }
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -77,7 +81,7 @@ def test_whoever_knows_what_each_kind_at_each_place_is_looked_at_by_one_that_kno
     kinds = {each: random.sample(names, random.randint(0, 4)) for each in ids(random.randint(1, 8))}
     found = divide(kinds, 4)
     for pointer in (ref(random, 4) for _ in range(100)):
-        looking = [each for each, stretch in found.items() if stretch.holds(pointer)]
+        looking = [each for each, partition in found.items() if partition.contains(pointer)]
         assert {name for known in kinds.values() for name in known} == {
             name for each in looking for name in kinds[each]
         }
@@ -85,5 +89,8 @@ def test_whoever_knows_what_each_kind_at_each_place_is_looked_at_by_one_that_kno
 
 def test_what_lies_in_any_of_several_stretches_is_said_in_as_few_as_can_be() -> None:
     """Of a thousand consumers nearly all may be full."""
-    assert joined([]) == ()
-    assert joined([Stretch(5, 7), Stretch(0, 2), Stretch(2, 4), Stretch(3, 4)]) == (Stretch(0, 4), Stretch(5, 7))
+    assert merged([]) == ()
+    assert merged([Partition(5, 7), Partition(0, 2), Partition(2, 4), Partition(3, 4)]) == (
+        Partition(0, 4),
+        Partition(5, 7),
+    )

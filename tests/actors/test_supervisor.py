@@ -13,7 +13,7 @@ from fairlead.actors.runtime.ray_host.restarts import restart_pause_s
 from fairlead.actors.runtime.supervisor import STALL_US, Supervisor
 from fairlead.actors.runtime.thread_host import thread_supervisor
 from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, StoreError
-from fairlead.zones.engines.api.progress import note_progress, unsupervised
+from fairlead.zones.engines.api.progress import report_loop_progress, unsupervised
 from tests.actors.stage import Stage
 
 SECOND = 1_000_000
@@ -82,7 +82,7 @@ def test_an_actor_fails_once_whatever_dies_after_that(supervisor: Supervisor, fa
 
 def test_a_loop_that_ends_in_order_fails_nobody(supervisor: Supervisor, failures: list[str]) -> None:
     supervisor.supervised("scanner", lambda: None)()
-    supervisor.look(10 * STALL_US)
+    supervisor.check_loops(10 * STALL_US)
     assert failures == []
 
 
@@ -92,7 +92,7 @@ def looks_within(supervisor: Supervisor, body: Callable[[], Any], seconds: int) 
     def loop() -> None:
         body()
         for _ in range(seconds):
-            supervisor.look(SECOND)
+            supervisor.check_loops(SECOND)
 
     supervisor.supervised("keeping", loop)()
 
@@ -100,25 +100,25 @@ def looks_within(supervisor: Supervisor, body: Callable[[], Any], seconds: int) 
 def test_a_loop_that_says_nothing_for_ten_seconds_stands_still(
     supervisor: Supervisor, failures: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    looks_within(supervisor, note_progress, 11)
+    looks_within(supervisor, report_loop_progress, 11)
     assert failures == []
-    looks_within(supervisor, note_progress, 12)
+    looks_within(supervisor, report_loop_progress, 12)
     assert len(failures) == 1
     assert "a stack" in caplog.text
 
 
 def test_a_loop_may_be_silent_for_as_long_as_it_said(supervisor: Supervisor, failures: list[str]) -> None:
-    looks_within(supervisor, lambda: note_progress(60 * SECOND), 71)
-    looks_within(supervisor, lambda: note_progress(None), 100_000)
+    looks_within(supervisor, lambda: report_loop_progress(60 * SECOND), 71)
+    looks_within(supervisor, lambda: report_loop_progress(None), 100_000)
     assert failures == []
 
 
 def test_a_users_handler_may_take_as_long_as_it_likes(supervisor: Supervisor, failures: list[str]) -> None:
     def slot() -> None:
         with unsupervised():
-            note_progress()  # What a transaction of the handler notes is not the slot's.
+            report_loop_progress()  # What a transaction of the handler notes is not the slot's.
             for _ in range(1_000):
-                supervisor.look(SECOND)
+                supervisor.check_loops(SECOND)
 
     supervisor.supervised("slot", slot)()
     assert failures == []
@@ -129,7 +129,7 @@ def test_a_loop_with_a_remedy_of_its_own_does_not_fail_the_actor(supervisor: Sup
 
     def loop() -> None:
         for _ in range(30):
-            supervisor.look(SECOND)
+            supervisor.check_loops(SECOND)
 
     supervisor.supervised("event loop", loop, lambda: stalled.append("replaced"))()
     assert (stalled, failures) == (["replaced"], [])

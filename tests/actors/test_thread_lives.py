@@ -17,5 +17,5 @@ def host() -> ThreadHost:
 
 def test_workers_of_one_number_of_two_fleets_of_a_process_live_two_lives(host: ThreadHost) -> None:
     """Before, the one wrote over what the other had counted: a series said 197 of 400 completed items."""
-    assert host.of_actor(0).life != host.of_actor(0).life
-    assert host.of_actor(0).life.startswith(host.life)
+    assert host.of_actor(0).incarnation != host.of_actor(0).incarnation
+    assert host.of_actor(0).incarnation.startswith(host.incarnation)

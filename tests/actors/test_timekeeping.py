@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from fairlead.actors.execution.job import Job
-from fairlead.actors.execution.status_reporting import TALLIES_MAX, TENANTS_MAX, SlotTally, Timekeeper
+from fairlead.actors.execution.status_reporting import PENDING_ROLLUPS_MAX, TENANTS_MAX, PendingRollup, StatusReporter
 from fairlead.actors.handlers import Form, Handler
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, TRANSACTION_TOO_LARGE
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import Tenant
 from fairlead.zones.records import Progress
 from fairlead.zones.reporting import rollups, worker_status
-from fairlead.zones.reporting.rollups import SLOT_US, Slot
-from fairlead.zones.reporting.worker_status import Timesheet
+from fairlead.zones.reporting.rollups import INTERVAL_US, Interval
+from fairlead.zones.reporting.worker_status import WorkerStatus
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.actors.stage import ALICE, IDENTITY, MS, Stage, item_ref
@@ -29,11 +29,11 @@ def stage() -> Stage:
     return Stage()
 
 
-def sheets(stage: Stage) -> list[Timesheet]:
+def sheets(stage: Stage) -> list[WorkerStatus]:
     return stage.shard.transact(lambda attempt: worker_status.read(attempt.tr, now_us=attempt.now_us))
 
 
-def done(stage: Stage) -> list[Slot]:
+def done(stage: Stage) -> list[Interval]:
     return stage.shard.transact(lambda attempt: rollups.read(attempt.tr, now_us=attempt.now_us))
 
 
@@ -45,14 +45,14 @@ def completed(stage: Stage) -> dict[str, int]:
     """Return how many items of each kind have completed, as far as the series tells."""
     total: Counter[str] = Counter()
     for slot in done(stage):
-        total.update({kind: tally.completed for kind, tally in slot.tally.kinds.items()})
+        total.update({kind: rollup.completed for kind, rollup in slot.rollup.kinds.items()})
     return {kind: count for kind, count in total.items() if count}
 
 
 def run_us(stage: Stage) -> int:
     """Return how long handlers have run, as the series tells by kind, and by tenant alike."""
     slots = done(stage)
-    by_kind = sum(tally.run_us for slot in slots for tally in slot.tally.kinds.values())
+    by_kind = sum(rollup.run_us for slot in slots for rollup in slot.rollup.kinds.values())
     assert by_kind == sum(used for used, _, _ in rollups.busiest(slots))
     return by_kind
 
@@ -86,14 +86,14 @@ def test_an_item_that_runs_for_long_is_on_its_workers_sheet_until_it_ends(stage:
     item_id = stage.enqueue("mail")
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(2_500)
-    (sheet,) = sheets(stage)
-    (item,) = sheet.running
+    (status,) = sheets(stage)
+    (item,) = status.running
     assert (item.item_id, item.kind, item.tenant, item.attempt) == (item_id, "mail", ALICE, 1)
-    assert (sheet.slots, sheet.busy) == (2, 1)
+    assert (status.slots, status.busy) == (2, 1)
     assert stage.settled(worker) == {"completed": 1}
     stage.pass_ms(1_500)
-    (sheet,) = sheets(stage)
-    assert (sheet.running, sheet.busy) == ([], 0)
+    (status,) = sheets(stage)
+    assert (status.running, status.busy) == ([], 0)
 
 
 def test_what_became_of_items_is_counted_by_kind_with_the_time_that_it_took(stage: Stage) -> None:
@@ -106,7 +106,7 @@ def test_what_became_of_items_is_counted_by_kind_with_the_time_that_it_took(stag
     stage.place(worker, stage.lease(["mail", "index"]))
     stage.settled(worker)
     stage.pass_ms(1_500)
-    kinds = {kind: tally for slot in done(stage) for kind, tally in slot.tally.kinds.items()}
+    kinds = {kind: rollup for slot in done(stage) for kind, rollup in slot.rollup.kinds.items()}
     assert (kinds["mail"].completed, kinds["index"].retried) == (1, 1)
     assert kinds["mail"].run_us >= 300 * MS
     ((run_us, *tenant),) = rollups.busiest(done(stage))
@@ -157,22 +157,24 @@ def test_what_has_ended_is_counted_although_the_store_takes_no_sheet_for_a_while
 
 def test_what_ends_just_before_a_store_refuses_for_long_is_not_added_to_what_was_summed_up() -> None:
     """A row that has gone into a sum is gone, so another, of the whole slot, would be added to it."""
-    tally = SlotTally(7)
-    tally.note("mail", "completed", 1)
-    tally.written = 1
-    tally.note("mail", "completed", 1)
-    assert not tally.may_be_summed(9 * SLOT_US - 1)
-    assert tally.may_be_summed(9 * SLOT_US)
-    tally.written = 0
-    assert not tally.may_be_summed(9 * SLOT_US), "nothing of it was stored"
+    rollup = PendingRollup(7)
+    rollup.note("mail", "completed", 1)
+    rollup.written = 1
+    rollup.note("mail", "completed", 1)
+    assert not rollup.may_be_summed(9 * INTERVAL_US - 1)
+    assert rollup.may_be_summed(9 * INTERVAL_US)
+    rollup.written = 0
+    assert not rollup.may_be_summed(9 * INTERVAL_US), "nothing of it was stored"
 
 
 def test_a_store_that_is_away_for_hours_does_not_fill_the_workers_memory(stage: Stage) -> None:
-    keeper = Timekeeper(stage.shard, IDENTITY, life=b"life", slots=1)
-    for slot in range(3 * TALLIES_MAX):
-        keeper.note("mail", "completed", 1, now_us=slot * SLOT_US)
-    account = keeper.account([], now_us=3 * TALLIES_MAX * SLOT_US)
-    assert [row.tally.slot for row in account.rows] == list(range(2 * TALLIES_MAX, 3 * TALLIES_MAX))
+    reporter = StatusReporter(stage.shard, IDENTITY, incarnation=b"life", slots=1)
+    for slot in range(3 * PENDING_ROLLUPS_MAX):
+        reporter.note("mail", "completed", 1, now_us=slot * INTERVAL_US)
+    status_update = reporter.status_update([], now_us=3 * PENDING_ROLLUPS_MAX * INTERVAL_US)
+    assert [row.rollup.slot for row in status_update.rows] == list(
+        range(2 * PENDING_ROLLUPS_MAX, 3 * PENDING_ROLLUPS_MAX)
+    )
 
 
 def test_a_worker_tells_a_shard_nothing_of_which_it_holds_nothing(stage: Stage) -> None:
@@ -239,8 +241,8 @@ def test_a_worker_that_stops_leaves_a_sheet_on_which_nothing_runs(stage: Stage) 
     stage.pass_ms(1_500)
     stage.do(lambda: worker.drain(0))
     stage.pass_ms(100)
-    (sheet,) = sheets(stage)
-    assert sheet.running == []
+    (status,) = sheets(stage)
+    assert status.running == []
 
 
 def test_an_item_that_was_cancelled_is_interrupted_within_two_seconds(stage: Stage) -> None:
@@ -367,7 +369,7 @@ def test_odd_progress_is_shown_and_hides_no_other_item_of_its_worker(
     odd_id, _ = stage.enqueue("odd"), stage.enqueue("mail")
     stage.place(worker, stage.lease(["odd", "mail"]))
     stage.pass_ms(2_500)
-    ((odd, mail),) = [sheet.running for sheet in sheets(stage)]
+    ((odd, mail),) = [status.running for status in sheets(stage)]
     assert (odd.kind, mail.kind) == ("odd", "mail")
     assert odd.progress is not None
     assert (odd.progress.done, odd.progress.total, odd.progress.note) == shown
@@ -421,10 +423,10 @@ def test_a_sheet_that_the_store_refuses_costs_no_item(stage: Stage) -> None:
 
 
 def test_of_very_many_tenants_those_that_take_most_time_are_remembered() -> None:
-    tally, much = SlotTally(7), item_ref(0)
+    rollup, much = PendingRollup(7), item_ref(0)
     for number in range(3 * TENANTS_MAX):
         little = item_ref(number, tenant=Tenant("shop", f"user{number}"))
-        tally.note_times([(little, 1), (much, 5)])
-    stored = tally.stored()
+        rollup.note_times([(little, 1), (much, 5)])
+    stored = rollup.stored()
     assert stored.tenants["shop"][ALICE.user] == 5 * 3 * TENANTS_MAX
     assert stored.kinds["mail"].run_us == 6 * 3 * TENANTS_MAX

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.actors.dispatch.batch_sizing import Portioner
-from fairlead.actors.scanning.tenant_turns import REMEMBERED_MAX, Plan, TenantTurns, in_turns
+from fairlead.actors.dispatch.batch_sizing import BatchSizer
+from fairlead.actors.scanning.tenant_turns import REMEMBERED_MAX, HandoverPlan, TenantTurns, interleaved_by_tenant
 from fairlead.zones.top_level.pointers import PointerRef
 
 NOW_US = 1_000_000
@@ -22,8 +22,8 @@ def users(refs: object) -> list[str]:
     return [ref.id.split(b"\x00")[1][1:].decode() for ref in refs]
 
 
-def plan(turns: TenantTurns, refs: list[PointerRef], size: int = 128, *, now_us: int = NOW_US) -> Plan:
-    return turns.plan(in_turns(refs), size, out=turns.out(), now_us=now_us)
+def plan(turns: TenantTurns, refs: list[PointerRef], size: int = 128, *, now_us: int = NOW_US) -> HandoverPlan:
+    return turns.plan(interleaved_by_tenant(refs), size, under_way=turns.under_way(), now_us=now_us)
 
 
 def test_tenants_with_one_zone_each_are_cut_into_calls_in_their_order() -> None:
@@ -51,7 +51,7 @@ def test_a_tenant_that_is_alone_takes_its_turns_side_by_side() -> None:
     turns = TenantTurns()
     turns.begin(zones("a", 4))
     later = plan(turns, zones("a", 8)[4:])
-    assert later == Plan([zones("a", 8)[4:]], alone=True, waiting_parts=frozenset())
+    assert later == HandoverPlan([zones("a", 8)[4:]], alone=True, waiting_parts=frozenset())
 
 
 def test_a_tenant_is_not_alone_while_another_is_served() -> None:
@@ -65,9 +65,9 @@ def test_a_call_that_ends_during_the_scan_leaves_nobody_alone() -> None:
     turns = TenantTurns()
     served = [*zones("a", 1), *zones("b", 1)]
     turns.begin(served)
-    out = turns.out()
+    under_way = turns.under_way()
     turns.end(served, 2, now_us=NOW_US)
-    assert turns.plan(zones("a", 8)[1:], 128, out=out, now_us=NOW_US).calls == []
+    assert turns.plan(zones("a", 8)[1:], 128, under_way=under_way, now_us=NOW_US).calls == []
 
 
 def test_a_tenant_that_had_its_turn_comes_behind_those_that_wait_since_before_it() -> None:
@@ -121,23 +121,23 @@ def test_no_more_turns_are_remembered_than_a_bound() -> None:
 
 def test_room_is_divided_among_tenants_and_not_among_their_zones() -> None:
     """Before, a tenant with twenty zones had twenty shares: another had 200 of 2,000 starts beside it."""
-    refs = in_turns([*zones("a", 20), pointer("b")])
-    chosen = Portioner(dequeue_max=64).choose("main", refs, alone=False, room=8, capacity=8)
-    assert (chosen.tenants, chosen.portions.items_max) == (2, 4)
+    refs = interleaved_by_tenant([*zones("a", 20), pointer("b")])
+    chosen = BatchSizer(dequeue_max=64).choose("main", refs, alone=False, capacity=8, in_flight_limit=8)
+    assert (chosen.tenants, chosen.batch_size.items_max) == (2, 4)
     assert (users(chosen.refs).count("a"), users(chosen.refs).count("b")) == (4, 1)
 
 
 def test_with_room_for_one_item_one_zone_of_the_first_tenant_is_visited() -> None:
-    refs = in_turns([*zones("a", 20), pointer("b", vesting_us=50)])
-    chosen = Portioner(dequeue_max=64).choose("main", refs, alone=False, room=1, capacity=8)
+    refs = interleaved_by_tenant([*zones("a", 20), pointer("b", vesting_us=50)])
+    chosen = BatchSizer(dequeue_max=64).choose("main", refs, alone=False, capacity=1, in_flight_limit=8)
     assert users(chosen.refs) == ["b"]
 
 
 def test_a_tenant_alone_in_its_call_takes_one_portion_if_others_compete() -> None:
-    chosen = Portioner(dequeue_max=64).choose("main", zones("a", 100), alone=False, room=500, capacity=500)
-    assert len(chosen.refs) == chosen.portions.items_max == 64
+    chosen = BatchSizer(dequeue_max=64).choose("main", zones("a", 100), alone=False, capacity=500, in_flight_limit=500)
+    assert len(chosen.refs) == chosen.batch_size.items_max == 64
 
 
 def test_a_tenant_that_is_alone_has_a_portion_for_each_zone() -> None:
-    chosen = Portioner(dequeue_max=64).choose("main", zones("a", 100), alone=True, room=500, capacity=500)
-    assert (len(chosen.refs), chosen.portions.items_max) == (100, 5)
+    chosen = BatchSizer(dequeue_max=64).choose("main", zones("a", 100), alone=True, capacity=500, in_flight_limit=500)
+    assert (len(chosen.refs), chosen.batch_size.items_max) == (100, 5)

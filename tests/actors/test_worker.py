@@ -103,10 +103,10 @@ def test_items_for_another_life_of_a_worker_are_not_taken(stage: Stage) -> None:
     worker = stage.worker([stage.handler("mail", lambda job: seen.append(job.payload))])
     stage.enqueue("mail", 1)
     refs = stage.lease(["mail"])
-    report = stage.place(worker, refs, life=b"another life")
+    report = stage.place(worker, refs, incarnation=b"another life")
     stage.pass_ms(100)
     assert (seen, report.held) == ([], 0)
-    stage.place(worker, refs, life=report.incarnation)
+    stage.place(worker, refs, incarnation=report.incarnation)
     assert stage.settled(worker) == {"completed": 1}
 
 
@@ -397,7 +397,7 @@ def test_one_that_completes_its_item_and_fails_before_the_commit_is_retried(stag
     assert stage.settled(worker) == {"retried": 1}
     record = stage.record(item_id)
     assert record is not None
-    assert (record.error_count, record.lapse_count) == (1, 0)
+    assert (record.error_count, record.expiry_count) == (1, 0)
 
 
 def test_one_that_completes_its_item_and_then_fails_has_completed_it(stage: Stage) -> None:

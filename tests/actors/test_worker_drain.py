@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import pack_handler, submit
-from fairlead.actors.worker import FAREWELL_US, Worker
+from fairlead.actors.worker import DRAIN_FLUSH_US, Worker
 from fairlead.zones.records import encode
 from tests.actors.stage import ALICE, BOB, LEASE_MS, MS, SECOND, SIGNING_KEY, Outcome, Stage
 
@@ -90,7 +90,7 @@ def test_what_runs_longer_than_the_grace_is_given_back_and_told(stage: Stage, ca
     assert 2_000 * MS <= outcome.over_us - begun_us < 2_100 * MS
     record = stage.record(ids[0])
     assert record is not None
-    assert (record.lease_id, record.error_count, record.lapse_count) == (b"", 0, 0)
+    assert (record.lease_id, record.error_count, record.expiry_count) == (b"", 0, 0)
     assert outcome.result["given_back"] == 1
     assert f"1 items still ran 2 s after the drain began, such as {ids[0].hex()} of kind mail" in caplog.text
 
@@ -141,7 +141,7 @@ def test_a_drain_takes_no_longer_because_the_clock_is_set_back(stage: Stage, wai
     stage.pass_ms(500)
     stage.clock.jump(-3_600 * SECOND)
     stage.wait_for(lambda: draining.over_us is not None)
-    assert stage.world.now_us() - begun_us < (3_000 + 3_000) * MS + 3 * FAREWELL_US
+    assert stage.world.now_us() - begun_us < (3_000 + 3_000) * MS + 3 * DRAIN_FLUSH_US
 
 
 def test_what_arrives_while_it_drains_goes_back(stage: Stage) -> None:
@@ -151,10 +151,10 @@ def test_what_arrives_while_it_drains_goes_back(stage: Stage) -> None:
     stage.pass_ms(10)
     late = stage.enqueue("mail")
     report = stage.place(worker, stage.lease(["mail"]))
-    assert report.capacity == 0
+    assert report.in_flight_limit == 0
     record = stage.record(late)
     assert record is not None
-    assert (record.lease_id, record.lapse_count) == (b"", 0)
+    assert (record.lease_id, record.expiry_count) == (b"", 0)
 
 
 def test_a_drain_ends_as_soon_as_the_last_item_has_left_whichever_way(stage: Stage) -> None:
@@ -214,7 +214,7 @@ def test_a_transaction_that_the_store_refuses_is_no_failure_of_the_item(stage: S
     assert stage.settled(worker) == {"retried": 1}
     record = stage.record(item_id)
     assert record is not None
-    assert (record.error_count, record.lapse_count) == (0, 0)
+    assert (record.error_count, record.expiry_count) == (0, 0)
     assert stage.buried() == []
     stage.pass_ms(1_000)
     stage.place(worker, stage.lease(["mail"]))
@@ -268,7 +268,7 @@ def test_an_item_of_a_tenant_that_has_moved_is_lost_and_the_rest_goes_on(stage: 
     stage.enqueue("mail", tenant=BOB)
     stage.place(worker, stage.lease(["mail"], tenant=BOB))
     owner = OwnerRecord(1, b"another shard...")
-    key = stage.shard.zone(ALICE).place.keys.tenant.owner
+    key = stage.shard.zone(ALICE).location.keys.tenant.owner
     stage.shard.transact(lambda attempt: attempt.tr.set(key, encode(owner)))
     assert stage.settled(worker) == {"completed": 1, "lost": 1}
     assert stage.count(BOB) == {}

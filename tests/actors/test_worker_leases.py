@@ -304,7 +304,7 @@ def test_an_item_that_finds_no_slot_goes_back_for_others_to_take(stage: Stage) -
     stage.pass_ms(800)
     record = stage.record(ids[2])
     assert record is not None
-    assert (record.lease_id, record.error_count, record.lapse_count) == (b"", 0, 0)
+    assert (record.lease_id, record.error_count, record.expiry_count) == (b"", 0, 0)
     assert record.vesting_us <= stage.now_us
     assert stage.settled(worker) == {"completed": 2, "given_back": 1}
     assert noting.begun == [0, 1]
@@ -327,7 +327,7 @@ def test_a_manager_hears_at_once_that_items_went_back(stage: Stage) -> None:
 def suspect(stage: Stage, payload: object = None) -> bytes:
     """Enqueue an item whose workers have died three times in a row while it ran."""
     item_id = stage.enqueue("mail", payload)
-    stage.change(item_id, lapse_count=3, lapsed=4)
+    stage.change(item_id, expiry_count=3, expired_count=4)
     return item_id
 
 
@@ -362,12 +362,12 @@ def test_one_that_lapses_while_it_runs_alone_is_buried(stage: Stage) -> None:
     stage.pass_ms(100)
     record = stage.record(item_id)
     assert record is not None
-    assert (record.started, record.ran_alone) == (True, True), "noted before its handler started"
+    assert (record.started, record.ran_isolated) == (True, True), "noted before its handler started"
     die(stage)
     assert stage.lease(["mail"]) == []
     (buried,) = stage.buried()
     assert (buried.id, buried.record.reason) == (item_id, "lapsed")
-    assert buried.record.item.lapsed == 5, "the last lapse counts, too"
+    assert buried.record.item.expired_count == 5, "the last lapse counts, too"
 
 
 def test_one_that_lapses_while_it_runs_alone_in_a_shared_process_is_not_buried_for_that(stage: Stage) -> None:
@@ -378,12 +378,12 @@ def test_one_that_lapses_while_it_runs_alone_in_a_shared_process_is_not_buried_f
     stage.pass_ms(100)
     record = stage.record(item_id)
     assert record is not None
-    assert (record.started, record.ran_alone) == (True, False)
+    assert (record.started, record.ran_isolated) == (True, False)
     die(stage)
     assert [ref.item_id for ref in stage.lease(["mail"])] == [item_id]
     record = stage.record(item_id)
     assert record is not None
-    assert record.lapse_count == 4
+    assert record.expiry_count == 4
 
 
 def test_one_that_lapses_while_it_waits_to_run_alone_is_as_suspect_as_before(stage: Stage) -> None:
@@ -398,7 +398,7 @@ def test_one_that_lapses_while_it_waits_to_run_alone_is_as_suspect_as_before(sta
     assert second in [ref.item_id for ref in stage.lease(["mail"])]
     record = stage.record(second)
     assert record is not None
-    assert (record.lapse_count, record.lapsed) == (3, 5)
+    assert (record.expiry_count, record.expired_count) == (3, 5)
 
 
 def test_one_that_waits_too_long_to_run_alone_goes_back_as_suspect_as_it_came(stage: Stage) -> None:
@@ -411,14 +411,14 @@ def test_one_that_waits_too_long_to_run_alone_goes_back_as_suspect_as_it_came(st
     stage.pass_ms(800)
     record = stage.record(second)
     assert record is not None
-    assert (record.lease_id, record.given_back, record.lapse_count) == (b"", 1, 3)
+    assert (record.lease_id, record.return_count, record.expiry_count) == (b"", 1, 3)
 
 
 def test_an_item_that_lapsed_before_is_known_to_have_started_before_its_handler_does(stage: Stage) -> None:
     """Of an item that never lapsed nothing is written: that would be a commit more for each."""
     worker = stage.worker([stage.handler("mail", Noting(stage, takes_ms=60_000))])
     never, once = stage.enqueue("mail", "never"), stage.enqueue("mail", "once")
-    stage.change(once, lapsed=1)
+    stage.change(once, expired_count=1)
     stage.place(worker, stage.lease(["mail"]))
     stage.pass_ms(100)
     found = [stage.record(item_id) for item_id in (never, once)]
@@ -438,7 +438,7 @@ def test_an_end_of_its_own_clears_an_item_of_suspicion(stage: Stage, fails: bool
     record = stage.record(item_id)
     if fails:
         assert record is not None
-        assert (record.lapse_count, record.ran_alone, record.error_count) == (0, False, 1)
+        assert (record.expiry_count, record.ran_isolated, record.error_count) == (0, False, 1)
     else:
         assert record is None
 
@@ -456,7 +456,7 @@ def test_a_transactional_item_that_must_run_alone_does(stage: Stage) -> None:
 def test_the_number_of_lapses_before_alone_is_a_setting() -> None:
     stage = Stage(zones=ZoneSettings(lapses_before_alone=1))
     item_id = stage.enqueue("mail")
-    stage.change(item_id, lapse_count=1)
+    stage.change(item_id, expiry_count=1)
     assert [ref.alone for ref in stage.lease(["mail"])] == [True]
 
 

@@ -8,7 +8,7 @@ from bench import floor
 from bench.floor import Floor
 from bench.harness import PAYLOAD, TENANT_APP, tenant_name
 from fairlead import new_item
-from fairlead.zones.layout import DEFAULT_ZONE, Layout, Tenant
+from fairlead.zones.layout import DEFAULT_ZONE, ShardLayout, Tenant
 from fairlead.zones.records import ItemRecord, PointerRecord, encode
 from fairlead.zones.settings import ZoneSettings
 
@@ -18,8 +18,8 @@ KEYS_PER_ZONE = 3  # count, pointer, pointer's index
 
 
 def test_the_keys_of_items_are_as_long_in_the_floor_as_in_the_queue() -> None:
-    layout = Layout(shard_id=bytes(16), part_count=16, settings=ZoneSettings())
-    place = layout.place(Tenant(TENANT_APP, tenant_name(7)), DEFAULT_ZONE)
+    layout = ShardLayout(shard_id=bytes(16), part_count=16, settings=ZoneSettings())
+    place = layout.location(Tenant(TENANT_APP, tenant_name(7)), DEFAULT_ZONE)
     item_id, stamp, prefix = bytes(range(1, 17)), bytes(8), b"fl/db/bench/tenant-00007/zone/queue/"
     assert len(floor.record_key(prefix, item_id)) == len(place.keys.item(item_id))
     assert len(floor.index_key(prefix, stamp, item_id)) == len(place.keys.vest(100, NOW_US, item_id))
@@ -28,8 +28,8 @@ def test_the_keys_of_items_are_as_long_in_the_floor_as_in_the_queue() -> None:
 
 def test_a_pointer_of_the_floor_takes_as_many_bytes_as_one_of_the_queue_within_a_few() -> None:
     """The floor's has an id and a record of its own; the queue's is named by its zone, and its keys say so."""
-    layout = Layout(shard_id=bytes(16), part_count=16, settings=ZoneSettings())
-    place = layout.place(Tenant(TENANT_APP, tenant_name(7)), DEFAULT_ZONE)
+    layout = ShardLayout(shard_id=bytes(16), part_count=16, settings=ZoneSettings())
+    place = layout.location(Tenant(TENANT_APP, tenant_name(7)), DEFAULT_ZONE)
     record = encode(PointerRecord(NOW_US, NOW_US))
     ours = len(place.keys.pointer) + len(record) + len(place.part.vest(100, NOW_US, place.pointer_id))
     floors = len(floor.pointer_key(bytes(16))) + len(floor.POINTER) + len(floor.pointer_index_key(bytes(8), bytes(16)))

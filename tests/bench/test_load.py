@@ -14,7 +14,7 @@ from bench.load.load_spec import PARETO, Load
 from bench.load.outcome import Leases, outcome
 from bench.load.schedule import Sending, schedule
 from bench.load.tenants import draw_of
-from bench.load.wait_recorder import Tally, place_of, started
+from bench.load.wait_recorder import WaitRecorder, recorded_waits, results_tenant
 from fairlead import App, BadArgument, Config
 
 SECOND = 1_000_000
@@ -135,13 +135,13 @@ def test_of_nothing_and_of_clocks_apart_there_are_figures_too() -> None:
 def test_what_the_processes_of_a_fleet_tell_is_found_in_the_store_by_run() -> None:
     app = App()
     app.configure(Config(shards={"main": "memory:"}))
-    one, other = Tally(lambda: place_of(app)), Tally(lambda: place_of(app))
+    one, other = WaitRecorder(lambda: results_tenant(app)), WaitRecorder(lambda: results_tenant(app))
     for tally, run, waited_us in [(one, 1, 10), (one, 2, 20), (other, 1, 30), (other, 0, 40)]:
         tally.note(run, waited_us)
     for _ in range(2):  # What is told twice counts once.
-        one.tell()
-        other.tell()
-    assert [started(app, run).total_count for run in (0, 1, 2)] == [0, 2, 1]
+        one.flush()
+        other.flush()
+    assert [recorded_waits(app, run).total_count for run in (0, 1, 2)] == [0, 2, 1]
     app.close()
 
 

@@ -111,15 +111,15 @@ def test_a_figure_in_full_has_the_lines_of_a_quick_one_and_more_points(name: str
 
 def test_measuring_one_form_again_keeps_the_rows_of_the_other(tmp_path: Path) -> None:
     for form, per_s in [(REAL, 1), (SIMULATED, 2), (REAL, 3)]:
-        data.keep(tmp_path, "figure4", form, rows_of("figure4", form, per_s), {"cores": per_s})
-    kept = data.load(tmp_path, "figure4")
-    assert {(each["form"], each["items_per_s"]) for each in kept["rows"]} == {(SIMULATED, 2), (REAL, 3)}
-    assert kept["machine"] == {REAL: {"cores": 3}, SIMULATED: {"cores": 2}}
+        data.save(tmp_path, "figure4", form, rows_of("figure4", form, per_s), {"cores": per_s})
+    saved = data.load(tmp_path, "figure4")
+    assert {(each["form"], each["items_per_s"]) for each in saved["rows"]} == {(SIMULATED, 2), (REAL, 3)}
+    assert saved["machine"] == {REAL: {"cores": 3}, SIMULATED: {"cores": 2}}
 
 
 def test_the_page_has_every_figure_that_has_data_and_the_papers_words_beside_ours(tmp_path: Path) -> None:
     for name in ("figure4", "figure6", "figure7"):
-        data.keep(tmp_path, name, SIMULATED, rows_of(name, SIMULATED), {})
+        data.save(tmp_path, name, SIMULATED, rows_of(name, SIMULATED), {})
     page.write(tmp_path)
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     for name in ("figure4", "figure6", "figure7"):

@@ -41,7 +41,7 @@ def test_a_bare_commit_leaves_nothing_behind() -> None:
 def test_each_store_on_a_cluster_is_empty_and_named_by_a_copy_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster_url(monkeypatch)
     cluster_file = Path(os.environ["FDB_CLUSTER_FILE"])
-    with stores.made(cluster_file) as made:
+    with stores.prepared_stores(cluster_file) as made:
         first = made.new("first")
         assert store_url(first) == f"fdb:{first}"
         assert first.read_text() == cluster_file.read_text()
@@ -57,6 +57,6 @@ def test_a_store_that_was_there_before_is_not_cleared(monkeypatch: pytest.Monkey
     cluster_file = Path(os.environ["FDB_CLUSTER_FILE"])
     db = stores._opened(cluster_file)
     transact(db, lambda tr: tr.set(META_KEY, b"somebody's"))
-    with pytest.raises(StoreInUse, match="holds a store"), stores.made(cluster_file):
+    with pytest.raises(StoreInUse, match="holds a store"), stores.prepared_stores(cluster_file):
         pass
     assert transact(db, lambda tr: tr.get(META_KEY).value) == b"somebody's"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from bench.telemetry import UNTOLD, parts_us
+from bench.telemetry import NO_TELEMETRY, parts_us
 from tests.style.sources import ROOT
 
 PROGRAM = """
 from fairlead.actors.execution import runner
-from fairlead.actors.telemetry.outcome_counts import Handled
+from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
 from fairlead.loading import load_attribute
 load_attribute({untold!r})
-handled = Handled()
+handled = OutcomeCounts()
 handled.settle("mail", "completed", 1)
 assert not handled
 with runner.Run(runner.RunningJob(b"", None, "mail", 1), runner.passed_on(None)):
@@ -23,10 +23,10 @@ assert runner.Run.__module__ == "bench.no_telemetry"
 
 
 def test_actors_that_load_the_application_without_telemetry_tell_nothing() -> None:
-    subprocess.run([sys.executable, "-c", PROGRAM.format(untold=UNTOLD)], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", PROGRAM.format(untold=NO_TELEMETRY)], cwd=ROOT, check=True)
 
 
 def test_every_part_has_its_microseconds() -> None:
-    found = parts_us(turns=100)
+    found = parts_us(iterations=100)
     assert set(found) == {"count", "run, no trace", "run, not recorded", "run, recorded", "enqueue, no span"}
     assert all(value > 0 for value in found.values())

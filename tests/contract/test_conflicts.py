@@ -190,30 +190,30 @@ def test_two_adds_never_conflict_and_both_count(db: Database, space: Space) -> N
 
 
 def test_a_write_may_be_told_not_to_conflict(race: Race) -> None:
-    def silent(tr: Any, k: Callable[[str], bytes]) -> None:
+    def without_conflict(tr: Any, k: Callable[[str], bytes]) -> None:
         tr.options.set_next_write_no_write_conflict_range()
         tr.set(k("a"), b"5")
 
-    assert race.outcome(lambda tr, k: tr.get(k("a")).value, silent) == 0
+    assert race.outcome(lambda tr, k: tr.get(k("a")).value, without_conflict) == 0
 
 
 def test_only_the_next_write_is_told_so(race: Race) -> None:
-    def silent(tr: Any, k: Callable[[str], bytes]) -> None:
+    def without_conflict(tr: Any, k: Callable[[str], bytes]) -> None:
         tr.options.set_next_write_no_write_conflict_range()
         tr.set(k("b"), b"5")
         tr.set(k("a"), b"5")
 
-    assert race.outcome(lambda tr, k: tr.get(k("a")).value, silent) == CONFLICT
+    assert race.outcome(lambda tr, k: tr.get(k("a")).value, without_conflict) == CONFLICT
 
 
-def test_a_conflicting_write_stays_one_when_a_silent_range_covers_it(race: Race) -> None:
-    def silent(tr: Any, k: Callable[[str], bytes]) -> None:
+def test_a_conflicting_write_stays_one_when_a_range_without_conflict_covers_it(race: Race) -> None:
+    def without_conflict(tr: Any, k: Callable[[str], bytes]) -> None:
         tr.set(k("a"), b"5")
         tr.options.set_next_write_no_write_conflict_range()
         tr.clear_range(k("a"), k("c"))
 
-    assert race.outcome(lambda tr, k: tr.get(k("a")).value, silent) == CONFLICT
-    assert race.outcome(lambda tr, k: tr.get(k("b")).value, silent) == 0
+    assert race.outcome(lambda tr, k: tr.get(k("a")).value, without_conflict) == CONFLICT
+    assert race.outcome(lambda tr, k: tr.get(k("b")).value, without_conflict) == 0
 
 
 def test_an_inverted_conflict_range_is_refused_at_once_and_an_empty_one_is_nothing(race: Race) -> None:

@@ -39,12 +39,12 @@ def stored(db: Database) -> dict[bytes, bytes]:
 
 def test_commits_that_are_queued_together_are_one_commit_of_lmdb(db: Database) -> None:
     trs = [begun(db, bytes([number])) for number in range(1, 20)]
-    before = db.change_token()
+    before = db.commit_sequence()
     futures = [tr.commit() for tr in trs]
-    assert db.change_token() == before  # Nobody has waited yet.
+    assert db.commit_sequence() == before  # Nobody has waited yet.
     assert code_of(futures[7]) == 0
     assert all(future.is_ready() for future in futures)
-    assert db.change_token() == (before or 0) + 1
+    assert db.commit_sequence() == (before or 0) + 1
     assert len(stored(db)) == 19
     versions = [tr.get_committed_version() for tr in trs]
     assert versions == sorted(set(versions))
@@ -66,23 +66,23 @@ def test_many_threads_need_fewer_commits_of_lmdb_than_they_make(db: Database) ->
         for number in range(50):
             transact(db, partial(put_key, key=f"{thread} {number}".encode()))
 
-    before = db.change_token() or 0
+    before = db.commit_sequence() or 0
     threads = [threading.Thread(target=load, args=(thread,)) for thread in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(stored(db)) == 400
-    assert (db.change_token() or 0) - before < 300
+    assert (db.commit_sequence() or 0) - before < 300
 
 
-def test_turns_come_one_after_the_other(db: Database) -> None:
-    turn = partial(db._store.turn, 60.0)  # type: ignore[attr-defined]
+def test_exclusive_sections_come_one_after_the_other(db: Database) -> None:
+    exclusive_section = partial(db._store.exclusive_section, 60.0)  # type: ignore[attr-defined]
     inside: list[int] = []
     most: list[int] = []
 
     def body(tr: Transaction) -> None:
-        with turn():
+        with exclusive_section():
             inside.append(1)
             for number in range(100):
                 tr.get(bytes([number])).wait()
@@ -97,19 +97,19 @@ def test_turns_come_one_after_the_other(db: Database) -> None:
     assert most == [1] * 150
 
 
-def test_nobody_waits_for_a_turn_for_ever(db: Database) -> None:
+def test_nobody_waits_for_an_exclusive_section_for_ever(db: Database) -> None:
     """Not a body, not a commit, not even on the thread that has it: a finalizer may commit in the midst of a body."""
-    with db.turn(), db.turn():
+    with db.exclusive_section(), db.exclusive_section():
         transact(db, partial(put_key, key=b"a"))
     assert stored(db) == {b"a": b""}
 
 
-def test_a_commit_that_fails_gives_its_turn_back(db: Database) -> None:
+def test_a_commit_that_fails_leaves_its_exclusive_section(db: Database) -> None:
     late, early = begun(db, b"a", reads=b"b"), begun(db, b"b")
     assert code_of(early.commit()) == 0
     assert code_of(late.commit()) == 1020
     with pytest.raises(RuntimeError):
-        db._store._turn.release()  # type: ignore[attr-defined]
+        db._store._section_lock.release()  # type: ignore[attr-defined]
 
 
 def test_threads_that_contend_lose_no_update(db: Database) -> None:

@@ -20,8 +20,8 @@ import pytest
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.engines.embedded import engine, group_commit, lmdb_commit, stored_log
 from fairlead.zones.engines.embedded.cross_process import flat_combining, mailbox
-from fairlead.zones.engines.embedded.cross_process.flat_combining import JointCommit
-from fairlead.zones.engines.embedded.cross_process.mailbox import Letterbox
+from fairlead.zones.engines.embedded.cross_process.flat_combining import CrossProcessCommit
+from fairlead.zones.engines.embedded.cross_process.mailbox import Mailbox
 from fairlead.zones.engines.embedded.engine import EmbeddedStore
 from fairlead.zones.engines.embedded.group_commit import GroupCommit
 from fairlead.zones.engines.embedded.lmdb_commit import LmdbCommits
@@ -171,22 +171,22 @@ class Files(LmdbFiles):
         return txn
 
 
-class Boxes(Letterbox):
+class StagedMailbox(Mailbox):
     """Letterboxes whose locks and words are the stage's: processes cannot be told apart by those of the system."""
 
     stage: Stage
-    locks: dict[int, Boxes]
+    locks: dict[int, StagedMailbox]
     words: set[int]
 
-    def take_box(self) -> bool:
+    def acquire_slot(self) -> bool:
         self.stage.switch()
-        return super().take_box()
+        return super().acquire_slot()
 
-    def await_word(self, wait_s: float) -> None:
+    def await_wakeup(self, wait_s: float) -> None:
         self.stage.wait(lambda: self._number in self.words, timed=True)
         self.words.discard(self.number)
 
-    def say_word(self, number: int) -> None:
+    def wake(self, number: int) -> None:
         self.words.add(number)
 
     def _try_lock(self, byte: int) -> bool:
@@ -203,7 +203,7 @@ class Process:
     def __init__(self, stage: Stage, path: Path) -> None:
         self.stage = stage
         self.store = EmbeddedStore(path, CLOCK)
-        self.store.joint._pause = SimpleNamespace(wait=lambda _: stage.switch())  # type: ignore[assignment]
+        self.store.cross_process._pause = SimpleNamespace(wait=lambda _: stage.switch())  # type: ignore[assignment]
         self.acknowledged: dict[bytes, int] = {}
         self.interrupted: set[bytes] = set()
 
@@ -239,13 +239,13 @@ class Shop:
             for module in (group_commit, engine):
                 patch.setattr(module, "threading", stage.locks())
             patch.setattr(group_commit, "_thread", stage.locks())
-            patch.setattr(engine, "StallWatch", lambda _: SimpleNamespace(watching=nullcontext))
-            patch.setattr(engine, "Bell", lambda _: SimpleNamespace(ring=lambda: None))
+            patch.setattr(engine, "LockWatchdog", lambda _: SimpleNamespace(watched_wait=nullcontext))
+            patch.setattr(engine, "CommitNotifier", lambda _: SimpleNamespace(notify=lambda: None))
             files = {"stage": stage, "env": self.env, "write_locks": self.write_locks}
             patch.setattr(engine, "LmdbFiles", type("_", (Files,), files))
-            boxes = type("_", (Boxes,), {"stage": stage, "locks": {}, "words": set()})
-            patch.setattr(flat_combining, "Letterbox", boxes)
-            patch.setattr(flat_combining, "WORDS_MAX", 6)
+            staged_mailbox = type("_", (StagedMailbox,), {"stage": stage, "locks": {}, "words": set()})
+            patch.setattr(flat_combining, "Mailbox", staged_mailbox)
+            patch.setattr(flat_combining, "WAKEUP_WAITS_MAX", 6)
             processes = [Process(stage, self.path) for _ in range(2)]
             names = [b"a one", b"a two", b"b one", b"b two"]
             with self.env.begin(write=True) as txn:
@@ -257,9 +257,9 @@ class Shop:
                 stage.play(bodies)
             finally:
                 for process in processes:
-                    process.store.joint.close()
+                    process.store.cross_process.close()
             self.check(processes)
-            assert 0 not in boxes.locks, "a process kept the lead"  # type: ignore[attr-defined]
+            assert 0 not in staged_mailbox.locks, "a process kept the lead"  # type: ignore[attr-defined]
             return stage
 
     def check(self, processes: list[Process]) -> None:
@@ -273,7 +273,7 @@ class Shop:
         for process in processes:
             store = process.store
             assert store.group._leader is None
-            assert store._turn.owner == 0  # type: ignore[attr-defined]
+            assert store._section_lock.owner == 0  # type: ignore[attr-defined]
             assert store.files.write_lock.is_free()
 
 
@@ -334,32 +334,40 @@ class Guard(NamedTuple):
 
 GUARDS = {
     "a waiting thread that is interrupted hands on the lead": Guard(
-        GroupCommit._after, "self._wake_next()", "pass", "see_through"
+        GroupCommit._finish_duty, "self._wake_next()", "pass", "await_answer"
     ),
-    "a leader that is interrupted sees its group through": Guard(GroupCommit._after, "if not left:", "if True:", ""),
+    "a leader that is interrupted sees its group through": Guard(
+        GroupCommit._finish_duty, "if not left:", "if True:", ""
+    ),
     "and hands over the lead": Guard(
-        GroupCommit.see_through, "self._after(interruption, duty, queued)", "pass", "_lead"
+        GroupCommit.await_answer, "self._finish_duty(interruption, duty, queued)", "pass", "_lead"
     ),
     "also where it only asked": Guard(
-        GroupCommit.lead_if_free, "self._after(interruption, duty, queued)", "pass", "_lead"
+        GroupCommit.lead_if_free, "self._finish_duty(interruption, duty, queued)", "pass", "_lead"
     ),
     "a fork that is interrupted while it waits is forgotten": Guard(
-        GroupCommit.pause, "self._pausing.remove(turn)", "pass", WAITS
+        GroupCommit.pause, "self._pausing.remove(pause_token)", "pass", WAITS
     ),
     "a commit that LMDB has made is not made again": Guard(
-        LmdbCommits._settle_interrupted, "_note(committing.group, committing.outcomes)", "pass", "_try_group", True
+        LmdbCommits._settle_interrupted,
+        "_set_outcomes(pending_commit.group, pending_commit.outcomes)",
+        "pass",
+        "_try_group",
+        True,
     ),
     "nor one that another process may have made": Guard(
-        LmdbCommits._make, "any(request.mark for request in group)", "False", "_await_answer", True
+        LmdbCommits._make, "any(request.commit_id for request in group)", "False", "_await_answer", True
     ),
     "a log that was left in the middle of a commit is read anew": Guard(
         StoredLog.begin, "if self._in_transaction:", "if False:", "_try_group", True
     ),
     "LMDB's lock is let go of": Guard(group_commit._clear_frames, "error is not None", "False", WAITS, True),
     "the lead among processes is given up": Guard(
-        JointCommit._lead, "self._leads = True  # Before", "pass  # Before", "try_lead", True
+        CrossProcessCommit._lead, "self._is_leader = True  # Before", "pass  # Before", "try_become_leader", True
     ),
-    "a turn is given back": Guard(EmbeddedStore._commit_all, "_give_back(self._turn)", "pass", "_give_back", True),
+    "a turn is given back": Guard(
+        EmbeddedStore._commit_all, "_release_if_held(self._section_lock)", "pass", "_release_if_held", True
+    ),
 }
 
 

@@ -19,7 +19,7 @@ from fairlead.zones.engines import Database, StoreUnavailable, transact
 from fairlead.zones.engines import open as open_database
 from fairlead.zones.engines.embedded import lmdb_commit
 from fairlead.zones.engines.embedded.cross_process import flat_combining
-from fairlead.zones.engines.embedded.cross_process.flat_combining import JointCommit
+from fairlead.zones.engines.embedded.cross_process.flat_combining import CrossProcessCommit
 from fairlead.zones.engines.embedded.engine import EmbeddedStore
 from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
 from fairlead.zones.engines.embedded.stored_log import StoredLog
@@ -64,11 +64,11 @@ def store_of(db: Database) -> EmbeddedStore:
     return db._store  # type: ignore[attr-defined, no-any-return]
 
 
-def await_letters(db: Database, letters: int) -> None:
-    box = store_of(db).joint._box
-    assert box is not None
+def await_batches(db: Database, batches: int) -> None:
+    mailbox = store_of(db).cross_process._mailbox
+    assert mailbox is not None
     until = time.monotonic() + LIMIT_S
-    while len(box.unanswered()) < letters:
+    while len(mailbox.unanswered()) < batches:
         assert time.monotonic() < until, "the others hand in nothing"
         time.sleep(0.001)
 
@@ -96,21 +96,21 @@ def in_mid_commit(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
             thread.join()
 
 
-def test_what_is_handed_in_during_a_commit_is_committed_with_it(
+def test_what_is_submitted_during_a_commit_is_committed_with_it(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = db.change_token()
+    before = db.commit_sequence()
     assert before is not None
     with ExitStack() as stack:
         others = [stack.enter_context(Neighbour(url)) for _ in range(3)]
         with in_mid_commit(db, monkeypatch):
             for other in others:
                 other.tell(count)
-            await_letters(db, 3)
+            await_batches(db, 3)
         for other in others:
             other.hear()
     assert counted(db) == 3
-    assert db.change_token() == before + 1
+    assert db.commit_sequence() == before + 1
 
 
 def read_and_write(db: Database, said: bytes) -> int:
@@ -130,7 +130,7 @@ def test_of_commits_in_one_that_conflict_the_first_is_made_and_the_other_told(
             for other in (one, two):
                 other.tell(read_and_write, b"")
                 assert other.hear() == "read"
-            await_letters(db, 2)
+            await_batches(db, 2)
         assert sorted([one.hear(), two.hear()]) == [0, 1020]
 
 
@@ -140,7 +140,7 @@ def test_a_commit_that_another_process_made_has_the_version_that_is_in_the_store
     with Neighbour(url) as other:
         with in_mid_commit(db, monkeypatch):
             other.tell(committed_version)
-            await_letters(db, 1)
+            await_batches(db, 1)
         version = other.hear()
     assert db.create_transaction().get_read_version().wait() == version
 
@@ -158,7 +158,7 @@ def test_a_watch_sees_what_another_process_committed_for_its_own(
     with Neighbour(url) as other:
         with in_mid_commit(db, monkeypatch):
             other.tell(fire_own_watch)
-            await_letters(db, 1)
+            await_batches(db, 1)
         assert other.hear() == "called"
 
 
@@ -177,22 +177,22 @@ def test_nothing_is_committed_for_a_process_that_has_died(
 ) -> None:
     with in_mid_commit(db, monkeypatch), Neighbour(url) as other:
         other.tell(put, b"theirs")
-        await_letters(db, 1)
+        await_batches(db, 1)
         other.kill()
     assert keys_of(db) == [b"mine"]
 
 
-def test_nor_for_one_that_died_with_a_letter_in_a_box_that_is_anothers_now(
+def test_nor_for_one_that_died_with_a_batch_in_a_slot_that_is_anothers_now(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Neighbour(url) as next_owner:
         with in_mid_commit(db, monkeypatch):
             with Neighbour(url) as other:
                 other.tell(put, b"theirs")
-                await_letters(db, 1)
+                await_batches(db, 1)
                 other.kill()
             next_owner.tell(put, b"its own")
-            await_letters(db, 1)
+            await_batches(db, 1)
         next_owner.hear()
     assert keys_of(db) == [b"its own", b"mine"]
 
@@ -203,21 +203,21 @@ def die() -> None:
 
 def lead_and(what: Callable[[], None], *, after: str) -> Callable[[Database], None]:
     """Patch this process: its next commit waits for a letter, and then does something at a certain point."""
-    letters = JointCommit.letters
+    batches = CrossProcessCommit.batches
 
-    def wait_for_letters(self: JointCommit, clock: Any) -> Any:
+    def wait_for_batches(self: CrossProcessCommit, clock: Any) -> Any:
         say("leads")
         until = time.monotonic() + LIMIT_S
-        while not (found := letters(self, clock)):
+        while not (found := batches(self, clock)):
             assert time.monotonic() < until
             time.sleep(0.001)
         if after == "finding letters":
             what()
         return found
 
-    JointCommit.letters = wait_for_letters  # type: ignore[method-assign]
+    CrossProcessCommit.batches = wait_for_batches  # type: ignore[method-assign]
     if after == "the commit":
-        JointCommit.answer = lambda *_: what()  # type: ignore[method-assign]
+        CrossProcessCommit.answer = lambda *_: what()  # type: ignore[method-assign]
     return count
 
 
@@ -256,10 +256,10 @@ def stop_before_the_write_lock(db: Database) -> None:
     count(db)
 
 
-def test_who_is_stopped_with_the_lead_holds_up_nobody_for_long(
+def test_a_leader_that_is_stopped_holds_up_nobody_for_long(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flat_combining, "WORDS_MAX", 5)
+    monkeypatch.setattr(flat_combining, "WAKEUP_WAITS_MAX", 5)
     with Neighbour(url) as leader:
         leader.tell(stop_before_the_write_lock)
         assert leader.hear() == "leads"
@@ -291,7 +291,7 @@ def test_what_failed_here_is_not_committed_by_another_later(
         leader.tell(stop_once_before_the_write_lock)
         pid = leader.hear()
         with monkeypatch.context() as patched:
-            patched.setattr(flat_combining, "WORDS_MAX", 5)
+            patched.setattr(flat_combining, "WAKEUP_WAITS_MAX", 5)
             patched.setattr(lmdb_commit, "_apply", fail)
             with pytest.raises(StoreUnavailable):
                 count(db)
@@ -300,7 +300,7 @@ def test_what_failed_here_is_not_committed_by_another_later(
     assert counted(db) == 1
 
 
-def test_what_does_not_fit_into_a_letter_is_committed_without_one(
+def test_what_does_not_fit_into_a_batch_is_committed_without_one(
     url: str, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Neighbour(url) as other:
@@ -314,7 +314,7 @@ def put_much(db: Database) -> None:
     transact(db, lambda tr: tr.set(b"much", bytes(50_000)))
 
 
-def test_without_a_place_for_letters_each_process_commits_alone(tmp_path: Path) -> None:
+def test_without_a_mailbox_each_process_commits_alone(tmp_path: Path) -> None:
     (tmp_path / "store" / "letters").mkdir(parents=True)
     db = open_database(f"embedded:{tmp_path / 'store'}", clock=WallClock(), random=random.Random(1))
     count(db)

@@ -104,17 +104,17 @@ def test_ranges_are_compared_with_the_commits_of_others_too(url: str, db: Databa
             assert code_of(tr.commit()) == expected
 
 
-def test_the_change_token_tells_of_commits_of_every_process(url: str, db: Database) -> None:
+def test_the_commit_sequence_tells_of_commits_of_every_process(url: str, db: Database) -> None:
     with Neighbour(url) as other:
-        before = db.change_token()
-        assert db.change_token() == before
+        before = db.commit_sequence()
+        assert db.commit_sequence() == before
         value_of(db, 1)
-        assert db.change_token() == before
+        assert db.commit_sequence() == before
         other.ask(put, 1)
-        after = db.change_token()
+        after = db.commit_sequence()
         assert after != before
         put(db, 2)
-        assert db.change_token() not in (before, after)
+        assert db.commit_sequence() not in (before, after)
 
 
 def test_a_watch_notices_another_process(url: str, db: Database) -> None:
@@ -346,8 +346,8 @@ def test_a_forked_child_and_its_parent_go_on_each_with_a_store_of_its_own(url: s
     assert value_of(db, 9) is None
 
 
-def test_a_forked_child_does_not_wait_for_a_turn_that_its_parent_has(url: str, db: Database) -> None:
-    with db.turn():
+def test_a_forked_child_does_not_wait_for_an_exclusive_section_of_its_parent(url: str, db: Database) -> None:
+    with db.exclusive_section():
         assert in_child(lambda: put(db, 1, b"child's") or b"done") == b"done"
     assert value_of(db, 1) == b"child's"
 

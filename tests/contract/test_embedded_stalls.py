@@ -29,7 +29,7 @@ PATIENCE_S = 20.0
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait a fifth of a second where a second is meant; `tests/acceptance/test_pauses.py` waits for the whole one."""
-    monkeypatch.setattr(lock_watchdog, "_LOOK_S", STALL_US / 5e6)
+    monkeypatch.setattr(lock_watchdog, "_POLL_S", STALL_US / 5e6)
     monkeypatch.setattr(write_lock, "STALL_US", STALL_US // 5)
 
 
@@ -171,7 +171,7 @@ def test_a_clock_that_is_set_back_meanwhile_does_not_prolong_the_look(url: str, 
             assert self.slept_us <= write_lock.STALL_US
 
     with stopped_holder(url) as pid:
-        stall = db._store.files.write_lock.stalled(SetBack())  # type: ignore[attr-defined]
+        stall = db._store.files.write_lock.find_stall(SetBack())  # type: ignore[attr-defined]
         assert stall is not None
         assert stall.pid == pid
 

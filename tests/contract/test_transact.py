@@ -28,14 +28,14 @@ class Unsure:
     def create_transaction(self) -> Any:
         return _Unsure(self, self._db.create_transaction())
 
-    def turn(self) -> AbstractContextManager[object]:
-        return self._db.turn()
+    def exclusive_section(self) -> AbstractContextManager[object]:
+        return self._db.exclusive_section()
 
     def burst(self, tr: Any) -> AbstractContextManager[Any]:
         return self._db.burst(tr)
 
-    def change_token(self) -> int | None:
-        return self._db.change_token()
+    def commit_sequence(self) -> int | None:
+        return self._db.commit_sequence()
 
     def listener(self) -> Listener | None:
         return self._db.listener()

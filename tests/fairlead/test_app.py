@@ -15,12 +15,12 @@ from fairlead import (
     App,
     BadArgument,
     Config,
+    DuplicateHandler,
     EnqueueStatus,
-    HandlerTwice,
     ItemGone,
     Job,
     NoShards,
-    NotBuried,
+    NotADeadLetter,
     NotTransactional,
     PayloadNotData,
     PayloadTooLarge,
@@ -138,7 +138,7 @@ def test_a_buried_item_is_read_revived_and_discarded(app: App, alice: TenantData
     (found,) = alice.dead_letters()
     assert (found.given_id, found.reason, found.error) == ("order 7", "error", "PermanentError: no such address")
     assert found.payload == "x" * 20_000
-    assert alice.enqueue("mail", item_id="order 7").status is EnqueueStatus.BURIED
+    assert alice.enqueue("mail", item_id="order 7").status is EnqueueStatus.DEAD_LETTER
     alice.retry_dead_letter("order 7")
     assert (alice.dead_letters(), alice.count()) == ([], {"mail": 1})
     drain(app, raise_errors=False)
@@ -146,7 +146,7 @@ def test_a_buried_item_is_read_revived_and_discarded(app: App, alice: TenantData
     alice.retry_dead_letter(found.id)
     assert drain(app).completed == {"mail": 1}
     for operation in (alice.retry_dead_letter, alice.discard_dead_letter):
-        with pytest.raises(NotBuried):
+        with pytest.raises(NotADeadLetter):
             operation("order 7")
 
 
@@ -234,9 +234,9 @@ def test_a_local_item_can_be_put_on_one_shard_or_on_all() -> None:
 
 def test_a_kind_takes_one_handler(app: App) -> None:
     app.handler("mail")(print)
-    with pytest.raises(HandlerTwice, match="mail"):
+    with pytest.raises(DuplicateHandler, match="mail"):
         app.handler("mail")(repr)
-    with pytest.raises(HandlerTwice):
+    with pytest.raises(DuplicateHandler):
         app.every(60, kind="mail")(repr)
 
 

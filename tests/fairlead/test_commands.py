@@ -14,7 +14,7 @@ from fairlead import App, Job, PermanentError, Retry
 from fairlead.cli import main
 from fairlead.testing import drain
 from fairlead.zones.top_level import sessions
-from fairlead.zones.top_level.sessions import Presence
+from fairlead.zones.top_level.sessions import SessionRecord
 from fairlead.zones.transaction_runner import Attempt
 from tests.fairlead.shell import run, run_process
 
@@ -123,8 +123,8 @@ def test_status_tells_a_kind_that_no_live_consumer_knows() -> None:
     assert (shard["depth"], shard["pointers"], shard["kinds_without_consumer"]) == ({"receipt": 1}, 1, ["receipt"])
     assert "none that is alive knows this kind" in run("status", *STORE).out
     app = App("embedded:data")
-    signs = Presence("here", 7, ["receipt"], 1, app.clock.now_us())
-    app.shards["main"].transact(lambda attempt: sessions.beat(attempt.tr, b"anna", signs))
+    signs = SessionRecord("here", 7, ["receipt"], 1, app.clock.now_us())
+    app.shards["main"].transact(lambda attempt: sessions.heartbeat(attempt.tr, b"anna", signs))
     app.close()
     (shard,) = run("status", *STORE, "--json").json["shards"]
     assert (shard["kinds_without_consumer"], shard["consumers"][0]["host"]) == ([], "here")
@@ -137,8 +137,8 @@ def test_status_names_the_loop_of_a_consumer_that_has_gone_longest_without_progr
     app = App("embedded:data")
     now_us = app.clock.now_us()
     loops = {"housekeeping": now_us - 1_000_000, "scanner": now_us - 7_000_000, "slot": now_us}
-    signs = {b"anna": Presence("here", 7, ["receipt"], 1, now_us, loops=loops),
-             b"bert": Presence("here", 8, ["receipt"], 1, now_us)}  # fmt: skip
+    signs = {b"anna": SessionRecord("here", 7, ["receipt"], 1, now_us, loops=loops),
+             b"bert": SessionRecord("here", 8, ["receipt"], 1, now_us)}  # fmt: skip
     for consumer_id, presence_ in signs.items():
         app.shards["main"].transact(partial(_beat, consumer_id=consumer_id, signs=presence_))
     app.close()
@@ -149,8 +149,8 @@ def test_status_names_the_loop_of_a_consumer_that_has_gone_longest_without_progr
     assert "scanner, 7.0 s" in run("status", *STORE).out
 
 
-def _beat(attempt: Attempt, consumer_id: bytes, signs: Presence) -> None:
-    sessions.beat(attempt.tr, consumer_id, signs)
+def _beat(attempt: Attempt, consumer_id: bytes, signs: SessionRecord) -> None:
+    sessions.heartbeat(attempt.tr, consumer_id, signs)
 
 
 def test_status_shows_the_shards_that_can_be_read_when_one_cannot(empty_directory: Path) -> None:

@@ -92,7 +92,7 @@ def test_garbled_names_ids_and_terms_are_refused_or_taken(count: int) -> None:
         with suppress(QueueError):
             app.explain(any_of("order-7"))
         with suppress(QueueError):
-            app.steering.limit_kind(any_of("mail"), max_running=any_of(3), per_s=any_of(0.5), burst=any_of(3))
+            app.control.limit_kind(any_of("mail"), max_running=any_of(3), per_s=any_of(0.5), burst=any_of(3))
 
     each(count, 800, case)
     app.close()

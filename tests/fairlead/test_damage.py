@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fairlead import App, Config, Job, PayloadDamaged, TenantDatabase
-from fairlead.queries.summary import glance
+from fairlead.queries.summary import summarize
 from fairlead.testing import drain
 from fairlead.zones import engines
 from fairlead.zones.keyspace import META_KEY
-from fairlead.zones.layout import Place
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.records import FORMAT, ItemRecord, decode, encode
 from tests.fairlead.shell import run
 
@@ -29,10 +29,10 @@ def shop(empty_directory: Path) -> Iterator[App]:
     app.close()
 
 
-def change(database: TenantDatabase, key_of: Callable[[Place], bytes], change: Callable[[bytes], bytes]) -> None:
+def change(database: TenantDatabase, key_of: Callable[[ZoneLocation], bytes], change: Callable[[bytes], bytes]) -> None:
     """Change a value of a tenant's queue behind the queue's back."""
     shard = database.shard
-    key = key_of(shard.layout.place(database.tenant, "queue"))
+    key = key_of(shard.layout.location(database.tenant, "queue"))
     engines.transact(shard.db, lambda tr: tr.set(key, change(tr.get(key).value or b"")))
 
 
@@ -52,7 +52,7 @@ def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: Ap
 
     alice = shop.tenant("shop", "alice")
     item_id = alice.enqueue("mail", {"order": 7}).item_id
-    change(alice, lambda place: place.keys.item(item_id), with_damaged_payload)
+    change(alice, lambda location: location.keys.item(item_id), with_damaged_payload)
     (shown,) = run("peek", *ALICE, "--json").json["items"]
     assert shown["payload"].startswith("the item's payload is damaged")
     with pytest.raises(PayloadDamaged):
@@ -64,7 +64,7 @@ def test_a_damaged_payload_fails_its_item_and_is_said_where_it_is_shown(shop: Ap
 def test_a_damaged_item_is_explained_set_aside_on_purpose_and_thrown_away(shop: App) -> None:
     alice = shop.tenant("shop", "alice")
     damaged, whole = alice.enqueue("mail").item_id, alice.enqueue("mail").item_id
-    change(alice, lambda place: place.keys.item(damaged), lambda _: DAMAGED)
+    change(alice, lambda location: location.keys.item(damaged), lambda _: DAMAGED)
     assert run("why", damaged.hex(), *ALICE, "--json").json["cause"] == "damaged"
     found = run("check")
     assert (found.code, "--quarantine sets it aside" in found.out) == (1, True)
@@ -90,17 +90,17 @@ def test_status_says_which_queues_hold_what_cannot_be_read_and_what_was_set_asid
     damaged = alice.enqueue("mail").item_id
     alice.enqueue("mail")
     shop.tenant("shop", "bob").enqueue("mail")
-    change(alice, lambda place: place.keys.item(damaged), lambda _: DAMAGED)
+    change(alice, lambda location: location.keys.item(damaged), lambda _: DAMAGED)
     drain(shop)
     (status,) = run("status", "--json").json["shards"]
     assert (status["unreadable_queues"], status["set_aside"], status["depth"]) == (1, 0, {"mail": 1})
     assert "1 queues hold records that cannot be read" in run("status").out
-    said = [each.said for each in glance(shop).concerns]
+    said = [each.message for each in summarize(shop).concerns]
     assert "1 queue holds records on shard main that cannot be read, and are passed over" in said
     run("check", "--quarantine")
     drain(shop)
     assert "1 damaged pairs were set aside" in run("status").out
-    assert "1 damaged pair was set aside on shard main" in [each.said for each in glance(shop).concerns]
+    assert "1 damaged pair was set aside on shard main" in [each.message for each in summarize(shop).concerns]
     assert run("status", "--json").json["shards"][0]["depth"] == {}
 
 

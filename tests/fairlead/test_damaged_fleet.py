@@ -17,7 +17,7 @@ from fairlead.actors.telemetry.errors import USERS_ERROR
 from fairlead.fleet import Fleet
 from fairlead.zones import engines
 from fairlead.zones.keyspace import META_KEY, ROOT_RANGE, TenantKeys
-from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.tuples import elements_of
 from tests.zones.corrupting import damage_of
 
@@ -101,8 +101,8 @@ def test_everybody_else_is_served_while_records_and_keys_are_damaged(
     random = Random(seed)
     for name in names("victim", VICTIMS) + names("bystander", BYSTANDERS):
         shop.fill(name, 8)
-    shop.app.steering.limit_tenant("shop", "victim 1", max_running=2, per_s=100)
-    shop.app.steering.limit_kind("index", max_running=50)
+    shop.app.control.limit_tenant("shop", "victim 1", max_running=2, per_s=100)
+    shop.app.control.limit_kind("index", max_running=50)
     shop.fleet = fleet.start(shop.app, "shop:app", host="threads")
     eventually(lambda: shop.ran.total() > 20)
     for round in range(1, 4):
@@ -117,7 +117,7 @@ def test_everybody_else_is_served_while_records_and_keys_are_damaged(
     assert not [record for record in ours if record.levelno >= logging.ERROR]
     shop.fleet.stop(5_000)
     shop.fleet = None
-    assert audit(shop.app.shards["main"], quarantine=True).healthy
+    assert check_integrity(shop.app.shards["main"], quarantine=True).healthy
 
 
 def eventually(condition: Any) -> None:

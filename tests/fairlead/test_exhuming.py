@@ -9,16 +9,16 @@ import pytest
 
 from fairlead import (
     App,
+    DeadLetterFilter,
     Job,
     Operator,
-    Sought,
     TenantDatabase,
     dead_letters,
 )
-from fairlead.audit_log import Entry, read_log
+from fairlead.audit_log import MergedEntry, read_log
 from fairlead.shards import UnknownShard
 from fairlead.testing import drain
-from fairlead.zones.queue.dead_letter_search import EXHUMED_MAX
+from fairlead.zones.queue.dead_letter_search import BULK_ITEMS_MAX
 from tests.fairlead.shell import everything, run
 
 
@@ -42,8 +42,8 @@ def broken(app: App) -> list[bool]:
     return state
 
 
-def told(app: App) -> list[Entry]:
-    return read_log(app.shards, deeds_max=100)
+def told(app: App) -> list[MergedEntry]:
+    return read_log(app.shards, entries_max=100)
 
 
 # --- From a program ---
@@ -52,7 +52,7 @@ def told(app: App) -> list[Entry]:
 def test_a_dry_run_says_how_many_and_changes_nothing(app: App, alice: TenantDatabase, broken: list[bool]) -> None:
     fail_all(app, alice, 3)
     fail_all(app, alice, 2, "index")
-    would = app.retry_dead_letters(Sought(error="today"), dry_run=True)
+    would = app.retry_dead_letters(DeadLetterFilter(error="today"), dry_run=True)
     assert (would.count, dict(would.by_kind)) == (5, {"mail": 3, "index": 2})
     assert len(alice.dead_letters()) == 5
     assert told(app) == []
@@ -61,13 +61,18 @@ def test_a_dry_run_says_how_many_and_changes_nothing(app: App, alice: TenantData
 def test_more_than_one_transactions_worth_is_revived_and_runs(
     app: App, alice: TenantDatabase, broken: list[bool]
 ) -> None:
-    count = EXHUMED_MAX + 50
+    count = BULK_ITEMS_MAX + 50
     fail_all(app, alice, count)
     broken[0] = False
-    assert app.retry_dead_letters(Sought(kind="mail")).count == count
+    assert app.retry_dead_letters(DeadLetterFilter(kind="mail")).count == count
     assert drain(app).completed == {"mail": count}
-    (entry,) = told(app)
-    assert (entry.deed.what, entry.said, entry.items, entry.ended) == ("revive", "kind mail", count, True)
+    (merged_entry,) = told(app)
+    assert (merged_entry.audit_entry.what, merged_entry.target, merged_entry.items, merged_entry.ended) == (
+        "revive",
+        "kind mail",
+        count,
+        True,
+    )
 
 
 def test_what_fails_again_meanwhile_is_not_revived_again_by_the_same_call(
@@ -75,39 +80,39 @@ def test_what_fails_again_meanwhile_is_not_revived_again_by_the_same_call(
 ) -> None:
     fail_all(app, alice, 2)
     app.clock.sleep_us(1)
-    assert app.retry_dead_letters(Sought()).count == 2
+    assert app.retry_dead_letters(DeadLetterFilter()).count == 2
     drain(app, raise_errors=False)
     assert len(alice.dead_letters()) == 2
     before = app.clock.now_us()
     app.clock.sleep_us(1)
-    assert app.discard_dead_letters(Sought(before_us=before)).count == 0
-    assert app.discard_dead_letters(Sought()).count == 2
+    assert app.discard_dead_letters(DeadLetterFilter(before_us=before)).count == 0
+    assert app.discard_dead_letters(DeadLetterFilter()).count == 2
 
 
 def test_a_bulk_that_was_broken_off_says_how_far_it_came_and_goes_on_when_repeated(
     app: App, alice: TenantDatabase, broken: list[bool]
 ) -> None:
-    fail_all(app, alice, EXHUMED_MAX + 5)
+    fail_all(app, alice, BULK_ITEMS_MAX + 5)
 
-    def stop(exhumed: object) -> bool:
+    def stop(result: object) -> bool:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        dead_letters.discard_all(app.shards, Sought(), app.operator, go_on=stop)
-    (entry,) = told(app)
-    assert (entry.items, entry.ended) == (EXHUMED_MAX, False)
-    assert app.discard_dead_letters(Sought()).count == 5
+        dead_letters.discard_all(app.shards, DeadLetterFilter(), app.operator, go_on=stop)
+    (merged_entry,) = told(app)
+    assert (merged_entry.items, merged_entry.ended) == (BULK_ITEMS_MAX, False)
+    assert app.discard_dead_letters(DeadLetterFilter()).count == 5
 
 
 def test_a_bulk_that_was_told_to_stop_is_written_down_as_broken_off(
     app: App, alice: TenantDatabase, broken: list[bool]
 ) -> None:
     """As a click on the dashboard is, after some seconds."""
-    fail_all(app, alice, EXHUMED_MAX + 5)
-    exhumed = dead_letters.discard_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: False)
-    assert not exhumed.whole
-    (entry,) = told(app)
-    assert (entry.items, entry.ended) == (EXHUMED_MAX, False)
+    fail_all(app, alice, BULK_ITEMS_MAX + 5)
+    result = dead_letters.discard_all(app.shards, DeadLetterFilter(), app.operator, go_on=lambda result: False)
+    assert not result.complete
+    (merged_entry,) = told(app)
+    assert (merged_entry.items, merged_entry.ended) == (BULK_ITEMS_MAX, False)
 
 
 def test_a_bulk_that_stopped_before_it_found_anything_on_the_second_shard_is_broken_off_on_the_first(
@@ -119,9 +124,9 @@ def test_a_bulk_that_stopped_before_it_found_anything_on_the_second_shard_is_bro
     app.local("mail", shard="eu").enqueue("mail")
     drain(app, raise_errors=False)
     looked_at = iter([True, False])
-    dead_letters.retry_all(app.shards, Sought(), app.operator, go_on=lambda exhumed: next(looked_at))
-    (entry,) = told(app)
-    assert (entry.shards, entry.items, entry.ended) == (("eu",), 1, False)
+    dead_letters.retry_all(app.shards, DeadLetterFilter(), app.operator, go_on=lambda result: next(looked_at))
+    (merged_entry,) = told(app)
+    assert (merged_entry.shards, merged_entry.items, merged_entry.ended) == (("eu",), 1, False)
     app.close()
     typed = [each for name, url in stores.items() for each in ("--store", f"{name}={url}")]
     assert "revive: broken off, or not over" in run("log", *typed).out
@@ -150,16 +155,16 @@ def left_on(app: App) -> list[str]:
 
 def test_a_bulk_of_one_shard_leaves_the_others_alone(two_shards: App) -> None:
     app = two_shards
-    assert app.retry_dead_letters(Sought(shard="eu"), dry_run=True).count == 1
-    assert app.discard_dead_letters(Sought(kind="mail", shard="eu")).count == 1
+    assert app.retry_dead_letters(DeadLetterFilter(shard="eu"), dry_run=True).count == 1
+    assert app.discard_dead_letters(DeadLetterFilter(kind="mail", shard="eu")).count == 1
     assert left_on(app) == ["us"]
-    (entry,) = told(app)
-    assert (entry.said, entry.shards) == ("kind mail, shard eu", ("eu",))
+    (merged_entry,) = told(app)
+    assert (merged_entry.target, merged_entry.shards) == ("kind mail, shard eu", ("eu",))
 
 
 def test_a_bulk_of_a_shard_that_there_is_not_is_refused(two_shards: App) -> None:
     with pytest.raises(UnknownShard):
-        two_shards.discard_dead_letters(Sought(shard="asia"))
+        two_shards.discard_dead_letters(DeadLetterFilter(shard="asia"))
     assert left_on(two_shards) == ["eu", "us"]
 
 
@@ -182,9 +187,14 @@ def test_local_items_in_bulk_are_those_of_the_shard_that_is_named_or_the_kinds_o
 def test_a_deed_to_all_shards_is_told_once(tmp_path: Path) -> None:
     app = App({"eu": f"embedded:{tmp_path / 'eu'}", "us": f"embedded:{tmp_path / 'us'}"})
     app.operator = Operator("eve", "program")
-    app.steering.pause_kind("mail")
-    (entry,) = told(app)
-    assert (entry.deed.by, entry.deed.what, entry.said, entry.shards) == ("eve", "pause", "kind mail", ("eu", "us"))
+    app.control.pause_kind("mail")
+    (merged_entry,) = told(app)
+    assert (merged_entry.audit_entry.by, merged_entry.audit_entry.what, merged_entry.target, merged_entry.shards) == (
+        "eve",
+        "pause",
+        "kind mail",
+        ("eu", "us"),
+    )
     app.close()
 
 
@@ -194,7 +204,9 @@ def test_what_an_application_does_in_its_course_is_no_operators_deed(app: App, a
     assert told(app) == []
     alice.enqueue("mail", item_id="again")
     alice.cancel("again", by=Operator("eve", "dashboard"))
-    assert [(each.deed.what, each.deed.to["tenant"]) for each in told(app)] == [("cancel", ["shop", "alice"])]
+    assert [(each.audit_entry.what, each.audit_entry.to["tenant"]) for each in told(app)] == [
+        ("cancel", ["shop", "alice"])
+    ]
 
 
 # --- From the command line ---
@@ -247,7 +259,7 @@ def test_items_are_revived_and_discarded_in_bulk_and_the_log_says_by_whom(store:
     run("pause", "--kind", "mail", "--store", store)
     run("cancel", "alice-mail", "--tenant", "shop", "alice", "--store", store)
     deeds = run("log", "--store", store, "--json").json["deeds"]
-    assert [(deed["what"], deed["count"], deed["through"]) for deed in deeds] == [
+    assert [(audit_entry["what"], audit_entry["count"], audit_entry["through"]) for audit_entry in deeds] == [
         ("cancel", 1, "command line"),
         ("pause", 1, "command line"),
         ("discard", 1, "command line"),
@@ -261,7 +273,10 @@ def test_items_are_revived_and_discarded_in_bulk_and_the_log_says_by_whom(store:
 def test_a_single_item_is_written_down_too(store: str) -> None:
     run("revive", "alice-mail", "--tenant", "shop", "alice", "--store", store)
     run("discard", "alice-index", "--tenant", "shop", "alice", "--store", store)
-    assert [deed["what"] for deed in run("log", "--store", store, "--json").json["deeds"]] == ["discard", "revive"]
+    assert [audit_entry["what"] for audit_entry in run("log", "--store", store, "--json").json["deeds"]] == [
+        "discard",
+        "revive",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from fairlead import (
 )
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.keyspace import ROOT
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.records import FORMAT
 from fairlead.zones.top_level import sessions
-from fairlead.zones.top_level.sessions import Presence
+from fairlead.zones.top_level.sessions import SessionRecord
 from tests.fairlead.live import HELD_MAX, Gate, consumer, eventually, until
 from tests.fairlead.shell import run
 
@@ -82,11 +82,11 @@ def test_a_traceback_begins_with_the_handlers_own_frame(app: App, alice: TenantD
 
 def test_an_item_of_a_paused_shard_kind_or_tenant_says_so_with_what_ends_it(app: App, alice: TenantDatabase) -> None:
     item_id = alice.enqueue("mail").item_id
-    app.steering.pause_kind("mail")
+    app.control.pause_kind("mail")
     assert alice.explain(item_id).cause is Cause.KIND_PAUSED
-    app.steering.pause_tenant("shop", "alice")
+    app.control.pause_tenant("shop", "alice")
     assert alice.explain(item_id).cause is Cause.TENANT_PAUSED
-    app.steering.pause_shard("main")
+    app.control.pause_shard("main")
     said = alice.explain(item_id)
     assert (said.cause, "fairlead resume --shard" in said.sentence) == (Cause.SHARD_PAUSED, True)
 
@@ -152,13 +152,13 @@ def test_a_kind_at_its_limit_says_so(live: App, gate: Gate) -> None:
         first = alice.enqueue("mail").item_id
         until(Cause.RUNNING, lambda: alice.explain(first))
         second = alice.enqueue("mail").item_id
-        until(Cause.KIND_FULL, lambda: alice.explain(second))
+        until(Cause.KIND_AT_LIMIT, lambda: alice.explain(second))
 
 
 def present(app: App, *kinds: str) -> None:
     """Let a consumer show that it lives, and which kinds it knows."""
-    sign = Presence("there", 1, sorted(kinds), app.clock.now_us(), app.clock.now_us())
-    app.shards["main"].transact(lambda attempt: sessions.beat(attempt.tr, b"consumer", sign))
+    sign = SessionRecord("there", 1, sorted(kinds), app.clock.now_us(), app.clock.now_us())
+    app.shards["main"].transact(lambda attempt: sessions.heartbeat(attempt.tr, b"consumer", sign))
 
 
 def leased(app: App, alice: TenantDatabase, item_id: bytes) -> bytes:
@@ -198,8 +198,8 @@ def test_what_became_of_an_items_attempts_is_told_each_by_itself(app: App, alice
     for died in (True, False):
         held = (item_id, leased(app, alice, item_id))
         shard.transact(
-            lambda attempt: alone(
-                zone.extend_steps(attempt.tr, [held], lease_us=1_000_000, now_us=attempt.now_us, died=died)  # noqa: B023
+            lambda attempt: run_one(
+                zone.extend_op(attempt.tr, [held], lease_us=1_000_000, now_us=attempt.now_us, died=died)  # noqa: B023
             )
         )
         pass_s(app, 2)
@@ -207,8 +207,8 @@ def test_what_became_of_an_items_attempts_is_told_each_by_itself(app: App, alice
     pass_s(app, 20)
     present(app, "mail")
     said = alice.explain(item_id)
-    assert said.cause is Cause.LAPSED
-    assert said.attempts == Attempts(raised=0, died=1, lease_lost=1, given_back=1)
+    assert said.cause is Cause.LEASE_EXPIRED
+    assert said.attempts == Attempts(raised=0, died=1, lease_lost=1, return_count=1)
 
 
 def test_an_item_that_is_suspected_of_ending_its_workers_says_that_it_waits_to_run_isolated(
@@ -219,8 +219,8 @@ def test_an_item_that_is_suspected_of_ending_its_workers_says_that_it_waits_to_r
     for _ in range(3):
         held = (item_id, leased(app, alice, item_id))
         app.shards["main"].transact(
-            lambda attempt: alone(
-                zone.extend_steps(attempt.tr, [held], lease_us=1_000_000, now_us=attempt.now_us, started=True)  # noqa: B023
+            lambda attempt: run_one(
+                zone.extend_op(attempt.tr, [held], lease_us=1_000_000, now_us=attempt.now_us, started=True)  # noqa: B023
             )
         )
         pass_s(app, 2)
@@ -236,13 +236,13 @@ def test_a_tenant_at_its_limit_is_named_and_not_its_kind_that_is_not(
 ) -> None:
     live.handler("mail")(gate)
     alice = live.tenant("shop", "alice")
-    live.steering.limit_tenant("shop", "alice", max_running=1)
-    live.steering.limit_kind("mail", max_running=kind_max_running)
+    live.control.limit_tenant("shop", "alice", max_running=1)
+    live.control.limit_kind("mail", max_running=kind_max_running)
     with consumer(live):
         first = alice.enqueue("mail").item_id
         until(Cause.RUNNING, lambda: alice.explain(first))
         second = alice.enqueue("mail").item_id
-        said = until(Cause.TENANT_FULL, lambda: alice.explain(second))
+        said = until(Cause.TENANT_AT_LIMIT, lambda: alice.explain(second))
     assert said.sentence == "its tenant is at its limit: at most 1 run at once"
 
 
@@ -255,8 +255,8 @@ def test_a_kind_at_its_limit_in_the_fleet_is_named_and_not_its_tenant_that_is_no
 ) -> None:
     live.handler("mail")(gate)
     alice = live.tenant("shop", "alice")
-    live.steering.limit_tenant("shop", "alice", max_running=100)
-    live.steering.limit_kind("mail", **limit)
+    live.control.limit_tenant("shop", "alice", max_running=100)
+    live.control.limit_kind("mail", **limit)
     sentence = f"its kind is at its limit in the fleet: {says}"
     with consumer(live):
         first = alice.enqueue("mail").item_id
@@ -268,12 +268,12 @@ def test_a_kind_at_its_limit_in_the_fleet_is_named_and_not_its_tenant_that_is_no
 def test_a_handler_at_its_limit_is_not_taken_for_a_tenant_that_is_not(live: App, gate: Gate) -> None:
     live.handler("mail", max_running=1)(gate)
     alice = live.tenant("shop", "alice")
-    live.steering.limit_tenant("shop", "alice", max_running=100)
+    live.control.limit_tenant("shop", "alice", max_running=100)
     with consumer(live):
         first = alice.enqueue("mail").item_id
         until(Cause.RUNNING, lambda: alice.explain(first))
         second = alice.enqueue("mail").item_id
-        said = until(Cause.KIND_FULL, lambda: alice.explain(second))
+        said = until(Cause.KIND_AT_LIMIT, lambda: alice.explain(second))
     assert said.sentence.startswith("as many items of kind mail as its handler's max_running lets run are running; or")
 
 
@@ -288,7 +288,7 @@ def test_a_buried_item_says_what_killed_it(app: App, alice: TenantDatabase) -> N
     item_id = alice.enqueue("mail").item_id
     drain(app, raise_errors=False)
     said = alice.explain(item_id)
-    assert (said.cause, said.details["reason"]) == (Cause.BURIED, "error")
+    assert (said.cause, said.details["reason"]) == (Cause.DEAD_LETTER, "error")
     assert "no such street" in said.sentence
     assert (said.kind, said.attempts.raised) == ("mail", 1)
     assert "in send\n" in said.attempts.last_traceback
@@ -323,17 +323,17 @@ def test_an_id_that_nobody_gave_was_never_seen(alice: TenantDatabase) -> None:
 
 def test_an_item_that_a_newer_version_wrote_says_so(app: App, alice: TenantDatabase) -> None:
     item_id = alice.enqueue("mail").item_id
-    place = app.shards["main"].layout.place(alice.tenant, "queue")
-    assert place.keys.item(item_id).startswith(ROOT)
-    app.shards["main"].transact(lambda attempt: attempt.tr.set(place.keys.item(item_id), bytes([FORMAT + 1])))
+    location = app.shards["main"].layout.location(alice.tenant, "queue")
+    assert location.keys.item(item_id).startswith(ROOT)
+    app.shards["main"].transact(lambda attempt: attempt.tr.set(location.keys.item(item_id), bytes([FORMAT + 1])))
     assert alice.explain(item_id).cause is Cause.UNREADABLE
 
 
 def test_an_item_whose_queue_has_lost_its_pointer_says_what_mends_it(app: App, alice: TenantDatabase) -> None:
     app.handler("mail")(lambda job: None)
     item_id = alice.enqueue("mail").item_id
-    place = app.shards["main"].layout.place(alice.tenant, "queue")
-    app.shards["main"].transact(lambda attempt: attempt.tr.clear(place.keys.pointer))
+    location = app.shards["main"].layout.location(alice.tenant, "queue")
+    app.shards["main"].transact(lambda attempt: attempt.tr.clear(location.keys.pointer))
     with consumer(app):
         said = until(Cause.POINTER_MISSING, lambda: alice.explain(item_id))
     assert "fairlead check --repair" in said.sentence
@@ -352,7 +352,7 @@ def test_an_item_is_found_without_its_tenant_wherever_it_is(app: App, alice: Ten
     done = app.tenant("shop", "bob").enqueue("mail").item_id
     drain(app, raise_errors=False)
     waiting = app.tenant("shop", "carol").enqueue("mail", zone="other", item_id="order-9").item_id
-    assert app.explain(buried).cause is Cause.BURIED
+    assert app.explain(buried).cause is Cause.DEAD_LETTER
     assert (app.explain(done).cause, app.explain(done).tenant) == (Cause.COMPLETED, ("shop", "bob"))
     assert (app.explain("order-9").item_id, app.explain("order-9").zone) == (waiting, "other")
     assert app.explain("order-10").cause is Cause.NEVER_SEEN

@@ -28,7 +28,7 @@ def die(manager, shard, ref, *args):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if {before_visit}:
-    Manager._visit, Manager._visit_leased = visit, die
+    Manager._process_pointers, Manager._process_leased_pointer = visit, die
 enter_root()
 settings = ConsumerSettings(workers=1, managers=1, slots=2, lease_ms=2_000, pointer_lease_ms=10_000)
 app = App(config=Config(shards={{"main": sys.argv[1]}}, consumer=settings))
@@ -91,10 +91,10 @@ def test_an_item_whose_worker_was_killed_says_that_its_lease_ended_and_later_tha
             with consumer(live):
                 eventually(lambda: held_here() == HELD_MAX)
                 process.kill()
-                said = until(Cause.LAPSED, lambda: alice.explain(item_id))
+                said = until(Cause.LEASE_EXPIRED, lambda: alice.explain(item_id))
                 assert "was not given back; it runs again in its turn" in said.sentence
                 opened.set()
-                said = until(Cause.BURIED, lambda: alice.explain(item_id))
+                said = until(Cause.DEAD_LETTER, lambda: alice.explain(item_id))
         finally:
             opened.set()
     assert (said.attempts.raised, said.attempts.lease_lost) == (1, 1)

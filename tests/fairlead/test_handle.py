@@ -25,13 +25,13 @@ from fairlead import (
     TenantDatabase,
     TenantTransaction,
 )
-from fairlead.queries.items import look_at_item
+from fairlead.queries.items import read_item
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.errors import QueueError
-from fairlead.zones.layout import Place
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.id_retention import forget
-from fairlead.zones.queue.progress import progress_steps
+from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.id_retention import expire
+from fairlead.zones.queue.progress import progress_op
 from fairlead.zones.queue.results import RESULT_BYTES_MAX, Pending, ending
 from fairlead.zones.transaction_runner import Attempt
 from tests.fairlead.shell import run
@@ -142,8 +142,8 @@ def test_a_result_is_kept_as_long_as_its_kind_says(app: App, alice: TenantDataba
     shard = alice.shard
 
     def housekeeping(attempt: Attempt) -> int:
-        part = shard.zone(alice.tenant).place.part.part
-        return forget(attempt.tr, part, now_us=attempt.now_us, keys_max=10)
+        part = shard.zone(alice.tenant).location.part.part
+        return expire(attempt.tr, part, now_us=attempt.now_us, keys_max=10)
 
     assert shard.transact(housekeeping) == 1
     with pytest.raises(NoResult, match="completed"):
@@ -262,7 +262,7 @@ def test_a_second_item_of_a_name_never_returns_what_the_first_did(
         alice.discard_dead_letter("daily")
     with pytest.raises(raised):
         again.result(timeout=0)
-    seen = look_at_item(alice.shard, alice.tenant, again.zone, again.item_id)
+    seen = read_item(alice.shard, alice.tenant, again.zone, again.item_id)
     assert seen.returned is None
 
 
@@ -315,7 +315,7 @@ def test_progress_is_told_wherever_the_item_is_shown(tmp_path: Path) -> None:
     def lease_and_tell(attempt: Attempt) -> None:
         item_id, now_us = handle.item_id, attempt.now_us
         queue.obtain_lease(attempt.tr, item_id, lease_id=b"1" * 16, lease_us=5_000_000, now_us=now_us)
-        alone(progress_steps(attempt.tr, queue.place, [((item_id, b"1" * 16), told)]))
+        run_one(progress_op(attempt.tr, queue.location, [((item_id, b"1" * 16), told)]))
 
     alice.shard.transact(lease_and_tell)
     (item,) = alice.peek()
@@ -370,14 +370,14 @@ def test_a_wait_that_no_watch_is_left_for_looks_now_and_then_and_does_not_spin(
     looks = 0
     refusal = alice.shard.db.errors[0]
 
-    def refusing(tr: Any, place: Place, item_id: bytes) -> Any:
+    def refusing(tr: Any, location: ZoneLocation, item_id: bytes) -> Any:
         nonlocal looks
         looks += 1
         if looks > 1_000:
             raise AssertionError("it spins")
         if looks == 5:
             drain(app)
-        found = ending(tr, place, item_id)
+        found = ending(tr, location, item_id)
         return Pending(RefusedWatch(refusal(1032))) if isinstance(found, Pending) else found
 
     monkeypatch.setattr("fairlead.handle.ending", refusing)

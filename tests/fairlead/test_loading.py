@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.config_layers import BadConfig
-from fairlead.loading import NAMES_SHOWN, NotFound, NotImportable, load_app, load_attribute
+from fairlead.loading import NAMES_SHOWN, NotImportable, ReferenceNotFound, load_app, load_attribute
 
 SHOP = "import fairlead\napp = fairlead.App('memory:')\nclass inner:\n    app = app\nnumber = 7\n"
 
@@ -21,7 +21,7 @@ def shop(empty_directory: Path) -> None:
 
 
 def why(reference: str) -> dict[str, object]:
-    with pytest.raises(NotFound) as caught:
+    with pytest.raises(ReferenceNotFound) as caught:
         load_app(reference)
     return caught.value.fields
 

@@ -12,16 +12,16 @@ import pytest
 from fairlead import App, Config, ConsumerSettings, Job, TenantDatabase, fleet
 from fairlead.dashboard.pages import running
 from fairlead.queries import queues, tenants
-from fairlead.queries.activity import Work, over_time, slots_of
-from fairlead.queries.items import look_at_item
+from fairlead.queries.activity import Activity, chart_data, slot_count
+from fairlead.queries.items import read_item
 from fairlead.queries.queues import delayed_items, waiting_tenants
-from fairlead.queries.tenants import look_at_buried, look_at_tenant
+from fairlead.queries.tenants import find_dead_letters, read_tenant
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.layout import Tenant
-from fairlead.zones.queue.dead_letter_search import Sought
-from fairlead.zones.reporting.rollups import SLOT_US, KindTally, Slot, Tally
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter
+from fairlead.zones.reporting.rollups import INTERVAL_US, Interval, KindRollup, Rollup
 from fairlead.zones.shard import Shard
-from fairlead.zones.top_level.sessions import Presence, Present
+from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 
 SECOND_US = 1_000_000
 
@@ -62,10 +62,10 @@ def test_tenants_come_by_what_waits_in_all_of_their_queues(app: App, alice: Tena
 
 
 def test_a_tenant_with_a_rule_is_told_though_nothing_of_it_waits(app: App, shard: Shard) -> None:
-    app.steering.pause_tenant("shop", "carol")
+    app.control.pause_tenant("shop", "carol")
     (found,) = waiting_tenants(shard, more=[Tenant("shop", "dora")], tenants_max=1).tenants[:1]
     assert (found.tenant.user, found.total) in [("carol", 0), ("dora", 0)]
-    rules = {each.tenant.user: each.rule for each in waiting_tenants(shard, more=[Tenant("shop", "dora")]).tenants}
+    rules = {each.tenant.user: each.policy for each in waiting_tenants(shard, more=[Tenant("shop", "dora")]).tenants}
     assert rules["carol"] is not None
     assert rules["carol"].paused
     assert rules["dora"] is None
@@ -94,7 +94,7 @@ def test_of_a_tenant_with_a_rule_and_thousands_of_queues_the_first_few_are_looke
         pass_us(app, SECOND_US)
     for number in range(9):
         alice.enqueue("mail", zone=f"zone-{number}")
-    app.steering.limit_tenant(*alice.tenant, max_running=3)
+    app.control.limit_tenant(*alice.tenant, max_running=3)
     found = waiting_tenants(shard)
     assert {each.tenant: each.total for each in found.tenants}[alice.tenant] == 3
     assert (found.queues, found.whole) == (5 + 3, False)
@@ -102,7 +102,7 @@ def test_of_a_tenant_with_a_rule_and_thousands_of_queues_the_first_few_are_looke
 
 def test_a_count_whose_key_is_damaged_is_passed_over(app: App, alice: TenantDatabase, shard: Shard) -> None:
     alice.enqueue("mail")
-    damaged = shard.zone(Tenant("shop", "alice")).place.keys.count_prefix() + b"\x02\xff\x00"
+    damaged = shard.zone(Tenant("shop", "alice")).location.keys.count_prefix() + b"\x02\xff\x00"
     shard.transact(lambda attempt: attempt.tr.set(damaged, bytes(8)))
     (found,) = waiting_tenants(shard).tenants
     assert found.waiting == {"mail": 1}
@@ -151,7 +151,7 @@ def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard:
     drain(app, raise_errors=False)
     alice.enqueue("index")
     alice.enqueue("index", zone="other")
-    found = look_at_tenant(shard, alice.tenant)
+    found = read_tenant(shard, alice.tenant)
     assert [(each.name, each.total, len(each.dead_letters)) for each in found.queues] == [
         ("other", 1, 0),
         ("queue", 1, 1),
@@ -161,10 +161,10 @@ def test_a_tenant_is_told_queue_by_queue(app: App, alice: TenantDatabase, shard:
 def test_a_tenant_of_whom_much_is_buried_is_told_that_there_is_more(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "BURIED_MAX", 2)
+    monkeypatch.setattr(tenants, "DEAD_LETTERS_MAX", 2)
     for count, whole in ((2, True), (3, False)):
         bury(app, alice, "mail", 1 if count > 2 else 2)
-        (queue,) = look_at_tenant(shard, alice.tenant).queues
+        (queue,) = read_tenant(shard, alice.tenant).queues
         assert (len(queue.dead_letters), queue.dead_letters_whole) == (2, whole)
 
 
@@ -174,9 +174,9 @@ def refuse(job: Job) -> None:
 
 def test_buried_items_are_told_page_by_page(app: App, alice: TenantDatabase, shard: Shard) -> None:
     bury(app, alice, "mail", 5)
-    first = look_at_buried(shard, Sought(), items_max=3)
-    rest = look_at_buried(shard, Sought(), items_max=3, next_key=first.next_key)
-    times_us = [each.record.buried_us for each in (*first.items, *rest.items)]
+    first = find_dead_letters(shard, DeadLetterFilter(), items_max=3)
+    rest = find_dead_letters(shard, DeadLetterFilter(), items_max=3, next_key=first.next_key)
+    times_us = [each.record.dead_lettered_us for each in (*first.items, *rest.items)]
     assert len(times_us) == 5
     assert times_us == sorted(times_us, reverse=True)
     assert rest.next_key is None
@@ -187,42 +187,42 @@ def test_a_last_page_of_buried_items_that_is_full_leads_nowhere(
     app: App, alice: TenantDatabase, shard: Shard, count: int
 ) -> None:
     bury(app, alice, "mail", count)
-    seen = [look_at_buried(shard, Sought(), items_max=3)]
+    seen = [find_dead_letters(shard, DeadLetterFilter(), items_max=3)]
     while seen[-1].next_key is not None:
-        seen.append(look_at_buried(shard, Sought(), items_max=3, next_key=seen[-1].next_key))
+        seen.append(find_dead_letters(shard, DeadLetterFilter(), items_max=3, next_key=seen[-1].next_key))
     assert [len(each.items) for each in seen] == [3] * (count // 3)
 
 
 def test_a_page_of_buried_items_leads_on_only_to_more_that_match(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
+    monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
     bury(app, alice, "index", 9)
     bury(app, alice, "mail", 3)
-    found = look_at_buried(shard, Sought(kind="mail"), items_max=3)
+    found = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3)
     assert (len(found.items), found.next_key, found.scanned) == (3, None, 12)
 
 
 def test_what_is_buried_behind_many_others_is_found(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
+    monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
     bury(app, alice, "mail", 1)
     bury(app, alice, "index", 10)
-    found = look_at_buried(shard, Sought(kind="mail"), items_max=3)
+    found = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3)
     assert (len(found.items), found.next_key, found.scanned) == (1, None, 11)
 
 
 def test_who_looks_for_buried_items_gives_up_after_a_while_and_can_go_on(
     app: App, alice: TenantDatabase, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
-    monkeypatch.setattr(tenants, "GRAVES_MAX", 6)
+    monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
+    monkeypatch.setattr(tenants, "SCANNED_PER_PAGE_MAX", 6)
     bury(app, alice, "mail", 1)
     bury(app, alice, "index", 7)
-    first = look_at_buried(shard, Sought(kind="mail"), items_max=3)
+    first = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3)
     assert (first.items, first.scanned) == ([], 6)
-    rest = look_at_buried(shard, Sought(kind="mail"), items_max=3, next_key=first.next_key)
+    rest = find_dead_letters(shard, DeadLetterFilter(kind="mail"), items_max=3, next_key=first.next_key)
     assert (len(rest.items), rest.next_key, rest.scanned) == (1, None, 2)
 
 
@@ -239,11 +239,11 @@ def bury(app: App, tenant: TenantDatabase, kind: str, count: int) -> None:
 def test_an_item_that_has_ended_is_told_with_its_result(app: App, alice: TenantDatabase, shard: Shard) -> None:
     app.handler("sum", keep_result=3600)(lambda job: {"sum": 7})
     item_id = alice.enqueue("sum").item_id
-    waiting = look_at_item(shard, alice.tenant, "queue", item_id)
+    waiting = read_item(shard, alice.tenant, "queue", item_id)
     assert waiting.view is not None
     assert waiting.returned is None
     drain(app)
-    ended = look_at_item(shard, alice.tenant, "queue", item_id)
+    ended = read_item(shard, alice.tenant, "queue", item_id)
     assert ended.view is None
     assert ended.returned is not None
     assert ended.returned.value == {"sum": 7}
@@ -252,27 +252,27 @@ def test_an_item_that_has_ended_is_told_with_its_result(app: App, alice: TenantD
 # --- Slots ---
 
 
-def sign(number: int, slots: int, *, live: bool = True) -> Present:
-    return Present(bytes([number]), Presence("host", 7, ["mail"], 1, 2, slots=slots), live)
+def sign(number: int, slots: int, *, live: bool = True) -> ListedSession:
+    return ListedSession(bytes([number]), SessionRecord("host", 7, ["mail"], 1, 2, slots=slots), live)
 
 
-def work(*consumers: Present) -> Work:
-    return Work("main", [], [], list(consumers), 0)
+def activity(*consumers: ListedSession) -> Activity:
+    return Activity("main", [], [], list(consumers), 0)
 
 
 @pytest.mark.parametrize(
     ("found", "slots"),
     [
-        ([work(sign(1, 32), sign(2, 16))], 48),
-        ([work(sign(1, 32)), work(sign(1, 32), sign(2, 16))], 48),  # one of them serves two shards
-        ([work(sign(1, 32), sign(2, 16, live=False))], 32),
-        ([work(sign(1, 32), sign(2, 0))], None),  # of an older version
-        ([work(sign(1, 32, live=False))], None),
+        ([activity(sign(1, 32), sign(2, 16))], 48),
+        ([activity(sign(1, 32)), activity(sign(1, 32), sign(2, 16))], 48),  # one of them serves two shards
+        ([activity(sign(1, 32), sign(2, 16, live=False))], 32),
+        ([activity(sign(1, 32), sign(2, 0))], None),  # of an older version
+        ([activity(sign(1, 32, live=False))], None),
         ([], None),
     ],
 )
-def test_there_are_as_many_slots_as_the_live_consumers_tell(found: list[Work], slots: int | None) -> None:
-    assert slots_of(found) == slots
+def test_there_are_as_many_slots_as_the_live_consumers_tell(found: list[Activity], slots: int | None) -> None:
+    assert slot_count(found) == slots
 
 
 def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_path: Path) -> None:
@@ -305,12 +305,14 @@ def test_the_slots_of_a_fleet_are_told_while_it_runs_idles_and_has_stopped(tmp_p
 
 
 def test_shards_are_drawn_together_and_what_is_not_known_is_left_out() -> None:
-    now_us = 1_000 * SLOT_US
-    done = Tally({"mail": KindTally(completed=20, retried=5, buried=10, run_us=7)}, {})
-    old = Slot(997, done, {"mail": 4}, 990 * SLOT_US)
-    fresh = Slot(998, done)
-    unfinished = Slot(1_000, done)
-    drawn = over_time([Work("eu", [], [old, fresh], [], now_us), Work("us", [], [old, unfinished], [], now_us)], now_us)
+    now_us = 1_000 * INTERVAL_US
+    done = Rollup({"mail": KindRollup(completed=20, retried=5, buried=10, run_us=7)}, {})
+    old = Interval(997, done, {"mail": 4}, 990 * INTERVAL_US)
+    fresh = Interval(998, done)
+    unfinished = Interval(1_000, done)
+    drawn = chart_data(
+        [Activity("eu", [], [old, fresh], [], now_us), Activity("us", [], [old, unfinished], [], now_us)], now_us
+    )
     assert drawn.times_s[-3:] == [9_970, 9_980, 9_990]
     assert drawn.completed_per_s[-3:] == [4.0, 2.0, 0.0]
     assert drawn.retried_per_s[-3] == 1.0

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from fairlead import App, TenantDatabase
-from fairlead.actors.dispatch.reclaim import free
+from fairlead.actors.dispatch.reclaim import reclaim
 from fairlead.actors.execution.submitted_handlers import submit
 from fairlead.actors.messages import ItemRef
 from fairlead.cli import quarantine
 from fairlead.zones import submitted_handlers
 from fairlead.zones.layout import Tenant
 from fairlead.zones.maintenance import quarantine as kept
-from fairlead.zones.policy.policies import read_rules, tenant_rule
+from fairlead.zones.policy.policies import read_policies, tenant_policy
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.reporting import audit_log
 from fairlead.zones.shard import Shard
@@ -41,9 +41,9 @@ def test_a_pause_does_not_undo_the_resumption_that_came_after_it(
     app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
 ) -> None:
     """Before, the repetition of a pause that had been applied paused the kind again."""
-    faulty.faults.append(Fault(applied=applied, then=lambda: app.steering.resume_kind("mail")))
-    app.steering.pause_kind("mail")
-    paused = shard.transact(lambda attempt: read_rules(attempt.tr)).paused_kinds
+    faulty.faults.append(Fault(applied=applied, then=lambda: app.control.resume_kind("mail")))
+    app.control.pause_kind("mail")
+    paused = shard.transact(lambda attempt: read_policies(attempt.tr)).paused_kinds
     assert paused == (frozenset() if applied else {"mail"})
 
 
@@ -51,11 +51,11 @@ def test_a_pause_does_not_undo_the_resumption_that_came_after_it(
 def test_a_weight_does_not_undo_the_one_that_came_after_it(
     app: App, shard: Shard, faulty: FaultyDatabase, applied: bool
 ) -> None:
-    faulty.faults.append(Fault(applied=applied, then=lambda: app.steering.set_weight("shop", "alice", 7)))
-    app.steering.set_weight("shop", "alice", 2)
-    rule = shard.transact(lambda attempt: tenant_rule(attempt.tr, shard.layout, ALICE))
-    assert rule.weight == (7 if applied else 2)
-    assert len(shard.transact(lambda attempt: audit_log.latest(attempt.tr, deeds_max=10))) == 2
+    faulty.faults.append(Fault(applied=applied, then=lambda: app.control.set_weight("shop", "alice", 7)))
+    app.control.set_weight("shop", "alice", 2)
+    policy = shard.transact(lambda attempt: tenant_policy(attempt.tr, shard.layout, ALICE))
+    assert policy.weight == (7 if applied else 2)
+    assert len(shard.transact(lambda attempt: audit_log.latest(attempt.tr, entries_max=10))) == 2
 
 
 @APPLIED
@@ -82,8 +82,8 @@ def test_a_worker_that_died_is_counted_once(
 
     shard.transact(lease)
     faulty.faults.append(Fault(applied=applied))
-    free({shard.name: shard}, [ItemRef(shard.name, ALICE, "queue", item_id, b"l" * 16, "mail", False)])
-    value = shard.transact(lambda attempt: attempt.tr.get(zone.place.keys.item(item_id)).value)
+    reclaim({shard.name: shard}, [ItemRef(shard.name, ALICE, "queue", item_id, b"l" * 16, "mail", False)])
+    value = shard.transact(lambda attempt: attempt.tr.get(zone.location.keys.item(item_id)).value)
     record = decode(ItemRecord, value or b"")
     assert record is not None
     assert record.died == 1

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fairlead.simulation import campaign, shrink
-from fairlead.simulation.campaign import Broken, Outcome, Tally, run_seed
+from fairlead.simulation.campaign import BrokenPromise, CampaignResult, Outcome, run_seed
 from fairlead.simulation.probes import probe_names
-from fairlead.zones.layout import Place
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.queue import stored_item
 from tests.fairlead.shell import run
 
@@ -20,8 +20,8 @@ SMALL = ("--size", "items=40,trouble_ms=1000")
 SAME = ("seeds", "violations", "probes", "virtual_s")
 
 
-def forget_the_index_entry(tr: Any, place: Place, item_id: bytes, record: Any, **_: Any) -> None:
-    tr.clear(place.keys.item(item_id))
+def forget_the_index_entry(tr: Any, location: ZoneLocation, item_id: bytes, record: Any, **_: Any) -> None:
+    tr.clear(location.keys.item(item_id))
 
 
 def test_a_campaign_says_how_many_worlds_held() -> None:
@@ -123,11 +123,11 @@ def test_a_campaign_stops_once_three_seeds_broke_the_same_promise(monkeypatch: p
 
 
 def test_seeds_that_break_different_promises_tell_different_things() -> None:
-    tally = Tally()
+    tally = CampaignResult()
     for promise in ("one", "another", "one", "another", "a third"):
-        tally.add(Outcome([Broken(tally.seeds, promise, "", ())], 0, {}, "", {}))
+        tally.add(Outcome([BrokenPromise(tally.seeds, promise, "", ())], 0, {}, "", {}))
     assert tally.repeated is None
-    tally.add(Outcome([Broken(tally.seeds, "another", "", ())], 0, {}, "", {}))
+    tally.add(Outcome([BrokenPromise(tally.seeds, "another", "", ())], 0, {}, "", {}))
     assert tally.repeated == "another"
 
 

@@ -165,7 +165,7 @@ def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) 
                 threading.Thread(target=print).start()
             """,
             "a request does not raise",
-            "OneThread: a simulated world has one thread",
+            "ThreadsForbidden: a simulated world has one thread",
         ),
         (
             """
@@ -174,7 +174,7 @@ def test_the_same_handler_made_right_holds(write: Write, empty_directory: Path) 
                 os.fork()
             """,
             "a request does not raise",
-            "OneThread: a simulated world has one thread, in one process",
+            "ThreadsForbidden: a simulated world has one thread, in one process",
         ),
         (
             """
@@ -618,7 +618,7 @@ def test_a_world_that_goes_on_is_not_taken_for_one_that_stands_still(monkeypatch
 
     monkeypatch.setattr(faulthandler, "dump_traceback_later", dump_later)
     monkeypatch.setattr(machine, "STUCK_S", 0.1)
-    with machine.on(cast("Any", GoesOn())):
+    with machine.use_machine(cast("Any", GoesOn())):
         assert third.wait(PATIENCE_S)
 
 

@@ -10,7 +10,7 @@ from fairlead import App, Job, PermanentError, TenantDatabase, new_item, status
 from fairlead.status import ShardStatus
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.top_level import sessions
-from fairlead.zones.top_level.sessions import Presence
+from fairlead.zones.top_level.sessions import SessionRecord
 from tests.contract.neighbours import stopped_holder
 from tests.fairlead.shell import run
 
@@ -27,8 +27,8 @@ def pass_us(app: App, duration_us: int) -> None:
 
 
 def consumer_beats(app: App, consumer_id: bytes, *kinds: str) -> None:
-    signs = Presence("host", 7, list(kinds), 1, app.clock.now_us())
-    app.shards["main"].transact(lambda attempt: sessions.beat(attempt.tr, consumer_id, signs))
+    signs = SessionRecord("host", 7, list(kinds), 1, app.clock.now_us())
+    app.shards["main"].transact(lambda attempt: sessions.heartbeat(attempt.tr, consumer_id, signs))
 
 
 def test_an_empty_shard_is_empty(app: App) -> None:

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from fairlead import App, BadArgument, Job, TenantDatabase, UnknownShard
-from fairlead.control import Steering
+from fairlead.control import Control
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.policy import policies
-from fairlead.zones.records import KindRule
+from fairlead.zones.records import KindPolicy
 from tests.fairlead.shell import run
 
 
@@ -32,10 +32,10 @@ def ran(app: App) -> list[str]:
 
 def test_a_paused_tenant_waits_and_goes_on(app: App, alice: TenantDatabase, ran: list[str]) -> None:
     alice.enqueue("mail")
-    app.steering.pause_tenant("shop", "alice")
+    app.control.pause_tenant("shop", "alice")
     drain(app)
     assert ran == []
-    app.steering.resume_tenant("shop", "alice")
+    app.control.resume_tenant("shop", "alice")
     drain(app)
     assert ran == ["mail"]
 
@@ -46,9 +46,9 @@ def test_a_tenant_with_more_queues_than_one_transaction_wakes_goes_on_with_all_o
     monkeypatch.setattr(policies, "WAKE_MAX", 2)
     for number in range(5):
         alice.enqueue("mail", zone=f"queue {number}")
-    app.steering.pause_tenant("shop", "alice")
+    app.control.pause_tenant("shop", "alice")
     drain(app)
-    app.steering.resume_tenant("shop", "alice")
+    app.control.resume_tenant("shop", "alice")
     drain(app)
     assert ran == 5 * ["mail"]
 
@@ -56,20 +56,20 @@ def test_a_tenant_with_more_queues_than_one_transaction_wakes_goes_on_with_all_o
 def test_a_paused_kind_waits_and_others_run(app: App, alice: TenantDatabase, ran: list[str]) -> None:
     alice.enqueue("mail")
     alice.enqueue("index")
-    app.steering.pause_kind("mail")
+    app.control.pause_kind("mail")
     drain(app)
     assert ran == ["index"]
-    app.steering.resume_kind("mail")
+    app.control.resume_kind("mail")
     drain(app)
     assert ran == ["index", "mail"]
 
 
 def test_a_paused_shard_waits_and_goes_on(app: App, alice: TenantDatabase, ran: list[str]) -> None:
     alice.enqueue("mail")
-    app.steering.pause_shard("main")
+    app.control.pause_shard("main")
     drain(app)
     assert ran == []
-    app.steering.resume_shard("main")
+    app.control.resume_shard("main")
     drain(app)
     assert ran == ["mail"]
 
@@ -77,7 +77,7 @@ def test_a_paused_shard_waits_and_goes_on(app: App, alice: TenantDatabase, ran: 
 def test_an_item_that_pauses_its_own_tenant_ends_and_the_next_waits(app: App, alice: TenantDatabase) -> None:
     @app.handler("audit")
     def audit(job: Job) -> None:
-        app.steering.pause_tenant(*job.tenant)
+        app.control.pause_tenant(*job.tenant)
 
     alice.enqueue("audit")
     alice.enqueue("audit")
@@ -86,7 +86,7 @@ def test_an_item_that_pauses_its_own_tenant_ends_and_the_next_waits(app: App, al
 
 
 def test_a_limit_does_not_keep_a_test_from_running_what_is_due(app: App, alice: TenantDatabase, ran: list[str]) -> None:
-    app.steering.limit_kind("mail", max_running=1, per_s=1)
+    app.control.limit_kind("mail", max_running=1, per_s=1)
     alice.enqueue("mail")
     alice.enqueue("mail")
     drain(app)
@@ -96,16 +96,16 @@ def test_a_limit_does_not_keep_a_test_from_running_what_is_due(app: App, alice: 
 def test_a_weight_that_is_no_number_is_refused(app: App) -> None:
     for weight in (None, True, "3", float("nan"), 0):
         with pytest.raises(BadArgument):
-            app.steering.set_weight("shop", "alice", weight)  # type: ignore[arg-type]
+            app.control.set_weight("shop", "alice", weight)  # type: ignore[arg-type]
 
 
 def test_names_that_nothing_can_have_are_refused(app: App) -> None:
     with pytest.raises(BadArgument):
-        app.steering.pause_tenant("", "alice")
+        app.control.pause_tenant("", "alice")
     with pytest.raises(BadArgument):
-        app.steering.pause_kind("k" * 97)
+        app.control.pause_kind("k" * 97)
     with pytest.raises(UnknownShard):
-        app.steering.pause_shard("mian")
+        app.control.pause_shard("mian")
 
 
 # --- Several shards ---
@@ -119,20 +119,20 @@ def wide() -> Iterator[App]:
     made.close()
 
 
-def kind_rules(app: App) -> list[dict[str, KindRule]]:
+def kind_policies(app: App) -> list[dict[str, KindPolicy]]:
     """Return what each shard says of kinds."""
     return [
-        dict(app.shards[name].transact(lambda attempt: policies.read_rules(attempt.tr)).kinds) for name in app.shards
+        dict(app.shards[name].transact(lambda attempt: policies.read_policies(attempt.tr)).kinds) for name in app.shards
     ]
 
 
-Saying = Callable[[Steering], None]
+Saying = Callable[[Control], None]
 SAYINGS: dict[str, Saying] = {
-    "pause": lambda steering: steering.pause_kind("mail"),
-    "resume": lambda steering: steering.resume_kind("mail"),
-    "limit": lambda steering: steering.limit_kind("mail", max_running=3),
-    "another limit": lambda steering: steering.limit_kind("mail", per_s=5),
-    "end of the limit": lambda steering: steering.limit_kind("mail"),
+    "pause": lambda control: control.pause_kind("mail"),
+    "resume": lambda control: control.resume_kind("mail"),
+    "limit": lambda control: control.limit_kind("mail", max_running=3),
+    "another limit": lambda control: control.limit_kind("mail", per_s=5),
+    "end of the limit": lambda control: control.limit_kind("mail"),
 }
 
 
@@ -142,24 +142,24 @@ def test_of_two_who_steer_a_kind_at_once_all_shards_keep_to_the_later(
     wide: App, monkeypatch: pytest.MonkeyPatch, earlier: str, later: str
 ) -> None:
     """Before, a limit stayed on one shard that had ended on the kind's own: it was said, and in force for nobody."""
-    repeat = policies.repeat_kind_rule
+    repeat = policies.propagate_kind_policy
 
-    def overtaken(tr: Any, kind: str, rule: KindRule) -> None:
-        monkeypatch.setattr(policies, "repeat_kind_rule", repeat)
-        SAYINGS[later](wide.steering)
-        repeat(tr, kind, rule)
+    def overtaken(tr: Any, kind: str, policy: KindPolicy) -> None:
+        monkeypatch.setattr(policies, "propagate_kind_policy", repeat)
+        SAYINGS[later](wide.control)
+        repeat(tr, kind, policy)
 
-    monkeypatch.setattr(policies, "repeat_kind_rule", overtaken)
-    SAYINGS[earlier](wide.steering)
-    found = kind_rules(wide)
+    monkeypatch.setattr(policies, "propagate_kind_policy", overtaken)
+    SAYINGS[earlier](wide.control)
+    found = kind_policies(wide)
     assert found == 3 * found[:1]
-    SAYINGS[later](wide.steering)
-    assert [unsaid(each["mail"]) for each in kind_rules(wide)] == [unsaid(each["mail"]) for each in found]
+    SAYINGS[later](wide.control)
+    assert [unsaid(each["mail"]) for each in kind_policies(wide)] == [unsaid(each["mail"]) for each in found]
 
 
-def unsaid(rule: KindRule) -> KindRule:
+def unsaid(policy: KindPolicy) -> KindPolicy:
     """Return a rule without when it was said."""
-    return msgspec.structs.replace(rule, said_us=0)
+    return msgspec.structs.replace(policy, updated_us=0)
 
 
 def test_what_somebody_has_left_half_said_is_made_good_by_the_next(wide: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,23 +167,23 @@ def test_what_somebody_has_left_half_said_is_made_good_by_the_next(wide: App, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as breaking:
-        breaking.setattr(policies, "repeat_kind_rule", broken_off)
+        breaking.setattr(policies, "propagate_kind_policy", broken_off)
         with pytest.raises(KeyboardInterrupt):
-            wide.steering.pause_kind("mail")
-    assert sum("mail" in each for each in kind_rules(wide)) == 1
-    wide.steering.limit_kind("mail", max_running=3)
-    assert [each["mail"].paused and each["mail"].max_running for each in kind_rules(wide)] == [3, 3, 3]
+            wide.control.pause_kind("mail")
+    assert sum("mail" in each for each in kind_policies(wide)) == 1
+    wide.control.limit_kind("mail", max_running=3)
+    assert [each["mail"].paused and each["mail"].max_running for each in kind_policies(wide)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("shard", ["eu", "us", "asia"])
 def test_a_shard_that_was_told_something_in_the_far_future_hears_what_is_said_now(wide: App, shard: str) -> None:
     """One bit of its record, and it would have refused whatever is said for thousands of years."""
     wide.shards[shard].transact(
-        lambda attempt: policies.change_kind_rule(attempt.tr, "mail", now_us=2**60, paused=True)
+        lambda attempt: policies.change_kind_policy(attempt.tr, "mail", now_us=2**60, paused=True)
     )
-    wide.steering.resume_kind("mail")
-    found = kind_rules(wide)
-    assert not found[0]["mail"].says_something
+    wide.control.resume_kind("mail")
+    found = kind_policies(wide)
+    assert not found[0]["mail"].restricts_anything
     assert found == 3 * found[:1]
 
 
@@ -219,7 +219,7 @@ def test_programs_are_told_what_is_paused(store: str) -> None:
     run("pause", "--tenant", "shop", "alice", "--store", store)
     (shard,) = run("status", "--store", store, "--json").json["shards"]
     assert (shard["paused"], shard["kind_rules"]["mail"]["paused"]) == (False, True)
-    assert [(rule["tenant"], rule["paused"]) for rule in shard["tenant_rules"]] == [(["shop", "alice"], True)]
+    assert [(policy["tenant"], policy["paused"]) for policy in shard["tenant_rules"]] == [(["shop", "alice"], True)]
 
 
 @pytest.mark.parametrize("scope", [[], ["--kind", "mail", "--shard", "main"]])

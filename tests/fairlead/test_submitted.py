@@ -65,7 +65,7 @@ def test_a_loop_that_imports_code_which_takes_long_has_not_stood_still(
 
     def slowly(record: HandlerRecord) -> Any:
         for _ in range(3):
-            supervisor.look(STALL_US)
+            supervisor.check_loops(STALL_US)
         return unpacked(record)
 
     monkeypatch.setattr(fairlead.actors.execution.submitted_handlers, "_unpacked", slowly)

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from fairlead import App
-from fairlead.queries.health import Weight, concerns
-from fairlead.queries.per_shard import Seen
+from fairlead.queries.health import Severity, concerns
+from fairlead.queries.per_shard import ShardResult
 from fairlead.shards import StoreMissing
 from fairlead.status import ShardStatus
 from fairlead.views import progress_in_words
-from fairlead.zones.records import KindRule, Progress
-from fairlead.zones.top_level.depth import Waits
-from fairlead.zones.top_level.sessions import Presence, Present
+from fairlead.zones.records import KindPolicy, Progress
+from fairlead.zones.top_level.depth import Backlog
+from fairlead.zones.top_level.sessions import ListedSession, SessionRecord
 from tests.fairlead.shell import ROOT, run
 
 PATIENCE_S = 30.0
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> str:
     for _ in range(3):
         app.tenant("shop", "alice").enqueue("mail")
     app.tenant("shop", "bob").enqueue("index", delay_ms=60_000)
-    app.steering.pause_kind("mail")
+    app.control.pause_kind("mail")
     app.close()
     return url
 
@@ -133,55 +133,60 @@ def test_progress_is_shown_with_its_numbers_and_its_note() -> None:
 # --- What needs attention ---
 
 
-def seen(**found: object) -> list[Seen[ShardStatus]]:
-    return [Seen("main", "memory:", ShardStatus("main", "memory:", now_us=NOW_US, **found))]  # type: ignore[arg-type]
+def seen(**found: object) -> list[ShardResult[ShardStatus]]:
+    return [ShardResult("main", "memory:", ShardStatus("main", "memory:", now_us=NOW_US, **found))]  # type: ignore[arg-type]
 
 
-def consumer(*kinds: str, live: bool = True) -> Present:
-    return Present(b"1", Presence("db1", 7, list(kinds), NOW_US, NOW_US), live)
+def consumer(*kinds: str, live: bool = True) -> ListedSession:
+    return ListedSession(b"1", SessionRecord("db1", 7, list(kinds), NOW_US, NOW_US), live)
 
 
 def test_nothing_needs_attention_where_all_is_served() -> None:
-    assert concerns(seen(depth={"mail": 3}, consumers=(consumer("mail"),), waits=Waits(NOW_US - 5))) == []
+    assert concerns(seen(depth={"mail": 3}, consumers=(consumer("mail"),), waits=Backlog(NOW_US - 5))) == []
 
 
 @pytest.mark.parametrize(
     ("found", "weight", "said"),
     [
-        ({"depth": {"mail": 1}}, Weight.ALARM, "no live consumer serves it"),
+        ({"depth": {"mail": 1}}, Severity.ALARM, "no live consumer serves it"),
         (
             {"depth": {"fax": 1}, "unserved": ("fax",), "consumers": (consumer("mail"),)},
-            Weight.ALARM,
+            Severity.ALARM,
             "No live consumer of shard main knows fax",
         ),
         (
-            {"waits": Waits(NOW_US - 600_000_000), "consumers": (consumer("mail"),)},
-            Weight.CARE,
+            {"waits": Backlog(NOW_US - 600_000_000), "consumers": (consumer("mail"),)},
+            Severity.CARE,
             "has waited for 10 min",
         ),
         (
-            {"waits": Waits(NOW_US - 600_000_000, True, 3, 1, NOW_US - 600_000_000), "consumers": (consumer("mail"),)},
-            Weight.CARE,
+            {
+                "waits": Backlog(NOW_US - 600_000_000, True, 3, 1, NOW_US - 600_000_000),
+                "consumers": (consumer("mail"),),
+            },
+            Severity.CARE,
             "has waited for 10 min, and is held back",
         ),
-        ({"consumers": (consumer(live=False),)}, Weight.CARE, "fell silent within the last minute, on db1"),
-        ({"dead_letters": 1}, Weight.CARE, "1 item is buried"),
-        ({"dead_letters": 10_000}, Weight.CARE, "10,000 or more items are buried"),
-        ({"unreadable": 2}, Weight.CARE, "2 queues hold records on shard main that cannot be read"),
-        ({"set_aside": 1}, Weight.NOTE, "1 damaged pair was set aside on shard main"),
-        ({"paused": True}, Weight.NOTE, "Shard main is paused"),
-        ({"kind_rules": {"mail": KindRule(paused=True)}}, Weight.NOTE, "Paused on shard main: mail"),
+        ({"consumers": (consumer(live=False),)}, Severity.CARE, "fell silent within the last minute, on db1"),
+        ({"dead_letters": 1}, Severity.CARE, "1 item is buried"),
+        ({"dead_letters": 10_000}, Severity.CARE, "10,000 or more items are buried"),
+        ({"unreadable": 2}, Severity.CARE, "2 queues hold records on shard main that cannot be read"),
+        ({"quarantined": 1}, Severity.NOTE, "1 damaged pair was set aside on shard main"),
+        ({"paused": True}, Severity.NOTE, "Shard main is paused"),
+        ({"kind_policies": {"mail": KindPolicy(paused=True)}}, Severity.NOTE, "Paused on shard main: mail"),
     ],
 )
-def test_what_needs_attention_is_said(found: dict[str, object], weight: Weight, said: str) -> None:
+def test_what_needs_attention_is_said(found: dict[str, object], weight: Severity, said: str) -> None:
     (concern,) = concerns(seen(**found))
-    assert concern.weight is weight
-    assert said in concern.said
+    assert concern.severity is weight
+    assert said in concern.message
 
 
 def test_what_matters_most_comes_first_and_a_shard_that_cannot_be_read_does() -> None:
-    unread: Seen[ShardStatus] = Seen("eu", "embedded:gone", error=StoreMissing(shard="eu", url="embedded:gone"))
-    found = concerns([*seen(buried=1, paused=True), unread])
-    assert [each.weight for each in found] == [Weight.ALARM, Weight.CARE, Weight.NOTE]
-    assert "Shard eu cannot be read: there is no store here" in found[0].said
+    unread: ShardResult[ShardStatus] = ShardResult(
+        "eu", "embedded:gone", error=StoreMissing(shard="eu", url="embedded:gone")
+    )
+    found = concerns([*seen(dead_letters=1, paused=True), unread])
+    assert [each.severity for each in found] == [Severity.ALARM, Severity.CARE, Severity.NOTE]
+    assert "Shard eu cannot be read: there is no store here" in found[0].message
     assert found[0].do.startswith("check the url")

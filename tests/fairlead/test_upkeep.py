@@ -33,7 +33,7 @@ def lose_an_index_entry() -> None:
     """Break the store: an item that no index names is never found."""
     app = App("embedded:data")
     shard = app.shards["main"]
-    keys = shard.zone(app.tenant("shop", "alice").tenant).place.keys
+    keys = shard.zone(app.tenant("shop", "alice").tenant).location.keys
 
     def clear_first(tr: Any) -> None:
         tr.clear(next(iter(tr.get_range(keys.vest_priority(0), keys.vest_end(), limit=1))).key)

@@ -26,7 +26,7 @@ def known_seeds() -> dict[str, int]:
     """Return the seed that found each mutation when the table was written, by what the mutation says."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=1) for line in lines if not line.startswith("#"))
-    return {says: int(seed) for seed, says in rows}
+    return {title: int(seed) for seed, title in rows}
 
 
 def seeds_to_try(known: int | None) -> list[int]:
@@ -40,24 +40,24 @@ def main() -> int:
     survived = 0
     with ProcessPoolExecutor(os.cpu_count(), _SPAWN) as pool:
         searches = {
-            pool.submit(_catch, number, seeds.get(mutation.says)): mutation.says
+            pool.submit(_catch, number, seeds.get(mutation.title)): mutation.title
             for number, mutation in enumerate(MUTATIONS)
         }
         for search in as_completed(searches):
-            says, catch = searches[search], search.result()
+            title, catch = searches[search], search.result()
             if catch is None:
                 survived += 1
-                seeds.pop(says, None)
-                click.echo(f"{says}: survives {len(SEEDS)} seeds")
+                seeds.pop(title, None)
+                click.echo(f"{title}: survives {len(SEEDS)} seeds")
             else:
-                seeds[says], oracle = catch
-                click.echo(f"{says}: seed {seeds[says]}: {oracle}")
+                seeds[title], oracle = catch
+                click.echo(f"{title}: seed {seeds[title]}: {oracle}")
             _write(seeds)
     return 1 if survived else 0
 
 
 def _write(seeds: dict[str, int]) -> None:
-    rows = [f"{seeds[each.says]:<4} {each.says}\n" for each in MUTATIONS if each.says in seeds]
+    rows = [f"{seeds[each.title]:<4} {each.title}\n" for each in MUTATIONS if each.title in seeds]
     _TABLE.write_text(_HEAD + "".join(rows), encoding="utf-8")
 
 

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from fairlead.simulation.database import SimulatedDatabase
 from fairlead.simulation.host import NodeClock, SimulatedHost
-from fairlead.simulation.oracles.oracle import Bench
-from fairlead.simulation.replica import ShardShadow
+from fairlead.simulation.oracles.oracle import OracleSuite
+from fairlead.simulation.replica import ShardReplica
 from fairlead.simulation.store import Latencies, SimulatedStore
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
@@ -20,7 +20,7 @@ SECOND = 1_000_000
 
 
 class Stage:
-    """A world with one shard, `s0`, and a host, `a`. What is stored is seen in `shadow`, commit by commit."""
+    """A world with one shard, `s0`, and a host, `a`. What is stored is seen in `replica`, commit by commit."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Stage:
         part_count: int = 1,
     ) -> None:
         self.world = World(seed)
-        self.bench = Bench(self.world, ["s0"])
+        self.suite = OracleSuite(self.world, ["s0"])
         self.store = store_class(self.world, "s0", Latencies())
-        self.store.on_commit.append(self.bench.on_commit)
+        self.store.on_commit.append(self.suite.on_commit)
         self.database = SimulatedDatabase(self.store, tells_changes=False)
         self.host = self.add_host("a#1")
         self._settings = settings or ZoneSettings()
@@ -41,8 +41,8 @@ class Stage:
         self.shard: Shard = self.play(lambda: self.open(self.host))
 
     @property
-    def shadow(self) -> ShardShadow:
-        return self.bench.shards["s0"]
+    def replica(self) -> ShardReplica:
+        return self.suite.shards["s0"]
 
     def add_host(self, name: str, *, skew_us: int = 0) -> SimulatedHost:
         clock = NodeClock(self.world, skew_us)

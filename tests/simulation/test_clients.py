@@ -12,7 +12,7 @@ from fairlead.simulation.linearizability import client
 from fairlead.simulation.linearizability.clients import PROMISE, Clients, check_clients
 from fairlead.simulation.linearizability.history import Operation
 from fairlead.zones.queue import dequeue_plan, queue_zone, stored_item
-from fairlead.zones.queue.dequeue_plan import choose_steps
+from fairlead.zones.queue.dequeue_plan import plan_op
 from fairlead.zones.queue.index_scan import Vested, read_first_of_each_priority, read_vested
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.queue_zone import QueueZone
@@ -98,36 +98,36 @@ def test_an_enqueue_that_does_not_look_whether_its_id_is_there_is_found(monkeypa
 
 
 def test_an_enqueue_that_looks_by_snapshot_is_found(monkeypatch: Patch) -> None:
-    steps = QueueZone.enqueue_steps
+    steps = QueueZone.enqueue_op
     monkeypatch.setattr(
-        QueueZone, "enqueue_steps", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
+        QueueZone, "enqueue_op", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
     )
     assert_found()
 
 
 def test_a_completion_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
-    without_leases("complete_steps", monkeypatch)
+    without_leases("complete_op", monkeypatch)
     assert_found()
 
 
 def test_a_completion_that_does_not_conflict_over_its_item_is_found(monkeypatch: Patch) -> None:
-    steps = QueueZone.complete_steps
+    steps = QueueZone.complete_op
     monkeypatch.setattr(
-        QueueZone, "complete_steps", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
+        QueueZone, "complete_op", lambda self, tr, *a, **how: steps(self, WithoutConflicts(tr), *a, **how)
     )
     assert_found()
 
 
 def test_a_requeue_under_a_lost_lease_is_found(monkeypatch: Patch) -> None:
-    steps = QueueZone.requeue_steps
+    steps = QueueZone.requeue_op
     monkeypatch.setattr(
-        QueueZone, "requeue_steps", lambda self, tr, item_id, _, **how: steps(self, tr, item_id, None, **how)
+        QueueZone, "requeue_op", lambda self, tr, item_id, _, **how: steps(self, tr, item_id, None, **how)
     )
     assert_found()
 
 
 def test_an_extension_of_a_lost_lease_is_found(monkeypatch: Patch) -> None:
-    without_leases("extend_steps", monkeypatch)
+    without_leases("extend_op", monkeypatch)
     assert_found()
 
 
@@ -143,7 +143,7 @@ def test_a_count_that_is_changed_twice_is_found(monkeypatch: Patch) -> None:
 
 
 def test_a_dequeue_that_does_not_conflict_over_its_items_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(queue_zone, "choose_steps", lambda tr, *a, **how: choose_steps(WithoutConflicts(tr), *a, **how))
+    monkeypatch.setattr(queue_zone, "plan_op", lambda tr, *a, **how: plan_op(WithoutConflicts(tr), *a, **how))
     assert_found()
 
 
@@ -170,7 +170,7 @@ def test_an_enqueue_that_is_repeated_without_a_receipt_is_found(monkeypatch: Pat
 
 
 def test_an_id_that_does_not_stay_taken_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(queue_zone, "keep_taken", lambda *_: None)
+    monkeypatch.setattr(queue_zone, "retain_id", lambda *_: None)
     assert_found()
 
 
@@ -183,7 +183,7 @@ def test_a_min_vesting_of_the_first_priority_only_is_found(monkeypatch: Patch) -
 
 
 def test_a_campaign_tells_of_a_history_without_an_order(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(queue_zone, "keep_taken", lambda *_: None)
+    monkeypatch.setattr(queue_zone, "retain_id", lambda *_: None)
     seed = assert_found()
     monkeypatch.setattr(
         "fairlead.simulation.campaign.WORLDS", (check_clients,)

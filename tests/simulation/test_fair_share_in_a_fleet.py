@@ -15,7 +15,7 @@ from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import draw_plan
-from fairlead.simulation.without_oracles import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, NoOracles
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import new_item
@@ -56,7 +56,7 @@ def first_starts(zones: int, *, tells_changes: bool = True, slots: int = 16) -> 
     settings = ConsumerSettings(workers=1, slots=slots)
     chosen = {**CALM, "tells_changes": tells_changes}
     plan = draw_plan(world.random("plan"), shards=1, consumers=1, part_count=4, consumer=settings, **chosen)
-    cluster = Cluster(world, plan, Unwatched(world, ["s0"]), shop)
+    cluster = Cluster(world, plan, NoOracles(world, ["s0"]), shop)
 
     def enqueue(shard: Shard, user: str, name: str) -> None:
         zone = shard.zone(Tenant("shop", user), name)
@@ -97,5 +97,5 @@ def test_so_it_is_where_one_slot_serves_both() -> None:
 
 
 def test_without_waiting_for_its_turn_a_tenant_with_many_zones_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TenantTurns, "out", lambda self: frozenset())
+    monkeypatch.setattr(TenantTurns, "under_way", lambda self: frozenset())
     assert first_starts(ITEMS)["bob"] < 0.4 * COUNTED

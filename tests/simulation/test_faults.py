@@ -12,7 +12,7 @@ from fairlead.simulation.faults.table import FAULTS
 from fairlead.simulation.run import Simulation, run
 from fairlead.simulation.trial import Report
 from fairlead.zones.top_level import process_pointers
-from fairlead.zones.top_level.process_pointers import Found, Visit
+from fairlead.zones.top_level.process_pointers import PointerOutcome, PointerResult
 
 SHORT: dict[str, Any] = {"items": 60, "trouble_us": 1_500_000}
 SEEDS = range(10)
@@ -47,7 +47,7 @@ def test_an_actor_that_does_not_come_back_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_consumer_that_does_not_show_that_it_lives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.zones.top_level.sessions.beat", lambda *_: None)
+    monkeypatch.setattr("fairlead.zones.top_level.sessions.heartbeat", lambda *_: None)
     assert "does not show on s0 that it lives" in what_is_left(faults=("coordinator loss",))
 
 
@@ -64,7 +64,7 @@ def test_a_pointer_that_a_scanner_does_not_let_go_of_is_found(monkeypatch: pytes
 def test_a_stray_entry_that_nobody_clears_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(tr: Any, layout: Any, ref: Any) -> Any:
         yield
-        return Visit(ref, Found.GONE)
+        return PointerResult(ref, PointerOutcome.GONE)
 
     monkeypatch.setattr(process_pointers, "_clear_dangling", leave)
     assert "stray entries are left" in what_is_left(faults=("stray entries",))
@@ -78,5 +78,5 @@ def test_a_shard_that_nobody_commits_on_any_more_is_found() -> None:
     for store in simulation.cluster.stores.values():
         store.commits += 1
     assert fault.check() is None
-    simulation.cluster.stores["s1"].landing = 2
+    simulation.cluster.stores["s1"].late_commits = 2
     assert fault.check() == "2 commits are still on their way to s1"

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from fairlead.actors.handlers import Registry, handler_of
-from fairlead.actors.scanning.saturation import Fullness
+from fairlead.actors.scanning.saturation import Saturation
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.store import Latencies
-from fairlead.simulation.without_oracles import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, NoOracles
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.periodic import Period
@@ -63,7 +63,7 @@ class Fleet:
         plan = draw_plan(
             self.world.random("plan"), shards=1, consumers=CONSUMERS, part_count=4, consumer=settings, **CALM
         )
-        self.cluster = cluster = Cluster(self.world, plan, Unwatched(self.world, ["s0"]), mail)
+        self.cluster = cluster = Cluster(self.world, plan, NoOracles(self.world, ["s0"]), mail)
         cluster.add_consumers()
         self.pass_us(KNOWN_US)
         producer = Actor(
@@ -154,5 +154,5 @@ def test_one_tenant_alone_uses_the_slots_of_all_consumers() -> None:
 
 
 def test_were_nobody_to_say_that_it_is_full_the_others_would_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fullness, "since_last", lambda self, now_us: False)
+    monkeypatch.setattr(Saturation, "since_last", lambda self, now_us: False)
     assert completed_of_one_tenant() < 1.1 * OF_ONE_CONSUMER

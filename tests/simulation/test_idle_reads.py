@@ -15,7 +15,7 @@ from fairlead.simulation.database import LatentTransaction
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import draw_plan
 from fairlead.simulation.store import Latencies
-from fairlead.simulation.without_oracles import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, NoOracles
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.periodic import Period, period
@@ -68,7 +68,7 @@ def reads_a_second(consumers: int, monkeypatch: pytest.MonkeyPatch) -> float:
     world = World(1, NoLog())
     settings = ConsumerSettings(workers=1, slots=16)
     plan = draw_plan(Random(1), shards=1, consumers=consumers, consumer=settings, **CALM)
-    cluster = Cluster(world, plan, Unwatched(world, ["s0"]), Mail())
+    cluster = Cluster(world, plan, NoOracles(world, ["s0"]), Mail())
     cluster.operator.do("enqueue", lambda: enqueue_delayed(cluster.open_shards(cluster.operator.host)["s0"]))
     world.run_until(world.now_us() + SECOND)
     cluster.add_consumers()

@@ -13,7 +13,7 @@ from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.plan import draw_plan
-from fairlead.simulation.without_oracles import NoLog, Unwatched
+from fairlead.simulation.without_oracles import NoLog, NoOracles
 from fairlead.simulation.world import World
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import new_item
@@ -73,7 +73,7 @@ class Story:
             self.world.random("plan"), shards=1, consumers=CONSUMERS, part_count=4, consumer=settings, **chosen
         )
         self.shop = Shop()
-        self.cluster = self.shop.cluster = Cluster(self.world, plan, Unwatched(self.world, ["s0"]), self.shop)
+        self.cluster = self.shop.cluster = Cluster(self.world, plan, NoOracles(self.world, ["s0"]), self.shop)
         self.cluster.add_consumers()
         self.pass_us(3 * SECOND)
         self._node = self.cluster.add_node("p")
@@ -105,10 +105,10 @@ def enqueue(shard: Shard, kind: str, tenant: Tenant, lapses: int) -> None:
     def body(attempt: Attempt) -> None:
         item_id = attempt.new_id()
         zone.enqueue(attempt.tr, new_item(kind, None), item_id=item_id, now_us=attempt.now_us)
-        key = zone.place.keys.item(item_id)
+        key = zone.location.keys.item(item_id)
         record = decode(ItemRecord, attempt.tr.get(key).value or b"")
         assert record is not None
-        record.lapse_count = record.lapsed = lapses
+        record.expiry_count = record.expired_count = lapses
         attempt.tr.set(key, encode(record))
 
     shard.transact(body)

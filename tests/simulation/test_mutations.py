@@ -23,7 +23,7 @@ each_mutation = pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 @each_mutation
 @pytest.mark.timeout(600)  # A known seed takes a second; a whole campaign, if one must be made up for, minutes.
 def test_a_known_seed_finds(mutation: Mutation, record_property: Note) -> None:
-    known = known_seeds().get(mutation.says)
+    known = known_seeds().get(mutation.title)
     catch = mutation.first_catch(seeds_to_try(known))
     assert catch is not None, f"none of {len(SEEDS)} seeds finds it"
     if catch.seed != known:
@@ -42,7 +42,7 @@ def test_a_campaign_of_200_seeds_finds(mutation: Mutation, record_property: Note
 
 def test_there_are_many_mutations_and_each_says_what_it_is_in_its_own_words() -> None:
     assert len(MUTATIONS) >= 24
-    assert len({mutation.says for mutation in MUTATIONS}) == len(MUTATIONS)
+    assert len({mutation.title for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
 def test_a_mutation_whose_fragment_is_gone_from_the_product_says_so() -> None:

@@ -6,8 +6,8 @@ from fairlead.actors.execution import deadlines
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.actors.worker import Worker
-from fairlead.simulation.oracles.call_rates import NobodyAsksAgainAndAgain
-from fairlead.simulation.oracles.item_lifecycle import NothingLapsesWithoutCause
+from fairlead.simulation.oracles.call_rates import NobodyCallsInABusyLoop
+from fairlead.simulation.oracles.item_lifecycle import NoLeaseExpiresWithoutCause
 from fairlead.simulation.oracles.leases import LeasesAreRespected
 from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots
 from fairlead.simulation.run import run
@@ -30,7 +30,7 @@ def test_a_scanner_that_asks_a_dead_manager_again_at_once_is_found() -> None:
     bug = mutation(
         "a manager that has just died is asked again at once",
         (Scanner._died_lately, "return 0 <= ", "return False and 0 <= "),
-        found_by=[NobodyAsksAgainAndAgain.promise],
+        found_by=[NobodyCallsInABusyLoop.promise],
     )
     assert bug.first_catch(SEEDS, faults=("kills", "node kills"), call_us=100)
 
@@ -54,7 +54,7 @@ def test_items_that_a_draining_worker_took_in_and_dropped_are_found() -> None:
     bug = mutation(
         "what reaches a worker that drains is dropped",
         (Worker.place, "self._custodies[name].give_back(some)", "pass"),
-        found_by=[NothingLapsesWithoutCause.promise],
+        found_by=[NoLeaseExpiresWithoutCause.promise],
     )
     consumer = ConsumerSettings(lease_ms=2_000, poll_interval_ms=100, slots=4, managers=2, linger_ms=50)
     slow = Latencies(read_version_us=5_000, read_us=1_750, commit_us=10_000)
@@ -65,7 +65,7 @@ def test_an_item_that_waits_because_its_scanners_are_not_told_of_it_is_found() -
     assert not run(0, **IDLE).violations
     bug = mutation(
         "who makes or wakes a pointer tells nobody",
-        (pointers.tell_scanners, "if not place.layout.is_watched:", "if True:"),
+        (pointers.wake_scanners, "if not location.layout.is_watched:", "if True:"),
         found_by=[NothingWaitsBesideFreeSlots.promise],
     )
     assert bug.first_catch(SEEDS, **IDLE)

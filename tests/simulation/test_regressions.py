@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 
 from fairlead.actors.execution.deadlines import lease_at_start
-from fairlead.actors.execution.in_flight import Held, Holdings
+from fairlead.actors.execution.in_flight import HeldItem, InFlight
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Registry, handler_of
 from fairlead.actors.manager import Manager
-from fairlead.actors.messages import ItemRef, Report, Served
+from fairlead.actors.messages import ItemRef, Report, ServeReply
 from fairlead.actors.runtime.host import ActorDied
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.settings import ConsumerSettings
@@ -20,8 +20,8 @@ from fairlead.simulation.handler_runners import SimulatedRunners
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.layout import Tenant, item_id_of
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import new_item, pack_payload
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord
@@ -114,7 +114,7 @@ class FickleManager:
         answer: Any = 1
         if method == "serve":
             self.served += 1
-            answer = Served(0, 0, 0, 0, self.served % 2)
+            answer = ServeReply(0, 0, 0, 0, self.served % 2)
         self._world.after(100, lambda: host.spawn("answer", lambda: done(answer, None)))
 
 
@@ -154,17 +154,17 @@ def test_a_manager_that_was_stopped_answers_late_that_it_has_no_room() -> None:
     assert stage.play(stop_and_ask) == (0, SECOND)
 
 
-def held_item(user: str, *, lease_until_us: int = START_US + 1_000_000) -> Held:
+def held_item(user: str, *, lease_until_us: int = START_US + 1_000_000) -> HeldItem:
     """An item that its enqueuer named `night run`, as one batch leased it for one tenant."""
     ref = ItemRef("s0", Tenant("shop", user), "queue", item_id_of("night run"), bytes(16), "mail", alone=False)
     record = ItemRecord("mail", pack_payload(None), 100, lease_until_us, START_US, lease_id=ref.lease_id)
     handler = handler_of("mail", lambda job: None)
-    return Held(ref, record, handler, Job(None, ref, record, record.payload), START_US)
+    return HeldItem(ref, record, handler, Job(None, ref, record, record.payload), START_US)
 
 
 def test_items_that_two_tenants_gave_the_same_name_are_two_items_to_a_worker() -> None:
     """Before, a worker that got both in one batch took the second for a message that came twice; it had to lapse."""
-    holdings = Holdings(slots=4, incarnation=b"life")
+    holdings = InFlight(slots=4, incarnation=b"life")
     alice, bob = held_item("alice"), held_item("bob")
     assert holdings.accept(alice)
     assert holdings.accept(bob)
@@ -186,7 +186,7 @@ def enqueue_and_lease(stage: Stage, zone: QueueZone, kind: str) -> None:
     stage.shard.transact(lambda attempt: zone.enqueue(attempt.tr, item, item_id=b"1" * 16, now_us=attempt.now_us))
     stage.shard.transact(
         lambda attempt: zone.dequeue(
-            attempt.tr, room=Room(1, {kind: 1}), lease_id=b"2" * 16, lease_us=10 * SECOND, now_us=attempt.now_us
+            attempt.tr, capacity=Capacity(1, {kind: 1}), lease_id=b"2" * 16, lease_us=10 * SECOND, now_us=attempt.now_us
         )
     )
 
@@ -204,12 +204,12 @@ def test_an_item_that_reaches_a_worker_which_drains_is_given_back_at_once() -> N
     def lease_and_place() -> None:
         enqueue_and_lease(stage, zone, "mail")
         worker.drain(0)
-        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", alone=False)], stage.host.life)
+        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "mail", alone=False)], stage.host.incarnation)
 
     stage.play(lease_and_place)
-    ((_, record),) = stage.shadow.items()
+    ((_, record),) = stage.replica.items()
     assert record.vesting_us <= stage.now_us
-    assert (record.lease_id, record.lapse_count) == (b"", 0)
+    assert (record.lease_id, record.expiry_count) == (b"", 0)
 
 
 def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> None:
@@ -225,7 +225,7 @@ def test_a_worker_that_was_stopped_rests_although_a_handler_of_it_goes_on() -> N
 
     def lease_run_and_stop() -> None:
         enqueue_and_lease(stage, zone, "deaf")
-        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", alone=False)], stage.host.life)
+        worker.place([ItemRef("s0", ALICE, "queue", b"1" * 16, b"2" * 16, "deaf", alone=False)], stage.host.incarnation)
         stage.host.clock.sleep_us(SECOND)  # The handler has begun.
         worker.drain(1_000)
 
@@ -258,7 +258,7 @@ def test_two_batches_that_a_manager_serves_side_by_side_share_the_limit_of_a_kin
     def enqueue_all(attempt: Attempt) -> None:
         for zone in zones:
             items = [(bytes([number]) * 16, new_item("scarce")) for number in range(5)]
-            alone(zone.enqueue_steps(attempt.tr, items, now_us=attempt.now_us))
+            run_one(zone.enqueue_op(attempt.tr, items, now_us=attempt.now_us))
 
     stage.play(lambda: stage.shard.transact(enqueue_all))
     registry, worker = Registry(), NotingWorker(stage.world)
@@ -268,7 +268,7 @@ def test_two_batches_that_a_manager_serves_side_by_side_share_the_limit_of_a_kin
     )
     stage.play(manager.await_room)
     stage.pass_us(SECOND)
-    refs = [PointerRef(zone.place.part.part, zone.place.pointer_id, stage.now_us, 100) for zone in zones]
+    refs = [PointerRef(zone.location.part.part, zone.location.pointer_id, stage.now_us, 100) for zone in zones]
 
     def serve(ref: PointerRef) -> None:
         manager.serve("s0", [ref])

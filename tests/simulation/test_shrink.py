@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.simulation.reduction import ALL, Kept, all_of, less_than
+from fairlead.simulation.reduction import NO_REDUCTION, Reduction, reduction_from, whole_plan
 from fairlead.simulation.run import run
-from fairlead.simulation.shrink import RUNS_MAX, RUNS_MIN, ever_less, runs_for, shrink
+from fairlead.simulation.shrink import RUNS_MAX, RUNS_MIN, minimize, runs_for, shrink
 from fairlead.simulation.trial import Report
 from fairlead.simulation.world import Violation, World
-from fairlead.zones.layout import Place
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.queue import stored_item
 from tests.fairlead.shell import run as command
 
-WHOLE = Kept(
+WHOLE = Reduction(
     faults=("conflicts", "kills", "pauses"),
     items=200,
     tenants=20,
@@ -27,11 +27,11 @@ WHOLE = Kept(
     workers=3,
     trouble_ms=4_000,
 )
-SOME = Kept(faults=("conflicts", "kills", "clock jumps"), items=40, trouble_ms=2_000)
+SOME = Reduction(faults=("conflicts", "kills", "clock jumps"), items=40, trouble_ms=2_000)
 
 
-def forget_the_index_entry(tr: Any, place: Place, item_id: bytes, record: Any, **_: Any) -> None:
-    tr.clear(place.keys.item(item_id))
+def forget_the_index_entry(tr: Any, location: ZoneLocation, item_id: bytes, record: Any, **_: Any) -> None:
+    tr.clear(location.keys.item(item_id))
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant a bug that takes a kill to be found: a worker that was killed forgets the index entries when it is back."""
     remove = stored_item.remove
 
-    def remove_or_forget(tr: Any, place: Place, item_id: bytes, record: Any, **how: Any) -> None:
+    def remove_or_forget(tr: Any, location: ZoneLocation, item_id: bytes, record: Any, **how: Any) -> None:
         if was_killed(tr._latent_store.world):
-            forget_the_index_entry(tr, place, item_id, record)
+            forget_the_index_entry(tr, location, item_id, record)
         else:
-            remove(tr, place, item_id, record, **how)
+            remove(tr, location, item_id, record, **how)
 
     monkeypatch.setattr(stored_item, "remove", remove_or_forget)
 
@@ -58,19 +58,19 @@ def was_killed(world: World) -> bool:
 # --- The search ---
 
 
-def least(kept: Kept, fails: Callable[[Kept], bool], *, runs_max: int) -> Kept:
-    return list(ever_less(kept, fails, runs_max=runs_max))[-1]
+def least(reduction: Reduction, fails: Callable[[Reduction], bool], *, runs_max: int) -> Reduction:
+    return list(minimize(reduction, fails, runs_max=runs_max))[-1]
 
 
-def smallest(report: Report, again: Callable[[Kept], Report], *, runs_max: int) -> Report:
+def smallest(report: Report, again: Callable[[Reduction], Report], *, runs_max: int) -> Report:
     return list(shrink(report, again, runs_max=runs_max))[-1]
 
 
 def test_what_does_not_matter_goes_and_what_matters_stays() -> None:
-    def fails(kept: Kept) -> bool:
-        assert kept.faults is not None
-        assert kept.items is not None
-        return "pauses" in kept.faults and kept.items >= 10 and kept.consumers == 3
+    def fails(reduction: Reduction) -> bool:
+        assert reduction.faults is not None
+        assert reduction.items is not None
+        return "pauses" in reduction.faults and reduction.items >= 10 and reduction.consumers == 3
 
     small = least(WHOLE, fails, runs_max=60)
     assert (small.faults, small.consumers) == (("pauses",), 3)
@@ -80,26 +80,26 @@ def test_what_does_not_matter_goes_and_what_matters_stays() -> None:
 
 
 def test_two_faults_that_only_fail_together_are_both_kept() -> None:
-    small = least(WHOLE, lambda kept: {"conflicts", "pauses"} <= set(kept.faults or ()), runs_max=60)
+    small = least(WHOLE, lambda reduction: {"conflicts", "pauses"} <= set(reduction.faults or ()), runs_max=60)
     assert small.faults == ("conflicts", "pauses")
 
 
 def test_what_always_fails_is_shown_at_once_by_the_least_of_everything() -> None:
     """Such a run may take half a minute."""
-    least_of_all = Kept((), items=1, tenants=1, producers=1, consumers=1, workers=1, trouble_ms=100)
-    assert list(ever_less(WHOLE, lambda kept: True, runs_max=1)) == [WHOLE, least_of_all]
+    least_of_all = Reduction((), items=1, tenants=1, producers=1, consumers=1, workers=1, trouble_ms=100)
+    assert list(minimize(WHOLE, lambda reduction: True, runs_max=1)) == [WHOLE, least_of_all]
 
 
 def test_a_run_of_which_nothing_can_go_stays_as_it_is() -> None:
-    assert least(WHOLE, lambda kept: False, runs_max=60) == WHOLE
+    assert least(WHOLE, lambda reduction: False, runs_max=60) == WHOLE
 
 
 @pytest.mark.parametrize("runs_max", [0, 1, 7])
 def test_the_search_ends_after_so_many_runs_with_the_smallest_so_far(runs_max: int) -> None:
-    tried: list[Kept] = []
+    tried: list[Reduction] = []
 
-    def fails(kept: Kept) -> bool:
-        tried.append(kept)
+    def fails(reduction: Reduction) -> bool:
+        tried.append(reduction)
         return len(tried) % 2 == 0
 
     small = least(WHOLE, fails, runs_max=runs_max)
@@ -111,13 +111,15 @@ def test_the_search_ends_after_so_many_runs_with_the_smallest_so_far(runs_max: i
 
 
 def test_a_run_of_which_everything_is_kept_is_the_run_itself() -> None:
-    assert less_than(run(3, items=20).plan, all_of(run(3, items=20).plan)) == ALL
-    whole = run(3, Kept(items=20))
-    assert run(3, all_of(whole.plan)).events == whole.events
+    assert reduction_from(run(3, items=20).plan, whole_plan(run(3, items=20).plan)) == NO_REDUCTION
+    whole = run(3, Reduction(items=20))
+    assert run(3, whole_plan(whole.plan)).events == whole.events
 
 
 def test_what_is_not_kept_is_not_there() -> None:
-    report = run(3, Kept(faults=("kills",), items=5, tenants=1, consumers=1, workers=1, producers=1, trouble_ms=300))
+    report = run(
+        3, Reduction(faults=("kills",), items=5, tenants=1, consumers=1, workers=1, producers=1, trouble_ms=300)
+    )
     hosts = {line.split()[1].partition("#")[0] for line in report.lines if "#" in line.split()[1]}
     assert report.plan.faults == ("kills",)
     assert hosts <= {"coordinator", "c0.scanner", "c0.manager0", "c0.worker0", "p0"}
@@ -129,7 +131,7 @@ def test_what_is_not_kept_is_not_there() -> None:
 
 def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
     report = failing_run()
-    small = smallest(report, lambda kept: run(report.seed, kept), runs_max=40)
+    small = smallest(report, lambda reduction: run(report.seed, reduction), runs_max=40)
     assert small.violations[0].oracle == report.violations[0].oracle
     assert small.plan.faults == ("kills",)
     assert small.plan.items < 20
@@ -139,8 +141,8 @@ def test_a_failing_run_shrinks_to_its_cause(forgetful: None) -> None:
 def test_the_same_failure_shrinks_to_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_item, "remove", forget_the_index_entry)
     report = run(7)
-    first, second = (smallest(report, lambda kept: run(7, kept), runs_max=30) for _ in range(2))
-    assert (first.kept, first.events) == (second.kept, second.events)
+    first, second = (smallest(report, lambda reduction: run(7, reduction), runs_max=30) for _ in range(2))
+    assert (first.reduction, first.events) == (second.reduction, second.events)
     assert (first.plan.faults, first.plan.items) == ((), 1)
 
 
@@ -148,14 +150,14 @@ def test_a_smaller_run_that_breaks_another_promise_does_not_count(forgetful: Non
     """Else the report would explain a bug that the campaign did not find."""
     report = failing_run()
 
-    def fails_otherwise(kept: Kept) -> Report:
-        return replace(report, kept=kept, violations=[Violation("another promise", "it is broken")])
+    def fails_otherwise(reduction: Reduction) -> Report:
+        return replace(report, reduction=reduction, violations=[Violation("another promise", "it is broken")])
 
     assert smallest(report, fails_otherwise, runs_max=5) is report
 
 
 def test_runs_that_last_long_are_tried_less_often() -> None:
-    report = run(3, Kept(items=1, faults=()))
+    report = run(3, Reduction(items=1, faults=()))
     allowed = {seconds: runs_for(replace(report, virtual_us=seconds * 1_000_000)) for seconds in (5, 100, 600)}
     assert allowed == {5: RUNS_MAX, 100: 36, 600: RUNS_MIN}
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.actors.messages import Served
+from fairlead.actors.messages import ServeReply
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.scanning.idle_policy import HELD_RESCAN_US, SLEEP_US_MIN, WATCHED_RESCAN_US
 from fairlead.actors.settings import ConsumerSettings
 from fairlead.simulation.database import LatentTransaction
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import PointerRecord, decode
 from fairlead.zones.top_level.pointers import move
@@ -45,7 +45,7 @@ class Watching:
     def enqueue(self, *, delay_ms: int = 0) -> None:
         def body(attempt: Attempt) -> None:
             named = [(attempt.new_id(), new_item("mail", None, delay_ms=delay_ms))]
-            alone(self.stage.shard.zone(ALICE).enqueue_steps(attempt.tr, named, now_us=attempt.now_us))
+            run_one(self.stage.shard.zone(ALICE).enqueue_op(attempt.tr, named, now_us=attempt.now_us))
 
         self.stage.play(lambda: self.stage.shard.transact(body))
 
@@ -53,10 +53,10 @@ class Watching:
         """Move the pointer as a visit does, of which only its scanner hears."""
 
         def body(attempt: Attempt) -> None:
-            place = self.stage.shard.zone(ALICE).place
-            pointer = decode(PointerRecord, attempt.tr.get(place.keys.pointer).value or b"")
+            location = self.stage.shard.zone(ALICE).location
+            pointer = decode(PointerRecord, attempt.tr.get(location.keys.pointer).value or b"")
             assert pointer is not None
-            move(attempt.tr, place, pointer, attempt.now_us + delay_us, now_us=attempt.now_us)
+            move(attempt.tr, location, pointer, attempt.now_us + delay_us, now_us=attempt.now_us)
 
         self.stage.play(lambda: self.stage.shard.transact(body))
 
@@ -70,7 +70,7 @@ class Watching:
 
     def answer(self) -> None:
         for call in self.manager.taken():
-            call.answer(Served(1, 0, 0, 0, 100) if call.method == "serve" else 100)
+            call.answer(ServeReply(1, 0, 0, 0, 100) if call.method == "serve" else 100)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_what_vests_while_another_shard_is_read_is_looked_at_next(watching: Watc
     """All parts are watched then, and nobody would tell of it."""
     scanner, watch = watching.scanner, watching.scanner._watches["s0"]
     watch.put_off(watching.stage.now_us - 1)
-    watch.hold(watch.begin(), 0, {0: watching.stage.now_us - 1}, [])
+    watch.record_scan(watch.begin(), 0, {0: watching.stage.now_us - 1}, [])
     assert scanner._poll_us() == SLEEP_US_MIN
     watch.put_off(watching.stage.now_us + 60 * SECOND)
     assert scanner._poll_us() == WATCHED_RESCAN_US

@@ -10,7 +10,7 @@ import pytest
 from fairlead.actors.runtime.host import ActorDied
 from fairlead.simulation.actor import Actor, Node
 from fairlead.simulation.host import NodeClock, SimulatedHost
-from fairlead.simulation.network import Network, Passage, SimulatedRemote
+from fairlead.simulation.network import Delivery, Network, SimulatedRemote
 from fairlead.simulation.store import LATE_US_MAX, Fate
 from fairlead.simulation.world import START_US, Violation, World
 from fairlead.zones.engines import StoreError, transact
@@ -261,7 +261,7 @@ def test_a_pause_that_is_ended_early_lets_go_on_at_once_what_it_put_off() -> Non
     stage.pass_us(MS)
     stage.host.paused_until_us = begun_us + 60 * SECOND
     stage.pass_us(3 * SECOND)
-    stage.host.go_on()
+    stage.host.resume()
     ended_us = stage.now_us - begun_us
     stage.pass_us(2 * SECOND)
     assert woke == [ended_us, ended_us + SECOND]
@@ -270,11 +270,11 @@ def test_a_pause_that_is_ended_early_lets_go_on_at_once_what_it_put_off() -> Non
 @pytest.mark.parametrize("lost, carried_out", [({"request_lost": True}, 0), ({"reply_lost": True}, 1)])
 def test_a_lost_call_ends_as_a_death_and_may_have_been_carried_out(lost: dict[str, bool], carried_out: int) -> None:
     pair = Pair()
-    pair.network.disturb.append(lambda passage: Passage(MS, SECOND, **lost))
+    pair.network.perturb.append(lambda delivery: Delivery(MS, SECOND, **lost))
     pair.call("echo", "hello")
     pair.pass_us(3 * SECOND)
     assert [type(error) for _, error in pair.answers] == [ActorDied]
-    pair.network.disturb.clear()
+    pair.network.perturb.clear()
     pair.call("echo", "again")
     pair.pass_us(SECOND)
     assert pair.answers[-1] == (("again", carried_out + 1), None)
@@ -368,7 +368,7 @@ def test_a_late_commit_is_refused_if_what_it_read_has_changed_by_then() -> None:
         with pytest.raises(StoreError):
             late.commit().wait()
         stage.store.draw_fate.clear()
-        assert stage.store.landing == 1
+        assert stage.store.late_commits == 1
         transact(stage.database, add_one)
         stage.world.sleep_us(LATE_US_MAX)
         return transact(stage.database, lambda tr: tr.get(b"n").value)
@@ -397,10 +397,10 @@ def test_a_store_that_forgets_a_version_refuses_every_later_read_of_the_transact
 
 def test_a_call_that_is_carried_out_twice_is_answered_once() -> None:
     pair = Pair()
-    pair.network.disturb.append(lambda passage: passage._replace(again_us=10 * MS))
+    pair.network.perturb.append(lambda delivery: delivery._replace(duplicate_us=10 * MS))
     pair.call("echo", "hello")
     pair.pass_us(SECOND)
-    pair.network.disturb.clear()
+    pair.network.perturb.clear()
     pair.call("echo", "again")
     pair.pass_us(SECOND)
     assert pair.answers == [(("hello", 1), None), (("again", 3), None)]
@@ -409,11 +409,11 @@ def test_a_call_that_is_carried_out_twice_is_answered_once() -> None:
 def test_a_call_that_is_carried_out_twice_does_not_reach_the_next_life() -> None:
     """A worker that is told to drain, and is started anew, would be told to drain again."""
     pair = Pair()
-    pair.network.disturb.append(lambda passage: passage._replace(again_us=100 * MS))
+    pair.network.perturb.append(lambda delivery: delivery._replace(duplicate_us=100 * MS))
     pair.call("echo", "hello")
     pair.between_turns(lambda: pair.echo.restart("test", 10 * MS))
     pair.pass_us(SECOND)
-    pair.network.disturb.clear()
+    pair.network.perturb.clear()
     pair.call("echo", "again")
     pair.pass_us(SECOND)
     assert pair.answers[-1] == (("again", 1), None)
@@ -421,8 +421,8 @@ def test_a_call_that_is_carried_out_twice_does_not_reach_the_next_life() -> None
 
 def test_a_store_that_is_away_answers_when_it_is_back() -> None:
     stage = Stage()
-    stage.store.away_until_us = stage.now_us + 3 * SECOND
-    back_us = stage.store.away_until_us
+    stage.store.unavailable_until_us = stage.now_us + 3 * SECOND
+    back_us = stage.store.unavailable_until_us
 
     def enqueue() -> None:
         zone = stage.shard.zone(ALICE)
@@ -431,4 +431,4 @@ def test_a_store_that_is_away_answers_when_it_is_back() -> None:
 
     stage.play(enqueue)
     assert back_us <= stage.now_us < back_us + SECOND // 10
-    assert len(list(stage.shadow.items())) == 1
+    assert len(list(stage.replica.items())) == 1

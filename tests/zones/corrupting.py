@@ -16,20 +16,20 @@ from fairlead.zones import engines, transaction_runner
 from fairlead.zones import submitted_handlers as handlers
 from fairlead.zones.engines import Database, transact
 from fairlead.zones.keyspace import META_KEY, ROOT, ROOT_RANGE
-from fairlead.zones.layout import Place, Tenant, local_tenant
-from fairlead.zones.pipelining import alone, in_step
+from fairlead.zones.layout import Tenant, ZoneLocation, local_tenant
+from fairlead.zones.pipelining import run_one, run_together
 from fairlead.zones.policy import limits, policies
 from fairlead.zones.queue import dead_letters, id_retention, periodic, results
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.queue.periodic import period
-from fairlead.zones.records import KindRule, TenantRule
+from fairlead.zones.records import KindPolicy, TenantPolicy
 from fairlead.zones.reporting import completion_log, diagnosis, rollups, worker_status
-from fairlead.zones.reporting.rollups import KindTally, Tally
-from fairlead.zones.reporting.worker_status import Running, Timesheet
+from fairlead.zones.reporting.rollups import KindRollup, Rollup
+from fairlead.zones.reporting.worker_status import RunningItem, WorkerStatus
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level import pointers, sessions
 from fairlead.zones.top_level.clock_check import ShardClock
-from fairlead.zones.top_level.clock_check import beat as beat_time
+from fairlead.zones.top_level.clock_check import check_clock as beat_time
 from tests.clocks import ManualClock
 from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 
@@ -57,11 +57,11 @@ def populate(world: World) -> None:
     world.enqueue("index", zone=world.zone_of(local_tenant("index")))
     for payload in (None, bytes(100_000)):
         bury(world, world.enqueue("mail", payload))
-    world.run(lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True))
+    world.run(lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, paused=True))
     world.run(
-        lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=50, per_s=50.0, burst=9)
+        lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, max_running=50, per_s=50.0, burst=9)
     )
-    world.run(lambda tr: policies.set_tenant_rule(tr, world.layout, BOB, TenantRule(max_running=20, per_s=50.0,
+    world.run(lambda tr: policies.set_tenant_policy(tr, world.layout, BOB, TenantPolicy(max_running=20, per_s=50.0,
     burst=20),
                                                now_us=world.now_us))  # fmt: skip
     world.enqueue("fax", zone=world.zone_of(DAVE, "paused"))
@@ -75,9 +75,11 @@ def _own(world: World, tenant: Tenant, attempt: Any) -> None:
 def bury(world: World, item_id: bytes) -> None:
     record = world.record(item_id)
     assert record is not None
-    world.run(lambda tr: dead_letters.bury(tr, world.zone.place, item_id, record, reason="error", error="no",
-    traceback="",
-                                     now_us=world.now_us))  # fmt: skip
+    world.run(
+        lambda tr: dead_letters.move_to_dead_letters(
+            tr, world.zone.location, item_id, record, reason="error", error="no", traceback="", now_us=world.now_us
+        )
+    )
 
 
 def use_some(world: World) -> None:
@@ -87,32 +89,34 @@ def use_some(world: World) -> None:
         done = world.enqueue("mail", **how)  # type: ignore[arg-type]
         world.complete(done)
         world.pass_us(2 * SECOND)
-        world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+        world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))
     world.complete(world.enqueue("mail"))
     world.present("one", "mail", "index")
     world.present("two", "mail")
     world.run(lambda tr: limits.take_slots(tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US,
                                            clocks_apart_us=LEASE_US, now_us=world.now_us))  # fmt: skip
-    rule = KindRule(per_s=50.0, burst=9)
+    policy = KindPolicy(per_s=50.0, burst=9)
     world.run(
         lambda tr: limits.take_tokens(
-            tr, "mail", rule, wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=world.now_us
+            tr, "mail", policy, wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=world.now_us
         )
     )
-    world.run(lambda tr: alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=world.now_us)))
+    world.run(lambda tr: run_one(periodic.tick_op(tr, world.layout, PERIOD, now_us=world.now_us)))
     submit(world)
     world.run(lambda tr: beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=world.now_us))
     kept = {"now_us": world.now_us, "kept_us": DAY_US}
-    world.run(lambda tr: results.keep(tr, world.zone.place, bytes(16), results.pack_result({"page": 7}), **kept))
-    tally = Tally({"mail": KindTally(3, 1)}, {"shop": {"alice": 7}})
-    item = Running("shop", "alice", "queue", bytes(16), "mail", 1, world.now_us, world.now_us)
-    for life in (b"one", b"two"):
-        world.run(lambda tr: rollups.write(tr, life, rollups.slot_of(world.now_us), tally))
-        sheet = Timesheet(b"c" * 8, "there", 1, 4, 2, world.now_us, [item])
-        world.run(lambda tr: worker_status.write(tr, life, sheet))
+    world.run(
+        lambda tr: results.keep_result(tr, world.zone.location, bytes(16), results.pack_result({"page": 7}), **kept)
+    )
+    rollup = Rollup({"mail": KindRollup(3, 1)}, {"shop": {"alice": 7}})
+    item = RunningItem("shop", "alice", "queue", bytes(16), "mail", 1, world.now_us, world.now_us)
+    for incarnation in (b"one", b"two"):
+        world.run(lambda tr: rollups.write(tr, incarnation, rollups.interval_of(world.now_us), rollup))
+        status = WorkerStatus(b"c" * 8, "there", 1, 4, 2, world.now_us, [item])
+        world.run(lambda tr: worker_status.write(tr, incarnation, status))
     world.pass_us(30 * SECOND)
     world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
-    world.run(lambda tr: rollups.write(tr, b"one", rollups.slot_of(world.now_us), tally))
+    world.run(lambda tr: rollups.write(tr, b"one", rollups.interval_of(world.now_us), rollup))
     world.set(transaction_runner.receipt_key(b"s" * 12, world.now_us + DAY_US), bytes(4))
 
 
@@ -217,14 +221,20 @@ def deeds(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "pass", lambda: world.pass_us(20 * SECOND)
     yield from _of_workers(world)
     yield from _of_readers(world)
-    yield "resume", lambda: run(lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, paused=False))
-    yield "wake", lambda: run(lambda tr: policies.wake_parked(tr, layout, now_us=world.now_us))
-    yield "limit", lambda: run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, per_s=3.0))
+    yield "resume", lambda: run(lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, paused=False))
+    yield "wake", lambda: run(lambda tr: policies.wake_paused_pointers(tr, layout, now_us=world.now_us))
+    yield "limit", lambda: run(lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, per_s=3.0))
     for tenant in TENANTS:
-        yield "pause", lambda: run(
-            lambda tr: policies.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=True))  # fmt: skip
-        yield "resume", lambda: run(
-            lambda tr: policies.change_tenant_rule(tr, layout, tenant, now_us=world.now_us, paused=False))  # fmt: skip
+        yield (
+            "pause",
+            lambda: run(lambda tr: policies.change_tenant_policy(tr, layout, tenant, now_us=world.now_us, paused=True)),
+        )
+        yield (
+            "resume",
+            lambda: run(
+                lambda tr: policies.change_tenant_policy(tr, layout, tenant, now_us=world.now_us, paused=False)
+            ),
+        )
     yield "submit", lambda: submit(world)
     yield "last visit", world.visit
 
@@ -241,7 +251,7 @@ def _of_producers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
 def _of_workers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
     for tenant in TENANTS:
         zone = world.zone_of(tenant)
-        for item_id in ids_of(zone.place):
+        for item_id in ids_of(zone.location):
             held = world.new_id()
 
             def take(zone: Any = zone, item_id: bytes = item_id, held: bytes = held) -> None:
@@ -260,18 +270,18 @@ def _ids() -> dict[bytes, list[bytes]]:
     found: dict[bytes, list[bytes]] = {}
     world = World(*memory())
     for tenant in TENANTS:
-        place = world.zone_of(tenant).place
-        begin, end = place.keys.item_range()
-        prefix = len(place.keys.item_prefix)
-        found[place.pointer_id] = [
+        location = world.zone_of(tenant).location
+        begin, end = location.keys.item_range()
+        prefix = len(location.keys.item_prefix)
+        found[location.pointer_id] = [
             key[prefix + 1 : -1].replace(b"\x00\xff", b"\x00") for key, _ in populated() if begin <= key < end
         ]
     return found
 
 
-def ids_of(place: Place) -> list[bytes]:
+def ids_of(location: ZoneLocation) -> list[bytes]:
     """Return the ids of a zone's items as they were before the damage."""
-    return _ids()[place.pointer_id]
+    return _ids()[location.pointer_id]
 
 
 def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -281,32 +291,36 @@ def _of_readers(world: World) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "peek", lambda: run(lambda tr: zone.peek(tr, items_max=100, now_us=world.now_us))
         yield "count", lambda: run(zone.count)
         yield "min vesting", lambda: run(zone.min_vesting_us)
-        for item_id in ids_of(zone.place)[:2]:
+        for item_id in ids_of(zone.location)[:2]:
             yield "inquire", lambda: run(
-                lambda tr: diagnosis.inquire(tr, zone.place, item_id, now_us=world.now_us))  # fmt: skip
+                lambda tr: diagnosis.diagnose(tr, zone.location, item_id, now_us=world.now_us))  # fmt: skip
             yield "whereabouts", lambda: run(lambda tr: diagnosis.whereabouts(tr, layout, item_id))
-    yield "rules", lambda: run(lambda tr: (policies.read_rules(tr), policies.tenants_with_rules(tr, tenants_max=100)))
+    yield (
+        "rules",
+        lambda: run(lambda tr: (policies.read_policies(tr), policies.tenants_with_policies(tr, tenants_max=100))),
+    )
     yield "buried", lambda: _raise_the_dead(world)
-    yield "result", lambda: run(lambda tr: results.ending(tr, world.zone.place, bytes(16)))
+    yield "result", lambda: run(lambda tr: results.ending(tr, world.zone.location, bytes(16)))
     yield "series", lambda: run(lambda tr: rollups.busiest(rollups.read(tr, now_us=world.now_us)))
     yield "sheets", lambda: run(
         lambda tr: worker_status.longest_running(worker_status.read(tr, now_us=world.now_us), items_max=9))  # fmt: skip
     yield "handlers", lambda: run(handlers.listing)
     yield "consumers", lambda: run(lambda tr: sessions.listing(tr, now_us=world.now_us))
-    yield "due", lambda: run(lambda tr: in_step(pointers.earliest_vesting_us(tr, part) for part in layout.parts))
+    yield "due", lambda: run(lambda tr: run_together(pointers.earliest_vesting_us(tr, part) for part in layout.parts))
     yield "from behind", lambda: run(
-        lambda tr: in_step(pointers.scan_back(tr, part, before_us=world.now_us, ids_max=9) for part in layout.parts)
+        lambda tr: run_together(pointers.scan_back(tr, part, before_us=world.now_us, ids_max=9) for part in
+        layout.parts)
     )  # fmt: skip
 
 
 def _raise_the_dead(world: World) -> None:
     for each in world.run(lambda tr: list(dead_letters.listing(tr, world.layout, items_max=100))):
-        place = world.layout.place(each.tenant, each.zone)
+        location = world.layout.location(each.tenant, each.zone)
 
-        def revive(tr: Any, place: Place = place, each: Any = each) -> None:
-            record = dead_letters.read(tr, place, each.id)
+        def revive(tr: Any, location: ZoneLocation = location, each: Any = each) -> None:
+            record = dead_letters.read(tr, location, each.id)
             if record is not None:
-                dead_letters.revive(tr, place, each.id, record, now_us=world.now_us)
+                dead_letters.retry_dead_letter(tr, location, each.id, record, now_us=world.now_us)
 
         world.run(revive)
 
@@ -316,20 +330,20 @@ def _housekeeping(world: World) -> None:
 
     def body(tr: Any) -> None:
         sessions.Sessions().live(sessions.listing(tr, now_us=now_us), now_us=now_us)
-        beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=now_us, alone=lambda: True)
+        beat_time(tr, ShardClock(max_skew_us=SECOND, watch_us=SECOND), now_us=now_us, is_only_consumer=lambda: True)
         sessions.clear_dead(tr, sessions.listing(tr, now_us=now_us), now_us=now_us, keys_max=100)
         for bucket in range(transaction_runner.RECEIPT_BUCKETS):
             transaction_runner.clear_receipts(tr, bucket, now_us=now_us)
         for part in range(world.layout.part_count):
-            id_retention.forget(tr, part, now_us=now_us, keys_max=100)
-        alone(periodic.tick_steps(tr, world.layout, PERIOD, now_us=now_us))
-        policies.wake_parked(tr, world.layout, now_us=now_us)
-        completion_log.tidy(tr, range(PART_COUNT), now_us=now_us)
+            id_retention.expire(tr, part, now_us=now_us, keys_max=100)
+        run_one(periodic.tick_op(tr, world.layout, PERIOD, now_us=now_us))
+        policies.wake_paused_pointers(tr, world.layout, now_us=now_us)
+        completion_log.compact(tr, range(PART_COUNT), now_us=now_us)
         limits.take_slots(
             tr, "mail", 50, holder=b"m", held=0, wanted=3, lease_us=LEASE_US, clocks_apart_us=LEASE_US, now_us=now_us
         )
         limits.take_tokens(
-            tr, "mail", KindRule(per_s=5.0), wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=now_us
+            tr, "mail", KindPolicy(per_s=5.0), wanted=2, returned=0, clocks_apart_us=LEASE_US, now_us=now_us
         )
         rollups.sum_up(tr, world.layout, now_us=now_us)
         worker_status.clear_old(tr, now_us=now_us, keys_max=100)

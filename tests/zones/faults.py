@@ -39,16 +39,16 @@ class FaultyDatabase:
     def create_transaction(self) -> Any:
         return FaultyTransaction(self, self._db.create_transaction())
 
-    def turn(self) -> AbstractContextManager[object]:
-        return self._db.turn()
+    def exclusive_section(self) -> AbstractContextManager[object]:
+        return self._db.exclusive_section()
 
     @contextmanager
     def burst(self, tr: Any) -> Iterator[Any]:
         with self._db.burst(tr) as kept:
             yield kept if kept is tr else FaultyBurst(tr, kept)
 
-    def change_token(self) -> int | None:
-        return self._db.change_token()
+    def commit_sequence(self) -> int | None:
+        return self._db.commit_sequence()
 
     def close(self) -> None:
         self._db.close()

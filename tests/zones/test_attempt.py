@@ -18,7 +18,7 @@ from fairlead.zones.engines.api.errors import (
     ResultUnknown,
 )
 from fairlead.zones.keyspace import RECEIPT, ROOT, ROOT_RANGE, pack_int, range_end
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.items import Enqueued, EnqueueStatus, new_item
 from fairlead.zones.shard import Shard, open_shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction, TenantTransaction
@@ -134,7 +134,7 @@ def test_an_item_that_ran_and_was_completed_before_the_retry_does_not_come_again
 
     def run_all() -> None:
         held = [(item.id, item.record.lease_id) for item in world.dequeue()]
-        world.run(lambda tr: alone(world.zone.complete_steps(tr, held, now_us=world.now_us, ended=[])))
+        world.run(lambda tr: run_one(world.zone.complete_op(tr, held, now_us=world.now_us, ended=[])))
         ran.extend(item_id for item_id, _ in held)
 
     faulty.faults += [Fault(applied=applied, then=run_all)]
@@ -233,7 +233,7 @@ def test_a_body_that_can_tell_by_itself_is_asked(world: World, faulty: FaultyDat
         return leased.record.lease_id
 
     def applied(tr: Any) -> bool:
-        return lease_id in tr.get(world.zone.place.keys.item(item_id)).value
+        return lease_id in tr.get(world.zone.location.keys.item(item_id)).value
 
     faulty.faults += [Fault(applied=True)]
     assert world.shard.transact(body, applied=applied) == lease_id
@@ -437,7 +437,7 @@ def test_a_settlement_of_unknown_result_counts_once(world: World, faulty: Faulty
     first, second = world.enqueue(), world.enqueue()
     faulty.faults += [Fault(applied=applied)]
     world.shard.transact(
-        lambda attempt: alone(world.zone.complete_steps(attempt.tr, [(first, None)], now_us=attempt.now_us, ended=[]))
+        lambda attempt: run_one(world.zone.complete_op(attempt.tr, [(first, None)], now_us=attempt.now_us, ended=[]))
     )
     assert world.vested_ids() == [second]
     assert world.count() == {"mail": 1}

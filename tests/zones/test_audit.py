@@ -10,19 +10,28 @@ from typing import Any
 import pytest
 
 from fairlead.zones.engines import Database
-from fairlead.zones.keyspace import HANDLER, ROOT, RULE, pack_int, pack_text
-from fairlead.zones.layout import Place, Tenant, local_tenant
-from fairlead.zones.maintenance.integrity import Finding, Report, audit, counts, dead_letters, items, pointers, walk
+from fairlead.zones.keyspace import HANDLER, POLICY, ROOT, pack_int, pack_text
+from fairlead.zones.layout import Tenant, ZoneLocation, local_tenant
+from fairlead.zones.maintenance.integrity import (
+    Finding,
+    Report,
+    check_integrity,
+    counts,
+    dead_letters,
+    items,
+    pointers,
+    walk,
+)
 from fairlead.zones.maintenance.integrity.records import DAMAGED_RECORD
 from fairlead.zones.policy import policies
 from fairlead.zones.policy.limits import take_slots
-from fairlead.zones.queue.dead_letters import bury, grave_key
-from fairlead.zones.queue.dequeue_plan import Room
-from fairlead.zones.queue.id_retention import forget_key
+from fairlead.zones.queue.dead_letters import dead_letter_index_key, move_to_dead_letters
+from fairlead.zones.queue.dequeue_plan import Capacity
+from fairlead.zones.queue.id_retention import retention_key
 from fairlead.zones.queue.items import LeasedItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.stored_item import change_count, insert
-from fairlead.zones.records import FORMAT, OwnerRecord, TenantRule, encode
+from fairlead.zones.records import FORMAT, OwnerRecord, TenantPolicy, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level.pointers import delete, move
@@ -35,7 +44,7 @@ DAMAGED = bytes([FORMAT]) + b"\xc1"
 
 
 def look(world: World, **how: Any) -> Report:
-    return audit(world.shard, **how)
+    return check_integrity(world.shard, **how)
 
 
 def populate(world: World) -> None:
@@ -70,14 +79,17 @@ def set_own(world: World, tenant: Tenant, number: int) -> None:
 def bury_item(world: World, item_id: bytes) -> None:
     record = world.record(item_id)
     assert record is not None
-    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="error", error="", traceback="",
-                              now_us=world.now_us))  # fmt: skip
+    world.run(
+        lambda tr: move_to_dead_letters(
+            tr, world.zone.location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us
+        )
+    )
 
 
-def some_item(world: World, kind: str = "mail", **how: Any) -> tuple[Place, bytes, Any]:
+def some_item(world: World, kind: str = "mail", **how: Any) -> tuple[ZoneLocation, bytes, Any]:
     """Enqueue one item, let its pointer settle, and return its place, id and record."""
     item_id = world.enqueue(kind, **how)
-    return world.zone.place, item_id, world.record(item_id)
+    return world.zone.location, item_id, world.record(item_id)
 
 
 # --- Healthy stores ---
@@ -90,7 +102,7 @@ def test_an_empty_shard_is_healthy(world: World) -> None:
 def test_a_shard_with_some_of_everything_is_healthy_and_the_report_says_how_much_there_is(world: World) -> None:
     populate(world)
     report = look(world)
-    assert report == Report(zones=3, items=10, buried=2, pointers=3)
+    assert report == Report(zones=3, items=10, dead_letters=2, pointers=3)
     assert report.healthy
 
 
@@ -118,7 +130,7 @@ def test_however_small_the_chunks_a_healthy_store_is_healthy(
     for number in range(20):
         set_own(world, BOB, number)
     monkeypatch.setattr(walk.read_chunk, "__kwdefaults__", {"keys_max": chunk_keys, "bytes_max": 10**6})
-    assert look(world) == Report(zones=3, items=10, buried=2, pointers=3)
+    assert look(world) == Report(zones=3, items=10, dead_letters=2, pointers=3)
 
 
 def test_counts_too_large_for_one_transaction_are_added_up_over_several(
@@ -127,8 +139,8 @@ def test_counts_too_large_for_one_transaction_are_added_up_over_several(
     populate(world)
     world.enqueue_all([new_item("mail")] * 100)
     monkeypatch.setattr(counts, "EXACT_KEYS_MAX", 30)
-    assert look(world) == Report(zones=3, items=110, buried=2, pointers=3)
-    world.run(lambda tr: tr.add(world.zone.place.keys.count("mail"), (5).to_bytes(8, "little")))
+    assert look(world) == Report(zones=3, items=110, dead_letters=2, pointers=3)
+    world.run(lambda tr: tr.add(world.zone.location.keys.count("mail"), (5).to_bytes(8, "little")))
     assert [finding.what for finding in look(world, repair=True).findings] == [counts.WRONG_COUNT]
     assert look(world).healthy
 
@@ -142,7 +154,7 @@ def test_a_count_that_is_mended_with_unknown_result_is_mended_once_and_reported(
     faulty = FaultyDatabase(db)
     world = World(faulty, clock)
     world.enqueue_all([new_item("mail")] * 100)
-    world.run(lambda tr: tr.add(world.zone.place.keys.count("mail"), (5).to_bytes(8, "little")))
+    world.run(lambda tr: tr.add(world.zone.location.keys.count("mail"), (5).to_bytes(8, "little")))
     monkeypatch.setattr(counts, "EXACT_KEYS_MAX", exact_keys_max)
     faulty.faults.append(Fault(applied=applied))
     assert [(each.what, each.repaired) for each in look(world, repair=True).findings] == [(counts.WRONG_COUNT, True)]
@@ -181,22 +193,22 @@ def breaks(what: str) -> Callable[[Break], Break]:
 
 @breaks(items.NO_ENTRY)
 def lose_an_index_entry(world: World) -> bytes:
-    place, item_id, record = some_item(world)
-    world.clear(place.keys.vest(100, record.vesting_us, item_id))
+    location, item_id, record = some_item(world)
+    world.clear(location.keys.vest(100, record.vesting_us, item_id))
     return item_id
 
 
 @breaks(items.NO_ENTRY)
 def lose_the_index_entry_of_a_delayed_item(world: World) -> bytes:
-    place, item_id, record = some_item(world, delay_ms=9_000)
-    world.clear(place.keys.vest(100, record.vesting_us, item_id))
+    location, item_id, record = some_item(world, delay_ms=9_000)
+    world.clear(location.keys.vest(100, record.vesting_us, item_id))
     return item_id
 
 
 @breaks(items.WRONG_KIND)
 def change_the_kind_in_an_index_entry(world: World) -> bytes:
-    place, item_id, record = some_item(world)
-    world.set(place.keys.vest(100, record.vesting_us, item_id), b"fax")
+    location, item_id, record = some_item(world)
+    world.set(location.keys.vest(100, record.vesting_us, item_id), b"fax")
     return item_id
 
 
@@ -204,14 +216,14 @@ def change_the_kind_in_an_index_entry(world: World) -> bytes:
 def leave_an_index_entry_behind(world: World) -> bytes:
     some_item(world)
     gone = world.new_id()
-    world.set(world.zone.place.keys.vest(7, world.now_us + 5, gone), b"mail")
+    world.set(world.zone.location.keys.vest(7, world.now_us + 5, gone), b"mail")
     return gone
 
 
 @breaks(items.DANGLING_ENTRY)
 def give_an_item_a_second_index_entry(world: World) -> bytes:
-    place, item_id, record = some_item(world)
-    world.set(place.keys.vest(0, record.vesting_us - 5, item_id), b"mail")
+    location, item_id, record = some_item(world)
+    world.set(location.keys.vest(0, record.vesting_us - 5, item_id), b"mail")
     return item_id
 
 
@@ -221,7 +233,7 @@ def lease_by_a_clock_that_is_a_year_ahead(world: World) -> bytes:
     year_us = 365 * 24 * 3_600 * SECOND
     world.run(
         lambda tr: world.zone.dequeue(
-            tr, room=Room(1, ANY), lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us + year_us
+            tr, capacity=Capacity(1, ANY), lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us + year_us
         )
     )
     return item_id
@@ -231,139 +243,139 @@ def lease_by_a_clock_that_is_a_year_ahead(world: World) -> bytes:
 def leave_the_pieces_of_a_payload_behind(world: World) -> bytes:
     gone = world.new_id()
     for number in range(3):
-        world.set(world.zone.place.keys.piece(gone, number), bytes(1_000))
+        world.set(world.zone.location.keys.piece(gone, number), bytes(1_000))
     return gone
 
 
 @breaks(items.ORPHAN_PAYLOAD)
 def give_pieces_to_an_item_with_a_short_payload(world: World) -> bytes:
-    place, item_id, _ = some_item(world)
-    world.set(place.keys.piece(item_id, 0), bytes(1_000))
+    location, item_id, _ = some_item(world)
+    world.set(location.keys.piece(item_id, 0), bytes(1_000))
     return item_id
 
 
 @breaks(items.ORPHAN_TRACEBACK)
 def leave_a_traceback_behind(world: World) -> bytes:
     gone = world.new_id()
-    world.set(world.zone.place.keys.traceback(gone), b"line 3, in send")
+    world.set(world.zone.location.keys.traceback(gone), b"line 3, in send")
     return gone
 
 
 @breaks(counts.WRONG_COUNT)
 def count_one_too_many(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.run(lambda tr: tr.add(place.keys.count("mail"), (1).to_bytes(8, "little")))
+    location, _, _ = some_item(world)
+    world.run(lambda tr: tr.add(location.keys.count("mail"), (1).to_bytes(8, "little")))
 
 
 @breaks(counts.WRONG_COUNT)
 def lose_a_count(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.clear(place.keys.count("mail"))
+    location, _, _ = some_item(world)
+    world.clear(location.keys.count("mail"))
 
 
 @breaks(counts.WRONG_COUNT)
 def leave_a_count_of_zero(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.set(place.keys.count("fax"), bytes(8))
+    location, _, _ = some_item(world)
+    world.set(location.keys.count("fax"), bytes(8))
 
 
 @breaks(counts.WRONG_DEPTH)
 def lose_a_depth(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.clear(place.part.depth("mail"))
+    location, _, _ = some_item(world)
+    world.clear(location.part.depth("mail"))
 
 
 @breaks(counts.WRONG_DEPTH)
 def count_a_depth_too_low(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.run(lambda tr: tr.add(place.part.depth("fax"), (-3).to_bytes(8, "little", signed=True)))
+    location, _, _ = some_item(world)
+    world.run(lambda tr: tr.add(location.part.depth("fax"), (-3).to_bytes(8, "little", signed=True)))
 
 
 @breaks(dead_letters.NOT_LISTED)
 def take_a_buried_item_off_the_list(world: World) -> bytes:
-    place, item_id, _ = some_item(world)
+    location, item_id, _ = some_item(world)
     bury_item(world, item_id)
-    world.clear(grave_key(place, item_id, world.now_us))
+    world.clear(dead_letter_index_key(location, item_id, world.now_us))
     return item_id
 
 
-@breaks(dead_letters.DANGLING_GRAVE)
+@breaks(dead_letters.DANGLING_DEAD_LETTER_ENTRY)
 def list_an_item_that_is_not_buried(world: World) -> bytes:
-    place, item_id, _ = some_item(world)
-    world.set(grave_key(place, item_id, world.now_us), b"mail")
+    location, item_id, _ = some_item(world)
+    world.set(dead_letter_index_key(location, item_id, world.now_us), b"mail")
     return item_id
 
 
-@breaks(dead_letters.DANGLING_GRAVE)
+@breaks(dead_letters.DANGLING_DEAD_LETTER_ENTRY)
 def list_a_buried_item_twice(world: World) -> bytes:
-    place, item_id, _ = some_item(world)
+    location, item_id, _ = some_item(world)
     bury_item(world, item_id)
-    world.set(grave_key(place, item_id, world.now_us + 7), b"mail")
+    world.set(dead_letter_index_key(location, item_id, world.now_us + 7), b"mail")
     return item_id
 
 
-@breaks(dead_letters.NEVER_FORGOTTEN)
+@breaks(dead_letters.NEVER_EXPIRES)
 def lose_the_entry_that_makes_an_id_be_forgotten(world: World) -> bytes:
-    place, item_id, _ = some_item(world, given_id="a", unique_ms=1_000)
+    location, item_id, _ = some_item(world, given_id="a", unique_ms=1_000)
     world.complete(item_id)
-    world.clear(forget_key(place, place.keys.done(item_id), world.now_us + SECOND))
+    world.clear(retention_key(location, location.keys.retained_id(item_id), world.now_us + SECOND))
     return item_id
 
 
-@breaks(dead_letters.DAMAGED_DONE)
+@breaks(dead_letters.DAMAGED_RETAINED_ID)
 def damage_until_when_an_id_stays_taken(world: World) -> bytes:
     item_id = world.new_id()
-    world.set(world.zone.place.keys.done(item_id), b"damaged")
+    world.set(world.zone.location.keys.retained_id(item_id), b"damaged")
     return item_id
 
 
-@breaks(dead_letters.DANGLING_FORGET)
+@breaks(dead_letters.DANGLING_RETENTION_ENTRY)
 def make_the_housekeeping_forget_something_else(world: World) -> None:
-    place, item_id, _ = some_item(world)
-    world.set(forget_key(place, place.keys.item(item_id), world.now_us), b"")
+    location, item_id, _ = some_item(world)
+    world.set(retention_key(location, location.keys.item(item_id), world.now_us), b"")
 
 
 @breaks(pointers.NO_POINTER)
 def lose_a_pointer_altogether(world: World) -> None:
-    place, _, _ = some_item(world)
+    location, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
-    world.run(lambda tr: delete(tr, place, pointer))
+    world.run(lambda tr: delete(tr, location, pointer))
 
 
 @breaks(pointers.LATE_POINTER)
 def put_a_pointer_to_sleep_for_a_year(world: World) -> None:
-    place, _, _ = some_item(world)
+    location, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
-    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13, now_us=world.now_us))
+    world.run(lambda tr: move(tr, location, pointer, world.now_us + 10**13, now_us=world.now_us))
 
 
 @breaks(pointers.LATE_POINTER)
 def lease_a_pointer_by_a_clock_that_is_far_ahead(world: World) -> None:
-    place, _, _ = some_item(world)
+    location, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
     pointer.lease_id, pointer.lease_us = b"l" * 16, SECOND
-    world.run(lambda tr: move(tr, place, pointer, world.now_us + 10**13, now_us=world.now_us))
+    world.run(lambda tr: move(tr, location, pointer, world.now_us + 10**13, now_us=world.now_us))
 
 
 @breaks(pointers.DAMAGED_POINTER)
 def damage_a_pointer(world: World) -> None:
-    place, _, _ = some_item(world)
-    world.set(place.keys.pointer, DAMAGED)
+    location, _, _ = some_item(world)
+    world.set(location.keys.pointer, DAMAGED)
 
 
 @breaks(pointers.NO_ENTRY)
 def lose_the_entry_of_a_pointer(world: World) -> None:
-    place, _, record = some_item(world)
-    world.clear(place.part.vest(100, record.vesting_us, place.pointer_id))
+    location, _, record = some_item(world)
+    world.clear(location.part.vest(100, record.vesting_us, location.pointer_id))
 
 
 @breaks(pointers.DANGLING_ENTRY)
 def leave_an_entry_of_the_top_level_queue_behind(world: World) -> None:
-    place = world.zone.place
-    world.set(place.part.vest(100, world.now_us, place.pointer_id), b"")
+    location = world.zone.location
+    world.set(location.part.vest(100, world.now_us, location.pointer_id), b"")
 
 
 @breaks(pointers.DANGLING_ENTRY)
@@ -373,15 +385,15 @@ def put_an_entry_that_names_no_zone_into_the_top_level_queue(world: World) -> No
 
 @breaks(pointers.DANGLING_ENTRY)
 def put_the_entry_of_a_pointer_into_another_part(world: World) -> None:
-    place, _, record = some_item(world)
-    (other,) = [part for part in world.layout.parts if part is not place.part]
-    world.set(other.vest(100, record.vesting_us, place.pointer_id), b"")
+    location, _, record = some_item(world)
+    (other,) = [part for part in world.layout.parts if part is not location.part]
+    world.set(other.vest(100, record.vesting_us, location.pointer_id), b"")
 
 
 @breaks(pointers.DANGLING_ENTRY)
 def give_a_pointer_a_second_entry(world: World) -> None:
-    place, _, record = some_item(world)
-    world.set(place.part.vest(100, record.vesting_us + 5, place.pointer_id), b"")
+    location, _, record = some_item(world)
+    world.set(location.part.vest(100, record.vesting_us + 5, location.pointer_id), b"")
 
 
 REPAIRABLE = [(what, break_it) for what, all_of in BREAKS.items() for break_it in all_of]
@@ -408,11 +420,11 @@ def test_what_is_broken_is_found_alone_and_mended_for_good(world: World, what: s
 @EVERY_BREAK
 def test_after_a_repair_every_item_runs_once(world: World, what: str, break_it: Break) -> None:
     break_it(world)
-    stored = {key for key, _ in world.stored(*world.zone.place.keys.item_range())}
+    stored = {key for key, _ in world.stored(*world.zone.location.keys.item_range())}
     look(world, repair=True)
     world.pass_us(9 * SECOND)
     ran = [item.id for visit in world.visit() for item in visit.items]
-    assert {world.zone.place.keys.item(item_id) for item_id in ran} == stored
+    assert {world.zone.location.keys.item(item_id) for item_id in ran} == stored
     assert len(set(ran)) == len(ran)
 
 
@@ -439,26 +451,26 @@ def find_one(world: World) -> Finding:
 
 
 def test_a_damaged_item_is_reported_and_left_alone(world: World) -> None:
-    place, item_id, _ = some_item(world)
-    world.set(place.keys.item(item_id), DAMAGED)
+    location, item_id, _ = some_item(world)
+    world.set(location.keys.item(item_id), DAMAGED)
     found = find_one(world)
     assert (found.what, found.tenant, found.zone, found.item_id) == (items.DAMAGED_ITEM, ALICE, "queue", item_id)
     assert look(world).unverified == 1, "nobody can say what it counts for"
 
 
 def test_a_damaged_buried_item_is_reported_and_left_alone(world: World) -> None:
-    place, item_id, _ = some_item(world)
+    location, item_id, _ = some_item(world)
     bury_item(world, item_id)
-    world.set(place.keys.buried(item_id), DAMAGED)
-    assert find_one(world).what == dead_letters.DAMAGED_BURIED
+    world.set(location.keys.dead_letter(item_id), DAMAGED)
+    assert find_one(world).what == dead_letters.DAMAGED_DEAD_LETTER
 
 
 def test_an_incomplete_payload_is_reported(world: World) -> None:
-    place, item_id, _ = some_item(world, payload=bytes(200_000))
-    world.clear(place.keys.piece(item_id, 1))
+    location, item_id, _ = some_item(world, payload=bytes(200_000))
+    world.clear(location.keys.piece(item_id, 1))
     assert find_one(world) == Finding(
         items.INCOMPLETE_PAYLOAD,
-        place.keys.payload_prefix(item_id),
+        location.keys.payload_prefix(item_id),
         ALICE,
         "queue",
         item_id,
@@ -469,23 +481,23 @@ def test_an_incomplete_payload_is_reported(world: World) -> None:
 
 
 def test_a_payload_that_is_gone_is_reported(world: World) -> None:
-    place, item_id, _ = some_item(world, payload=bytes(10_000))
-    world.clear(place.keys.piece(item_id, 0))
+    location, item_id, _ = some_item(world, payload=bytes(10_000))
+    world.clear(location.keys.piece(item_id, 0))
     assert find_one(world).what == items.INCOMPLETE_PAYLOAD
 
 
 def test_an_id_that_is_both_present_and_buried_is_reported(world: World) -> None:
-    place, item_id, record = some_item(world)
+    location, item_id, record = some_item(world)
     bury_item(world, item_id)
-    world.run(lambda tr: insert(tr, place, item_id, record))
-    world.run(lambda tr: change_count(tr, place, "mail", 1))
-    assert find_one(world).what == dead_letters.BURIED_ALIVE
+    world.run(lambda tr: insert(tr, location, item_id, record))
+    world.run(lambda tr: change_count(tr, location, "mail", 1))
+    assert find_one(world).what == dead_letters.QUEUED_AND_DEAD_LETTER
 
 
 def test_a_damaged_ownership_record_or_handler_is_reported(world: World) -> None:
-    world.set(world.zone.place.keys.tenant.owner, DAMAGED)
+    world.set(world.zone.location.keys.tenant.owner, DAMAGED)
     assert find_one(world).what == DAMAGED_RECORD
-    world.clear(world.zone.place.keys.tenant.owner)
+    world.clear(world.zone.location.keys.tenant.owner)
     world.set(ROOT + pack_int(HANDLER) + pack_text("mail") + pack_int(1), DAMAGED)
     assert find_one(world).what == DAMAGED_RECORD
 
@@ -494,14 +506,14 @@ def test_a_damaged_ownership_record_or_handler_is_reported(world: World) -> None
 
 
 def test_newer_records_are_counted_and_left_alone(world: World) -> None:
-    place, item_id, _ = some_item(world)
+    location, item_id, _ = some_item(world)
     other = world.enqueue()
     bury_item(world, other)
     keys = [
-        place.keys.item(item_id),
-        place.keys.buried(other),
-        place.keys.tenant.owner,
-        place.keys.pointer,
+        location.keys.item(item_id),
+        location.keys.dead_letter(other),
+        location.keys.tenant.owner,
+        location.keys.pointer,
         ROOT + pack_int(HANDLER) + pack_text("mail") + pack_int(1),
     ]
     for key in keys:
@@ -515,8 +527,8 @@ def test_newer_records_are_counted_and_left_alone(world: World) -> None:
 
 def test_subspaces_of_a_newer_version_are_counted_and_left_alone(world: World) -> None:
     some_item(world)
-    keys = [ROOT + pack_int(19) + pack_text("x"), world.zone.place.keys.prefix + pack_int(77) + pack_text("x")]
-    keys.append(world.zone.place.keys.tenant.prefix + pack_int(9))
+    keys = [ROOT + pack_int(19) + pack_text("x"), world.zone.location.keys.prefix + pack_int(77) + pack_text("x")]
+    keys.append(world.zone.location.keys.tenant.prefix + pack_int(9))
     for key in keys:
         world.set(key, NEWER)
     report = look(world, repair=True)
@@ -525,7 +537,7 @@ def test_subspaces_of_a_newer_version_are_counted_and_left_alone(world: World) -
 
 def test_tenants_of_another_shard_are_counted(world: World) -> None:
     some_item(world)
-    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's.")))
+    world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's.")))
     assert look(world).foreign == 1
 
 
@@ -543,45 +555,47 @@ def test_a_pointer_that_rests_because_its_work_is_paused_is_not_late(world: Worl
 def test_a_pointer_that_sleeps_because_of_a_rule_is_not_late_before_the_rule_is_gone(world: World) -> None:
     world.enqueue("mail")
     world.enqueue("mail", zone=world.zone_of(BOB))
-    world.run(lambda tr: policies.set_tenant_rule(tr, world.layout, BOB, TenantRule(paused=True), now_us=world.now_us))
-    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
+    world.run(
+        lambda tr: policies.set_tenant_policy(tr, world.layout, BOB, TenantPolicy(paused=True), now_us=world.now_us)
+    )
+    world.run(lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=True))
     world.visit()
     world.pass_us(SECOND)
     report = look(world, rest_ms=1_000)
     assert (report.findings, report.unknown, report.newer) == ([], 0, 0)
-    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False))
+    world.run(lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=False))
     assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER], "not woken yet"
 
 
 def test_what_limits_have_counted_is_known(world: World) -> None:
     world.enqueue("mail")
     limit: dict[str, Any] = {"max_running": 3, "per_s": 5.0, "burst": 5}
-    world.run(lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, **limit))
+    world.run(lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, **limit))
     world.run(
         lambda tr: take_slots(
             tr, "fax", 3, holder=b"h", held=0, wanted=1, lease_us=SECOND, clocks_apart_us=SECOND, now_us=world.now_us
         )
     )
-    world.run(lambda tr: policies.change_tenant_rule(tr, world.layout, ALICE, now_us=world.now_us, **limit))
+    world.run(lambda tr: policies.change_tenant_policy(tr, world.layout, ALICE, now_us=world.now_us, **limit))
     world.visit()
     report = look(world)
     assert (report.findings, report.unknown, report.newer, report.foreign) == ([], 0, 0, 0)
 
 
 def test_a_damaged_rule_is_found(world: World) -> None:
-    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=True))
-    key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
+    world.run(lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=True))
+    key = ROOT + pack_int(POLICY) + pack_int(2) + pack_text("mail")
     world.set(key, b"\x01rubbish")
     assert [(finding.what, finding.key) for finding in look(world).findings] == [(DAMAGED_RECORD, key)]
 
 
 def test_how_long_a_pointer_may_rest_is_for_the_caller_to_say(world: World) -> None:
     settings = ZoneSettings()
-    place, _, _ = some_item(world)
+    location, _, _ = some_item(world)
     pointer = world.pointer()
     assert pointer is not None
     allowed_us = (1_000 + settings.wake_slack_ms + settings.max_skew_ms) * MS
-    world.run(lambda tr: move(tr, place, pointer, world.now_us + allowed_us, now_us=world.now_us))
+    world.run(lambda tr: move(tr, location, pointer, world.now_us + allowed_us, now_us=world.now_us))
     assert look(world, rest_ms=1_000).findings == []
     world.pass_us(-1)
     assert [finding.what for finding in look(world, rest_ms=1_000).findings] == [pointers.LATE_POINTER]
@@ -621,8 +635,8 @@ def produce_and_consume(world: World, zone: QueueZone, random: Random) -> None:
     world.run(lambda tr: zone.enqueue(tr, item, item_id=item_id, now_us=world.now_us))
 
     def dequeue(tr: Any) -> list[LeasedItem]:
-        room = Room(3, {"mail": 3, "fax": 1})
-        return zone.dequeue(tr, room=room, lease_id=lease_id, lease_us=LEASE_US, now_us=world.now_us)
+        capacity = Capacity(3, {"mail": 3, "fax": 1})
+        return zone.dequeue(tr, capacity=capacity, lease_id=lease_id, lease_us=LEASE_US, now_us=world.now_us)
 
     world.visit()
     held = world.run(dequeue)
@@ -631,9 +645,17 @@ def produce_and_consume(world: World, zone: QueueZone, random: Random) -> None:
     def finish(tr: Any) -> None:
         for leased in held:
             if leased in doomed:
-                tr.get(zone.place.keys.item(leased.id)).wait()
-                bury(tr, zone.place, leased.id, leased.record, reason="error", error="", traceback="",
-                     now_us=world.now_us)  # fmt: skip
+                tr.get(zone.location.keys.item(leased.id)).wait()
+                move_to_dead_letters(
+                    tr,
+                    zone.location,
+                    leased.id,
+                    leased.record,
+                    reason="error",
+                    error="",
+                    traceback="",
+                    now_us=world.now_us,
+                )
             else:
                 zone.complete(tr, leased.id, lease_id=lease_id, now_us=world.now_us)
 

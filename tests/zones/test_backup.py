@@ -26,8 +26,8 @@ from fairlead.zones.maintenance.backup.backup_file import (
     read_pairs,
 )
 from fairlead.zones.maintenance.backup.restoring import NOT_EMPTY, TOO_LARGE_KEY, TOO_LARGE_VALUE
-from fairlead.zones.maintenance.integrity import audit
-from fairlead.zones.pipelining import alone
+from fairlead.zones.maintenance.integrity import check_integrity
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.dead_letters import listing
 from fairlead.zones.queue.items import EnqueueStatus, new_item, unpack_payload
 from fairlead.zones.queue.stored_item import read_payload
@@ -77,9 +77,9 @@ def test_a_restored_shard_holds_what_was_backed_up_and_is_healthy(world: World, 
     copy = restored(world, target, taken(world))
     assert copy.layout.shard_id == world.layout.shard_id
     assert copy.layout.part_count == 2
-    report, original = audit(copy.shard), audit(world.shard)
+    report, original = check_integrity(copy.shard), check_integrity(world.shard)
     assert report.findings == []
-    assert (report.zones, report.items, report.buried) == (original.zones, original.items, original.buried)
+    assert (report.zones, report.items, report.dead_letters) == (original.zones, original.items, original.dead_letters)
     for zone in (world.zone_of(ALICE), world.zone_of(BOB, "other"), world.zone_of(local_tenant("index"))):
         assert copy.count(zone) == world.count(zone)
     own = copy.shard.transact(lambda attempt: TenantTransaction(copy.shard, ALICE, attempt).get(("own", 1)))
@@ -94,7 +94,7 @@ def test_a_shard_without_leases_is_restored_byte_for_byte(world: World, memory: 
     bury_item(world, buried)
     world.complete(done)
     copy = restored(world, memory, taken(world))
-    watched = {part.changed for part in world.layout.parts}  # Soft state: they wake scanners.
+    watched = {part.change_counter for part in world.layout.parts}  # Soft state: they wake scanners.
     assert [pair for pair in copy.everything() if pair[0] != META_KEY] == [
         pair for pair in world.everything() if pair[0] not in {META_KEY, *watched} and pair[1] != bytes(8)
     ], "but for depths of zero"
@@ -119,14 +119,14 @@ def test_leases_are_released_and_do_not_count_as_lapses(world: World, memory: Da
     lease_id = world.lease(item_id)
     held_alone = [(item_id, lease_id)]
     world.run(
-        lambda tr: alone(
-            world.zone.extend_steps(tr, held_alone, lease_us=LEASE_US, now_us=world.now_us, ran_alone=True)
+        lambda tr: run_one(
+            world.zone.extend_op(tr, held_alone, lease_us=LEASE_US, now_us=world.now_us, ran_isolated=True)
         )
     )
     copy = restored(world, memory, taken(world))
     (visit,) = copy.visit()
     (held,) = visit.items
-    assert (held.id, held.record.lapse_count, held.record.ran_alone) == (item_id, 0, False)
+    assert (held.id, held.record.expiry_count, held.record.ran_isolated) == (item_id, 0, False)
     assert held.record.lease_id != lease_id
 
 
@@ -138,7 +138,7 @@ def test_long_payloads_graves_and_taken_ids_are_restored(world: World, memory: D
     copy = restored(world, memory, taken(world))
     record = copy.record(long)
     assert record is not None
-    packed = copy.run(lambda tr: read_payload(tr, copy.zone.place, long, record))
+    packed = copy.run(lambda tr: read_payload(tr, copy.zone.location, long, record))
     assert unpack_payload(packed) == bytes(300_000)
     assert len(copy.run(lambda tr: list(listing(tr, copy.layout, items_max=10)))) == 1
     assert copy.try_enqueue(given_id="done").status is EnqueueStatus.COMPLETED
@@ -210,7 +210,7 @@ def test_a_large_shard_is_read_tenant_by_tenant_and_restored_whole(
     assert len(numbers) > 5
     assert (info.torn, list(read_pairs(pieces))[:-1]) == (0, list(read_pairs(io.BytesIO(whole)))[:-1])
     copy = restored(world, memory, pieces.getvalue())
-    assert audit(copy.shard).findings == []
+    assert check_integrity(copy.shard).findings == []
 
 
 @pytest.mark.parametrize("too_much", [1, 300, 1_000])
@@ -264,7 +264,7 @@ def test_several_transactions_are_one_version_if_nothing_was_committed_between_t
     read_in_pieces(monkeypatch, enough=1, too_much=10**6)
     quiet = backup(world.shard, io.BytesIO())
     busy = backup(world.shard, io.BytesIO(), progress=lambda pairs: set_own(world, ALICE, 2, b""))
-    assert (quiet.one_version, busy.one_version) == (world.db.change_token() is not None, False)
+    assert (quiet.one_version, busy.one_version) == (world.db.commit_sequence() is not None, False)
 
 
 def test_a_transaction_of_a_tenant_is_in_a_backup_whole_or_not_at_all(
@@ -293,7 +293,7 @@ def test_a_transaction_of_a_tenant_is_in_a_backup_whole_or_not_at_all(
         for thread in threads:
             thread.join()
     copy = restored(world, memory, packed)
-    assert audit(copy.shard).findings == []
+    assert check_integrity(copy.shard).findings == []
     for tenant in tenants[:2]:
         placed = orders_of(copy, tenant)
         assert copy.count(copy.zone_of(tenant)) == ({"mail": placed} if placed else {})
@@ -336,7 +336,7 @@ def orders_of(world: World, tenant: Tenant) -> int:
 def test_a_shard_with_records_of_a_newer_version_is_not_backed_up(world: World) -> None:
     """Nobody here could say which index entries to derive from them."""
     item_id = world.enqueue()
-    world.set(world.zone.place.keys.item(item_id), bytes([FORMAT + 1]))
+    world.set(world.zone.location.keys.item(item_id), bytes([FORMAT + 1]))
     with pytest.raises(ShardRefused):
         taken(world)
 
@@ -367,8 +367,8 @@ def test_a_file_cut_off_anywhere_is_refused(world: World, memory: Database) -> N
 def test_a_file_with_any_byte_changed_is_refused(world: World, memory: Database) -> None:
     world.enqueue()
     packed = taken(world)
-    for place in range(len(packed)):
-        damaged = packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :]
+    for location in range(len(packed)):
+        damaged = packed[:location] + bytes([packed[location] ^ 1]) + packed[location + 1 :]
         assert refused(memory, damaged, world) in (DAMAGED, NOT_A_BACKUP, NEWER)
 
 
@@ -410,7 +410,7 @@ def test_what_the_engine_of_the_target_does_not_take_is_refused_before_anything_
 ) -> None:
     embedded = open_empty("embedded", clock, tmp_path / "target")
     if world.db.limits.key_bytes_max > embedded.limits.key_bytes_max:
-        world.set(world.zone.place.keys.tenant.data + pack_text("x" * 600), b"")
+        world.set(world.zone.location.keys.tenant.data + pack_text("x" * 600), b"")
         assert refused(embedded, taken(world), world) == TOO_LARGE_KEY
     embedded.close()
 
@@ -438,7 +438,7 @@ def test_a_restore_survives_a_commit_of_unknown_result(
     faulty.faults += [*[None] * commits_before, Fault(applied=applied)]
     copy = restored(world, faulty, packed)
     assert not faulty.faults
-    assert audit(copy.shard).findings == []
+    assert check_integrity(copy.shard).findings == []
     assert copy.count() == world.count()
 
 

@@ -9,18 +9,18 @@ import pytest
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.layout import local_tenant
 from fairlead.zones.queue.dead_letters import (
-    BuriedItem,
-    bury,
+    DeadLetter,
+    dead_letter_index_range,
     discard,
-    grave_range,
     listing,
+    move_to_dead_letters,
     read,
-    revive,
+    retry_dead_letter,
 )
 from fairlead.zones.queue.items import unpack_payload
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.stored_item import read_payload
-from fairlead.zones.records import FORMAT, BuriedRecord, ItemRecord, OwnerRecord, encode
+from fairlead.zones.records import FORMAT, DeadLetterRecord, ItemRecord, OwnerRecord, encode
 from tests.zones.world import ALICE, BOB, SECOND, World
 
 
@@ -28,16 +28,18 @@ def bury_item(world: World, item_id: bytes, *, zone: QueueZone | None = None, **
     record = world.record(item_id, zone=zone)
     assert record is not None
     why = {"reason": "error", "error": "ValueError: no", "traceback": "Traceback ..."} | why
-    world.run(lambda tr: bury(tr, (zone or world.zone).place, item_id, record, now_us=world.now_us, **why))
+    world.run(
+        lambda tr: move_to_dead_letters(tr, (zone or world.zone).location, item_id, record, now_us=world.now_us, **why)
+    )
 
 
-def read_buried(world: World, item_id: bytes) -> BuriedRecord:
-    buried = world.run(lambda tr: read(tr, world.zone.place, item_id))
-    assert buried is not None
-    return buried
+def read_buried(world: World, item_id: bytes) -> DeadLetterRecord:
+    dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
+    assert dead_letter is not None
+    return dead_letter
 
 
-def shown(world: World, items_max: int = 100) -> list[BuriedItem]:
+def shown(world: World, items_max: int = 100) -> list[DeadLetter]:
     return world.run(lambda tr: list(listing(tr, world.layout, items_max=items_max)))
 
 
@@ -49,10 +51,14 @@ def test_a_buried_item_is_out_of_the_queue_and_says_why(world: World) -> None:
     assert world.count() == {}
     world.pass_us(100 * SECOND)
     assert world.dequeue() == []
-    buried = read_buried(world, item_id)
-    assert (buried.reason, buried.error, buried.traceback) == ("error", "ValueError: no", "Traceback ...")
-    assert unpack_payload(buried.item.payload) == {"order": 7}
-    assert buried.item.lease_id == b""
+    dead_letter = read_buried(world, item_id)
+    assert (dead_letter.reason, dead_letter.error, dead_letter.traceback) == (
+        "error",
+        "ValueError: no",
+        "Traceback ...",
+    )
+    assert unpack_payload(dead_letter.item.payload) == {"order": 7}
+    assert dead_letter.item.lease_id == b""
 
 
 def test_the_shards_buried_items_are_listed_oldest_first_whose_ever_they_are(world: World) -> None:
@@ -71,7 +77,7 @@ def test_a_buried_item_that_a_newer_version_wrote_is_not_listed(world: World) ->
     newer, readable = world.enqueue(), world.enqueue()
     for item_id in (newer, readable):
         bury_item(world, item_id)
-    world.set(world.zone.place.keys.buried(newer), bytes([FORMAT + 1]))
+    world.set(world.zone.location.keys.dead_letter(newer), bytes([FORMAT + 1]))
     assert [item.id for item in shown(world)] == [readable]
 
 
@@ -84,8 +90,8 @@ def test_from_when_an_item_can_run_is_known_through_delay_and_revival(world: Wor
     world.pass_us(2 * SECOND)
     bury_item(world, item_id)
     world.pass_us(SECOND)
-    buried = read_buried(world, item_id)
-    world.run(lambda tr: revive(tr, world.zone.place, item_id, buried, now_us=world.now_us))
+    dead_letter = read_buried(world, item_id)
+    world.run(lambda tr: retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
     record = world.record(item_id)
     assert record is not None
     assert (record.runnable_us, record.enqueued_us) == (world.now_us, enqueued_us)
@@ -95,40 +101,43 @@ def test_a_revived_item_is_due_now_and_its_errors_and_lapses_are_forgotten(world
     item_id = world.enqueue(priority=3, delay_ms=60_000)
     record = world.record(item_id)
     assert record is not None
-    record.error_count, record.lapse_count, record.ran_alone = 4, 2, True
-    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="lapsed", error="", traceback="",
-                              now_us=world.now_us))  # fmt: skip
+    record.error_count, record.expiry_count, record.ran_isolated = 4, 2, True
+    world.run(
+        lambda tr: move_to_dead_letters(
+            tr, world.zone.location, item_id, record, reason="lapsed", error="", traceback="", now_us=world.now_us
+        )
+    )
     world.pass_us(SECOND)
-    buried = read_buried(world, item_id)
-    world.run(lambda tr: revive(tr, world.zone.place, item_id, buried, now_us=world.now_us))
+    dead_letter = read_buried(world, item_id)
+    world.run(lambda tr: retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
     (item,) = world.dequeue()
     assert item.id == item_id
-    assert not item.alone
-    assert not item.record.ran_alone
-    assert (item.record.error_count, item.record.lapse_count, item.record.priority) == (0, 0, 3)
+    assert not item.isolated
+    assert not item.record.ran_isolated
+    assert (item.record.error_count, item.record.expiry_count, item.record.priority) == (0, 0, 3)
     assert world.count() == {"mail": 1}
-    assert world.stored(*grave_range()) == []
+    assert world.stored(*dead_letter_index_range()) == []
 
 
 def test_a_long_payload_is_kept_through_burial_and_revival_and_goes_with_discarding(world: World) -> None:
     payload = bytes(200_000)
     item_id = world.enqueue(payload=payload)
     bury_item(world, item_id)
-    buried = read_buried(world, item_id)
-    assert kept_payload(world, item_id, buried.item) == payload
-    world.run(lambda tr: revive(tr, world.zone.place, item_id, buried, now_us=world.now_us))
+    dead_letter = read_buried(world, item_id)
+    assert kept_payload(world, item_id, dead_letter.item) == payload
+    world.run(lambda tr: retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
     record = world.record(item_id)
     assert record is not None
     assert kept_payload(world, item_id, record) == payload
     bury_item(world, item_id)
-    buried = read_buried(world, item_id)
-    world.run(lambda tr: discard(tr, world.zone.place, item_id, buried))
+    dead_letter = read_buried(world, item_id)
+    world.run(lambda tr: discard(tr, world.zone.location, item_id, dead_letter))
     assert world.of_items() == []
-    assert world.stored(*grave_range()) == []
+    assert world.stored(*dead_letter_index_range()) == []
 
 
 def kept_payload(world: World, item_id: bytes, record: ItemRecord) -> Any:
-    return unpack_payload(world.run(lambda tr: read_payload(tr, world.zone.place, item_id, record)))
+    return unpack_payload(world.run(lambda tr: read_payload(tr, world.zone.location, item_id, record)))
 
 
 def test_long_errors_and_tracebacks_keep_their_beginning_and_their_end(world: World) -> None:
@@ -144,8 +153,8 @@ def test_long_errors_and_tracebacks_keep_their_beginning_and_their_end(world: Wo
 def test_the_grave_of_a_tenant_that_has_moved_is_not_opened(world: World) -> None:
     """Revived here, an item would stay where nobody looks any more."""
     item_id = world.enqueue()
-    place = world.zone.place
+    location = world.zone.location
     moved = encode(OwnerRecord(1, b"another shard..."))
-    world.run(lambda tr: tr.set(place.keys.tenant.owner, moved))
+    world.run(lambda tr: tr.set(location.keys.tenant.owner, moved))
     with pytest.raises(TenantMoved):
-        world.run(lambda tr: read(tr, place, item_id))
+        world.run(lambda tr: read(tr, location, item_id))

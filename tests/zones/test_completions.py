@@ -8,16 +8,16 @@ import pytest
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone
-from fairlead.zones.keyspace import HISTORY, ROOT, pack_int, range_begin, range_end
+from fairlead.zones.keyspace import COMPLETION_LOG, ROOT, pack_int, range_begin, range_end
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.reporting import completion_log
-from fairlead.zones.reporting.completion_log import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, How
+from fairlead.zones.reporting.completion_log import BLOCK_BYTES, KEPT_US, EndedItem, EndedOfZone, EndReason
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, PART_COUNT, SECOND, World
 
-TOTAL = ROOT + pack_int(HISTORY)
+TOTAL = ROOT + pack_int(COMPLETION_LOG)
 
 
 def ended(world: World, item_id: bytes) -> list[completion_log.Ended]:
@@ -29,7 +29,7 @@ def complete(world: World, item_id: bytes, lease_id: bytes | None = None) -> Non
 
 
 def tidy(world: World) -> None:
-    world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+    world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 def kept(world: World) -> list[tuple[bytes, bytes]]:
@@ -38,9 +38,9 @@ def kept(world: World) -> list[tuple[bytes, bytes]]:
 
 
 def note(world: World, *item_ids: bytes, kind: str = "mail") -> None:
-    items = [EndedItem(item_id, kind, How.COMPLETED, 1, 5) for item_id in item_ids]
+    items = [EndedItem(item_id, kind, EndReason.COMPLETED, 1, 5) for item_id in item_ids]
     world.run(
-        lambda tr: completion_log.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
+        lambda tr: completion_log.append(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
     )
 
 
@@ -52,13 +52,13 @@ def test_a_completed_item_is_told_with_when_where_and_in_which_attempt(world: Wo
     world.pass_us(3_000)
     complete(world, item_id, item.record.lease_id)
     (found,) = ended(world, item_id)
-    assert found == (ALICE, "queue", world.now_us, (item_id, "mail", How.COMPLETED, 2, 3))
+    assert found == (ALICE, "queue", world.now_us, (item_id, "mail", EndReason.COMPLETED, 2, 3))
 
 
 def test_a_cancelled_item_is_told_as_such(world: World) -> None:
     item_id = world.enqueue()
     complete(world, item_id)
-    assert [each.item.how for each in ended(world, item_id)] == [How.CANCELLED]
+    assert [each.item.end_reason for each in ended(world, item_id)] == [EndReason.CANCELLED]
 
 
 def test_an_item_that_was_not_there_is_not_told(world: World) -> None:
@@ -75,8 +75,8 @@ def test_items_that_end_in_one_transaction_cost_one_key(world: World) -> None:
         ended: list[EndedOfZone] = []
         for zone in (world.zone, world.zone_of(BOB)):
             held = [(item_id, None) for item_id in zone.peek_ids(tr, items_max=100, now_us=world.now_us)]
-            alone(zone.complete_steps(tr, held, now_us=world.now_us, ended=ended))
-        completion_log.note(tr, world.layout, ended, now_us=world.now_us)
+            run_one(zone.complete_op(tr, held, now_us=world.now_us, ended=ended))
+        completion_log.append(tr, world.layout, ended, now_us=world.now_us)
 
     world.run(body)
     assert len(kept(world)) == 1
@@ -121,10 +121,10 @@ def test_packing_does_not_conflict_with_what_ends_meanwhile(world: World) -> Non
     world.pass_us(2 * SECOND)
 
     def end(tr: Transaction) -> None:
-        items = [EndedItem(world.new_id(), "mail", How.COMPLETED, 1, 5)]
-        completion_log.note(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
+        items = [EndedItem(world.new_id(), "mail", EndReason.COMPLETED, 1, 5)]
+        completion_log.append(tr, world.layout, [EndedOfZone(*ALICE, "queue", items)], now_us=world.now_us)
 
-    assert not collides(world.db, end, lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+    assert not collides(world.db, end, lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
@@ -132,7 +132,7 @@ def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
     world.pass_us(2 * SECOND)
 
     def pack(tr: Transaction) -> None:
-        completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us)
+        completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us)
 
     assert collides(world.db, pack, pack)
 
@@ -140,12 +140,12 @@ def test_of_two_who_pack_the_same_one_conflicts(world: World) -> None:
 def in_part(world: World, part: int) -> Tenant:
     """Return a tenant whose queue lies in a part."""
     tenants = (Tenant("shop", f"user {number}") for number in range(100))
-    return next(tenant for tenant in tenants if world.zone_of(tenant).place.part.part == part)
+    return next(tenant for tenant in tenants if world.zone_of(tenant).location.part.part == part)
 
 
 def note_of(world: World, tenant: Tenant, item_id: bytes) -> None:
-    ended = [EndedOfZone(*tenant, "queue", [EndedItem(item_id, "mail", How.COMPLETED, 1, 5)])]
-    world.run(lambda tr: completion_log.note(tr, world.layout, ended, now_us=world.now_us))
+    ended = [EndedOfZone(*tenant, "queue", [EndedItem(item_id, "mail", EndReason.COMPLETED, 1, 5)])]
+    world.run(lambda tr: completion_log.append(tr, world.layout, ended, now_us=world.now_us))
 
 
 def test_what_ends_in_two_parts_at_one_moment_is_not_written_side_by_side(world: World) -> None:
@@ -173,7 +173,7 @@ def test_consumers_pack_their_own_parts_without_a_conflict_and_all_is_found_by_t
     world.pass_us(2 * SECOND)
 
     def pack(part: int) -> Any:
-        return lambda tr: completion_log.tidy(tr, range(part, part + 1), now_us=world.now_us)
+        return lambda tr: completion_log.compact(tr, range(part, part + 1), now_us=world.now_us)
 
     assert not collides(world.db, pack(0), pack(1))
     found = ended(world, item_id)

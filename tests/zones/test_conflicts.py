@@ -13,21 +13,21 @@ import pytest
 
 from fairlead.zones.keyspace import ROOT_RANGE
 from fairlead.zones.layout import item_id_of
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.dead_letters import bury, discard, read
-from fairlead.zones.queue.dequeue_plan import Room
-from fairlead.zones.queue.id_retention import forget
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.dead_letters import discard, move_to_dead_letters, read
+from fairlead.zones.queue.dequeue_plan import Capacity
+from fairlead.zones.queue.id_retention import expire
 from fairlead.zones.queue.items import EnqueueStatus, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import OwnerRecord, encode
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.top_level.pointers import PointerRef, look, scan
-from fairlead.zones.top_level.process_pointers import Found, lease, visit_all
+from fairlead.zones.top_level.pointers import PointerRef, read_for_insert, scan
+from fairlead.zones.top_level.process_pointers import PointerOutcome, lease, process_all
 from tests.zones.colliding import Body, collides, commits
 from tests.zones.world import ANY, BOB, LEASE_US, MS, NOBODYS, SECOND, World
 
 SETTINGS = ZoneSettings()
-PRESENT, BURIED, COMPLETED = EnqueueStatus.PRESENT, EnqueueStatus.BURIED, EnqueueStatus.COMPLETED
+PRESENT, DEAD_LETTER, COMPLETED = EnqueueStatus.PRESENT, EnqueueStatus.DEAD_LETTER, EnqueueStatus.COMPLETED
 MIN_INACTIVE_US = SETTINGS.min_inactive_ms * MS
 
 # --- What the two sides do ---
@@ -42,16 +42,18 @@ def enqueues(world: World, item: NewItem | None = None, *, zone: QueueZone | Non
 def dequeues(world: World, items_max: int = 10) -> Body:
     lease_id = world.new_id()
     return lambda tr: world.zone.dequeue(
-        tr, room=Room(items_max, ANY), lease_id=lease_id, lease_us=LEASE_US, now_us=world.now_us
+        tr, capacity=Capacity(items_max, ANY), lease_id=lease_id, lease_us=LEASE_US, now_us=world.now_us
     )
 
 
-def visits(world: World, found: Found = Found.SERVED, *, items_max: int = 10, ref: PointerRef | None = None) -> Body:
+def visits(
+    world: World, found: PointerOutcome = PointerOutcome.SERVED, *, items_max: int = 10, ref: PointerRef | None = None
+) -> Body:
     ref, terms = ref or world.ref(), world.terms(items_max=items_max)
 
     def body(tr: Any) -> None:
-        visit = visit_all(tr, world.layout, [ref], Room(100, ANY), terms)[0][0]
-        assert visit.found is found
+        visit = process_all(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0]
+        assert visit.outcome is found
 
     return body
 
@@ -82,14 +84,16 @@ def buries(world: World, item_id: bytes) -> Body:
     def body(tr: Any) -> None:
         record = world.record(item_id)
         assert record is not None
-        tr.get(world.zone.place.keys.item(item_id)).wait()
-        bury(tr, world.zone.place, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
+        tr.get(world.zone.location.keys.item(item_id)).wait()
+        move_to_dead_letters(
+            tr, world.zone.location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us
+        )
 
     return body
 
 
 def moves_away(world: World) -> Body:
-    return lambda tr: tr.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
+    return lambda tr: tr.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
 
 
 def either_way(story: Callable[[World], tuple[Body, Body]], make_world: Callable[[], World]) -> list[bool]:
@@ -223,16 +227,16 @@ def test_what_an_enqueue_answers_about_an_id_is_still_true_when_it_commits(make_
     def discarded(world: World) -> Body:
         item_id = world.enqueue(given_id="a")
         world.run(buries(world, item_id))
-        buried = world.run(lambda tr: read(tr, world.zone.place, item_id))
-        assert buried is not None
-        return lambda tr: discard(tr, world.zone.place, item_id, buried)
+        dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
+        assert dead_letter is not None
+        return lambda tr: discard(tr, world.zone.location, item_id, dead_letter)
 
     def forgotten(world: World) -> Body:
         item_id = world.enqueue(given_id="a", unique_ms=1_000)
         world.run(completes(world, item_id, world.lease(item_id)))
-        return lambda tr: forget(tr, world.zone.place.part.part, now_us=world.now_us + 2 * SECOND, keys_max=10)
+        return lambda tr: expire(tr, world.zone.location.part.part, now_us=world.now_us + 2 * SECOND, keys_max=10)
 
-    statuses = {PRESENT: completed, BURIED: discarded, COMPLETED: forgotten}
+    statuses = {PRESENT: completed, DEAD_LETTER: discarded, COMPLETED: forgotten}
     for status, happens in statuses.items():
         world = make_world()
         winner = happens(world)
@@ -261,7 +265,7 @@ def test_the_conflict_that_an_enqueue_only_declares_counts_from_its_first_read_o
     world = make_world()
     world.enqueue()
     inserter = world.db.create_transaction()
-    look(inserter, world.zone.place)
+    read_for_insert(inserter, world.zone.location)
     inserter.set(NOBODYS, b"")
     world.run(visits(world))
     assert not commits(world.db, inserter)
@@ -360,7 +364,7 @@ def leave_an_old_pointer(world: World) -> None:
 def test_deleting_a_pointer_and_an_enqueue_that_saw_it_conflict_whoever_comes_first(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         leave_an_old_pointer(world)
-        return enqueues(world), visits(world, Found.DELETED)
+        return enqueues(world), visits(world, PointerOutcome.DELETED)
 
     assert either_way(story, make_world) == BOTH
 
@@ -369,13 +373,13 @@ def test_deleting_a_pointer_conflicts_with_an_item_that_appears_however_far_in_t
     world = make_world()
     leave_an_old_pointer(world)
     delayed = enqueues(world, new_item("mail", delay_ms=10**9))
-    assert collides(world.db, delayed, visits(world, Found.DELETED))
+    assert collides(world.db, delayed, visits(world, PointerOutcome.DELETED))
 
 
 def test_two_consumers_that_delete_the_same_pointer_conflict(make_world: Make) -> None:
     def story(world: World) -> tuple[Body, Body]:
         leave_an_old_pointer(world)
-        return visits(world, Found.DELETED), visits(world, Found.DELETED)
+        return visits(world, PointerOutcome.DELETED), visits(world, PointerOutcome.DELETED)
 
     assert either_way(story, make_world) == BOTH
 
@@ -410,7 +414,7 @@ def test_of_a_waker_and_a_visit_of_the_same_pointer_one_conflicts(make_world: Ma
         world.pass_us(SECOND)
         ref = world.ref()
         world.pass_us(-SECOND)
-        body = visits(world, Found.LEASED, ref=ref)
+        body = visits(world, PointerOutcome.LEASED, ref=ref)
 
         def late_visit(tr: Any) -> None:
             body(tr)
@@ -451,7 +455,7 @@ def test_a_scan_conflicts_with_nothing(make_world: Make) -> None:
 
     def scans(tr: Any) -> None:
         for part in world.layout.parts:
-            alone(scan(tr, part, now_us=world.now_us, ids_max=100))
+            run_one(scan(tr, part, now_us=world.now_us, ids_max=100))
         tr.add_write_conflict_key(NOBODYS)  # so that it is no read-only transaction
 
     assert not collides(world.db, visits(world), scans)
@@ -510,10 +514,10 @@ def test_a_completion_conflicts_with_a_move_of_its_tenant(make_world: Make) -> N
 
 def test_cleaning_a_dangling_entry_of_a_pointer_conflicts_with_whoever_makes_it_valid(make_world: Make) -> None:
     world = make_world()
-    place = world.zone.place
-    dangling = PointerRef(place.part.part, place.pointer_id, world.now_us, 100)
-    world.set(place.part.vest(100, world.now_us, place.pointer_id), b"")
-    assert collides(world.db, enqueues(world), visits(world, Found.GONE, ref=dangling))
+    location = world.zone.location
+    dangling = PointerRef(location.part.part, location.pointer_id, world.now_us, 100)
+    world.set(location.part.vest(100, world.now_us, location.pointer_id), b"")
+    assert collides(world.db, enqueues(world), visits(world, PointerOutcome.GONE, ref=dangling))
 
 
 def test_cleaning_a_dangling_entry_of_an_item_conflicts_with_whoever_makes_it_valid(make_world: Make) -> None:
@@ -521,5 +525,5 @@ def test_cleaning_a_dangling_entry_of_an_item_conflicts_with_whoever_makes_it_va
     item_id = item_id_of("a")
     world.enqueue()
     world.run(completes(world, world.vested_ids()[0]))
-    world.set(world.zone.place.keys.vest(100, world.now_us, item_id), b"mail")
+    world.set(world.zone.location.keys.vest(100, world.now_us, item_id), b"mail")
     assert collides(world.db, enqueues(world, new_item("mail", given_id="a")), dequeues(world))

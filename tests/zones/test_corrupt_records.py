@@ -20,35 +20,35 @@ import pytest
 
 from fairlead.zones.engines import StoreError
 from fairlead.zones.engines.embedded.cross_process.commit_requests import (
-    UNREADABLE,
+    UNDECODABLE,
     pack,
     pack_answer,
     unpack,
     unpack_answer,
 )
 from fairlead.zones.engines.optimistic.commit import CommitRequest
-from fairlead.zones.engines.optimistic.commit_log import Reads
+from fairlead.zones.engines.optimistic.commit_log import ReadSet
 from fairlead.zones.engines.optimistic.ranges import KeySet
 from fairlead.zones.engines.optimistic.writes import Writes
 from fairlead.zones.errors import BackupRefused, PayloadDamaged, QueueError, ShardRefused
 from fairlead.zones.maintenance.backup import backup, restore
 from fairlead.zones.maintenance.backup.backup_file import DIGEST_BYTES, HEADER_BYTES_MAX, MAGIC
-from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.policy import limits
 from fairlead.zones.queue import results
 from fairlead.zones.queue.items import pack_payload, unpack_payload
 from fairlead.zones.records import (
-    BuriedRecord,
+    DeadLetterRecord,
     HandlerRecord,
     ItemRecord,
-    KindRule,
+    KindPolicy,
     OwnerRecord,
     PeriodicRecord,
     PointerRecord,
     Progress,
     Record,
     ShardRecord,
-    TenantRule,
+    TenantPolicy,
     decode,
     encode,
     unpacked,
@@ -65,14 +65,14 @@ ITEM = ItemRecord(
     "mail", pack_payload({"order": 7}), 100, 1_700, 1_600, lease_id=b"l" * 16, given_id="order-7", last_error="ä" * 40,
     trace={"traceparent": "00-1-2-01"}, session=b"s" * 8, progress=Progress(1.0, 2.0, "half", 1_600),
 )  # fmt: skip
-RULE = TenantRule(True, 5, 0.5, 3, 2.0)
+POLICY = TenantPolicy(True, 5, 0.5, 3, 2.0)
 RECORDS: list[Record] = [
     ITEM,
-    PointerRecord(1_700, 1_600, b"l" * 16, 5, resume=b"r" * 40, passed=2, found=1),
-    BuriedRecord(ITEM, "error", "ValueError: no", "Traceback ...", 1_800),
-    OwnerRecord(3, b"s" * 16, RULE),
-    RULE,
-    KindRule(True, 5, 0.5, 3),
+    PointerRecord(1_700, 1_600, b"l" * 16, 5, cursor=b"r" * 40, best_skipped=2, outcome=1),
+    DeadLetterRecord(ITEM, "error", "ValueError: no", "Traceback ...", 1_800),
+    OwnerRecord(3, b"s" * 16, POLICY),
+    POLICY,
+    KindPolicy(True, 5, 0.5, 3),
     ShardRecord(b"s" * 16, 16, 1_500, 2),
     HandlerRecord("mail", 2, b"code" * 20, b"s" * 32, 1_500),
     PeriodicRecord(60_000_000, 1_900),
@@ -120,13 +120,13 @@ def test_a_damaged_record_is_none_or_a_record(number: int, count: int) -> None:
 
 
 SOFT: list[tuple[Any, Any]] = [
-    (sessions._decoder, sessions.Presence("there", 1, ["mail", "index"], 5, 6)),
+    (sessions._decoder, sessions.SessionRecord("there", 1, ["mail", "index"], 5, 6)),
     (limits._grants, limits.Grant(3, 1_700)),
     (limits._buckets, limits.Bucket(3_000, 1_700)),
-    (worker_status._decoder, worker_status.Timesheet(b"c" * 8, "there", 1, 4, 2, 1_700, [])),
+    (worker_status._decoder, worker_status.WorkerStatus(b"c" * 8, "there", 1, 4, 2, 1_700, [])),
     (results._decoder, results.KeptResult(pack_payload("ä"), 1_700)),
-    (rollups._tallies, rollups.Tally({"mail": rollups.KindTally(1, 2)}, {"shop": {"alice": 7}})),
-    (rollups._slots, rollups.Slot(7, rollups.Tally({"mail": rollups.KindTally(1, 2)}), {"mail": 3}, 1_700)),
+    (rollups._rollups, rollups.Rollup({"mail": rollups.KindRollup(1, 2)}, {"shop": {"alice": 7}})),
+    (rollups._intervals, rollups.Interval(7, rollups.Rollup({"mail": rollups.KindRollup(1, 2)}), {"mail": 3}, 1_700)),
     (completion_log._commit_decoder,
      [completion_log.EndedOfZone("shop", "alice", "queue", [completion_log.EndedItem(b"i" * 16, "mail", 0, 1, 5)])]),
     (completion_log._block_decoder, [(1_700, b"what one commit wrote")]),
@@ -193,7 +193,7 @@ def test_a_damaged_backup_is_refused_or_restored(count: int) -> None:
         except BackupRefused:
             return
         try:
-            audit(World(db, clock).shard, quarantine=True)
+            check_integrity(World(db, clock).shard, quarantine=True)
         except QueueError:  # The shard's own record is damaged.
             return
 
@@ -213,8 +213,8 @@ def test_a_backup_of_a_damaged_store_can_be_restored_and_mended_there(count: int
             return
         db, clock = memory()
         restore(db, file, clock=clock, random=random)
-        audit(World(db, clock).shard, quarantine=True)
-        report = audit(World(db, clock).shard)
+        check_integrity(World(db, clock).shard, quarantine=True)
+        report = check_integrity(World(db, clock).shard)
         assert report.healthy, (damages, report.findings)
 
     each(count, 350, case)
@@ -226,14 +226,14 @@ def test_a_damaged_letter_is_unreadable_or_a_list_of_commits(count: int) -> None
     writes = Writes()
     writes.put(b"key", b"value", conflicting=True)
     writes.clear_range(b"a", b"b", conflicting=True)
-    request = CommitRequest(ManualClock(), Reads(KeySet({b"read"})), 5, writes, [], [])
-    letter, answer = pack([request, request], 3), pack_answer([(7, writes.touched()), StoreError(1020)])
-    assert letter is not None
+    request = CommitRequest(ManualClock(), ReadSet(KeySet({b"read"})), 5, writes, [], [])
+    batch, answer = pack([request, request], 3), pack_answer([(7, writes.touched()), StoreError(1020)])
+    assert batch is not None
 
     def case(random: Random) -> None:
-        with suppress(*UNREADABLE):
-            unpack(b"name", damaged(letter, random), ManualClock())
-        with suppress(*UNREADABLE):
+        with suppress(*UNDECODABLE):
+            unpack(b"name", damaged(batch, random), ManualClock())
+        with suppress(*UNDECODABLE):
             unpack_answer(damaged(answer, random), [request, request])
 
     each(count, 400, case)
@@ -248,18 +248,18 @@ def test_whatever_was_damaged_in_a_store_nothing_raises_but_what_is_documented(c
 
     def case(random: Random) -> None:
         world, damages = damaged_world(random)
-        for name, deed in deeds(world):
+        for name, audit_entry in deeds(world):
             try:
-                deed()
+                audit_entry()
             except (QueueError, StoreError):
                 continue
             except Exception as error:
                 error.add_note(f"{name}, after {damages}")
                 raise
-        audit(world.shard)
-        audit(world.shard, repair=True)
-        audit(world.shard, quarantine=True)
-        assert audit(world.shard).healthy, damages
+        check_integrity(world.shard)
+        check_integrity(world.shard, repair=True)
+        check_integrity(world.shard, quarantine=True)
+        assert check_integrity(world.shard).healthy, damages
 
     each(count, 500, case)
 

@@ -9,30 +9,36 @@ import pytest
 
 from fairlead.zones import submitted_handlers
 from fairlead.zones.keyspace import (
-    FORGET,
-    GRAVE,
+    COMPLETION_LOG,
+    DEAD_LETTER_INDEX,
     HANDLER,
-    HISTORY,
-    PARKED,
+    PAUSED_POINTER,
+    POLICY,
+    RETENTION,
+    ROLLUP,
     ROOT,
-    RULE,
-    SERIES,
-    SHEET,
+    WORKER_STATUS,
     TenantKeys,
     ZoneKeys,
     pack_int,
     range_begin,
 )
-from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.policy.limits import take_tokens
-from fairlead.zones.policy.policies import read_rules, set_tenant_rule, tenants_with_rules, wake_parked, zone_names
+from fairlead.zones.policy.policies import (
+    read_policies,
+    set_tenant_policy,
+    tenants_with_policies,
+    wake_paused_pointers,
+    zone_names,
+)
 from fairlead.zones.queue import dead_letters
-from fairlead.zones.queue.dequeue_plan import Fit
-from fairlead.zones.queue.id_retention import FORGET_BYTES_MAX, forget_key
+from fairlead.zones.queue.dequeue_plan import Admission
+from fairlead.zones.queue.id_retention import EXPIRE_BYTES_MAX, retention_key
 from fairlead.zones.queue.items import new_item
-from fairlead.zones.records import FORMAT, KindRule, TenantRule
+from fairlead.zones.records import FORMAT, KindPolicy, TenantPolicy
 from fairlead.zones.reporting import completion_log, diagnosis, rollups, worker_status
-from fairlead.zones.top_level.process_pointers import Found
+from fairlead.zones.top_level.process_pointers import PointerOutcome
 from tests.zones.corrupting import populated, world_of
 from tests.zones.world import ALICE, BOB, PART_COUNT, SECOND, World
 
@@ -49,7 +55,7 @@ def test_a_damaged_item_holds_up_neither_its_own_tenant_nor_another(world: World
     damaged = world.enqueue()
     world.enqueue_all([new_item("mail")] * 3)
     world.enqueue(zone=world.zone_of(BOB))
-    world.set(world.zone.place.keys.item(damaged), DAMAGED)
+    world.set(world.zone.location.keys.item(damaged), DAMAGED)
     visits = world.visit()
     assert sorted(len(visit.items) for visit in visits) == [1, 3]
     assert sum(visit.unreadable for visit in visits) == 1
@@ -61,7 +67,7 @@ def test_an_index_entry_of_another_kind_than_its_item_is_passed_over(world: Worl
     item_id = world.enqueue("mail")
     record = world.record(item_id)
     assert record is not None
-    world.set(world.zone.place.keys.vest(record.priority, record.vesting_us, item_id), kind)
+    world.set(world.zone.location.keys.vest(record.priority, record.vesting_us, item_id), kind)
     world.enqueue("mail")
     assert ran(world) == 1
     assert world.record(item_id) == record
@@ -70,15 +76,15 @@ def test_an_index_entry_of_another_kind_than_its_item_is_passed_over(world: Worl
 def test_a_place_to_go_on_from_that_is_damaged_leads_into_no_other_queue(world: World) -> None:
     world.enqueue(zone=world.zone_of(BOB))
     world.enqueue_all([new_item("fax")] * 600)
-    elsewhere = world.zone_of(BOB).place.keys.vest_priority(0)
-    for resume in (elsewhere, ROOT, b"\xff", world.zone.place.keys.vest_prefix + b"\xff"):
-        found = world.dequeued(kinds={"mail": 1}, resume=resume, passed=Fit.UNKNOWN)
+    elsewhere = world.zone_of(BOB).location.keys.vest_priority(0)
+    for cursor in (elsewhere, ROOT, b"\xff", world.zone.location.keys.vest_prefix + b"\xff"):
+        found = world.dequeued(kinds={"mail": 1}, cursor=cursor, best_skipped=Admission.UNKNOWN)
         assert found.items == []
 
 
 def test_a_damaged_pointer_is_made_anew_by_the_next_visit(world: World) -> None:
     world.enqueue()
-    world.set(world.zone.place.keys.pointer, DAMAGED)
+    world.set(world.zone.location.keys.pointer, DAMAGED)
     assert ran(world) == 1
     assert world.pointer() is not None
     world.enqueue()
@@ -90,28 +96,28 @@ def test_a_damaged_pointer_is_made_anew_by_the_next_enqueue_too(world: World) ->
     world.enqueue()
     pointer = world.pointer()
     assert pointer is not None
-    place = world.zone.place
-    world.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
-    world.set(place.keys.pointer, DAMAGED)
+    location = world.zone.location
+    world.clear(location.part.vest(pointer.priority, pointer.vesting_us, location.pointer_id))
+    world.set(location.keys.pointer, DAMAGED)
     world.enqueue()
     assert ran(world) == 2
 
 
 def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> None:
     world.enqueue()
-    world.set(world.zone.place.keys.pointer, NEWER)
+    world.set(world.zone.location.keys.pointer, NEWER)
     world.enqueue()
     (visit,) = world.visit()
-    assert visit.found is Found.UNREADABLE
-    assert dict(world.stored(world.zone.place.keys.pointer, world.zone.place.keys.pointer + b"\0")) == {
-        world.zone.place.keys.pointer: NEWER
+    assert visit.outcome is PointerOutcome.UNREADABLE
+    assert dict(world.stored(world.zone.location.keys.pointer, world.zone.location.keys.pointer + b"\0")) == {
+        world.zone.location.keys.pointer: NEWER
     }
 
 
-PARKED_KINDS, RULES_OF_KINDS = ROOT + pack_int(PARKED), ROOT + pack_int(RULE) + pack_int(2)
-RULES_OF_TENANTS, GRAVES = ROOT + pack_int(RULE) + pack_int(3), ROOT + pack_int(GRAVE)
-FORGETS, HANDLERS = ROOT + pack_int(FORGET), ROOT + pack_int(HANDLER)
-FRESH, PACKED = ROOT + pack_int(HISTORY) + pack_int(1), ROOT + pack_int(HISTORY) + pack_int(2)
+PARKED_KINDS, RULES_OF_KINDS = ROOT + pack_int(PAUSED_POINTER), ROOT + pack_int(POLICY) + pack_int(2)
+RULES_OF_TENANTS, GRAVES = ROOT + pack_int(POLICY) + pack_int(3), ROOT + pack_int(DEAD_LETTER_INDEX)
+FORGETS, HANDLERS = ROOT + pack_int(RETENTION), ROOT + pack_int(HANDLER)
+FRESH, PACKED = ROOT + pack_int(COMPLETION_LOG) + pack_int(1), ROOT + pack_int(COMPLETION_LOG) + pack_int(2)
 ALICES = TenantKeys("shop", "alice")
 
 
@@ -119,16 +125,19 @@ ALICES = TenantKeys("shop", "alice")
 @pytest.mark.parametrize(
     ("prefix", "read"),
     [
-        (PARKED_KINDS, lambda world: world.run(lambda tr: wake_parked(tr, world.layout, now_us=world.now_us))),
-        (RULES_OF_KINDS, lambda world: world.run(read_rules)),
-        (RULES_OF_TENANTS, lambda world: world.run(lambda tr: tenants_with_rules(tr, tenants_max=9))),
+        (PARKED_KINDS, lambda world: world.run(lambda tr: wake_paused_pointers(tr, world.layout, now_us=world.now_us))),
+        (RULES_OF_KINDS, lambda world: world.run(read_policies)),
+        (RULES_OF_TENANTS, lambda world: world.run(lambda tr: tenants_with_policies(tr, tenants_max=9))),
         (GRAVES, lambda world: world.run(lambda tr: list(dead_letters.listing(tr, world.layout, items_max=9)))),
         (GRAVES, lambda world: world.run(lambda tr: diagnosis.whereabouts(tr, world.layout, bytes(16)))),
         (FORGETS, lambda world: world.forget(9)),
         (HANDLERS, lambda world: world.run(submitted_handlers.listing)),
-        (FRESH, lambda world: world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
-        (PACKED, lambda world: world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))),
-        (ALICES.running_prefix, World.visit),
+        (FRESH, lambda world: world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))),
+        (
+            PACKED,
+            lambda world: world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us)),
+        ),
+        (ALICES.in_flight_prefix, World.visit),
         (ALICES.zones, lambda world: world.run(lambda tr: list(zone_names(tr, ALICES)))),
         (ZoneKeys(ALICES, "queue").count_prefix(), World.count),
     ],
@@ -152,7 +161,7 @@ def test_a_damaged_key_of_a_list_is_passed_over(
 ) -> None:
     """It raised in whoever read the list: a visit, the housekeeping of the fleet, or a command."""
     world.enqueue()
-    world.run(lambda tr: set_tenant_rule(tr, world.layout, ALICE, TenantRule(max_running=3), now_us=world.now_us))
+    world.run(lambda tr: set_tenant_policy(tr, world.layout, ALICE, TenantPolicy(max_running=3), now_us=world.now_us))
     if prefix + rest != ROOT:
         world.set(range_begin(prefix) + rest, b"")
         world.set(prefix + rest, b"what it said")
@@ -164,7 +173,7 @@ def test_what_is_to_be_forgotten_is_an_id_that_stays_taken_and_nothing_else(worl
     world.enqueue()
     before = world.everything()
     for key, _ in before:
-        world.set(forget_key(world.zone.place, key, world.now_us - 1), b"")
+        world.set(retention_key(world.zone.location, key, world.now_us - 1), b"")
     world.forget(99)
     assert world.everything() == before
 
@@ -175,39 +184,39 @@ def test_a_damaged_total_of_completions_stops_no_housekeeping(world: World, tota
     for _ in range(2):
         world.run(lambda tr: world.zone.complete(tr, world.enqueue(), now_us=world.now_us))
         world.pass_us(9_000_000)
-        world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
-        world.set(ROOT + pack_int(HISTORY), total)
+        world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))
+        world.set(ROOT + pack_int(COMPLETION_LOG), total)
         world.pass_us(2 * completion_log.KEPT_US)
-    world.run(lambda tr: completion_log.tidy(tr, range(PART_COUNT), now_us=world.now_us))
+    world.run(lambda tr: completion_log.compact(tr, range(PART_COUNT), now_us=world.now_us))
 
 
 @pytest.mark.parametrize("value", [b"\xff" * 12, b"", b"\x05", b"\xe1", bytes(7) + b"\x80", b"\xff" * 7 + b"\x7f"])
 def test_a_damaged_count_is_mended(world: World, value: bytes) -> None:
     world.enqueue()
-    for key in (world.zone.place.keys.count("mail"), world.zone.place.part.depth("mail")):
+    for key in (world.zone.location.keys.count("mail"), world.zone.location.part.depth("mail")):
         world.set(key, value)
         world.count()
-        audit(world.shard, repair=True)
+        check_integrity(world.shard, repair=True)
     assert world.count() == {"mail": 1}
-    assert audit(world.shard).findings == []
+    assert check_integrity(world.shard).findings == []
 
 
 def test_a_bucket_that_is_of_the_far_future_is_full(world: World) -> None:
     """One bit of its time, and a kind would not have started anything for thousands of years."""
-    rule = KindRule(per_s=1.0, burst=3)
+    policy = KindPolicy(per_s=1.0, burst=3)
     terms = {"wanted": 3, "returned": 0, "clocks_apart_us": SECOND}
     later = world.now_us + 2**60
-    world.run(lambda tr: take_tokens(tr, "mail", rule, now_us=later, **terms))
-    assert world.run(lambda tr: take_tokens(tr, "mail", rule, now_us=world.now_us, **terms)) == 3
+    world.run(lambda tr: take_tokens(tr, "mail", policy, now_us=later, **terms))
+    assert world.run(lambda tr: take_tokens(tr, "mail", policy, now_us=world.now_us, **terms)) == 3
 
 
-@pytest.mark.parametrize("number", [SHEET, SERIES])
+@pytest.mark.parametrize("number", [WORKER_STATUS, ROLLUP])
 def test_a_damaged_row_of_what_workers_tell_stops_no_housekeeping(number: int) -> None:
     """A text that is none raised UnicodeDecodeError in every consumer, once a second."""
     prefix = ROOT + pack_int(number)
     rows = [pair for pair in populated() if pair[0].startswith(prefix)]
     world = world_of([])
-    world.pass_us(3 * rollups.SLOT_US)
+    world.pass_us(3 * rollups.INTERVAL_US)
     for key, value in rows:
         for at in range(1, len(value)):
             world.set(key, value[:at] + b"\xff" + value[at + 1 :])
@@ -221,9 +230,9 @@ def test_results_that_are_forgotten_are_read_a_megabyte_at_a_time(world: World) 
     """A fleet that was away for an hour would read a hundred megabytes in each of its first seconds."""
     stale = world.now_us - 1
     for number in range(200):
-        key = world.zone.place.keys.result(number.to_bytes(16, "big"))
+        key = world.zone.location.keys.result(number.to_bytes(16, "big"))
         world.set(key, stale.to_bytes(8, "big") + bytes(60_000))
-        world.set(forget_key(world.zone.place, key, stale), b"")
+        world.set(retention_key(world.zone.location, key, stale), b"")
     forgotten = [world.forget(2_000) for _ in range(10)]
-    assert max(forgotten) * 60_000 < 3 * FORGET_BYTES_MAX
+    assert max(forgotten) * 60_000 < 3 * EXPIRE_BYTES_MAX
     assert sum(forgotten) == 200, "and in the end all are"

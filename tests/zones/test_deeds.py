@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.keyspace import DEED, ROOT, pack_int
-from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.keyspace import AUDIT_LOG, ROOT, pack_int
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.maintenance.integrity.records import DAMAGED_KEY, DAMAGED_RECORD
-from fairlead.zones.records import FORMAT, DeedRecord
+from fairlead.zones.records import FORMAT, AuditEntry
 from fairlead.zones.reporting import audit_log
 from tests.zones.colliding import collides
 from tests.zones.world import World
 
 
-def deed(number: int, **how: Any) -> DeedRecord:
+def audit_entry(number: int, **how: Any) -> AuditEntry:
     said: dict[str, Any] = {
         "by": "eve@db1",
         "through": "command line",
@@ -24,66 +24,71 @@ def deed(number: int, **how: Any) -> DeedRecord:
         "to": {"kind": "mail"},
         "done_us": 7,
     } | how
-    return DeedRecord(number.to_bytes(16, "big"), **said)
+    return AuditEntry(number.to_bytes(16, "big"), **said)
 
 
-def note(world: World, *noted: DeedRecord) -> None:
+def note(world: World, *noted: AuditEntry) -> None:
     for each in noted:
-        world.run(partial(audit_log.note, deed=each))
+        world.run(partial(audit_log.write, audit_entry=each))
 
 
-def numbers(world: World, deeds_max: int = 100, before: int | None = None) -> list[int]:
-    found = world.run(lambda tr: audit_log.latest(tr, deeds_max=deeds_max, before=before))
-    return [int.from_bytes(each.deed.id, "big") for each in found]
+def numbers(world: World, entries_max: int = 100, before: int | None = None) -> list[int]:
+    found = world.run(lambda tr: audit_log.latest(tr, entries_max=entries_max, before=before))
+    return [int.from_bytes(each.audit_entry.id, "big") for each in found]
 
 
 def test_deeds_are_told_the_latest_first_and_page_by_page(world: World) -> None:
-    note(world, *(deed(number) for number in range(5)))
+    note(world, *(audit_entry(number) for number in range(5)))
     assert numbers(world) == [4, 3, 2, 1, 0]
     assert numbers(world, 2) == [4, 3]
-    last = world.run(lambda tr: audit_log.latest(tr, deeds_max=2))[-1].number
+    last = world.run(lambda tr: audit_log.latest(tr, entries_max=2))[-1].number
     assert numbers(world, 2, before=last) == [2, 1]
 
 
 def test_a_deed_that_is_written_again_stays_one_and_says_how_far_it_came(world: World) -> None:
     """After a commit of unknown result, or with each transaction of a bulk."""
-    note(world, deed(1, count=200, ended=False), deed(2), deed(1, count=350))
-    found = world.run(lambda tr: audit_log.latest(tr, deeds_max=9))
-    assert [(each.deed.id[-1], each.deed.count, each.deed.ended) for each in found] == [(2, 1, True), (1, 350, True)]
-    told = world.run(lambda tr: audit_log.find(tr, deed(1).id))
+    note(world, audit_entry(1, count=200, ended=False), audit_entry(2), audit_entry(1, count=350))
+    found = world.run(lambda tr: audit_log.latest(tr, entries_max=9))
+    assert [(each.audit_entry.id[-1], each.audit_entry.count, each.audit_entry.ended) for each in found] == [
+        (2, 1, True),
+        (1, 350, True),
+    ]
+    told = world.run(lambda tr: audit_log.find(tr, audit_entry(1).id))
     assert told is not None
     assert told.count == 350
     assert world.run(lambda tr: audit_log.find(tr, bytes(16))) is None
 
 
 def test_the_oldest_deeds_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_log, "DEEDS_MAX", 3)
-    note(world, *(deed(number) for number in range(8)))
+    monkeypatch.setattr(audit_log, "ENTRIES_MAX", 3)
+    note(world, *(audit_entry(number) for number in range(8)))
     assert numbers(world) == [7, 6, 5]
 
 
 def test_of_two_operators_at_the_same_moment_one_tries_again_and_both_are_told(world: World) -> None:
-    assert collides(world.db, lambda tr: audit_log.note(tr, deed(1)), lambda tr: audit_log.note(tr, deed(2)))
+    assert collides(
+        world.db, lambda tr: audit_log.write(tr, audit_entry(1)), lambda tr: audit_log.write(tr, audit_entry(2))
+    )
 
 
 def test_a_deed_that_a_newer_version_wrote_is_passed_over_and_keeps_its_number(world: World) -> None:
-    note(world, deed(1))
-    world.set(ROOT + pack_int(DEED) + pack_int(1), bytes([FORMAT + 1]))
-    note(world, deed(2))
+    note(world, audit_entry(1))
+    world.set(ROOT + pack_int(AUDIT_LOG) + pack_int(1), bytes([FORMAT + 1]))
+    note(world, audit_entry(2))
     assert numbers(world) == [2, 1]
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x02text\x00", b"\x1c" + b"\xff" * 40])
 def test_a_damaged_key_among_deeds_is_passed_over_and_found_by_the_audit(world: World, rest: bytes) -> None:
-    note(world, deed(1))
-    world.set(ROOT + pack_int(DEED) + rest + b"\x00", b"")
-    note(world, deed(2), deed(2, count=9))
+    note(world, audit_entry(1))
+    world.set(ROOT + pack_int(AUDIT_LOG) + rest + b"\x00", b"")
+    note(world, audit_entry(2), audit_entry(2, count=9))
     assert numbers(world) == [2, 1]
-    assert [finding.what for finding in audit(world.shard).findings] == [DAMAGED_KEY]
+    assert [finding.what for finding in check_integrity(world.shard).findings] == [DAMAGED_KEY]
 
 
 def test_a_damaged_deed_is_found_by_the_audit(world: World) -> None:
-    note(world, deed(1))
-    assert audit(world.shard).findings == []
-    world.set(ROOT + pack_int(DEED) + pack_int(0), bytes([FORMAT]) + b"nonsense")
-    assert [finding.what for finding in audit(world.shard).findings] == [DAMAGED_RECORD]
+    note(world, audit_entry(1))
+    assert check_integrity(world.shard).findings == []
+    world.set(ROOT + pack_int(AUDIT_LOG) + pack_int(0), bytes([FORMAT]) + b"nonsense")
+    assert [finding.what for finding in check_integrity(world.shard).findings] == [DAMAGED_RECORD]

@@ -6,14 +6,14 @@ import pytest
 
 from fairlead.zones.layout import Tenant
 from fairlead.zones.top_level import depth
-from fairlead.zones.top_level.depth import HELD_ITEMS_MAX, Waits
+from fairlead.zones.top_level.depth import BLOCKED_ITEMS_MAX, Backlog
 from tests.zones.world import World
 
 SECOND = 1_000_000
 
 
-def waits(world: World, *, paused: bool = False) -> Waits:
-    return world.run(lambda tr: depth.waits(tr, world.layout, world.now_us, paused=paused))
+def waits(world: World, *, paused: bool = False) -> Backlog:
+    return world.run(lambda tr: depth.backlog(tr, world.layout, world.now_us, paused=paused))
 
 
 def hold_back(world: World, user: str, count: int = 1) -> Tenant:
@@ -33,14 +33,19 @@ def test_an_item_that_is_held_back_goes_on_waiting_while_its_pointer_sleeps(worl
     found = waits(world)
     assert world.scan() == [], "its pointer sleeps"
     assert (found.oldest_us, found.whole) == (since_us, True)
-    assert (found.held_items, found.held_queues, found.held_oldest_us, found.held_whole) == (3, 1, since_us, True)
+    assert (found.blocked_items, found.blocked_queues, found.blocked_oldest_us, found.blocked_whole) == (
+        3,
+        1,
+        since_us,
+        True,
+    )
 
 
 def test_an_item_that_can_run_is_not_held_back(world: World) -> None:
     since_us = world.now_us
     world.enqueue("mail")
     found = waits(world)
-    assert (found.oldest_us, found.held_items, found.held_oldest_us) == (since_us, 0, None)
+    assert (found.oldest_us, found.blocked_items, found.blocked_oldest_us) == (since_us, 0, None)
 
 
 def test_a_flood_does_not_hide_what_is_held_back_longer(world: World) -> None:
@@ -50,31 +55,31 @@ def test_a_flood_does_not_hide_what_is_held_back_longer(world: World) -> None:
     for number in range(100):
         world.enqueue("mail", zone=world.zone_of(Tenant("flood", f"user {number}")))
     found = waits(world)
-    assert (found.oldest_us, found.held_items, found.held_oldest_us) == (since_us, 1, since_us)
-    assert (found.whole, found.held_whole) == (False, True), "of the hundred that can run, 64 are looked at"
+    assert (found.oldest_us, found.blocked_items, found.blocked_oldest_us) == (since_us, 1, since_us)
+    assert (found.whole, found.blocked_whole) == (False, True), "of the hundred that can run, 64 are looked at"
 
 
 def test_a_delayed_item_neither_waits_nor_is_held_back(world: World) -> None:
     world.enqueue("slow", delay_ms=60_000)
-    assert waits(world) == Waits(None, True, 0, 0, None, True)
+    assert waits(world) == Backlog(None, True, 0, 0, None, True)
 
 
 def test_on_a_paused_shard_all_that_has_vested_is_held_back(world: World) -> None:
     world.enqueue("mail")
-    assert waits(world, paused=True).held_items == 1
+    assert waits(world, paused=True).blocked_items == 1
 
 
 def test_more_than_is_counted_is_said_to_be_at_least_that_much(world: World) -> None:
-    hold_back(world, "alice", HELD_ITEMS_MAX + 1)
+    hold_back(world, "alice", BLOCKED_ITEMS_MAX + 1)
     found = waits(world)
-    assert (found.held_items, found.held_whole) == (HELD_ITEMS_MAX, False)
+    assert (found.blocked_items, found.blocked_whole) == (BLOCKED_ITEMS_MAX, False)
 
 
 def test_of_too_many_held_queues_the_same_ones_are_looked_at_each_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An age that changes with the sample would make an alarm flap."""
-    monkeypatch.setattr(depth, "HELD_QUEUES_MAX", 2)
+    monkeypatch.setattr(depth, "BLOCKED_QUEUES_MAX", 2)
     for number in range(5):
         hold_back(world, f"user {number}")
         world.pass_us(SECOND)
@@ -83,4 +88,4 @@ def test_of_too_many_held_queues_the_same_ones_are_looked_at_each_time(
         world.pass_us(SECOND // 2)
         world.visit({"mail": 10})
         found = waits(world)
-        assert (found.held_queues, found.held_whole, found.oldest_us) == (2, False, first.oldest_us)
+        assert (found.blocked_queues, found.blocked_whole, found.oldest_us) == (2, False, first.oldest_us)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.dead_letters import listing
-from fairlead.zones.queue.dequeue_plan import Fit, Room
+from fairlead.zones.queue.dequeue_plan import Admission, Capacity
 from fairlead.zones.queue.items import LeasedItem, new_item
-from fairlead.zones.queue.poison_candidates import SHARED_LAPSES
+from fairlead.zones.queue.poison_candidates import SHARED_EXPIRIES
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import FORMAT
 from tests.zones.world import ALICE, LEASE_US, SECOND, World
@@ -40,9 +40,9 @@ def test_dequeue_leases_what_has_vested_by_priority_and_vesting_time(world: Worl
 def test_all_items_of_a_dequeue_share_its_lease(world: World) -> None:
     ids(world, 2)
     lease_id = world.new_id()
-    room = Room(10, {"mail": 10})
+    capacity = Capacity(10, {"mail": 10})
     leased = world.run(
-        lambda tr: world.zone.dequeue(tr, room=room, lease_id=lease_id, lease_us=SECOND, now_us=world.now_us)
+        lambda tr: world.zone.dequeue(tr, capacity=capacity, lease_id=lease_id, lease_us=SECOND, now_us=world.now_us)
     )
     assert [item.record.lease_id for item in leased] == [lease_id] * 2
 
@@ -66,7 +66,9 @@ def test_an_item_whose_lease_ran_out_is_dequeued_again(world: World) -> None:
 def test_a_lease_of_an_absurd_length_is_refused(world: World) -> None:
     with pytest.raises(BadArgument):
         world.run(
-            lambda tr: world.zone.dequeue(tr, room=Room(1, {}), lease_id=b"l" * 16, lease_us=0, now_us=world.now_us)
+            lambda tr: world.zone.dequeue(
+                tr, capacity=Capacity(1, {}), lease_id=b"l" * 16, lease_us=0, now_us=world.now_us
+            )
         )
 
 
@@ -77,7 +79,7 @@ def test_only_kinds_that_the_caller_knows_are_dequeued(world: World) -> None:
     unknown, known = world.enqueue("fax"), world.enqueue("mail")
     dequeued = world.dequeued(kinds={"mail": 10})
     assert [item.id for item in dequeued.items] == [known]
-    assert dequeued.left is Fit.UNKNOWN
+    assert dequeued.remaining is Admission.UNKNOWN
     assert world.vested_ids() == [unknown]
 
 
@@ -86,33 +88,33 @@ def test_a_kind_is_dequeued_only_as_often_as_it_may_run(world: World) -> None:
     (index,) = ids(world, 1, "index")
     dequeued = world.dequeued(kinds={"mail": 2, "index": 5})
     assert [item.id for item in dequeued.items] == [*mails[:2], index]
-    assert dequeued.left is Fit.FULL
+    assert dequeued.remaining is Admission.FULL
 
 
 def test_nothing_is_left_when_all_that_vested_was_taken(world: World) -> None:
     ids(world, 3)
     world.enqueue(delay_ms=5)
-    assert world.dequeued(3).left is None
+    assert world.dequeued(3).remaining is None
 
 
 def test_more_of_what_can_run_is_left_when_the_caller_wanted_no_more(world: World) -> None:
     ids(world, 4)
-    assert world.dequeued(3).left is Fit.RUNS
+    assert world.dequeued(3).remaining is Admission.RUNS
 
 
 def test_one_room_serves_several_zones_and_shrinks_with_each_item(world: World) -> None:
     zones = [world.zone_of(ALICE, name) for name in ("a", "b", "c")]
     for zone in zones:
         world.enqueue(zone=zone)
-    room = Room(2, {"mail": 10})
+    capacity = Capacity(2, {"mail": 10})
 
     def take_from(tr: Any, zone: QueueZone) -> int:
-        return len(zone.dequeue(tr, room=room, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us))
+        return len(zone.dequeue(tr, capacity=capacity, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us))
 
     taken = world.run(lambda tr: [take_from(tr, zone) for zone in zones])
     assert taken == [1, 1, 0]
-    assert room.fit("mail") is Fit.FULL
-    assert room.fit("fax") is Fit.UNKNOWN
+    assert capacity.admission("mail") is Admission.FULL
+    assert capacity.admission("fax") is Admission.UNKNOWN
 
 
 # --- What cannot run never stands in front of what can ---
@@ -128,13 +130,13 @@ def enqueue_many(world: World, kind: str, count: int) -> None:
 def test_an_item_is_found_behind_any_number_that_cannot_run(world: World, in_front: int, kinds: dict[str, int]) -> None:
     enqueue_many(world, "fax", in_front)
     (wanted,) = ids(world, 1)
-    resume, dequeues = b"", 0
+    cursor, dequeues = b"", 0
     found: list[LeasedItem] = []
     while not found:
-        dequeued = world.dequeued(kinds=kinds, resume=resume)
-        resume, found = dequeued.resume, dequeued.items
+        dequeued = world.dequeued(kinds=kinds, cursor=cursor)
+        cursor, found = dequeued.cursor, dequeued.items
         dequeues += 1
-        assert found or dequeued.left is Fit.FULL, "it must ask again soon while there is more to look at"
+        assert found or dequeued.remaining is Admission.FULL, "it must ask again soon while there is more to look at"
     assert [item.id for item in found] == [wanted]
     assert dequeues <= 1 + in_front // 512
 
@@ -142,42 +144,42 @@ def test_an_item_is_found_behind_any_number_that_cannot_run(world: World, in_fro
 def test_a_dequeue_that_came_to_the_end_starts_again_at_the_front(world: World) -> None:
     enqueue_many(world, "fax", 1_100)
     first = world.dequeued()
-    assert first.resume != b""
-    second = world.dequeued(resume=first.resume)
-    assert (second.resume, second.left) == (b"", Fit.UNKNOWN)
+    assert first.cursor != b""
+    second = world.dequeued(cursor=first.cursor)
+    assert (second.cursor, second.remaining) == (b"", Admission.UNKNOWN)
 
 
 def test_what_earlier_dequeues_passed_over_counts_only_where_this_one_does_not_look(world: World) -> None:
     world.enqueue_all([new_item("fax")] * 1_100)
-    front = world.zone.place.keys.vest_priority(0)
-    assert world.dequeued(resume=front, passed=Fit.FULL).passed is Fit.UNKNOWN
+    front = world.zone.location.keys.vest_priority(0)
+    assert world.dequeued(cursor=front, best_skipped=Admission.FULL).best_skipped is Admission.UNKNOWN
 
 
 def test_the_front_is_looked_at_every_time_wherever_the_last_dequeue_stopped(world: World) -> None:
     enqueue_many(world, "fax", 1_100)
-    resume = world.dequeued().resume
+    cursor = world.dequeued().cursor
     urgent = world.enqueue(priority=0)
-    assert [item.id for item in world.dequeued(resume=resume).items] == [urgent]
+    assert [item.id for item in world.dequeued(cursor=cursor).items] == [urgent]
 
 
 def test_records_that_a_newer_version_wrote_do_not_stand_in_front_of_others(world: World) -> None:
     """They are as many as a dequeue takes: leaving them alone must not mean taking nothing."""
     unreadable = ids(world, 20)
     for item_id in unreadable:
-        world.set(world.zone.place.keys.item(item_id), bytes([FORMAT + 1]))
+        world.set(world.zone.location.keys.item(item_id), bytes([FORMAT + 1]))
     readable = ids(world, 3)
     dequeued = world.dequeued(items_max=2)
     assert [item.id for item in dequeued.items] == readable[:2]
     assert dequeued.unreadable == 20
-    assert dequeued.left is Fit.RUNS
+    assert dequeued.remaining is Admission.RUNS
     dequeued = world.dequeued(items_max=2)
     assert [item.id for item in dequeued.items] == readable[2:]
-    assert dequeued.left is Fit.UNKNOWN
+    assert dequeued.remaining is Admission.UNKNOWN
 
 
 def test_records_that_cannot_be_read_use_none_of_the_room(world: World) -> None:
     (unreadable,) = ids(world, 1)
-    world.set(world.zone.place.keys.item(unreadable), bytes([FORMAT + 1]))
+    world.set(world.zone.location.keys.item(unreadable), bytes([FORMAT + 1]))
     (readable,) = ids(world, 1)
     assert [item.id for item in world.dequeue(1, {"mail": 1})] == [readable]
 
@@ -186,7 +188,7 @@ def test_records_that_cannot_be_read_use_none_of_the_room(world: World) -> None:
 
 
 def test_an_index_entry_that_leads_nowhere_is_cleared_and_passed_over(world: World) -> None:
-    keys = world.zone.place.keys
+    keys = world.zone.location.keys
     gone = keys.vest(100, world.now_us - 1, world.new_id())
     world.set(gone, b"mail")
     (item_id,) = ids(world, 1)
@@ -196,7 +198,7 @@ def test_an_index_entry_that_leads_nowhere_is_cleared_and_passed_over(world: Wor
 
 def test_an_index_entry_that_disagrees_with_its_record_is_cleared(world: World) -> None:
     (item_id,) = ids(world, 1)
-    keys = world.zone.place.keys
+    keys = world.zone.location.keys
     other = keys.vest(0, world.now_us - 7, item_id)
     world.set(other, b"mail")
     assert [item.id for item in world.dequeue()] == [item_id], "once, not twice"
@@ -206,13 +208,13 @@ def test_an_index_entry_that_disagrees_with_its_record_is_cleared(world: World) 
 # --- Lapses ---
 
 
-def note_start(world: World, held: LeasedItem, *, ran_alone: bool = False) -> None:
+def note_start(world: World, held: LeasedItem, *, ran_isolated: bool = False) -> None:
     """Let a worker write that it begins with an item."""
     holding = (held.id, held.record.lease_id)
     world.run(
-        lambda tr: alone(
-            world.zone.extend_steps(
-                tr, [holding], lease_us=LEASE_US, now_us=world.now_us, started=True, ran_alone=ran_alone
+        lambda tr: run_one(
+            world.zone.extend_op(
+                tr, [holding], lease_us=LEASE_US, now_us=world.now_us, started=True, ran_isolated=ran_isolated
             )
         )
     )
@@ -230,7 +232,7 @@ def lapse(world: World, items_max: int = 100, *, started: bool = True) -> list[b
 def lapses(world: World, item_id: bytes) -> int:
     record = world.record(item_id)
     assert record is not None
-    return record.lapse_count
+    return record.expiry_count
 
 
 def test_an_item_that_is_dequeued_though_its_lease_was_never_given_back_has_lapsed(world: World) -> None:
@@ -248,8 +250,8 @@ def test_a_lapse_of_an_item_that_had_not_started_raises_no_suspicion(world: Worl
     for _ in range(10):
         assert lapse(world, started=False) == [item_id]
     (held,) = world.dequeue()
-    assert not held.alone
-    assert (held.record.lapse_count, held.record.lapsed) == (0, 10)
+    assert not held.isolated
+    assert (held.record.expiry_count, held.record.expired_count) == (0, 10)
 
 
 def test_that_an_item_has_started_holds_for_one_lease(world: World) -> None:
@@ -269,7 +271,7 @@ def test_an_item_that_is_given_back_after_it_has_started_is_free_of_suspicion(wo
     note_start(world, held)
     world.run(lambda tr: world.zone.requeue(tr, item_id, held.record.lease_id, delay_us=0, now_us=world.now_us))
     assert lapses(world, item_id) == 0
-    assert not world.dequeue()[0].alone
+    assert not world.dequeue()[0].isolated
 
 
 def test_an_item_that_is_given_back_before_it_has_started_is_as_suspect_as_before(world: World) -> None:
@@ -278,7 +280,7 @@ def test_an_item_that_is_given_back_before_it_has_started_is_as_suspect_as_befor
     lapse_until_alone(world, item_id)
     (held,) = world.dequeue()
     world.run(lambda tr: world.zone.requeue(tr, item_id, held.record.lease_id, delay_us=0, now_us=world.now_us))
-    assert world.dequeue()[0].alone
+    assert world.dequeue()[0].isolated
 
 
 def lapse_until_alone(world: World, item_id: bytes) -> None:
@@ -290,7 +292,10 @@ def test_an_item_that_lapsed_several_times_is_dequeued_to_run_alone_beside_other
     (poison,) = ids(world, 1)
     lapse_until_alone(world, poison)
     others = ids(world, 3)
-    assert [(item.id, item.alone) for item in world.dequeue()] == [(poison, True), *((each, False) for each in others)]
+    assert [(item.id, item.isolated) for item in world.dequeue()] == [
+        (poison, True),
+        *((each, False) for each in others),
+    ]
 
 
 def test_of_items_that_must_run_alone_as_many_are_taken_as_can(world: World) -> None:
@@ -300,44 +305,44 @@ def test_of_items_that_must_run_alone_as_many_are_taken_as_can(world: World) -> 
     (item,) = ids(world, 1)
     dequeued = world.dequeued()
     assert [each.id for each in dequeued.items] == [first, item]
-    assert dequeued.left is Fit.FULL, "others must wait until the first has run"
+    assert dequeued.remaining is Admission.FULL, "others must wait until the first has run"
     assert {each.id for each in world.dequeue()} <= set(rest)
 
 
 def test_an_item_that_cannot_run_alone_now_stands_in_nobodys_way(world: World) -> None:
     """As many as a dequeue takes of them come first. Before, such an item was taken, and everything waited for it."""
-    suspects = ids(world, 3)
+    poison_candidates = ids(world, 3)
     for _ in range(world.layout.settings.lapses_before_alone):
         lapse(world)
     others = ids(world, 3)
-    room = Room(3, {"mail": 3}, suspects=0)
+    capacity = Capacity(3, {"mail": 3}, poison_candidates=0)
     held = world.run(
-        lambda tr: world.zone.dequeue(tr, room=room, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
+        lambda tr: world.zone.dequeue(tr, capacity=capacity, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
     )
     assert [each.id for each in held] == others
-    assert (room.items, room.kinds) == (0, {"mail": 0}), "what was passed over uses no room"
-    assert [world.record(each).lease_id != b"l" * 16 for each in suspects] == [True] * 3  # type: ignore[union-attr]
+    assert (capacity.items, capacity.kinds) == (0, {"mail": 0}), "what was passed over uses no room"
+    assert [world.record(each).lease_id != b"l" * 16 for each in poison_candidates] == [True] * 3  # type: ignore[union-attr]
 
 
 def test_an_item_that_must_run_alone_uses_no_room_of_the_others(world: World) -> None:
-    (suspect,) = ids(world, 1)
+    (poison_candidate,) = ids(world, 1)
     for _ in range(world.layout.settings.lapses_before_alone):
         lapse(world)
-    room = Room(1, {"mail": 2}, suspects=1)
+    capacity = Capacity(1, {"mail": 2}, poison_candidates=1)
     held = world.run(
-        lambda tr: world.zone.dequeue(tr, room=room, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
+        lambda tr: world.zone.dequeue(tr, capacity=capacity, lease_id=b"l" * 16, lease_us=LEASE_US, now_us=world.now_us)
     )
-    assert [each.id for each in held] == [suspect]
-    assert (room.items, room.suspects) == (1, 0)
+    assert [each.id for each in held] == [poison_candidate]
+    assert (capacity.items, capacity.poison_candidates) == (1, 0)
 
 
 def test_where_nothing_runs_alone_an_item_is_buried_after_three_more_lapses(world: World) -> None:
     """In threads, an item that must run alone shares its process with others: one of them may have ended it."""
     (poison,) = ids(world, 1)
-    for _ in range(world.layout.settings.lapses_before_alone + SHARED_LAPSES):
+    for _ in range(world.layout.settings.lapses_before_alone + SHARED_EXPIRIES):
         assert lapse(world) == [poison]
     dequeued = world.dequeued()
-    assert (dequeued.items, dequeued.buried) == ([], ["mail"])
+    assert (dequeued.items, dequeued.dead_letters) == ([], ["mail"])
     (grave,) = world.run(lambda tr: list(listing(tr, world.layout, items_max=10)))
     assert grave.record.error == "its process died or stalled 6 times in a row while it ran"
 
@@ -348,12 +353,12 @@ def test_an_item_that_lapses_while_it_ran_alone_is_buried_with_its_payload(world
     world.pass_us(1)
     lapse_until_alone(world, poison)
     (held,) = world.dequeue()
-    note_start(world, held, ran_alone=True)
+    note_start(world, held, ran_isolated=True)
     world.pass_us(LEASE_US)
     (innocent,) = ids(world, 1)
     dequeued = world.dequeued()
     assert [item.id for item in dequeued.items] == [innocent]
-    assert dequeued.buried == ["mail"]
+    assert dequeued.dead_letters == ["mail"]
     assert world.record(poison) is None
     assert world.count() == {"mail": 1}
 
@@ -362,7 +367,7 @@ def test_an_item_that_finished_alone_after_all_is_completed_like_any_other(world
     (poison,) = ids(world, 1)
     lapse_until_alone(world, poison)
     (held,) = world.dequeue()
-    note_start(world, held, ran_alone=True)
+    note_start(world, held, ran_isolated=True)
     world.run(lambda tr: world.zone.complete(tr, poison, lease_id=held.record.lease_id, now_us=world.now_us))
     assert world.count() == {}
 
@@ -371,7 +376,7 @@ def test_an_item_that_was_given_back_after_it_ran_alone_is_not_buried(world: Wor
     (poison,) = ids(world, 1)
     lapse_until_alone(world, poison)
     (held,) = world.dequeue()
-    note_start(world, held, ran_alone=True)
+    note_start(world, held, ran_isolated=True)
     world.run(lambda tr: world.zone.requeue(tr, poison, held.record.lease_id, delay_us=0, now_us=world.now_us))
     assert lapse(world) == [poison]
     assert [item.id for item in world.dequeue()] == [poison]

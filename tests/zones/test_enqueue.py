@@ -8,15 +8,15 @@ import pytest
 
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.layout import item_id_of, local_tenant
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.dead_letters import bury, discard, read, revive
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.dead_letters import discard, move_to_dead_letters, read, retry_dead_letter
 from fairlead.zones.queue.items import EnqueueStatus, Item, new_item, unpack_payload
 from fairlead.zones.queue.stored_item import read_payload
 from fairlead.zones.reporting import completion_log
 from tests.zones.world import ALICE, ANY, BOB, MS, SECOND, World
 
 ENQUEUED, PRESENT = EnqueueStatus.ENQUEUED, EnqueueStatus.PRESENT
-BURIED, COMPLETED = EnqueueStatus.BURIED, EnqueueStatus.COMPLETED
+DEAD_LETTER, COMPLETED = EnqueueStatus.DEAD_LETTER, EnqueueStatus.COMPLETED
 
 
 def peeked(world: World, **how: Any) -> list[Item]:
@@ -30,8 +30,11 @@ def cancel(world: World, item_id: bytes) -> None:
 def bury_item(world: World, item_id: bytes) -> None:
     record = world.record(item_id)
     assert record is not None
-    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="error", error="no", traceback="",
-                              now_us=world.now_us))  # fmt: skip
+    world.run(
+        lambda tr: move_to_dead_letters(
+            tr, world.zone.location, item_id, record, reason="error", error="no", traceback="", now_us=world.now_us
+        )
+    )
 
 
 def test_an_enqueued_item_is_seen_by_peek_with_all_that_its_enqueuer_said(world: World) -> None:
@@ -41,7 +44,7 @@ def test_an_enqueued_item_is_seen_by_peek_with_all_that_its_enqueuer_said(world:
     assert unpack_payload(record.payload) == {"to": "bob"}
     assert (record.kind, record.priority, record.trace) == ("mail", 7, {"traceparent": "00-1-2-01"})
     assert record.vesting_us == record.enqueued_us == world.now_us
-    assert (record.lease_id, record.error_count, record.lapse_count) == (b"", 0, 0)
+    assert (record.lease_id, record.error_count, record.expiry_count) == (b"", 0, 0)
 
 
 def test_items_come_by_priority_and_then_by_vesting_time(world: World) -> None:
@@ -140,19 +143,19 @@ def test_an_id_that_is_leased_or_delayed_is_present(world: World) -> None:
 def test_an_id_that_is_buried_stays_taken_until_it_is_discarded(world: World) -> None:
     item_id = world.enqueue(given_id="invoice-7")
     bury_item(world, item_id)
-    assert world.try_enqueue(given_id="invoice-7").status is BURIED
-    buried = world.run(lambda tr: read(tr, world.zone.place, item_id))
-    assert buried is not None
-    world.run(lambda tr: discard(tr, world.zone.place, item_id, buried))
+    assert world.try_enqueue(given_id="invoice-7").status is DEAD_LETTER
+    dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
+    assert dead_letter is not None
+    world.run(lambda tr: discard(tr, world.zone.location, item_id, dead_letter))
     assert world.try_enqueue(given_id="invoice-7").status is ENQUEUED
 
 
 def test_a_revived_id_is_present(world: World) -> None:
     item_id = world.enqueue(given_id="invoice-7")
     bury_item(world, item_id)
-    buried = world.run(lambda tr: read(tr, world.zone.place, item_id))
-    assert buried is not None
-    world.run(lambda tr: revive(tr, world.zone.place, item_id, buried, now_us=world.now_us))
+    dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
+    assert dead_letter is not None
+    world.run(lambda tr: retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us))
     assert world.try_enqueue(given_id="invoice-7").status is PRESENT
 
 
@@ -192,8 +195,8 @@ def test_the_id_of_an_item_that_was_dropped_is_free_at_once(world: World) -> Non
     item_id = world.enqueue(given_id="remind-9", unique_ms=60_000)
     held = [(item_id, world.lease(item_id))]
     world.run(
-        lambda tr: alone(
-            world.zone.complete_steps(tr, held, now_us=world.now_us, ended=[], how=completion_log.How.DROPPED)
+        lambda tr: run_one(
+            world.zone.complete_op(tr, held, now_us=world.now_us, ended=[], end_reason=completion_log.EndReason.DROPPED)
         )
     )
     assert world.try_enqueue(given_id="remind-9").status is ENQUEUED
@@ -222,12 +225,12 @@ def test_an_id_that_was_completed_again_is_not_forgotten_early(world: World) -> 
 
 
 def test_a_batch_says_of_each_item_how_it_went(world: World) -> None:
-    present, buried = world.enqueue(given_id="present"), world.enqueue(given_id="buried")
-    bury_item(world, buried)
+    present, dead_letter = world.enqueue(given_id="present"), world.enqueue(given_id="buried")
+    bury_item(world, dead_letter)
     items = [new_item("mail", given_id=name) for name in ("present", "new", "buried")]
     batch = [(item_id_of(item.given_id or ""), item) for item in items]
-    results = world.run(lambda tr: alone(world.zone.enqueue_steps(tr, batch, now_us=world.now_us)))
-    assert [status for _, status in results] == [PRESENT, ENQUEUED, BURIED]
+    results = world.run(lambda tr: run_one(world.zone.enqueue_op(tr, batch, now_us=world.now_us)))
+    assert [status for _, status in results] == [PRESENT, ENQUEUED, DEAD_LETTER]
     assert world.vested_ids() == sorted([present, item_id_of("new")])
     assert world.count() == {"mail": 2}
 
@@ -236,7 +239,7 @@ def test_an_id_that_comes_twice_in_one_batch_is_enqueued_once(world: World) -> N
     """Both reads are sent before either is written; without care the count would say two."""
     items = [new_item("mail", number, given_id="invoice-7") for number in range(2)]
     batch = [(item_id_of("invoice-7"), item) for item in items]
-    results = world.run(lambda tr: alone(world.zone.enqueue_steps(tr, batch, now_us=world.now_us)))
+    results = world.run(lambda tr: run_one(world.zone.enqueue_op(tr, batch, now_us=world.now_us)))
     assert [status for _, status in results] == [ENQUEUED, PRESENT]
     assert world.count() == {"mail": 1}
     ((_, record),) = peeked(world)
@@ -273,7 +276,7 @@ def test_a_long_payload_is_kept_in_pieces_and_read_back_whole(world: World, leng
     payload = bytes(index % 251 for index in range(length))
     item_id = world.enqueue(payload=payload)
     (leased,) = world.dequeue()
-    packed = world.run(lambda tr: read_payload(tr, world.zone.place, item_id, leased.record))
+    packed = world.run(lambda tr: read_payload(tr, world.zone.location, item_id, leased.record))
     assert unpack_payload(packed) == payload
     cancel(world, item_id)
     assert world.of_items() == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.zones.queue import dead_letter_search
-from fairlead.zones.queue.dead_letter_search import Sought, Unearthed
+from fairlead.zones.queue.dead_letter_search import DeadLetterFilter, DeadLetterPage
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import OwnerRecord, encode
 from tests.zones.colliding import collides
@@ -22,12 +22,12 @@ def bury(world: World, kind: str = "mail", error: str = "ValueError: no", *, zon
     return item_id
 
 
-def search(world: World, sought: Sought, *, items_max: int = 100, **how: Any) -> Unearthed:
-    return world.run(lambda tr: dead_letter_search.search(tr, world.layout, sought, items_max=items_max, **how))
+def search(world: World, criteria: DeadLetterFilter, *, items_max: int = 100, **how: Any) -> DeadLetterPage:
+    return world.run(lambda tr: dead_letter_search.search(tr, world.layout, criteria, items_max=items_max, **how))
 
 
-def found(world: World, sought: Sought) -> list[bytes]:
-    return [item.id for item in search(world, sought).items]
+def found(world: World, criteria: DeadLetterFilter) -> list[bytes]:
+    return [item.id for item in search(world, criteria).items]
 
 
 def test_buried_items_are_found_by_kind_tenant_zone_error_and_time(world: World) -> None:
@@ -35,13 +35,13 @@ def test_buried_items_are_found_by_kind_tenant_zone_error_and_time(world: World)
     index = bury(world, "index", "TimeoutError: after 30 s")
     bobs = bury(world, zone=world.zone_of(BOB))
     other = bury(world, zone=world.zone_of(ALICE, "other"))
-    assert found(world, Sought()) == [mail, index, bobs, other]
-    assert found(world, Sought(kind="index")) == [index]
-    assert found(world, Sought(tenant=BOB)) == [bobs]
-    assert found(world, Sought(tenant=ALICE, zone="queue")) == [mail, index]
-    assert found(world, Sought(error="after 30")) == [index]
-    assert found(world, Sought(before_us=world.now_us - 2 * SECOND)) == [mail, index]
-    assert found(world, Sought(kind="index", error="no")) == []
+    assert found(world, DeadLetterFilter()) == [mail, index, bobs, other]
+    assert found(world, DeadLetterFilter(kind="index")) == [index]
+    assert found(world, DeadLetterFilter(tenant=BOB)) == [bobs]
+    assert found(world, DeadLetterFilter(tenant=ALICE, zone="queue")) == [mail, index]
+    assert found(world, DeadLetterFilter(error="after 30")) == [index]
+    assert found(world, DeadLetterFilter(before_us=world.now_us - 2 * SECOND)) == [mail, index]
+    assert found(world, DeadLetterFilter(kind="index", error="no")) == []
 
 
 @pytest.mark.parametrize("latest_first", [False, True])
@@ -53,10 +53,15 @@ def test_a_search_goes_on_where_it_stopped_whichever_bound_stopped_it(world: Wor
     next_key: bytes | None = None
     while True:
         unearthed = search(
-            world, Sought(kind="mail"), items_max=2, looked_max=4, next_key=next_key, latest_first=latest_first
+            world,
+            DeadLetterFilter(kind="mail"),
+            items_max=2,
+            scanned_max=4,
+            next_key=next_key,
+            latest_first=latest_first,
         )
         met += [item.id for item in unearthed.items]
-        looked += unearthed.looked
+        looked += unearthed.scanned
         next_key = unearthed.next_key
         if next_key is None:
             break
@@ -66,26 +71,26 @@ def test_a_search_goes_on_where_it_stopped_whichever_bound_stopped_it(world: Wor
 
 def test_many_are_revived_at_once_and_run(world: World) -> None:
     ids = {bury(world), bury(world), bury(world, zone=world.zone_of(BOB))}
-    items = search(world, Sought()).items
-    revived = world.run(lambda tr: dead_letter_search.revive_all(tr, world.layout, items, now_us=world.now_us))
+    items = search(world, DeadLetterFilter()).items
+    revived = world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us))
     assert {item.id for item in revived} == ids
     assert {item.id for visit in world.visit() for item in visit.items} == ids
-    assert found(world, Sought()) == []
+    assert found(world, DeadLetterFilter()) == []
 
 
 def test_many_are_discarded_at_once(world: World) -> None:
     bury(world)
     kept = bury(world, "index")
-    items = search(world, Sought(kind="mail")).items
+    items = search(world, DeadLetterFilter(kind="mail")).items
     world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
-    assert found(world, Sought()) == [kept]
+    assert found(world, DeadLetterFilter()) == [kept]
     assert world.count() == {}
 
 
 def test_what_is_not_buried_any_more_or_was_buried_anew_is_left_out(world: World) -> None:
     _, anew, there = bury(world), bury(world), bury(world)
-    items = search(world, Sought()).items
-    world.run(lambda tr: dead_letter_search.revive_all(tr, world.layout, items[:2], now_us=world.now_us))
+    items = search(world, DeadLetterFilter()).items
+    world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items[:2], now_us=world.now_us))
     bury_item(world, anew)
     done = world.run(lambda tr: dead_letter_search.discard_all(tr, world.layout, items))
     assert [item.id for item in done] == [there]
@@ -94,17 +99,17 @@ def test_what_is_not_buried_any_more_or_was_buried_anew_is_left_out(world: World
 def test_items_of_a_tenant_that_has_moved_are_left_out_and_hold_up_nobody(world: World) -> None:
     bury(world)
     bobs = bury(world, zone=world.zone_of(BOB))
-    items = search(world, Sought()).items
-    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(1, b"another shard...")))
-    done = world.run(lambda tr: dead_letter_search.revive_all(tr, world.layout, items, now_us=world.now_us))
+    items = search(world, DeadLetterFilter()).items
+    world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(1, b"another shard...")))
+    done = world.run(lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us))
     assert [item.id for item in done] == [bobs]
 
 
 def test_of_two_that_empty_one_grave_one_finds_it_empty(world: World) -> None:
     bury(world)
-    items = search(world, Sought()).items
+    items = search(world, DeadLetterFilter()).items
     assert collides(
         world.db,
         lambda tr: dead_letter_search.discard_all(tr, world.layout, items),
-        lambda tr: dead_letter_search.revive_all(tr, world.layout, items, now_us=world.now_us),
+        lambda tr: dead_letter_search.retry_dead_letters(tr, world.layout, items, now_us=world.now_us),
     )

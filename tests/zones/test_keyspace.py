@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 
 from fairlead.zones import keyspace
 from fairlead.zones.keyspace import (
-    BURIED,
     COUNT,
     DATA,
     DB,
+    DEAD_LETTER,
+    DEAD_LETTER_INDEX,
     DEPTH,
-    DONE,
-    FORGET,
-    GRAVE,
     GUARD,
     ITEM,
     META,
@@ -25,6 +23,8 @@ from fairlead.zones.keyspace import (
     OWNER,
     PAYLOAD,
     POINTER,
+    RETAINED_ID,
+    RETENTION,
     TIME,
     TIME_KEY,
     TOP,
@@ -41,9 +41,9 @@ from fairlead.zones.keyspace import (
     range_begin,
     range_end,
 )
-from fairlead.zones.layout import Layout, Tenant
-from fairlead.zones.queue.dead_letters import grave_key
-from fairlead.zones.queue.id_retention import forget_key
+from fairlead.zones.layout import ShardLayout, Tenant
+from fairlead.zones.queue.dead_letters import dead_letter_index_key
+from fairlead.zones.queue.id_retention import retention_key
 from fairlead.zones.settings import ZoneSettings
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -104,18 +104,21 @@ def test_the_keys_of_a_queue_zone_are_tuples(app: str, user: str, zone: str, ite
     assert keys.item(item_id) == pack(*below, ITEM, item_id)
     assert keyspace.item_key(keys.packed, item_id) == keys.item(item_id)
     assert keys.count(kind) == pack(*below, COUNT, kind)
-    assert keys.buried(item_id) == pack(*below, BURIED, item_id)
-    assert keys.done(item_id) == pack(*below, DONE, item_id)
+    assert keys.dead_letter(item_id) == pack(*below, DEAD_LETTER, item_id)
+    assert keys.retained_id(item_id) == pack(*below, RETAINED_ID, item_id)
     assert keys.result(item_id) == pack(*below, keyspace.RESULT, item_id)
     assert keys.traceback(item_id) == pack(*below, keyspace.TRACEBACK, item_id)
     assert keys.payload_prefix(item_id) == pack(*below, PAYLOAD, item_id)
     assert keys.piece(item_id, 3) == pack(*below, PAYLOAD, item_id, 3)
     assert keys.count_prefix() == pack(*below, COUNT)
-    assert keys.buried_prefix() == pack(*below, BURIED)
-    assert grave_key(Layout(shard_id=b"", part_count=1, settings=ZoneSettings()).place(Tenant(app, user), zone),
-                     item_id, 7) == pack(GRAVE, 7, app, user, zone, item_id)  # fmt: skip
-    place = Layout(shard_id=b"", part_count=16, settings=ZoneSettings()).place(Tenant(app, user), zone)
-    assert forget_key(place, keys.done(item_id), 7) == pack(FORGET, place.part.part, 7, keys.done(item_id))
+    assert keys.dead_letter_prefix() == pack(*below, DEAD_LETTER)
+    assert dead_letter_index_key(
+        ShardLayout(shard_id=b"", part_count=1, settings=ZoneSettings()).location(Tenant(app, user), zone), item_id, 7
+    ) == pack(DEAD_LETTER_INDEX, 7, app, user, zone, item_id)
+    location = ShardLayout(shard_id=b"", part_count=16, settings=ZoneSettings()).location(Tenant(app, user), zone)
+    assert retention_key(location, keys.retained_id(item_id), 7) == pack(
+        RETENTION, location.part.part, 7, keys.retained_id(item_id)
+    )
 
 
 @given(st.integers(0, 1023), PRIORITIES, TIMES, NAMES, NAMES, NAMES)
@@ -161,10 +164,21 @@ def test_seeking_past_a_priority_skips_all_of_it_and_nothing_else(
 
 
 def test_no_subspace_number_is_used_twice() -> None:
-    shard_wide = [META, DB, keyspace.RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME]
+    shard_wide = [META, DB, keyspace.RECEIPT, TOP, DEPTH, DEAD_LETTER_INDEX, RETENTION, TIME]
     shard_wide += [keyspace.HANDLER, keyspace.PERIODIC, keyspace.SESSION]
     of_tenant = [DATA, OWNER, ZONE]
-    of_zone = [ITEM, VEST, COUNT, BURIED, PAYLOAD, DONE, POINTER, GUARD, keyspace.RESULT, keyspace.TRACEBACK]
+    of_zone = [
+        ITEM,
+        VEST,
+        COUNT,
+        DEAD_LETTER,
+        PAYLOAD,
+        RETAINED_ID,
+        POINTER,
+        GUARD,
+        keyspace.RESULT,
+        keyspace.TRACEBACK,
+    ]
     for numbers in (shard_wide, of_tenant, of_zone):
         assert len(set(numbers)) == len(numbers)
     assert not set(range(13, 20)) & set(shard_wide), "reserved for later steps"
@@ -175,21 +189,21 @@ def test_no_subspace_number_is_used_twice() -> None:
 def test_the_longest_key_that_names_allow_fits_the_embedded_engine() -> None:
     tenant = TenantKeys(LONGEST_NAME, LONGEST_NAME)
     keys = ZoneKeys(tenant, LONGEST_NAME)
-    place = Layout(shard_id=b"", part_count=1024, settings=ZoneSettings()).place(
+    location = ShardLayout(shard_id=b"", part_count=1024, settings=ZoneSettings()).location(
         Tenant(LONGEST_NAME, LONGEST_NAME), LONGEST_NAME
     )
-    assert place.part.part > 255, "a number of two bytes"
+    assert location.part.part > 255, "a number of two bytes"
     longest = {
         "item": keys.item(WORST_ID),
         "vest": keys.vest(255, LATEST_US, WORST_ID),
         "end of vest": keys.vest_end(),
         "count": keys.count(LONGEST_NAME),
-        "buried": keys.buried(WORST_ID),
+        "buried": keys.dead_letter(WORST_ID),
         "piece": keys.piece(WORST_ID, 65_535),
-        "done": keys.done(WORST_ID),
+        "done": keys.retained_id(WORST_ID),
         "traceback": keys.traceback(WORST_ID),
-        "forget": forget_key(place, keys.done(WORST_ID), LATEST_US),
-        "grave": grave_key(place, WORST_ID, LATEST_US),
+        "forget": retention_key(location, keys.retained_id(WORST_ID), LATEST_US),
+        "grave": dead_letter_index_key(location, WORST_ID, LATEST_US),
         "pointer": keys.pointer_guard,
         "end of the top-level queue": PartKeys(1023).vest(255, LATEST_US, keys.packed) + b"\x00",
         "depth": PartKeys(1023).depth(LONGEST_NAME),

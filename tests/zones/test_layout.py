@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.zones.errors import BadArgument
-from fairlead.zones.layout import Layout, Tenant, check_name, local_tenant, named_tenant
+from fairlead.zones.layout import ShardLayout, Tenant, check_name, local_tenant, named_tenant
 from fairlead.zones.placement import home
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.tuples import pack
@@ -35,23 +35,23 @@ def test_no_tenant_can_have_the_name_of_the_local_items_of_a_kind() -> None:
 
 
 def test_every_part_gets_its_share_of_the_pointers() -> None:
-    layout = Layout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
-    parts = [layout.place(tenant, "queue").part.part for tenant in TENANTS]
+    layout = ShardLayout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
+    parts = [layout.location(tenant, "queue").part.part for tenant in TENANTS]
     assert all(400 < parts.count(part) < 600 for part in range(4))
 
 
 def test_two_zones_of_one_tenant_have_two_pointers() -> None:
-    layout = Layout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
-    places = [layout.place(Tenant("shop", "alice"), zone) for zone in ("queue", "other")]
-    assert places[0].pointer_id != places[1].pointer_id
+    layout = ShardLayout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
+    locations = [layout.location(Tenant("shop", "alice"), zone) for zone in ("queue", "other")]
+    assert locations[0].pointer_id != locations[1].pointer_id
 
 
 @pytest.mark.parametrize("tenant", [Tenant("shop", "zo\u00eb"), local_tenant("x" * 96), Tenant("x" * 96, "x" * 96)])
 def test_the_id_of_a_pointer_says_which_zone_it_points_to(tenant: Tenant) -> None:
-    layout = Layout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
+    layout = ShardLayout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
     for zone in ("queue", "x" * 96):
-        place = layout.place(tenant, zone)
-        assert layout.place_of(place.pointer_id) is place
+        location = layout.location(tenant, zone)
+        assert layout.location_of(location.pointer_id) is location
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_the_id_of_a_pointer_says_which_zone_it_points_to(tenant: Tenant) -> Non
      ("shop", "alice", "nul\0"), ("shop", "alice", "z" * 300), (b"\xff" * 16,)],
 )  # fmt: skip
 def test_no_other_tuple_is_the_id_of_a_pointer(elements: tuple[Any, ...]) -> None:
-    layout = Layout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
+    layout = ShardLayout(shard_id=b"s" * 16, part_count=4, settings=ZoneSettings())
     packed = pack(elements)
-    assert layout.place_of(packed) is None
-    assert layout.place_of(packed[:-1]) is None
+    assert layout.location_of(packed) is None
+    assert layout.location_of(packed[:-1]) is None
 
 
 def test_adding_a_shard_moves_only_the_tenants_that_it_wins() -> None:
@@ -85,13 +85,13 @@ def test_tenants_spread_evenly_over_shards() -> None:
 
 def test_every_process_agrees_where_a_tenant_lives_and_which_part_holds_its_pointer() -> None:
     program = (
-        "from fairlead.zones.layout import Layout, Tenant\n"
+        "from fairlead.zones.layout import ShardLayout, Tenant\n"
         "from fairlead.zones.placement import home\n"
         "from fairlead.zones.settings import ZoneSettings\n"
-        "layout = Layout(shard_id=b'', part_count=16, settings=ZoneSettings())\n"
+        "layout = ShardLayout(shard_id=b'', part_count=16, settings=ZoneSettings())\n"
         "for user in ('alice', 'bob', 'zo\\u00eb'):\n"
-        "    place = layout.place(Tenant('shop', user), 'queue')\n"
-        "    print(home(place.tenant, ['blue', 'green', 'red']), place.part.part, place.pointer_id)\n"
+        "    location = layout.location(Tenant('shop', user), 'queue')\n"
+        "    print(home(location.tenant, ['blue', 'green', 'red']), location.part.part, location.pointer_id)\n"
     )
     said = {
         subprocess.run(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.zones.errors import BadArgument, ItemGone, ItemUnreadable, LeaseLost, NotVested, QueueError
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.dead_letters import bury, discard, read, revive
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.dead_letters import discard, move_to_dead_letters, read, retry_dead_letter
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import FORMAT, OwnerRecord, encode
 from fairlead.zones.settings import TEXT_BYTES_MAX
@@ -145,7 +145,7 @@ def test_what_was_completed_is_gone(world: World, operation: Operation) -> None:
 @HOLDERS_OPERATIONS
 def test_what_a_newer_version_wrote_is_left_alone_and_not_called_gone(world: World, operation: Operation) -> None:
     item_id = world.enqueue()
-    key = world.zone.place.keys.item(item_id)
+    key = world.zone.location.keys.item(item_id)
     newer = bytes([FORMAT + 1]) + b"what it means only they know"
     world.set(key, newer)
     with pytest.raises(ItemUnreadable):
@@ -162,9 +162,9 @@ def test_one_lost_item_never_fails_the_rest_of_a_batch(world: World) -> None:
     world.lease(lost)
     held = [(lost, world.new_id()), (gone, world.new_id()), (mine, mine_lease)]
     expected = [Outcome.LEASE_LOST, Outcome.GONE, Outcome.DONE]
-    extended = world.run(lambda tr: alone(world.zone.extend_steps(tr, held, lease_us=LEASE_US, now_us=world.now_us)))
+    extended = world.run(lambda tr: run_one(world.zone.extend_op(tr, held, lease_us=LEASE_US, now_us=world.now_us)))
     assert extended == expected
-    assert world.run(lambda tr: alone(world.zone.complete_steps(tr, held, now_us=world.now_us, ended=[]))) == expected
+    assert world.run(lambda tr: run_one(world.zone.complete_op(tr, held, now_us=world.now_us, ended=[]))) == expected
     assert world.record(mine) is None
     assert world.record(lost) is not None
     assert world.count() == {"mail": 1}
@@ -192,7 +192,7 @@ def test_an_expired_lease_can_be_extended_while_nobody_took_the_item(world: Worl
     assert world.vested_ids() == []
     record = world.record(item_id)
     assert record is not None
-    assert record.lapse_count == 0
+    assert record.expiry_count == 0
 
 
 def test_a_shorter_extend_shows_the_item_sooner_and_its_pointer_too(world: World) -> None:
@@ -236,7 +236,7 @@ def fail(world: World, item_id: bytes, traceback: str = "line 3, in send") -> No
 
 def test_the_traceback_of_the_last_failure_is_kept_until_the_next_and_by_a_give_back(world: World) -> None:
     item_id = world.enqueue()
-    key = world.zone.place.keys.traceback(item_id)
+    key = world.zone.location.keys.traceback(item_id)
     fail(world, item_id, "line 3, in send")
     fail(world, item_id, "line 4, in send")
     requeue(world, item_id, world.lease(item_id), delay_us=0)
@@ -250,27 +250,29 @@ def test_a_traceback_goes_with_its_item(world: World, end: str) -> None:
     """The buried record has one of its own."""
     item_id = world.enqueue(payload=bytes(20_000))
     fail(world, item_id)
-    place = world.zone.place
+    location = world.zone.location
     if end in ("complete", "cancel"):
         complete(world, item_id, world.lease(item_id) if end == "complete" else None)
     else:
         record = world.record(item_id)
         assert record is not None
         world.run(
-            lambda tr: bury(tr, place, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
+            lambda tr: move_to_dead_letters(
+                tr, location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us
+            )
         )
-    assert world.get(place.keys.traceback(item_id)) is None
+    assert world.get(location.keys.traceback(item_id)) is None
     if end.startswith("bury and"):
 
         def decide(tr: Any) -> None:
-            grave = read(tr, place, item_id)
+            grave = read(tr, location, item_id)
             assert grave is not None
-            discard(tr, place, item_id, grave) if end == "bury and discard" else revive(
-                tr, place, item_id, grave, now_us=world.now_us
+            discard(tr, location, item_id, grave) if end == "bury and discard" else retry_dead_letter(
+                tr, location, item_id, grave, now_us=world.now_us
             )
 
         world.run(decide)
-        assert world.get(place.keys.traceback(item_id)) is None
+        assert world.get(location.keys.traceback(item_id)) is None
 
 
 @pytest.mark.parametrize("error", ["x" * 200_000, "\U0001f355" * 2_001, "no file \udc80"], ids=["long", "wide", "odd"])
@@ -281,7 +283,7 @@ def test_any_error_text_can_be_stored(world: World, error: str) -> None:
     record = world.record(item_id)
     assert record is not None
     assert 0 < len(record.last_error.encode()) <= TEXT_BYTES_MAX + 100
-    assert 0 < len(world.get(world.zone.place.keys.traceback(item_id)) or b"") <= TEXT_BYTES_MAX + 100
+    assert 0 < len(world.get(world.zone.location.keys.traceback(item_id)) or b"") <= TEXT_BYTES_MAX + 100
 
 
 def test_requeueing_wakes_the_pointer_that_sleeps_until_the_end_of_the_lease(world: World) -> None:
@@ -316,7 +318,7 @@ def test_every_operation_on_a_tenant_that_moved_says_so_and_changes_nothing(
     item_id = world.enqueue()
     lease_id = world.lease(item_id)
     world.enqueue()
-    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
+    world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
     before = world.everything()
     with pytest.raises(QueueError, match="moved"):
         operation(world, (item_id, lease_id))
@@ -324,6 +326,6 @@ def test_every_operation_on_a_tenant_that_moved_says_so_and_changes_nothing(
 
 
 def test_a_tenant_whose_ownership_names_this_shard_is_served(world: World) -> None:
-    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(2, world.layout.shard_id)))
+    world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(2, world.layout.shard_id)))
     world.enqueue()
     assert len(world.dequeue()) == 1

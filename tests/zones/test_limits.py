@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.zones.policy import limits, policies
-from fairlead.zones.records import KindRule
+from fairlead.zones.records import KindPolicy
 from tests.zones.colliding import collides
 from tests.zones.world import SECOND, World
 
@@ -29,17 +29,17 @@ def take_slots(
 
 
 def tokens(world: World, wanted: int, *, returned: int = 0, per_s: float = 10, burst: int = 10) -> int:
-    rule = KindRule(per_s=per_s, burst=burst)
+    policy = KindPolicy(per_s=per_s, burst=burst)
     return world.run(
         lambda tr: limits.take_tokens(
-            tr, "mail", rule, wanted=wanted, returned=returned, clocks_apart_us=APART_US, now_us=world.now_us
+            tr, "mail", policy, wanted=wanted, returned=returned, clocks_apart_us=APART_US, now_us=world.now_us
         )
     )
 
 
 def full(world: World, **limit: Any) -> bool:
-    rule = KindRule(**limit)
-    return world.run(lambda tr: limits.is_kind_full(tr, "mail", rule, clocks_apart_us=APART_US, now_us=world.now_us))
+    policy = KindPolicy(**limit)
+    return world.run(lambda tr: limits.is_kind_full(tr, "mail", policy, clocks_apart_us=APART_US, now_us=world.now_us))
 
 
 # --- Slots ---
@@ -202,11 +202,13 @@ def test_a_clock_that_is_behind_neither_fills_nor_empties_a_bucket(world: World)
 
 
 def test_a_limit_that_is_taken_back_leaves_nothing_behind_but_that_it_was(world: World) -> None:
-    world.run(lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=3, per_s=5.0, burst=5))
+    world.run(
+        lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, max_running=3, per_s=5.0, burst=5)
+    )
     slots(world, b"a", 1)
     tokens(world, 1)
     world.run(
-        lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, max_running=None, per_s=None, burst=1)
+        lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, max_running=None, per_s=None, burst=1)
     )
-    assert not world.run(policies.read_rules).kinds["mail"].says_something
+    assert not world.run(policies.read_policies).kinds["mail"].restricts_anything
     assert len(world.everything()) == 3, "what makes the shard, the version of its rules, and when it was taken back"

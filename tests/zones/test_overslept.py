@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.zones.keyspace import PartKeys
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.top_level.pointers import LateLooked, longest_sleep_us, wake_overslept
+from fairlead.zones.top_level.pointers import OversleepScan, longest_sleep_us, wake_oversleeping
 from fairlead.zones.top_level.process_pointers import lease
 from tests.zones.world import MS, SECOND, World
 
@@ -25,8 +25,8 @@ def look_at(world: World, part: PartKeys, entries_max: int) -> int:
     woken, end = 0, b""
     while True:
 
-        def body(tr: Any, end: bytes = end) -> LateLooked:
-            return wake_overslept(tr, world.layout, part, now_us=world.now_us, entries_max=entries_max, end=end)
+        def body(tr: Any, end: bytes = end) -> OversleepScan:
+            return wake_oversleeping(tr, world.layout, part, now_us=world.now_us, entries_max=entries_max, end=end)
 
         looked = world.run(body)
         woken, end = woken + looked.woken, looked.end
@@ -60,7 +60,7 @@ def test_an_item_that_such_a_clock_leased_is_leased_again_though_nothing_else_is
     assert visit.items == [], "its lease has not ended, by the index"
     (visit,) = world.visit()
     assert len(visit.items) == 1
-    assert visit.items[0].lapsed
+    assert visit.items[0].had_expired
 
 
 def test_a_pointer_that_such_a_clock_leased_is_found(world: World) -> None:
@@ -104,7 +104,7 @@ def test_many_that_sleep_rightly_do_not_hide_one_that_oversleeps(world: World) -
     world.enqueue()
     visited_by_a_clock_that_is_ahead(world, HOUR_US)
     for number in range(50):
-        world.enqueue(delay_ms=10 * 3_600_000, zone=world.zone_of(world.zone.place.tenant, f"z{number}"))
+        world.enqueue(delay_ms=10 * 3_600_000, zone=world.zone_of(world.zone.location.tenant, f"z{number}"))
     assert look(world, entries_max=7) == 1
 
 

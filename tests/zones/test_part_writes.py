@@ -10,7 +10,7 @@ import pytest
 from fairlead import App, new_item
 from fairlead.zones import engines
 from fairlead.zones.engines import Database
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.top_level.part_writes import PartWrites
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
@@ -60,7 +60,7 @@ def test_a_count_that_reaches_zero_goes(db: Database) -> None:
 def test_a_key_is_told_once(db: Database) -> None:
     parts = PartWrites()
     for _ in range(3):
-        parts.tell(KEY)
+        parts.wake_watchers(KEY)
     counting = CountingTransaction(db.create_transaction())
     parts.write(counting)
     assert counting.calls == {"add": 1}
@@ -69,7 +69,7 @@ def test_a_key_is_told_once(db: Database) -> None:
 def test_operations_of_many_zones_leave_the_parts_keys_to_the_caller(world: World) -> None:
     parts = PartWrites()
     batch = [(world.new_id(), new_item("mail"))]
-    called = calls(world, lambda tr: alone(world.zone.enqueue_steps(tr, batch, now_us=world.now_us, parts=parts)))
+    called = calls(world, lambda tr: run_one(world.zone.enqueue_op(tr, batch, now_us=world.now_us, parts=parts)))
     assert called["add"] == 1, "the zone's own count"
 
 

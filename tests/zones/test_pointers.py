@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from fairlead.zones.keyspace import META_KEY, PartKeys, TenantKeys, ZoneKeys, pack_text
-from fairlead.zones.layout import Place, local_tenant
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.dead_letters import bury, read, revive
-from fairlead.zones.queue.dequeue_plan import Fit, Room
+from fairlead.zones.layout import ZoneLocation, local_tenant
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.dead_letters import move_to_dead_letters, read, retry_dead_letter
+from fairlead.zones.queue.dequeue_plan import Admission, Capacity
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import FORMAT, PointerRecord, encode
 from fairlead.zones.settings import WINDOW_KEYS, ZoneSettings
-from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, place_of, scan, scan_back
-from fairlead.zones.top_level.process_pointers import Found, LeftAlone, lease, visit_all
+from fairlead.zones.top_level.pointers import PointerRef, earliest_vesting_us, location_of, scan, scan_back
+from fairlead.zones.top_level.process_pointers import Deferred, PointerOutcome, lease, process_all
 from fairlead.zones.top_level.sessions import LIVE_US
 from tests.zones.world import ALICE, BOB, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World
 
@@ -30,7 +30,7 @@ MAX_SLEEP_US = SETTINGS.max_sleep_ms * MS
 
 def visit_one(world: World, ref: PointerRef, **how: Any) -> Any:
     terms = world.terms(**how)
-    return world.run(lambda tr: visit_all(tr, world.layout, [ref], Room(100, {"mail": 100}), terms)[0][0])
+    return world.run(lambda tr: process_all(tr, world.layout, [ref], Capacity(100, {"mail": 100}), terms)[0][0])
 
 
 # --- Made and woken by whoever enqueues ---
@@ -43,7 +43,7 @@ def test_the_first_item_of_a_zone_makes_its_pointer(world: World) -> None:
     assert pointer is not None
     (ref,) = world.scan()
     assert ref == world.ref()
-    assert place_of(ref, world.layout) is world.zone.place
+    assert location_of(ref, world.layout) is world.zone.location
     assert world.pointer_delay_us() == 0
 
 
@@ -138,8 +138,8 @@ def test_a_lease_of_a_pointer_by_a_clock_that_is_ahead_is_believed(world: World)
 
 def test_a_pointer_that_was_lost_is_made_again_by_the_next_enqueue(world: World) -> None:
     world.enqueue()
-    place = world.zone.place
-    world.clear(place.keys.pointer)
+    location = world.zone.location
+    world.clear(location.keys.pointer)
     world.enqueue()
     assert world.scan() == [world.ref()]
 
@@ -163,23 +163,26 @@ def test_reviving_an_item_wakes_the_pointer(world: World) -> None:
     item_id = world.enqueue()
     record = world.record(item_id)
     assert record is not None
-    world.run(lambda tr: bury(tr, world.zone.place, item_id, record, reason="error", error="", traceback="",
-                              now_us=world.now_us))  # fmt: skip
+    world.run(
+        lambda tr: move_to_dead_letters(
+            tr, world.zone.location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us
+        )
+    )
     world.visit()
     assert world.pointer_delay_us() == MIN_INACTIVE_US
-    buried = world.run(lambda tr: read(tr, world.zone.place, item_id))
-    assert buried is not None
+    dead_letter = world.run(lambda tr: read(tr, world.zone.location, item_id))
+    assert dead_letter is not None
 
     def exhume(tr: Any) -> None:
-        revive(tr, world.zone.place, item_id, buried, now_us=world.now_us)
-        alone(world.zone.wake_steps(tr, earliest_us=world.now_us, now_us=world.now_us))
+        retry_dead_letter(tr, world.zone.location, item_id, dead_letter, now_us=world.now_us)
+        run_one(world.zone.wake_op(tr, earliest_us=world.now_us, now_us=world.now_us))
 
     world.run(exhume)
     assert world.pointer_delay_us() == 0
 
 
 def test_waking_a_zone_that_has_no_pointer_makes_one(world: World) -> None:
-    world.run(lambda tr: alone(world.zone.wake_steps(tr, earliest_us=world.now_us, now_us=world.now_us)))
+    world.run(lambda tr: run_one(world.zone.wake_op(tr, earliest_us=world.now_us, now_us=world.now_us)))
     assert world.scan() == [world.ref()]
 
 
@@ -190,9 +193,9 @@ def test_a_visit_leases_items_and_puts_the_pointer_to_sleep_until_the_lease_ends
     item_id = world.enqueue()
     world.pass_us(7)
     (visit,) = world.visit()
-    assert visit.found is Found.SERVED
-    assert visit.place is not None
-    assert visit.place.tenant == ALICE
+    assert visit.outcome is PointerOutcome.SERVED
+    assert visit.location is not None
+    assert visit.location.tenant == ALICE
     assert [item.id for item in visit.items] == [item_id]
     assert world.pointer_delay_us() == LEASE_US
     assert world.scan() == []
@@ -227,7 +230,7 @@ def test_no_pointer_sleeps_longer_than_the_cap(world: World) -> None:
 def test_a_zone_whose_kinds_are_at_their_limits_waits_for_the_throttle_delay(world: World) -> None:
     world.enqueue()
     (visit,) = world.visit({"mail": 0})
-    assert visit.found is Found.SERVED
+    assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == THROTTLE_US
 
 
@@ -245,8 +248,8 @@ def test_a_zone_of_kinds_that_another_consumer_knows_stays_vested_for_it(world: 
     before = world.pointer_delay_us()
     (visit,) = world.visit()
     assert world.pointer_delay_us() == before
-    assert visit.left_alone is not None
-    assert visit.left_alone.until_us == world.now_us + PAUSE_US
+    assert visit.deferred is not None
+    assert visit.deferred.until_us == world.now_us + PAUSE_US
 
 
 def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(world: World) -> None:
@@ -258,8 +261,8 @@ def test_a_zone_of_which_something_was_taken_vests_anew_for_another_consumer(wor
     world.pass_us(SECOND)
     (visit,) = world.visit({"mail": 10})
     assert world.pointer_delay_us() == 0
-    assert visit.left_alone is not None
-    assert visit.left_alone.vesting_us == world.now_us
+    assert visit.deferred is not None
+    assert visit.deferred.vesting_us == world.now_us
 
 
 def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that_may_have_room(world: World) -> None:
@@ -271,8 +274,8 @@ def test_a_zone_whose_kinds_are_at_their_limits_stays_vested_for_a_consumer_that
     world.present("other", "mail")
     (visit,) = world.visit({"mail": 0})
     assert world.pointer_delay_us() == 0
-    assert visit.left_alone is not None
-    assert visit.left_alone.until_us == world.now_us + THROTTLE_US
+    assert visit.deferred is not None
+    assert visit.deferred.until_us == world.now_us + THROTTLE_US
 
 
 def test_a_zone_of_more_than_a_visit_looks_at_stays_vested_for_a_consumer_that_knows_it(world: World) -> None:
@@ -282,7 +285,7 @@ def test_a_zone_of_more_than_a_visit_looks_at_stays_vested_for_a_consumer_that_k
     world.enqueue_all([new_item("fax") for _ in range(2 * WINDOW_KEYS + 1)])
     (visit,) = world.visit({"mail": 10})
     assert world.pointer_delay_us() == 0
-    assert visit.left_alone is not None
+    assert visit.deferred is not None
 
 
 def test_an_item_wakes_a_pointer_that_a_consumer_has_left_to_others(world: World) -> None:
@@ -291,19 +294,21 @@ def test_an_item_wakes_a_pointer_that_a_consumer_has_left_to_others(world: World
     world.present("faxer", "fax")
     world.enqueue("fax")
     (visit,) = world.visit({"mail": 10})
-    assert visit.left_alone is not None
+    assert visit.deferred is not None
     world.pass_us(MS)
     world.enqueue("mail")
     (ref,) = world.scan()
-    assert ref.vesting_us != visit.left_alone.vesting_us
+    assert ref.vesting_us != visit.deferred.vesting_us
 
 
 def test_a_visitor_that_has_left_enough_to_others_sends_the_next_to_sleep(world: World) -> None:
     world.present("new", "fax")
     world.enqueue("fax")
-    terms = replace(world.terms(), may_leave=False)
-    visit = world.run(lambda tr: visit_all(tr, world.layout, [world.ref()], Room(100, {"mail": 100}), terms)[0][0])
-    assert visit.left_alone is None
+    terms = replace(world.terms(), may_defer=False)
+    visit = world.run(
+        lambda tr: process_all(tr, world.layout, [world.ref()], Capacity(100, {"mail": 100}), terms)[0][0]
+    )
+    assert visit.deferred is None
     assert world.pointer_delay_us() == PAUSE_US
 
 
@@ -318,7 +323,7 @@ def test_a_consumer_that_is_dead_is_left_nothing(world: World) -> None:
 def test_a_zone_of_records_that_nobody_here_can_read_waits_for_the_recheck(world: World) -> None:
     """Going on at once would turn an old consumer into a busy loop for as long as the upgrade takes."""
     item_id = world.enqueue()
-    world.set(world.zone.place.keys.item(item_id), bytes([FORMAT + 1]))
+    world.set(world.zone.location.keys.item(item_id), bytes([FORMAT + 1]))
     (visit,) = world.visit()
     assert visit.unreadable == 1
     assert world.pointer_delay_us() == PAUSE_US
@@ -377,13 +382,13 @@ def test_items_at_their_limit_are_asked_for_again_soon_wherever_in_a_long_queue_
     world.visit(at_limit)
     pointer = world.pointer()
     assert pointer is not None
-    assert (pointer.resume != b"", Fit(pointer.passed)) == (True, Fit.FULL)
+    assert (pointer.cursor != b"", Admission(pointer.best_skipped)) == (True, Admission.FULL)
     world.pass_us(THROTTLE_US)
     world.visit(at_limit)
     assert world.pointer_delay_us() == THROTTLE_US
     pointer = world.pointer()
     assert pointer is not None
-    assert (pointer.resume, Fit(pointer.passed)) == (b"", Fit.PAUSED)
+    assert (pointer.cursor, Admission(pointer.best_skipped)) == (b"", Admission.PAUSED)
 
 
 def test_a_long_queue_of_paused_items_rests_once_it_was_looked_through(world: World) -> None:
@@ -410,13 +415,13 @@ def drained(world: World) -> None:
 def test_a_pointer_outlives_its_last_item_by_the_time_of_grace_and_is_then_deleted(world: World) -> None:
     drained(world)
     (visit,) = world.visit()
-    assert visit.found is Found.SERVED
+    assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == MIN_INACTIVE_US - LEASE_US
     world.pass_us(MIN_INACTIVE_US - LEASE_US)
     (visit,) = world.visit()
-    assert visit.found is Found.DELETED
+    assert visit.outcome is PointerOutcome.DELETED
     assert world.pointer() is None
-    watched = {part.changed for part in world.layout.parts}
+    watched = {part.change_counter for part in world.layout.parts}
     assert [key for key, _ in world.everything() if key not in watched] == [META_KEY], "nothing of the queue is left"
 
 
@@ -427,7 +432,7 @@ def test_the_time_of_grace_begins_when_items_were_last_seen(world: World) -> Non
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
     world.pass_us(LEASE_US)
     (visit,) = world.visit()
-    assert visit.found is Found.SERVED
+    assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == MIN_INACTIVE_US - LEASE_US
 
 
@@ -458,7 +463,7 @@ def test_a_zone_that_was_deleted_starts_anew(world: World) -> None:
     drained(world)
     world.pass_us(MIN_INACTIVE_US)
     (visit,) = world.visit()
-    assert visit.found is Found.DELETED
+    assert visit.outcome is PointerOutcome.DELETED
     world.enqueue()
     (visit,) = world.visit()
     assert len(visit.items) == 1
@@ -467,10 +472,10 @@ def test_a_zone_that_was_deleted_starts_anew(world: World) -> None:
 def test_items_that_lost_their_index_entries_keep_their_pointer(world: World) -> None:
     """Only a repair can help them, and it starts from the pointer."""
     item_id = world.enqueue()
-    world.clear(world.zone.place.keys.vest(100, world.now_us, item_id))
+    world.clear(world.zone.location.keys.vest(100, world.now_us, item_id))
     world.pass_us(MIN_INACTIVE_US)
     (visit,) = world.visit()
-    assert visit.found is Found.SERVED
+    assert visit.outcome is PointerOutcome.SERVED
     assert world.pointer_delay_us() == PAUSE_US
 
 
@@ -480,10 +485,10 @@ def test_items_that_lost_their_index_entries_keep_their_pointer(world: World) ->
 def test_of_two_consumers_that_scanned_the_same_pointer_the_second_finds_it_leased(world: World) -> None:
     world.enqueue()
     ref = world.ref()
-    assert visit_one(world, ref).found is Found.SERVED
+    assert visit_one(world, ref).outcome is PointerOutcome.SERVED
     before = world.everything()
     late = visit_one(world, ref)
-    assert (late.found, list(late.items)) == (Found.LEASED, [])
+    assert (late.outcome, list(late.items)) == (PointerOutcome.LEASED, [])
     assert world.everything() == before
 
 
@@ -500,9 +505,9 @@ def test_a_pointer_leased_first_is_visited_by_its_holder_and_by_nobody_else(worl
 
     assert take(mine)
     assert not take(b"n" * 16)
-    assert visit_one(world, ref).found is Found.LEASED
+    assert visit_one(world, ref).outcome is PointerOutcome.LEASED
     visit = visit_one(world, ref, lease_id=mine)
-    assert (visit.found, [item.id for item in visit.items]) == (Found.SERVED, [item_id])
+    assert (visit.outcome, [item.id for item in visit.items]) == (PointerOutcome.SERVED, [item_id])
     assert world.scan() == []
 
 
@@ -518,8 +523,8 @@ def test_the_lease_of_a_pointer_whose_holder_died_runs_out(world: World) -> None
 
 @pytest.mark.parametrize("named", [True, False])
 def test_what_is_not_there_cannot_be_leased(world: World, named: bool) -> None:
-    place = world.zone.place
-    ref = PointerRef(place.part.part, place.pointer_id if named else b"no name", world.now_us, 100)
+    location = world.zone.location
+    ref = PointerRef(location.part.part, location.pointer_id if named else b"no name", world.now_us, 100)
     assert not world.run(
         lambda tr: lease(tr, world.layout, ref, lease_id=b"l" * 16, lease_us=SECOND, now_us=world.now_us)
     )
@@ -531,11 +536,11 @@ def test_many_zones_are_visited_in_one_transaction_and_share_one_room(world: Wor
     refs, terms = world.scan(), world.terms()
 
     def body(tr: Any) -> list[Any]:
-        room = Room(20, {"mail": 25})
-        return visit_all(tr, world.layout, refs, room, terms)[0]
+        capacity = Capacity(20, {"mail": 25})
+        return process_all(tr, world.layout, refs, capacity, terms)[0]
 
     visits = world.run(body)
-    assert [visit.found for visit in visits] == [Found.SERVED] * 30
+    assert [visit.outcome for visit in visits] == [PointerOutcome.SERVED] * 30
     assert sum(len(visit.items) for visit in visits) == 20
     assert len(world.scan()) == 10, "what found no room stays in the line"
 
@@ -550,7 +555,7 @@ def test_a_scan_shows_vested_pointers_in_order_and_goes_on_where_it_stopped(worl
     for part in world.layout.parts:
 
         def page(ids_max: int, begin: bytes = b"", part: PartKeys = part) -> tuple[list[PointerRef], bytes | None]:
-            return world.run(lambda tr: alone(scan(tr, part, now_us=world.now_us, ids_max=ids_max, begin=begin)))
+            return world.run(lambda tr: run_one(scan(tr, part, now_us=world.now_us, ids_max=ids_max, begin=begin)))
 
         refs, stopped_at = page(100)
         assert stopped_at is None
@@ -572,11 +577,11 @@ def test_a_scan_back_shows_what_vested_before_a_time_youngest_first_and_goes_on_
     for part in world.layout.parts:
 
         def page(ids_max: int, end: bytes = b"", part: PartKeys = part) -> tuple[list[PointerRef], bytes | None]:
-            return world.run(lambda tr: alone(scan_back(tr, part, before_us=before_us, ids_max=ids_max, end=end)))
+            return world.run(lambda tr: run_one(scan_back(tr, part, before_us=before_us, ids_max=ids_max, end=end)))
 
         refs, stopped_at = page(100)
         assert stopped_at is None
-        all_refs, _ = world.run(lambda tr: alone(scan(tr, part, now_us=world.now_us, ids_max=100)))  # noqa: B023
+        all_refs, _ = world.run(lambda tr: run_one(scan(tr, part, now_us=world.now_us, ids_max=100)))  # noqa: B023
         assert refs == [ref for ref in reversed(all_refs) if ref.vesting_us < before_us]
         paged: list[PointerRef] = []
         end: bytes | None = b""
@@ -587,10 +592,10 @@ def test_a_scan_back_shows_what_vested_before_a_time_youngest_first_and_goes_on_
 
 
 def test_the_earliest_pointer_of_a_part_says_when_to_scan_again(world: World) -> None:
-    part = world.zone.place.part
+    part = world.zone.location.part
 
     def earliest() -> int | None:
-        return world.run(lambda tr: alone(earliest_vesting_us(tr, part)))
+        return world.run(lambda tr: run_one(earliest_vesting_us(tr, part)))
 
     assert earliest() is None
     world.enqueue(delay_ms=700)
@@ -600,44 +605,44 @@ def test_the_earliest_pointer_of_a_part_says_when_to_scan_again(world: World) ->
 # --- Damage ---
 
 
-def entry_of_no_pointer(place: Place) -> tuple[PartKeys, bytes]:
-    return place.part, place.pointer_id
+def entry_of_no_pointer(location: ZoneLocation) -> tuple[PartKeys, bytes]:
+    return location.part, location.pointer_id
 
 
-def entry_of_no_name(place: Place) -> tuple[PartKeys, bytes]:
-    return place.part, b"p" * 16
+def entry_of_no_name(location: ZoneLocation) -> tuple[PartKeys, bytes]:
+    return location.part, b"p" * 16
 
 
-def entry_of_a_name_too_many(place: Place) -> tuple[PartKeys, bytes]:
-    return place.part, place.pointer_id + pack_text("queue")
+def entry_of_a_name_too_many(location: ZoneLocation) -> tuple[PartKeys, bytes]:
+    return location.part, location.pointer_id + pack_text("queue")
 
 
-def entry_of_a_name_longer_than_any(place: Place) -> tuple[PartKeys, bytes]:
+def entry_of_a_name_longer_than_any(location: ZoneLocation) -> tuple[PartKeys, bytes]:
     """No key of such a zone could be read."""
-    return place.part, ZoneKeys(TenantKeys("shop", "alice"), "z" * 300).packed
+    return location.part, ZoneKeys(TenantKeys("shop", "alice"), "z" * 300).packed
 
 
 @pytest.mark.parametrize(
     "entry", [entry_of_no_pointer, entry_of_no_name, entry_of_a_name_too_many, entry_of_a_name_longer_than_any]
 )
 def test_a_dangling_entry_that_leads_to_no_pointer_is_cleared(
-    world: World, entry: Callable[[Place], tuple[PartKeys, bytes]]
+    world: World, entry: Callable[[ZoneLocation], tuple[PartKeys, bytes]]
 ) -> None:
-    part, pointer_id = entry(world.zone.place)
+    part, pointer_id = entry(world.zone.location)
     world.set(part.vest(100, world.now_us, pointer_id), b"")
     (visit,) = world.visit()
-    assert visit.found is Found.GONE
+    assert visit.outcome is PointerOutcome.GONE
     assert world.scan() == []
 
 
 def test_an_entry_in_another_part_than_its_pointer_is_cleared_and_not_visited(world: World) -> None:
     """Scans of two parts may come into one batch: two visits of one zone would lease its items twice."""
     item_id = world.enqueue()
-    place = world.zone.place
-    (other,) = [part for part in world.layout.parts if part is not place.part]
-    world.set(other.vest(100, world.now_us, place.pointer_id), b"")
+    location = world.zone.location
+    (other,) = [part for part in world.layout.parts if part is not location.part]
+    world.set(other.vest(100, world.now_us, location.pointer_id), b"")
     visits = world.visit()
-    assert {visit.found for visit in visits} == {Found.SERVED, Found.GONE}
+    assert {visit.outcome for visit in visits} == {PointerOutcome.SERVED, PointerOutcome.GONE}
     assert [item.id for visit in visits for item in visit.items] == [item_id]
     world.pass_us(LEASE_US)
     assert world.scan() == [world.ref()]
@@ -646,36 +651,36 @@ def test_an_entry_in_another_part_than_its_pointer_is_cleared_and_not_visited(wo
 def test_a_second_entry_of_a_pointer_is_not_visited_beside_the_first_and_is_cleared_in_the_end(world: World) -> None:
     """Two visits of one zone in one batch would lease its items twice."""
     item_id = world.enqueue()
-    place = world.zone.place
-    world.set(place.part.vest(100, world.now_us - 5, place.pointer_id), b"")
+    location = world.zone.location
+    world.set(location.part.vest(100, world.now_us - 5, location.pointer_id), b"")
     assert len(world.scan()) == 1
     (visit,) = world.visit()
     assert [item.id for item in visit.items] == [item_id]
     (visit,) = world.visit()
-    assert (visit.found, list(visit.items)) == (Found.LEASED, [])
+    assert (visit.outcome, list(visit.items)) == (PointerOutcome.LEASED, [])
     assert world.scan() == []
     assert world.pointer_delay_us() == LEASE_US
 
 
 def test_a_pointer_that_a_newer_version_wrote_is_left_alone(world: World) -> None:
     world.enqueue()
-    ref, place = world.ref(), world.zone.place
+    ref, location = world.ref(), world.zone.location
     newer = bytes([FORMAT + 1])
-    world.set(place.keys.pointer, newer)
+    world.set(location.keys.pointer, newer)
     visit = visit_one(world, ref)
-    assert visit.found is Found.UNREADABLE
-    left_alone = LeftAlone(ref.id, ref.vesting_us, world.now_us + PAUSE_US)
-    assert visit.left_alone == left_alone, "looking again at every poll would keep the fleet awake"
+    assert visit.outcome is PointerOutcome.UNREADABLE
+    deferred = Deferred(ref.id, ref.vesting_us, world.now_us + PAUSE_US)
+    assert visit.deferred == deferred, "looking again at every poll would keep the fleet awake"
     world.enqueue()
-    assert world.run(lambda tr: tr.get(place.keys.pointer).value) == newer
+    assert world.run(lambda tr: tr.get(location.keys.pointer).value) == newer
 
 
 def test_a_pointer_record_without_the_fields_of_this_version_is_read(world: World) -> None:
     world.enqueue()
-    place, pointer = world.zone.place, world.pointer()
+    location, pointer = world.zone.location, world.pointer()
     assert pointer is not None
     fields = msgspec.msgpack.decode(encode(pointer)[1:])[:2]
-    world.set(place.keys.pointer, bytes([FORMAT]) + msgspec.msgpack.encode(fields))
+    world.set(location.keys.pointer, bytes([FORMAT]) + msgspec.msgpack.encode(fields))
     assert isinstance(world.pointer(), PointerRecord)
     (visit,) = world.visit()
     assert len(visit.items) == 1

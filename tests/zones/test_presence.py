@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fairlead.zones.keyspace import ROOT, SESSION, pack_bytes, pack_int
 from fairlead.zones.top_level import sessions
-from fairlead.zones.top_level.sessions import FORGET_US, LIVE_US, Presence, Present, Sessions
+from fairlead.zones.top_level.sessions import LIVE_US, RETENTION_US, ListedSession, SessionRecord, Sessions
 from tests.zones.world import SECOND, World
 
 ANNA, BERT = b"anna\x00id", b"bert"
 
 
 def beat(world: World, consumer_id: bytes, *, kinds: tuple[str, ...] = ("mail",)) -> None:
-    signs = Presence("host", 7, list(kinds), 1, world.now_us)
-    world.run(lambda tr: sessions.beat(tr, consumer_id, signs))
+    signs = SessionRecord("host", 7, list(kinds), 1, world.now_us)
+    world.run(lambda tr: sessions.heartbeat(tr, consumer_id, signs))
 
 
 def listed(world: World) -> dict[bytes, bool]:
@@ -31,7 +31,7 @@ def test_a_consumer_is_listed_with_what_it_knows(world: World) -> None:
     beat(world, ANNA, kinds=("index", "mail"))
     (found,) = world.run(lambda tr: sessions.listing(tr, now_us=world.now_us))
     assert (found.consumer_id, found.live) == (ANNA, True)
-    assert found.presence == Presence("host", 7, ["index", "mail"], 1, world.now_us)
+    assert found.record == SessionRecord("host", 7, ["index", "mail"], 1, world.now_us)
 
 
 def test_a_consumer_lives_as_long_as_it_beats(world: World) -> None:
@@ -47,14 +47,14 @@ def test_a_consumer_lives_as_long_as_it_beats(world: World) -> None:
 def test_a_consumer_that_stops_in_good_order_is_off_the_list_at_once(world: World) -> None:
     beat(world, ANNA)
     beat(world, BERT)
-    world.run(lambda tr: sessions.leave(tr, ANNA))
+    world.run(lambda tr: sessions.end_session(tr, ANNA))
     assert listed(world) == {BERT: True}
 
 
 def test_the_dead_are_cleared_by_others_after_a_while_a_few_at_a_time(world: World) -> None:
     for number in range(5):
         beat(world, bytes([number]))
-    world.pass_us(FORGET_US)
+    world.pass_us(RETENTION_US)
     assert clear_dead(world) == 0
     world.pass_us(SECOND)
     beat(world, ANNA)
@@ -65,7 +65,7 @@ def test_the_dead_are_cleared_by_others_after_a_while_a_few_at_a_time(world: Wor
 
 def test_a_consumer_that_was_only_paused_comes_back(world: World) -> None:
     beat(world, ANNA)
-    world.pass_us(FORGET_US + 1)
+    world.pass_us(RETENTION_US + 1)
     clear_dead(world)
     beat(world, ANNA)
     assert listed(world) == {ANNA: True}
@@ -76,7 +76,7 @@ def test_beats_never_conflict(world: World) -> None:
     one, other = world.db.create_transaction(), world.db.create_transaction()
     for tr in (one, other):
         sessions.listing(tr, now_us=world.now_us)
-        sessions.beat(tr, ANNA, Presence("host", 7, [], 1, world.now_us))
+        sessions.heartbeat(tr, ANNA, SessionRecord("host", 7, [], 1, world.now_us))
     one.commit().wait()
     other.commit().wait()
 
@@ -87,7 +87,7 @@ def test_a_record_of_a_newer_format_or_of_nonsense_is_left_out_and_left_alone(wo
     prefix = ROOT + pack_int(SESSION)
     for name, value in strange.items():
         world.set(prefix + name, value)
-    world.pass_us(FORGET_US * 2)
+    world.pass_us(RETENTION_US * 2)
     clear_dead(world)
     assert listed(world) == {}
     assert len(world.stored(prefix, prefix + b"\xff")) == len(strange)
@@ -104,9 +104,9 @@ class Watching:
         self._off_us = off_us
         self._sessions = Sessions()
 
-    def sees(self, beat_us: int) -> bool:
-        """Whether Anna's session is live, whose last beat was at `beat_us`."""
-        anna = Present(ANNA, Presence("host", 7, [], 1, beat_us), live=False)
+    def sees(self, heartbeat_us: int) -> bool:
+        """Whether Anna's session is live, whose last beat was at `heartbeat_us`."""
+        anna = ListedSession(ANNA, SessionRecord("host", 7, [], 1, heartbeat_us), live=False)
         return bool(self._sessions.live([anna], now_us=self.anna_us + self._off_us))
 
 

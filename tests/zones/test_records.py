@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from fairlead.zones.records import (
     FORMAT,
-    BuriedRecord,
+    DeadLetterRecord,
     HandlerRecord,
     ItemRecord,
-    KindRule,
+    KindPolicy,
     OwnerRecord,
     PeriodicRecord,
     PointerRecord,
+    Policy,
     Record,
-    Rule,
     ShardRecord,
-    TenantRule,
+    TenantPolicy,
     decode,
     encode,
 )
@@ -30,7 +30,7 @@ ITEM = ItemRecord("mail", b"\x91\x01", 100, 1_700, 1_600, lease_id=b"l" * 16, tr
 RECORDS: list[Record] = [
     ITEM,
     PointerRecord(1_700, 1_600),
-    BuriedRecord(ITEM, "error", "ValueError: no", "Traceback ...", 1_800),
+    DeadLetterRecord(ITEM, "error", "ValueError: no", "Traceback ...", 1_800),
     OwnerRecord(3, b"s" * 16),
     ShardRecord(b"s" * 16, 16, 1_500, 2),
     HandlerRecord("mail", 2, b"code", b"", 1_500),
@@ -65,7 +65,7 @@ def test_a_value_cut_short_is_left_alone(record: Record) -> None:
 
 @given(st.binary(max_size=60))
 def test_no_value_whatsoever_makes_decoding_fail(value: bytes) -> None:
-    for struct in (ItemRecord, PointerRecord, BuriedRecord):
+    for struct in (ItemRecord, PointerRecord, DeadLetterRecord):
         decode(struct, value)
         decode(struct, bytes([FORMAT]) + value)
 
@@ -108,14 +108,14 @@ def test_nesting_without_end_makes_a_record_damaged_and_raises_nothing() -> None
         (ITEM, "vesting_us", -1),
         (ITEM, "vesting_us", 2**63),
         (ITEM, "kind", ""),
-        (ITEM, "lapsed", -1),
-        (PointerRecord(1_700, 1_600), "passed", 4),
-        (PointerRecord(1_700, 1_600), "credit", -1),
-        (TenantRule(), "weight", 0.0),
-        (TenantRule(), "weight", float("nan")),
-        (TenantRule(), "weight", float("inf")),
-        (KindRule(), "per_s", -1.0),
-        (KindRule(), "max_running", 0),
+        (ITEM, "expired_count", -1),
+        (PointerRecord(1_700, 1_600), "best_skipped", 4),
+        (PointerRecord(1_700, 1_600), "deficit", -1),
+        (TenantPolicy(), "weight", 0.0),
+        (TenantPolicy(), "weight", float("nan")),
+        (TenantPolicy(), "weight", float("inf")),
+        (KindPolicy(), "per_s", -1.0),
+        (KindPolicy(), "max_running", 0),
         (ShardRecord(b"s" * 16, 16, 1_500, 2), "part_count", 0),
         (PeriodicRecord(60_000_000, 1_900), "every_us", 0),
     ],
@@ -127,8 +127,8 @@ def test_a_field_outside_its_range_makes_a_record_damaged(record: Record, field:
 
 def test_the_fields_of_a_rule_stay_where_they_are() -> None:
     """What is appended to the rule of a kind must not move the weight of tenants."""
-    assert Rule.__struct_fields__ == ("paused", "max_running", "per_s", "burst")
-    assert not issubclass(TenantRule, KindRule)
-    assert decode(TenantRule, b"\x01" + msgspec.msgpack.encode([True, 5, 0.5, 3, 2.0])) == TenantRule(
+    assert Policy.__struct_fields__ == ("paused", "max_running", "per_s", "burst")
+    assert not issubclass(TenantPolicy, KindPolicy)
+    assert decode(TenantPolicy, b"\x01" + msgspec.msgpack.encode([True, 5, 0.5, 3, 2.0])) == TenantPolicy(
         paused=True, max_running=5, per_s=0.5, burst=3, weight=2.0
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.zones.maintenance.integrity import audit
+from fairlead.zones.maintenance.integrity import check_integrity
 from fairlead.zones.queue import results
-from fairlead.zones.queue.id_retention import forget_range
+from fairlead.zones.queue.id_retention import retention_range
 from fairlead.zones.queue.results import NotKept, Returned, ending
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone
@@ -15,11 +15,13 @@ ITEM = b"1" * 16
 
 def keep(world: World, value: object, kept_us: int = 60 * SECOND) -> None:
     packed = results.pack_result(value)
-    world.run(lambda tr: results.keep(tr, world.zone.place, ITEM, packed, now_us=world.now_us, kept_us=kept_us))
+    world.run(
+        lambda tr: results.keep_result(tr, world.zone.location, ITEM, packed, now_us=world.now_us, kept_us=kept_us)
+    )
 
 
 def found(world: World) -> object:
-    return world.run(lambda tr: ending(tr, world.zone.place, ITEM))
+    return world.run(lambda tr: ending(tr, world.zone.location, ITEM))
 
 
 def forgotten(world: World) -> int:
@@ -46,22 +48,22 @@ def test_a_result_that_was_kept_anew_stays_until_its_later_time(world: World) ->
 
 
 def test_a_result_that_cannot_be_read_is_none(world: World) -> None:
-    key = world.zone.place.keys.result(ITEM)
+    key = world.zone.location.keys.result(ITEM)
     for rubbish in (b"", b"\0" * 8, b"\0" * 8 + b"\x01\xc1", b"\0" * 8 + b"\xff"):
         world.run(lambda tr, rubbish=rubbish: tr.set(key, rubbish))  # type: ignore[misc]
         assert found(world) == NotKept(None)
 
 
 def test_an_end_that_a_newer_version_tells_of_is_no_result(world: World) -> None:
-    newer = [EndedOfZone(*world.zone.place.tenant, world.zone.place.name, [EndedItem(ITEM, "mail", 9, 1, 5)])]
-    world.run(lambda tr: completion_log.note(tr, world.layout, newer, now_us=world.now_us))
+    newer = [EndedOfZone(*world.zone.location.tenant, world.zone.location.name, [EndedItem(ITEM, "mail", 9, 1, 5)])]
+    world.run(lambda tr: completion_log.append(tr, world.layout, newer, now_us=world.now_us))
     assert found(world) == NotKept(None)
 
 
 def test_a_result_of_which_nothing_says_when_it_goes_is_found_and_mended(world: World) -> None:
     keep(world, 1)
-    assert audit(world.shard).findings == []
-    world.run(lambda tr: tr.clear_range(*forget_range()))
-    (finding,) = audit(world.shard, repair=True).findings
+    assert check_integrity(world.shard).findings == []
+    world.run(lambda tr: tr.clear_range(*retention_range()))
+    (finding,) = check_integrity(world.shard, repair=True).findings
     assert finding.what == "a result would be kept for ever"
-    assert audit(world.shard).findings == []
+    assert check_integrity(world.shard).findings == []

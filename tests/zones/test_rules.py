@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.errors import RuleUnreadable, TenantMoved
-from fairlead.zones.keyspace import ROOT, RULE, pack_int, pack_text
+from fairlead.zones.errors import PolicyUnreadable, TenantMoved
+from fairlead.zones.keyspace import POLICY, ROOT, pack_int, pack_text
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies
-from fairlead.zones.policy.policies import NO_RULES, WAKE_MAX
-from fairlead.zones.queue.dequeue_plan import Room
-from fairlead.zones.records import FORMAT, KindRule, OwnerRecord, TenantRule, encode
+from fairlead.zones.policy.policies import NO_POLICIES, WAKE_MAX
+from fairlead.zones.queue.dequeue_plan import Capacity
+from fairlead.zones.records import FORMAT, KindPolicy, OwnerRecord, TenantPolicy, encode
 from fairlead.zones.top_level.pointers import PointerRef
-from fairlead.zones.top_level.process_pointers import Found, Visit, visit_all
+from fairlead.zones.top_level.process_pointers import PointerOutcome, PointerResult, process_all
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, ANY, BOB, PAUSE_US, SECOND, World
 
@@ -23,34 +23,34 @@ MAX_SLEEP_US = 300 * SECOND
 
 
 def pause_kind(world: World, kind: str) -> None:
-    world.run(lambda tr: policies.change_kind_rule(tr, kind, now_us=world.now_us, paused=True))
+    world.run(lambda tr: policies.change_kind_policy(tr, kind, now_us=world.now_us, paused=True))
 
 
 def resume_kind(world: World, kind: str) -> None:
-    world.run(lambda tr: policies.change_kind_rule(tr, kind, now_us=world.now_us, paused=False))
+    world.run(lambda tr: policies.change_kind_policy(tr, kind, now_us=world.now_us, paused=False))
 
 
-def wake_parked(world: World) -> int:
-    return world.run(lambda tr: policies.wake_parked(tr, world.layout, now_us=world.now_us))
+def wake_paused_pointers(world: World) -> int:
+    return world.run(lambda tr: policies.wake_paused_pointers(tr, world.layout, now_us=world.now_us))
 
 
 def wake_tenant(world: World, after: str) -> str | None:
     return world.run(lambda tr: policies.wake_tenant(tr, world.layout, ALICE, after=after, now_us=world.now_us))
 
 
-def set_rule(world: World, rule: TenantRule, tenant: Tenant = ALICE) -> None:
-    world.run(lambda tr: policies.set_tenant_rule(tr, world.layout, tenant, rule, now_us=world.now_us))
+def set_rule(world: World, policy: TenantPolicy, tenant: Tenant = ALICE) -> None:
+    world.run(lambda tr: policies.set_tenant_policy(tr, world.layout, tenant, policy, now_us=world.now_us))
 
 
 def pause(world: World, tenant: Tenant = ALICE) -> None:
-    set_rule(world, TenantRule(paused=True), tenant)
+    set_rule(world, TenantPolicy(paused=True), tenant)
 
 
 def resume(world: World, tenant: Tenant = ALICE) -> None:
-    set_rule(world, TenantRule(), tenant)
+    set_rule(world, TenantPolicy(), tenant)
 
 
-def taken(visits: list[Visit]) -> list[bytes]:
+def taken(visits: list[PointerResult]) -> list[bytes]:
     return [item.id for visit in visits for item in visit.items]
 
 
@@ -85,9 +85,9 @@ def test_what_was_paused_is_taken_once_its_kind_goes_on(world: World) -> None:
     pause_kind(world, "mail")
     world.visit()
     resume_kind(world, "mail")
-    assert wake_parked(world) == 1
+    assert wake_paused_pointers(world) == 1
     assert taken(world.visit()) == [item_id]
-    assert wake_parked(world) == 0
+    assert wake_paused_pointers(world) == 0
 
 
 def test_only_what_sleeps_because_of_the_kind_that_goes_on_is_woken(world: World) -> None:
@@ -97,7 +97,7 @@ def test_only_what_sleeps_because_of_the_kind_that_goes_on_is_woken(world: World
     pause_kind(world, "index")
     world.visit()
     resume_kind(world, "index")
-    assert wake_parked(world) == 1
+    assert wake_paused_pointers(world) == 1
     assert world.pointer_delay_us() == MAX_SLEEP_US
     assert world.pointer_delay_us(world.zone_of(BOB)) == 0
 
@@ -109,10 +109,10 @@ def test_a_zone_of_two_paused_kinds_is_woken_by_either(world: World) -> None:
     pause_kind(world, "index")
     world.visit()
     resume_kind(world, "index")
-    wake_parked(world)
+    wake_paused_pointers(world)
     assert taken(world.visit()) == [index]
     resume_kind(world, "mail")
-    wake_parked(world)
+    wake_paused_pointers(world)
     assert len(taken(world.visit())) == 1
 
 
@@ -123,7 +123,7 @@ def test_paused_work_beside_work_that_nobody_here_knows_is_woken_too(world: Worl
     world.visit()
     assert world.pointer_delay_us() == PAUSE_US
     resume_kind(world, "mail")
-    assert wake_parked(world) == 1
+    assert wake_paused_pointers(world) == 1
     assert len(taken(world.visit())) == 1
 
 
@@ -133,7 +133,7 @@ def test_a_paused_kind_is_left_to_no_other_consumer_that_knows_it(world: World) 
     world.enqueue("mail")
     pause_kind(world, "mail")
     (visit,) = world.visit()
-    assert visit.left_alone is None
+    assert visit.deferred is None
     assert world.scan() == []
 
 
@@ -144,7 +144,7 @@ def test_many_parked_pointers_are_woken_piece_by_piece(world: World) -> None:
     world.visit()
     assert world.scan() == []
     resume_kind(world, "mail")
-    assert [wake_parked(world), wake_parked(world), wake_parked(world)] == [WAKE_MAX, 5, 0]
+    assert [wake_paused_pointers(world), wake_paused_pointers(world), wake_paused_pointers(world)] == [WAKE_MAX, 5, 0]
     assert len(world.scan()) == WAKE_MAX + 5
 
 
@@ -154,10 +154,10 @@ def test_of_a_pointer_that_falls_asleep_and_the_end_of_the_pause_at_one_moment_o
     ref = world.ref()
 
     def visit(tr: Any) -> None:
-        visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
+        process_all(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
 
     assert collides(
-        world.db, lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=False), visit
+        world.db, lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=False), visit
     )
 
 
@@ -166,33 +166,33 @@ def test_a_visit_that_parks_nothing_does_not_conflict_with_new_rules(world: Worl
     ref = world.ref()
 
     def visit(tr: Any) -> None:
-        visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
+        process_all(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
 
     assert not collides(
-        world.db, lambda tr: policies.change_kind_rule(tr, "fax", now_us=world.now_us, paused=True), visit
+        world.db, lambda tr: policies.change_kind_policy(tr, "fax", now_us=world.now_us, paused=True), visit
     )
 
 
 def test_a_shard_repeats_what_the_kind_s_own_says_unless_it_has_heard_something_later(world: World) -> None:
-    def repeat(said_us: int) -> int:
-        rule = KindRule(max_running=said_us, said_us=said_us)
-        return world.run(lambda tr: policies.repeat_kind_rule(tr, "mail", rule)).said_us
+    def repeat(updated_us: int) -> int:
+        policy = KindPolicy(max_running=updated_us, updated_us=updated_us)
+        return world.run(lambda tr: policies.propagate_kind_policy(tr, "mail", policy)).updated_us
 
     assert [repeat(5), repeat(3), repeat(7)] == [5, 5, 7]
-    assert world.run(policies.read_rules).kinds["mail"] == KindRule(max_running=7, said_us=7)
+    assert world.run(policies.read_policies).kinds["mail"] == KindPolicy(max_running=7, updated_us=7)
 
 
 def test_what_is_said_of_a_kind_is_later_than_what_was_said_before_whatever_the_clock_says(world: World) -> None:
     pause_kind(world, "mail")
-    before_us = world.run(policies.read_rules).kinds["mail"].said_us
+    before_us = world.run(policies.read_policies).kinds["mail"].updated_us
     world.pass_us(-SECOND)
     resume_kind(world, "mail")
-    assert world.run(policies.read_rules).kinds["mail"].said_us > before_us
+    assert world.run(policies.read_policies).kinds["mail"].updated_us > before_us
 
 
 def test_a_limit_that_an_older_version_wrote_without_a_time_is_heard_of(world: World) -> None:
-    world.run(lambda tr: policies.repeat_kind_rule(tr, "mail", KindRule(max_running=3)))
-    found = world.run(policies.read_rules)
+    world.run(lambda tr: policies.propagate_kind_policy(tr, "mail", KindPolicy(max_running=3)))
+    found = world.run(policies.read_policies)
     assert (list(found.later_than({})), found.tighter_than({})) == (["mail"], ["mail"])
 
 
@@ -201,12 +201,12 @@ def test_a_limit_that_an_older_version_wrote_without_a_time_is_heard_of(world: W
 
 def test_rules_are_read_again_only_when_they_have_changed(world: World) -> None:
     pause_kind(world, "mail")
-    known = world.run(policies.read_rules)
+    known = world.run(policies.read_policies)
     assert known.paused_kinds == {"mail"}
 
-    def again(tr: Any) -> policies.Rules:
+    def again(tr: Any) -> policies.Policies:
         refs: list[PointerRef] = []
-        return visit_all(tr, world.layout, refs, Room(10, ANY), world.terms(), known)[1]
+        return process_all(tr, world.layout, refs, Capacity(10, ANY), world.terms(), known)[1]
 
     assert world.run(again) is known
     pause_kind(world, "index")
@@ -215,26 +215,26 @@ def test_rules_are_read_again_only_when_they_have_changed(world: World) -> None:
 
 def test_a_rule_of_a_newer_version_is_passed_over(world: World) -> None:
     pause_kind(world, "index")
-    world.set(ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail"), bytes([FORMAT + 1]))
-    assert world.run(policies.read_rules).paused_kinds == {"index"}
+    world.set(ROOT + pack_int(POLICY) + pack_int(2) + pack_text("mail"), bytes([FORMAT + 1]))
+    assert world.run(policies.read_policies).paused_kinds == {"index"}
 
 
 def test_older_rules_than_are_known_are_not_heard(world: World) -> None:
     """A transaction at a relaxed read version may find them; a manager would forget a pause for a moment."""
     pause_kind(world, "mail")
-    older = world.run(policies.read_rules)
+    older = world.run(policies.read_policies)
     pause_kind(world, "index")
-    known = world.run(policies.read_rules)
+    known = world.run(policies.read_policies)
     resume_kind(world, "mail")
-    assert world.run(policies.read_rules).version > known.version > older.version
-    newest = world.run(policies.read_rules)
-    assert world.run(lambda tr: alone(policies.rules_steps(tr, newest))) is newest
+    assert world.run(policies.read_policies).version > known.version > older.version
+    newest = world.run(policies.read_policies)
+    assert world.run(lambda tr: run_one(policies.read_policies_op(tr, newest))) is newest
     later = newest._replace(version=(int.from_bytes(newest.version, "little") + 1).to_bytes(8, "little"))
-    assert world.run(lambda tr: alone(policies.rules_steps(tr, later))) is later
+    assert world.run(lambda tr: run_one(policies.read_policies_op(tr, later))) is later
 
 
 def test_a_shard_without_rules_has_none(world: World) -> None:
-    assert world.run(policies.read_rules) == NO_RULES
+    assert world.run(policies.read_policies) == NO_POLICIES
 
 
 # --- Shards ---
@@ -256,8 +256,8 @@ def test_a_pause_that_is_applied_late_does_not_undo_its_own_end(world: World) ->
     for first, second in ((True, False), (False, True)):
         assert collides(
             world.db,
-            lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=first),  # noqa: B023
-            lambda tr: policies.change_kind_rule(tr, "mail", now_us=world.now_us, paused=second),  # noqa: B023
+            lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=first),  # noqa: B023
+            lambda tr: policies.change_kind_policy(tr, "mail", now_us=world.now_us, paused=second),  # noqa: B023
         )
 
 
@@ -314,7 +314,7 @@ def test_the_first_item_of_a_paused_tenant_waits_too(world: World) -> None:
     pause(world)
     item_id = world.enqueue()
     (visit,) = world.visit()
-    assert (visit.found, list(visit.items)) == (Found.SERVED, [])
+    assert (visit.outcome, list(visit.items)) == (PointerOutcome.SERVED, [])
     resume(world)
     assert taken(world.visit()) == [item_id]
 
@@ -332,10 +332,10 @@ def test_a_pause_conflicts_with_a_visit_at_the_same_moment(world: World) -> None
     ref = world.ref()
 
     def visit(tr: Any) -> None:
-        visit_all(tr, world.layout, [ref], Room(10, ANY), world.terms())
+        process_all(tr, world.layout, [ref], Capacity(10, ANY), world.terms())
 
     def pause(tr: Any) -> None:
-        policies.set_tenant_rule(tr, world.layout, ALICE, TenantRule(paused=True), now_us=world.now_us)
+        policies.set_tenant_policy(tr, world.layout, ALICE, TenantPolicy(paused=True), now_us=world.now_us)
 
     assert collides(world.db, pause, visit)
 
@@ -344,22 +344,22 @@ def test_tenants_with_rules_are_listed_and_leave_nothing_behind_when_the_rule_is
     before = world.everything()
     pause(world)
     pause(world, BOB)
-    listed = world.run(lambda tr: policies.tenants_with_rules(tr, tenants_max=10))
-    assert listed == [(ALICE, TenantRule(paused=True)), (BOB, TenantRule(paused=True))]
+    listed = world.run(lambda tr: policies.tenants_with_policies(tr, tenants_max=10))
+    assert listed == [(ALICE, TenantPolicy(paused=True)), (BOB, TenantPolicy(paused=True))]
     resume(world)
     resume(world, BOB)
-    assert world.run(lambda tr: policies.tenants_with_rules(tr, tenants_max=10)) == []
+    assert world.run(lambda tr: policies.tenants_with_policies(tr, tenants_max=10)) == []
     assert world.everything() == before
 
 
 def test_a_tenant_that_has_moved_is_another_shards_to_steer(world: World) -> None:
-    world.set(world.zone.place.keys.tenant.owner, encode(OwnerRecord(3, b"elsewhere".ljust(16))))
+    world.set(world.zone.location.keys.tenant.owner, encode(OwnerRecord(3, b"elsewhere".ljust(16))))
     with pytest.raises(TenantMoved):
         pause(world)
 
 
 def test_a_tenant_that_has_come_back_keeps_its_epoch(world: World) -> None:
-    owner = world.zone.place.keys.tenant.owner
+    owner = world.zone.location.keys.tenant.owner
     world.set(owner, encode(OwnerRecord(3, world.layout.shard_id)))
     pause(world)
     resume(world)
@@ -370,15 +370,15 @@ def test_a_tenant_that_has_come_back_keeps_its_epoch(world: World) -> None:
 
 
 def test_a_rule_of_a_newer_version_is_not_overwritten(world: World) -> None:
-    key = ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail")
+    key = ROOT + pack_int(POLICY) + pack_int(2) + pack_text("mail")
     newer = bytes([FORMAT + 1]) + b"what it says"
     world.set(key, newer)
-    with pytest.raises(RuleUnreadable):
+    with pytest.raises(PolicyUnreadable):
         pause_kind(world, "mail")
     assert world.run(lambda tr: tr.get(key).value) == newer
 
 
 def test_a_rule_that_is_damaged_is_made_anew_by_what_is_said_next(world: World) -> None:
-    world.set(ROOT + pack_int(RULE) + pack_int(2) + pack_text("mail"), b"\x63")
+    world.set(ROOT + pack_int(POLICY) + pack_int(2) + pack_text("mail"), b"\x63")
     pause_kind(world, "mail")
-    assert world.run(policies.read_rules).paused_kinds == {"mail"}
+    assert world.run(policies.read_policies).paused_kinds == {"mail"}

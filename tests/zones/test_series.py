@@ -7,46 +7,48 @@ from typing import Any
 
 import pytest
 
-from fairlead.zones.keyspace import ROOT, SERIES, pack_int, range_begin, range_end
+from fairlead.zones.keyspace import ROLLUP, ROOT, pack_int, range_begin, range_end
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.reporting import rollups
 from fairlead.zones.reporting.rollups import (
-    KEPT_SLOTS,
+    INTERVAL_US,
+    KEPT_INTERVALS,
     KINDS_MAX,
-    SLOT_US,
     TENANTS_MAX,
-    KindTally,
-    Slot,
-    Tally,
-    slot_of,
+    Interval,
+    KindRollup,
+    Rollup,
+    interval_of,
 )
 from fairlead.zones.top_level import depth
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, World
 
 WORKER, OTHER = b"worker\x00one", b"worker two"
-ALL = ROOT + pack_int(SERIES)
+ALL = ROOT + pack_int(ROLLUP)
 ONE = (1).to_bytes(8, "little")
 
 
-def completed(count: int, *, run_us: int = 0) -> Tally:
-    return Tally({"mail": KindTally(completed=count, run_us=run_us)}, {"shop": {"alice": run_us}})
+def completed(count: int, *, run_us: int = 0) -> Rollup:
+    return Rollup({"mail": KindRollup(completed=count, run_us=run_us)}, {"shop": {"alice": run_us}})
 
 
-def write(world: World, life: bytes, tally: Tally) -> None:
-    world.run(lambda tr: rollups.write(tr, life, slot_of(world.now_us), tally))
+def write(world: World, incarnation: bytes, rollup: Rollup) -> None:
+    world.run(lambda tr: rollups.write(tr, incarnation, interval_of(world.now_us), rollup))
 
 
 def sum_up(world: World) -> bool:
     return world.run(lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us))
 
 
-def read(world: World) -> list[Slot]:
+def read(world: World) -> list[Interval]:
     return world.run(lambda tr: rollups.read(tr, now_us=world.now_us))
 
 
-def counted(slots: list[Slot]) -> list[tuple[int, int]]:
-    return [(slot.number, slot.tally.kinds["mail"].completed) for slot in slots if slot.tally.kinds]
+def counted(intervals: list[Interval]) -> list[tuple[int, int]]:
+    return [
+        (interval.number, interval.rollup.kinds["mail"].completed) for interval in intervals if interval.rollup.kinds
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -58,30 +60,30 @@ def slot_by_slot(world: World) -> None:
 def test_where_reads_cost_a_minute_is_summed_up_at_once(world: World) -> None:
     world.layout.is_watched = True
     summed = []
-    for _ in range(2 * rollups.WATCHED_SLOTS):
+    for _ in range(2 * rollups.WATCHED_INTERVALS):
         write(world, WORKER, completed(1))
-        world.pass_us(SLOT_US)
+        world.pass_us(INTERVAL_US)
         summed.append(sum_up(world))
     assert sum(summed) in (2, 3), "once a minute, and at first"
-    assert sum(count for _, count in counted(read(world))) == 2 * rollups.WATCHED_SLOTS
+    assert sum(count for _, count in counted(read(world))) == 2 * rollups.WATCHED_INTERVALS
 
 
 def test_what_a_worker_writes_again_replaces_what_it_wrote_in_the_slot(world: World) -> None:
     write(world, WORKER, completed(3))
     write(world, WORKER, completed(5))
-    assert counted(read(world)) == [(slot_of(world.now_us), 5)]
+    assert counted(read(world)) == [(interval_of(world.now_us), 5)]
 
 
 def test_a_slot_tells_of_all_workers_before_and_after_it_is_summed_up(world: World) -> None:
-    first = slot_of(world.now_us)
+    first = interval_of(world.now_us)
     write(world, WORKER, completed(3, run_us=10))
     write(world, OTHER, completed(4, run_us=5))
     assert counted(read(world)) == [(first, 7)]
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     assert sum_up(world)
     assert counted(read(world)) == [(first, 7)]
-    (slot,) = read(world)
-    assert slot.tally.tenants == {"shop": {"alice": 15}}
+    (interval,) = read(world)
+    assert interval.rollup.tenants == {"shop": {"alice": 15}}
     assert len(world.stored(range_begin(ALL), range_end(ALL))) == 1, "the workers' rows have gone into one"
 
 
@@ -118,7 +120,7 @@ def test_of_a_few_kinds_the_depth_tells_all(world: World) -> None:
 def test_however_many_kinds_there_are_summing_up_reads_a_bounded_number_of_counts(world: World) -> None:
     """It read a count per kind and part: with 200,000 kinds it held up the sign of life for seconds, then for ever."""
     enqueue_kinds(world, 1_000)
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     rows = 0
 
     class Counting:
@@ -140,57 +142,57 @@ def test_however_many_kinds_there_are_summing_up_reads_a_bounded_number_of_count
 
     assert world.run(lambda tr: rollups.sum_up(Counting(tr), world.layout, now_us=world.now_us))
     assert rows <= depth.KEYS_MAX + 100
-    (slot,) = read(world)
-    assert slot.waiting is not None
-    assert len(slot.waiting) <= KINDS_MAX + 1
+    (interval,) = read(world)
+    assert interval.waiting is not None
+    assert len(interval.waiting) <= KINDS_MAX + 1
 
 
 def test_a_slot_that_is_summed_up_says_what_waited(world: World) -> None:
     world.enqueue("mail")
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     sum_up(world)
-    (slot,) = read(world)
-    assert slot.waiting == {"mail": 1}
-    assert slot.oldest_us == world.now_us - 2 * SLOT_US
+    (interval,) = read(world)
+    assert interval.waiting == {"mail": 1}
+    assert interval.oldest_us == world.now_us - 2 * INTERVAL_US
 
 
 def test_a_slot_is_summed_up_once(world: World) -> None:
     write(world, WORKER, completed(3))
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     assert [sum_up(world), sum_up(world)] == [True, False]
-    assert counted(read(world)) == [(slot_of(world.now_us) - 2, 3)]
+    assert counted(read(world)) == [(interval_of(world.now_us) - 2, 3)]
 
 
 def test_of_two_that_sum_up_one_slot_one_does(world: World) -> None:
     write(world, WORKER, completed(3))
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     body = lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731
     assert collides(world.db, body, body)
 
 
 def test_a_row_that_comes_late_is_added_to_its_slot(world: World) -> None:
-    slot = slot_of(world.now_us)
-    world.pass_us(2 * SLOT_US)
+    interval = interval_of(world.now_us)
+    world.pass_us(2 * INTERVAL_US)
     sum_up(world)
-    world.run(lambda tr: rollups.write(tr, WORKER, slot, completed(3)))
-    world.pass_us(SLOT_US)
+    world.run(lambda tr: rollups.write(tr, WORKER, interval, completed(3)))
+    world.pass_us(INTERVAL_US)
     sum_up(world)
-    assert counted(read(world)) == [(slot, 3)]
+    assert counted(read(world)) == [(interval, 3)]
 
 
 def test_what_is_older_than_an_hour_is_forgotten(world: World) -> None:
-    for _ in range(KEPT_SLOTS + 50):
-        world.pass_us(SLOT_US)
+    for _ in range(KEPT_INTERVALS + 50):
+        world.pass_us(INTERVAL_US)
         sum_up(world)
-    assert len(world.stored(range_begin(ALL), range_end(ALL))) <= KEPT_SLOTS + 1
+    assert len(world.stored(range_begin(ALL), range_end(ALL))) <= KEPT_INTERVALS + 1
 
 
 def test_of_many_tenants_a_row_names_those_that_took_most_time(world: World) -> None:
     users = {f"user{number}": number for number in range(100)}
-    write(world, WORKER, Tally({}, {"shop": users}))
-    (slot,) = read(world)
-    assert sorted(slot.tally.tenants["shop"].values()) == list(range(100 - TENANTS_MAX, 100))
-    assert rollups.busiest([slot, slot])[0] == (198, "shop", "user99")
+    write(world, WORKER, Rollup({}, {"shop": users}))
+    (interval,) = read(world)
+    assert sorted(interval.rollup.tenants["shop"].values()) == list(range(100 - TENANTS_MAX, 100))
+    assert rollups.busiest([interval, interval])[0] == (198, "shop", "user99")
 
 
 def test_a_row_that_cannot_be_read_is_passed_over(world: World) -> None:
@@ -200,32 +202,32 @@ def test_a_row_that_cannot_be_read_is_passed_over(world: World) -> None:
     world.run(lambda tr: tr.set(first, b"\x01rubbish"))
     world.run(lambda tr: tr.set(second, b"\xff"))
     assert counted(read(world)) == []
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     assert sum_up(world)
 
 
 def test_each_slot_tells_of_its_own(world: World) -> None:
     write(world, WORKER, completed(1))
-    world.pass_us(SLOT_US)
+    world.pass_us(INTERVAL_US)
     write(world, WORKER, completed(2))
     assert [count for _, count in counted(read(world))] == [1, 2]
 
 
 def test_kinds_without_end_that_wait_fit_into_a_slot_and_are_counted(world: World) -> None:
     """As `kind=f"report-{id}"` makes them: each second the value was refused, and nothing was summed up any more."""
-    keys = [world.zone.place.part.depth(f"a kind that nobody has a handler for {number}") for number in range(4_000)]
+    keys = [world.zone.location.part.depth(f"a kind that nobody has a handler for {number}") for number in range(4_000)]
     world.run(lambda tr: [tr.set(key, ONE) for key in keys])
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     sum_up(world)
-    (slot,) = read(world)
-    assert slot.waiting is not None
-    assert sum(slot.waiting.values()) == 4_000
-    assert len(slot.waiting) == KINDS_MAX + 1
+    (interval,) = read(world)
+    assert interval.waiting is not None
+    assert sum(interval.waiting.values()) == 4_000
+    assert len(interval.waiting) == KINDS_MAX + 1
 
 
 def test_whoever_enqueues_does_not_make_the_summing_up_fail(world: World) -> None:
     world.enqueue("mail", priority=3)
-    world.pass_us(2 * SLOT_US)
+    world.pass_us(2 * INTERVAL_US)
     urgent = new_item("mail", priority=0)
     enqueued = lambda tr: world.zone.enqueue(tr, urgent, now_us=world.now_us, item_id=bytes(16))  # noqa: E731
     summed = lambda tr: rollups.sum_up(tr, world.layout, now_us=world.now_us)  # noqa: E731

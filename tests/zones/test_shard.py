@@ -14,7 +14,7 @@ from fairlead.zones.errors import BadArgument, ShardRefused
 from fairlead.zones.keyspace import KEY_FORMAT, META_KEY
 from fairlead.zones.records import FORMAT, ShardRecord, encode
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.shard import find_or_make, open_shard
+from fairlead.zones.shard import find_or_create, open_shard
 from tests.clocks import ManualClock
 from tests.zones.colliding import collides
 from tests.zones.faults import FaultyDatabase
@@ -33,20 +33,20 @@ def test_a_body_in_turn_takes_the_time_when_its_turn_has_come(db: Database, cloc
 
     class Slow(FaultyDatabase):
         @contextmanager
-        def turn(self) -> Iterator[None]:
+        def exclusive_section(self) -> Iterator[None]:
             clock.advance_us(SECOND)
             yield
 
     shard = open_shard("s", Slow(db), clock=clock, random=Random(1))
     asked_us = clock.now_us()
-    assert shard.transact(shard.in_turn(lambda attempt: attempt.now_us)) == asked_us + SECOND
+    assert shard.transact(shard.in_exclusive_section(lambda attempt: attempt.now_us)) == asked_us + SECOND
 
 
 def test_of_two_processes_that_make_one_shard_one_conflicts_and_finds_the_others(
     db: Database, clock: ManualClock
 ) -> None:
     makers = [
-        lambda tr, seed=seed: find_or_make(tr, "s", random=Random(seed), part_count=seed, now_us=clock.now_us())
+        lambda tr, seed=seed: find_or_create(tr, "s", random=Random(seed), part_count=seed, now_us=clock.now_us())
         for seed in (1, 2)
     ]
     assert collides(db, *makers)
@@ -101,8 +101,8 @@ def test_two_programs_that_open_one_shard_see_each_others_items(db: Database, cl
 
 
 def test_an_opened_shard_offers_its_tenants_zones_by_name(world: World) -> None:
-    assert world.shard.zone(ALICE).place.name == "queue"
-    assert world.shard.zone(ALICE, "other").place.name == "other"
+    assert world.shard.zone(ALICE).location.name == "queue"
+    assert world.shard.zone(ALICE, "other").location.name == "other"
 
 
 @pytest.mark.parametrize(

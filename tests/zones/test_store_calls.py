@@ -10,15 +10,15 @@ import pytest
 from fairlead.zones import engines
 from fairlead.zones.engines import Database
 from fairlead.zones.layout import item_id_of
-from fairlead.zones.pipelining import alone
-from fairlead.zones.policy.fair_share import Turns
-from fairlead.zones.queue.dead_letters import bury, read, revive
-from fairlead.zones.queue.dequeue_plan import Room, Search, choose_steps
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.policy.fair_share import FairShare
+from fairlead.zones.queue.dead_letters import move_to_dead_letters, read, retry_dead_letter
+from fairlead.zones.queue.dequeue_plan import Capacity, IndexScan, plan_op
 from fairlead.zones.queue.items import new_item
 from fairlead.zones.records import ItemRecord, decode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level.pointers import scan
-from fairlead.zones.top_level.process_pointers import Found, lease, visit_all
+from fairlead.zones.top_level.process_pointers import PointerOutcome, lease, process_all
 from tests.clocks import ManualClock
 from tests.zones.counting import CountingTransaction
 from tests.zones.world import ALICE, ANY, LEASE_US, MS, SECOND, World
@@ -111,7 +111,7 @@ def test_enqueue_of_what_is_present_writes_nothing(world: World) -> None:
 def test_a_batch_reads_the_zone_once_and_counts_once_per_kind(world: World) -> None:
     world.enqueue()
     batch = [(world.new_id(), new_item(kind)) for kind in ["mail"] * 60 + ["index"] * 40]
-    assert calls(world, lambda tr: alone(world.zone.enqueue_steps(tr, batch, now_us=world.now_us))) == {
+    assert calls(world, lambda tr: run_one(world.zone.enqueue_op(tr, batch, now_us=world.now_us))) == {
         "get": 1,  # ownership
         "snapshot_get": 1,
         "conflict": 1,
@@ -139,12 +139,14 @@ VISIT_READS = {
 POINTER_MOVED = {"set": 2, "clear": 1}  # record, new index entry; old index entry
 
 
-def visit(world: World, *, items_max: int = 10, found: Found = Found.SERVED, ref: Any = None) -> dict[str, int]:
+def visit(
+    world: World, *, items_max: int = 10, found: PointerOutcome = PointerOutcome.SERVED, ref: Any = None
+) -> dict[str, int]:
     """Count what a visit calls, besides what a batch of them calls once: it reads the version of the rules."""
     ref, terms = ref or world.ref(), world.terms(items_max=items_max)
 
     def body(tr: Any) -> None:
-        assert visit_all(tr, world.layout, [ref], Room(100, ANY), terms)[0][0].found is found
+        assert process_all(tr, world.layout, [ref], Capacity(100, ANY), terms)[0][0].outcome is found
 
     called = calls(world, body)
     assert called.pop("snapshot_get") == 1
@@ -179,7 +181,7 @@ def test_a_small_zone_is_read_at_once_however_many_priorities_it_has(
 ) -> None:
     world.enqueue_all([new_item("mail", priority=priority, delay_ms=1_000) for priority in priorities])
     ref = world.ref()
-    world.run(lambda tr: tr.set(world.zone.place.part.vest(100, world.now_us, ref.id), b""))
+    world.run(lambda tr: tr.set(world.zone.location.part.vest(100, world.now_us, ref.id), b""))
     world.enqueue()
     assert visit(world)["snapshot_get_range"] == ranges
 
@@ -198,7 +200,7 @@ def test_a_visit_that_deletes_the_pointer(world: World) -> None:
     item_id = world.enqueue()
     world.run(lambda tr: world.zone.complete(tr, item_id, now_us=world.now_us))
     world.pass_us(ZoneSettings().min_inactive_ms * MS)
-    assert visit(world, found=Found.DELETED) == {
+    assert visit(world, found=PointerOutcome.DELETED) == {
         **VISIT_READS,
         "get_range": 1,  # the whole item range
         "clear": 2,  # record, index entry
@@ -210,7 +212,7 @@ def test_a_visit_of_what_another_leased_reads_no_more_than_the_first_round(world
     world.enqueue()
     ref = world.ref()
     visit(world)
-    assert visit(world, ref=ref, found=Found.LEASED) == {
+    assert visit(world, ref=ref, found=PointerOutcome.LEASED) == {
         "get": 3,  # pointer record, ownership; whether the scan's entry still stands
         "snapshot_get_range": 1,
     }
@@ -227,7 +229,7 @@ def test_the_lease_of_a_contended_pointer(world: World) -> None:
 
 def test_a_scan_reads_one_range_per_part(world: World) -> None:
     world.enqueue()
-    assert calls(world, lambda tr: alone(scan(tr, world.layout.parts[0], now_us=world.now_us, ids_max=1_000))) == {
+    assert calls(world, lambda tr: run_one(scan(tr, world.layout.parts[0], now_us=world.now_us, ids_max=1_000))) == {
         "snapshot_get_range": 1
     }
 
@@ -235,11 +237,11 @@ def test_a_scan_reads_one_range_per_part(world: World) -> None:
 def test_a_scan_reads_one_range_of_a_part_whose_pointers_sleep(world: World) -> None:
     """All pointers have one priority: behind one that has not vested there is nothing to look for."""
     zones = [world.shard.zone(ALICE, f"zone-{each}") for each in range(60)]
-    asleep = [zone for zone in zones if zone.place.part is world.layout.parts[0]]
+    asleep = [zone for zone in zones if zone.location.part is world.layout.parts[0]]
     assert len(asleep) > 2
     for zone in asleep:
         world.enqueue_all([new_item("mail", delay_ms=60_000)], zone=zone)
-    assert calls(world, lambda tr: alone(scan(tr, world.layout.parts[0], now_us=world.now_us, ids_max=1_000))) == {
+    assert calls(world, lambda tr: run_one(scan(tr, world.layout.parts[0], now_us=world.now_us, ids_max=1_000))) == {
         "snapshot_get_range": 1
     }
 
@@ -265,7 +267,7 @@ def test_complete(world: World) -> None:
 
 def test_completing_many_items_of_a_zone_counts_once(world: World) -> None:
     items = held(world, 10)
-    assert calls(world, lambda tr: alone(world.zone.complete_steps(tr, items, now_us=world.now_us, ended=[]))) == {
+    assert calls(world, lambda tr: run_one(world.zone.complete_op(tr, items, now_us=world.now_us, ended=[]))) == {
         "get": 11,
         "clear": 20,
         "add": 2,
@@ -348,17 +350,17 @@ def test_peek_and_count(world: World) -> None:
 
 def test_bury_and_revive(world: World) -> None:
     item_id = world.enqueue()
-    place = world.zone.place
+    location = world.zone.location
 
     def bury_it(tr: Any) -> None:
-        record = decode(ItemRecord, tr.get(place.keys.item(item_id)).value)
+        record = decode(ItemRecord, tr.get(location.keys.item(item_id)).value)
         assert record is not None
-        bury(tr, place, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
+        move_to_dead_letters(tr, location, item_id, record, reason="error", error="", traceback="", now_us=world.now_us)
 
     def revive_it(tr: Any) -> None:
-        buried = read(tr, place, item_id)
-        assert buried is not None
-        revive(tr, place, item_id, buried, now_us=world.now_us)
+        dead_letter = read(tr, location, item_id)
+        assert dead_letter is not None
+        retry_dead_letter(tr, location, item_id, dead_letter, now_us=world.now_us)
 
     assert calls(world, bury_it) == {
         "get": 1,  # the record, read by the caller
@@ -379,11 +381,13 @@ def test_a_dequeue_past_a_thousand_items_that_cannot_run_reads_a_window_at_a_tim
     """However few it wants: each read is a round trip, and all zones of a batch wait for the slowest."""
     for _ in range(12):
         world.enqueue_all([new_item("index")] * 100)
-    room = Room(1, {"mail": 1, "index": 0})
+    capacity = Capacity(1, {"mail": 1, "index": 0})
 
     def body(tr: Any) -> None:
-        search = Search(world.zone.place, room, now_us=world.now_us)
-        turn = Turns(world.layout, 1).join(world.zone.place.tenant, tr.get(world.zone.place.keys.tenant.owner))
-        alone(choose_steps(tr, search, turn, lease_us=LEASE_US))
+        index_scan = IndexScan(world.zone.location, capacity, now_us=world.now_us)
+        quantum = FairShare(world.layout, 1).join(
+            world.zone.location.tenant, tr.get(world.zone.location.keys.tenant.owner)
+        )
+        run_one(plan_op(tr, index_scan, quantum, lease_us=LEASE_US))
 
     assert calls(world, body)["snapshot_get_range"] <= 5

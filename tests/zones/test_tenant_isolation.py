@@ -73,8 +73,8 @@ def world() -> World:
     made = World(engines.open("memory:", clock=clock, random=Random(1)), clock)
     for tenant in OTHERS:
         for key in (("own",), (), ("\xff",), (b"\xff" * 8,), (None,)):
-            place = made.zone_of(tenant).place.keys.tenant.data
-            made.set(place + fdb.tuple.pack(key), b"not yours")
+            location = made.zone_of(tenant).location.keys.tenant.data
+            made.set(location + fdb.tuple.pack(key), b"not yours")
         made.enqueue(zone=made.zone_of(tenant), given_id="an item of each")
     made.set(NOBODYS, b"nobody's")
     return made

@@ -9,22 +9,22 @@ import pytest
 
 from fairlead.zones.keyspace import range_begin, range_end
 from fairlead.zones.layout import Tenant
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.policy import policies
-from fairlead.zones.policy.tenant_limits import allowed_steps
-from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.policy.tenant_limits import allowed_op
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import new_item
-from fairlead.zones.records import TenantRule
-from fairlead.zones.top_level.process_pointers import Visit, visit_all
+from fairlead.zones.records import TenantPolicy
+from fairlead.zones.top_level.process_pointers import PointerResult, process_all
 from tests.zones.colliding import collides
 from tests.zones.world import ALICE, BOB, LEASE_US, SECOND, THROTTLE_US, World
 
 
 def limit(world: World, tenant: Tenant = ALICE, **changes: object) -> None:
-    world.run(lambda tr: policies.change_tenant_rule(tr, world.layout, tenant, now_us=world.now_us, **changes))
+    world.run(lambda tr: policies.change_tenant_policy(tr, world.layout, tenant, now_us=world.now_us, **changes))
 
 
-def taken(visits: list[Visit]) -> list[bytes]:
+def taken(visits: list[PointerResult]) -> list[bytes]:
     return [item.id for visit in visits for item in visit.items]
 
 
@@ -105,8 +105,8 @@ def test_a_limit_that_is_gone_leaves_nothing_behind(world: World) -> None:
     flood(world)
     world.visit()
     limit(world, max_running=None, per_s=None, burst=1)
-    keys = world.zone.place.keys.tenant
-    assert world.stored(range_begin(keys.running_prefix), range_end(keys.running_prefix)) == []
+    keys = world.zone.location.keys.tenant
+    assert world.stored(range_begin(keys.in_flight_prefix), range_end(keys.in_flight_prefix)) == []
     assert world.run(lambda tr: tr.get(keys.bucket).value) is None
     assert len(visit_again(world)) == 10
 
@@ -126,14 +126,14 @@ def test_a_paused_tenant_with_a_limit_keeps_the_limit(world: World) -> None:
 def a_visit(world: World) -> Callable[[Any], object]:
     """Return a visit of all that has vested."""
     refs, terms = world.scan(), world.terms()
-    return lambda tr: visit_all(tr, world.layout, refs, Room(1_000, {"mail": 1_000}), terms)
+    return lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)
 
 
 def extend(world: World, item_id: bytes) -> Callable[[Any], object]:
     record = world.record(item_id)
     assert record is not None
     held = [(item_id, record.lease_id)]
-    return lambda tr: alone(world.zone.extend_steps(tr, held, lease_us=LEASE_US, now_us=world.now_us))
+    return lambda tr: run_one(world.zone.extend_op(tr, held, lease_us=LEASE_US, now_us=world.now_us))
 
 
 @pytest.mark.parametrize("what", ["ends", "is extended"])
@@ -158,7 +158,7 @@ def test_a_lease_that_has_ended_and_is_extended_after_all_counts(world: World) -
     world.pass_us(LEASE_US)
     refs = [ref for ref in world.scan() if ref != world.ref()]
     terms = world.terms()
-    visit = lambda tr: visit_all(tr, world.layout, refs, Room(1_000, {"mail": 1_000}), terms)  # noqa: E731
+    visit = lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms)  # noqa: E731
     assert collides(world.db, extend(world, one), visit)
 
 
@@ -167,7 +167,7 @@ def test_a_lease_that_is_extended_after_a_visit_found_it_ended_counts_in_the_nex
     flood(world, 1)
     (one,) = taken(world.visit())
     world.pass_us(LEASE_US)
-    world.run(lambda tr: alone(allowed_steps(tr, world.zone.place, TenantRule(max_running=1), now_us=world.now_us)))
+    world.run(lambda tr: run_one(allowed_op(tr, world.zone.location, TenantPolicy(max_running=1), now_us=world.now_us)))
     world.run(extend(world, one))
     flood(world, 1, name="mails")
     assert visit_again(world) == []
@@ -181,7 +181,7 @@ def test_of_two_visits_of_two_zones_that_take_the_last_place_one_conflicts(world
 
     def visit(ref: Any) -> Callable[[Any], object]:
         terms = world.terms()
-        return lambda tr: visit_all(tr, world.layout, [ref], Room(1_000, {"mail": 1_000}), terms)
+        return lambda tr: process_all(tr, world.layout, [ref], Capacity(1_000, {"mail": 1_000}), terms)
 
     assert collides(world.db, visit(one), visit(other))
 
@@ -194,5 +194,5 @@ def test_a_zone_without_work_leaves_what_the_tenant_may_take_to_those_with_work(
     world.run(lambda tr: idle.complete(tr, item_id, now_us=world.now_us))
     refs = sorted(world.scan(), key=lambda ref: ref != world.ref(idle))
     terms = world.terms()
-    visits, _ = world.run(lambda tr: visit_all(tr, world.layout, refs, Room(1_000, {"mail": 1_000}), terms))
+    visits, _ = world.run(lambda tr: process_all(tr, world.layout, refs, Capacity(1_000, {"mail": 1_000}), terms))
     assert [len(visit.items) for visit in visits] == [0, 3]

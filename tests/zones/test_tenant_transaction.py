@@ -46,7 +46,7 @@ def test_what_was_set_is_read_back_by_its_tenant_and_by_nobody_else(world: World
 
 def test_keys_are_tuples_below_the_tenants_prefix_as_any_tool_packs_them(world: World) -> None:
     transact(world, lambda tr: tr.set(("order", 7, ("nested", None)), b"paid"))
-    ((key, value),) = world.stored(world.zone.place.keys.tenant.data, world.zone.place.keys.tenant.data + b"\xff")
+    ((key, value),) = world.stored(world.zone.location.keys.tenant.data, world.zone.location.keys.tenant.data + b"\xff")
     assert fdb.tuple.unpack(key) == ("fl", 2, "shop", "alice", 1, "order", 7, ("nested", None))
     assert value == b"paid"
 
@@ -80,8 +80,8 @@ def test_clearing_all_of_a_tenants_data_spares_its_queue_and_other_tenants(world
 
 def test_concurrent_adds_do_not_conflict_and_none_is_lost(world: World) -> None:
     def adds(amount: int) -> Callable[[Any], object]:
-        place = world.zone.place.keys.tenant.data + fdb.tuple.pack(("total",))
-        return lambda tr: tr.add(place, amount.to_bytes(8, "little", signed=True))
+        location = world.zone.location.keys.tenant.data + fdb.tuple.pack(("total",))
+        return lambda tr: tr.add(location, amount.to_bytes(8, "little", signed=True))
 
     assert not collides(world.db, adds(5), adds(-2))
     transact(world, lambda tr: tr.add(("total",), -1))
@@ -124,8 +124,8 @@ def test_an_amount_that_is_no_64_bit_number_is_refused(world: World, amount: Any
 def test_no_key_reaches_another_tenants_data(world: World) -> None:
     """Not even one made of what lies between two tenants' prefixes."""
     transact(world, lambda tr: tr.set(("secret",), b"bob's"), BOB)
-    theirs = world.zone_of(BOB).place.keys.tenant.data
-    mine = world.zone.place.keys.tenant.data
+    theirs = world.zone_of(BOB).location.keys.tenant.data
+    mine = world.zone.location.keys.tenant.data
     keys: list[Key] = [("..", "bob"), (theirs[len(mine) :],), (theirs,), (None,), (b"\xff" * 40,)]
     for key in keys:
         assert rows(world, key) == []
@@ -137,7 +137,7 @@ def test_no_key_reaches_another_tenants_data(world: World) -> None:
 def test_reads_conflict_unless_they_are_snapshot_reads(world: World) -> None:
     def reads(snapshot: bool) -> Callable[[Any], object]:
         """The user's read and a write, on a bare transaction."""
-        key = world.zone.place.keys.tenant.data + fdb.tuple.pack(("a",))
+        key = world.zone.location.keys.tenant.data + fdb.tuple.pack(("a",))
 
         def body(tr: Any) -> None:
             (tr.snapshot if snapshot else tr).get(key).wait()
@@ -146,7 +146,7 @@ def test_reads_conflict_unless_they_are_snapshot_reads(world: World) -> None:
         return body
 
     def writes(tr: Any) -> None:
-        tr.set(world.zone.place.keys.tenant.data + fdb.tuple.pack(("a",)), b"1")
+        tr.set(world.zone.location.keys.tenant.data + fdb.tuple.pack(("a",)), b"1")
 
     assert collides(world.db, writes, reads(snapshot=False))
     assert not collides(world.db, writes, reads(snapshot=True))
@@ -185,10 +185,10 @@ class Tracing:
     def __init__(self) -> None:
         self.noted: list[tuple[str, EnqueueStatus]] = []
 
-    def traced(self, item: NewItem) -> NewItem:
+    def with_trace(self, item: NewItem) -> NewItem:
         return item._replace(trace={"traceparent": "00-1-2-01"})
 
-    def entered(self, item: NewItem, enqueued: Enqueued) -> None:
+    def on_enqueued(self, item: NewItem, enqueued: Enqueued) -> None:
         self.noted.append((item.kind, enqueued.status))
 
 

@@ -5,33 +5,33 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fairlead.zones.keyspace import ROOT, SHEET, pack_bytes, pack_int
+from fairlead.zones.keyspace import ROOT, WORKER_STATUS, pack_bytes, pack_int
 from fairlead.zones.records import Progress
 from fairlead.zones.reporting import worker_status
-from fairlead.zones.reporting.worker_status import FORGET_US, LIVE_US, Running, Timesheet, longest_running
+from fairlead.zones.reporting.worker_status import LIVE_US, RETENTION_US, RunningItem, WorkerStatus, longest_running
 from tests.zones.world import ALICE, World
 
 WORKER, OTHER = b"one\x00", b"two"
 
 
-def running(number: int, *, since_us: int, progress: Progress | None = None) -> Running:
-    return Running(*ALICE, "queue", bytes([number]) * 16, "mail", 1, since_us, since_us + 10, progress)
+def running(number: int, *, since_us: int, progress: Progress | None = None) -> RunningItem:
+    return RunningItem(*ALICE, "queue", bytes([number]) * 16, "mail", 1, since_us, since_us + 10, progress)
 
 
-def write(world: World, life: bytes, *items: Running) -> None:
-    sheet = Timesheet(b"consumer", "host", 7, 16, len(items), world.now_us, list(items))
-    world.run(lambda tr: worker_status.write(tr, life, sheet))
+def write(world: World, incarnation: bytes, *items: RunningItem) -> None:
+    status = WorkerStatus(b"consumer", "host", 7, 16, len(items), world.now_us, list(items))
+    world.run(lambda tr: worker_status.write(tr, incarnation, status))
 
 
-def read(world: World) -> list[Timesheet]:
+def read(world: World) -> list[WorkerStatus]:
     return world.run(lambda tr: worker_status.read(tr, now_us=world.now_us))
 
 
 def test_a_sheet_tells_what_runs_and_how_far_it_is(world: World) -> None:
     item = running(1, since_us=5, progress=Progress(3, 10, "resizing", 6))
     write(world, WORKER, item)
-    (sheet,) = read(world)
-    assert (sheet.host, sheet.pid, sheet.slots, sheet.busy, sheet.running) == ("host", 7, 16, 1, [item])
+    (status,) = read(world)
+    assert (status.host, status.pid, status.slots, status.busy, status.running) == ("host", 7, 16, 1, [item])
     assert item.tenant == ALICE
 
 
@@ -46,20 +46,20 @@ def test_what_a_dead_worker_ran_is_not_told(world: World) -> None:
     write(world, WORKER, running(1, since_us=5))
     write(world, OTHER)
     world.pass_us(LIVE_US + 1)
-    assert [sheet.running for sheet in read(world)] == [[]], "one that does nothing need not write"
+    assert [status.running for status in read(world)] == [[]], "one that does nothing need not write"
 
 
 def test_old_sheets_are_cleared(world: World) -> None:
     write(world, WORKER, running(1, since_us=5))
-    world.pass_us(FORGET_US + 1)
+    world.pass_us(RETENTION_US + 1)
     write(world, OTHER)
     world.run(lambda tr: worker_status.clear_old(tr, now_us=world.now_us, keys_max=10))
-    world.pass_us(-FORGET_US)
+    world.pass_us(-RETENTION_US)
     assert len(read(world)) == 1
 
 
 def test_a_sheet_that_cannot_be_read_is_passed_over(world: World) -> None:
-    key = ROOT + pack_int(SHEET) + pack_bytes(WORKER)
+    key = ROOT + pack_int(WORKER_STATUS) + pack_bytes(WORKER)
 
     def write_raw(tr: Any, value: bytes) -> None:
         tr.set(key, value)

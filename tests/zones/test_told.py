@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.zones.top_level.pointers import wake_overslept
+from fairlead.zones.top_level.pointers import wake_oversleeping
 from tests.zones.world import BOB, SECOND, World
 
 HOUR_US = 3_600 * SECOND
@@ -21,7 +21,7 @@ def watched(world: World) -> World:
 
 def tells(world: World, does: Callable[[], object]) -> bool:
     """Say whether whoever watches the part of Alice's queue is told by what happens."""
-    key = world.zone.place.part.changed
+    key = world.zone.location.part.change_counter
     before = world.run(lambda tr: tr.get(key).value)
     does()
     return bool(world.run(lambda tr: tr.get(key).value) != before)
@@ -59,15 +59,15 @@ def test_who_wakes_a_pointer_that_oversleeps_tells(watched: World) -> None:
     watched.pass_us(HOUR_US)
     watched.visit(items_max=1)
     watched.pass_us(-HOUR_US)
-    layout, part, now_us = watched.layout, watched.zone.place.part, watched.now_us
+    layout, part, now_us = watched.layout, watched.zone.location.part, watched.now_us
     assert tells(
-        watched, lambda: watched.run(lambda tr: wake_overslept(tr, layout, part, now_us=now_us, entries_max=64))
+        watched, lambda: watched.run(lambda tr: wake_oversleeping(tr, layout, part, now_us=now_us, entries_max=64))
     )
 
 
 def test_of_another_part_nobody_is_told(watched: World) -> None:
     names = (watched.zone_of(BOB, f"queue{number}") for number in range(100))
-    elsewhere = next(zone for zone in names if zone.place.part is not watched.zone.place.part)
+    elsewhere = next(zone for zone in names if zone.location.part is not watched.zone.location.part)
     assert not tells(watched, lambda: watched.enqueue(zone=elsewhere))
 
 

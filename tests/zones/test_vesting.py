@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead.zones import engines
 from fairlead.zones.engines import Database, Reader, transact
 from fairlead.zones.keyspace import IndexEntry, QueueKeys
-from fairlead.zones.pipelining import alone
+from fairlead.zones.pipelining import run_one
 from fairlead.zones.queue.index_scan import (
     FIRST_LOOK,
     Reading,
@@ -62,7 +62,7 @@ def test_a_reading_shows_what_has_vested_in_order_and_what_comes_first_of_the_re
         operation = read_vested(
             tr, KEYS, now_us=NOW_US, keys_max=keys_max, first_read=first_read, then_read=then_read, enough=enough
         )
-        return alone(operation)
+        return run_one(operation)
 
     reading = transact(stored(entries), body)
     vested = sorted(entry for entry in entries if entry.vesting_us <= NOW_US)
@@ -80,7 +80,7 @@ def test_a_collection_goes_on_where_it_stopped(entries: set[IndexEntry], keys_ma
         found: list[IndexEntry] = []
         begin: bytes | None = b""
         while begin is not None:
-            some, begin = alone(collect_vested(tr, KEYS, now_us=NOW_US, keys_max=keys_max, begin=begin))
+            some, begin = run_one(collect_vested(tr, KEYS, now_us=NOW_US, keys_max=keys_max, begin=begin))
             assert len(some) <= keys_max
             found += some
         return found
@@ -99,7 +99,7 @@ def test_what_waits_for_its_time_is_not_read_however_much_it_is(vested: int) -> 
     def body(tr: Any) -> list[IndexEntry]:
         nonlocal rows_read
         rows_read = 0
-        return alone(collect_vested(cast("Reader", Counting(tr)), KEYS, now_us=NOW_US, keys_max=1_250))[0]
+        return run_one(collect_vested(cast("Reader", Counting(tr)), KEYS, now_us=NOW_US, keys_max=1_250))[0]
 
     class Counting:
         """A transaction that counts the rows its range reads return."""
@@ -131,11 +131,11 @@ def test_damaged_keys_are_passed_over_and_hold_up_nothing(
         found: list[IndexEntry] = []
         begin: bytes | None = b""
         while begin is not None:
-            some, begin = alone(
+            some, begin = run_one(
                 collect_vested(tr, KEYS, now_us=NOW_US, keys_max=keys_max, begin=begin, first_read=FIRST_LOOK)
             )
             found += some
-        return found, alone(read_first_of_each_priority(tr, KEYS))
+        return found, run_one(read_first_of_each_priority(tr, KEYS))
 
     vested, first = transact(db, body)
     assert vested == sorted(entry for entry in entries if entry.vesting_us <= NOW_US)
@@ -146,4 +146,4 @@ def test_damaged_keys_are_passed_over_and_hold_up_nothing(
 def test_a_key_of_no_priority_ends_no_reading(code: bytes) -> None:
     db = stored({IndexEntry(3, NOW_US + 1, bytes(16))})
     transact(db, lambda tr: tr.set(KEYS.vest_prefix + code, b"mail"))
-    assert transact(db, lambda tr: alone(read_first_of_each_priority(tr, KEYS))) == [(3, NOW_US + 1, bytes(16))]
+    assert transact(db, lambda tr: run_one(read_first_of_each_priority(tr, KEYS))) == [(3, NOW_US + 1, bytes(16))]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fairlead.zones.layout import item_id_of
-from fairlead.zones.pipelining import alone
-from fairlead.zones.queue.dead_letters import bury, discard, listing, read, revive
+from fairlead.zones.pipelining import run_one
+from fairlead.zones.queue.dead_letters import discard, listing, move_to_dead_letters, read, retry_dead_letter
 from fairlead.zones.queue.items import EnqueueStatus, LeasedItem, Outcome, new_item
-from fairlead.zones.queue.poison_candidates import SHARED_LAPSES
+from fairlead.zones.queue.poison_candidates import SHARED_EXPIRIES
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.top_level.process_pointers import Found
+from fairlead.zones.top_level.process_pointers import PointerOutcome
 from tests.clocks import ManualClock
 from tests.zones.conftest import open_empty
 from tests.zones.world import ANY, LEASE_US, MS, PAUSE_US, SECOND, THROTTLE_US, World
@@ -46,7 +46,7 @@ class Modelled:
     lease_id: bytes = b""
     lapses: int = 0
     errors: int = 0
-    ran_alone: bool = False
+    ran_isolated: bool = False
     started: bool = False
 
 
@@ -87,14 +87,14 @@ class QueueZoneMachine(RuleBasedStateMachine):
             item_id = self.world.new_id() if name is None else item_id_of(name)
             items.append((item_id, item))
             expected.append(self.enqueue_in_model(item_id, item))
-        results = self.world.run(lambda tr: alone(self.world.zone.enqueue_steps(tr, items, now_us=self.now_us)))
+        results = self.world.run(lambda tr: run_one(self.world.zone.enqueue_op(tr, items, now_us=self.now_us)))
         assert [status for _, status in results] == expected
 
     def enqueue_in_model(self, item_id: bytes, item: Any) -> EnqueueStatus:
         if item_id in self.items:
             return EnqueueStatus.PRESENT
         if item_id in self.buried:
-            return EnqueueStatus.BURIED
+            return EnqueueStatus.DEAD_LETTER
         if self.taken_until_us.get(item_id, 0) > self.now_us:
             return EnqueueStatus.COMPLETED
         vesting_us = self.now_us + item.delay_us
@@ -113,7 +113,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
     def dequeue(self, items_max: int, kinds: dict[str, int]) -> None:
         expected = self.dequeue_in_model(items_max, dict(kinds))
         held = self.world.dequeue(items_max, kinds)
-        assert [(item.id, item.alone) for item in held] == expected
+        assert [(item.id, item.isolated) for item in held] == expected
         self.hold(held)
 
     def dequeue_in_model(self, items_max: int, left: dict[str, int]) -> list[tuple[bytes, bool]]:
@@ -126,10 +126,10 @@ class QueueZoneMachine(RuleBasedStateMachine):
             for item_id in self.candidates(queue, items_max - len(taken), left):
                 item = self.items[item_id]
                 lapses = item.lapses + item.started
-                if (item.lease_id and item.ran_alone) or lapses >= LAPSES_MAX + SHARED_LAPSES:
+                if (item.lease_id and item.ran_isolated) or lapses >= LAPSES_MAX + SHARED_EXPIRIES:
                     self.buried[item_id] = self.items.pop(item_id)
                     left[item.kind] += 1
-                elif lapses >= LAPSES_MAX and any(alone for _, alone in taken):
+                elif lapses >= LAPSES_MAX and any(run_one for _, run_one in taken):
                     left[item.kind] += 1
                     passed = True
                 else:
@@ -170,9 +170,9 @@ class QueueZoneMachine(RuleBasedStateMachine):
         due = bool(self.world.scan())
         expected = self.dequeue_in_model(items_max, dict(ANY)) if due else []
         visits = self.world.visit(items_max=items_max)
-        assert all(visit.found in (Found.SERVED, Found.DELETED) for visit in visits)
+        assert all(visit.outcome in (PointerOutcome.SERVED, PointerOutcome.DELETED) for visit in visits)
         held = [item for visit in visits for item in visit.items]
-        assert [(item.id, item.alone) for item in held] == expected
+        assert [(item.id, item.isolated) for item in held] == expected
         self.hold(held)
 
     # --- What holders do ---
@@ -182,7 +182,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
     def complete(self, which: int, lease: int, own: bool) -> None:
         item_id, lease_id, expected = self.someone(which, lease, own)
         outcomes = self.world.run(
-            lambda tr: alone(self.world.zone.complete_steps(tr, [(item_id, lease_id)], now_us=self.now_us, ended=[]))
+            lambda tr: run_one(self.world.zone.complete_op(tr, [(item_id, lease_id)], now_us=self.now_us, ended=[]))
         )
         assert outcomes == [expected]
         if expected is Outcome.DONE:
@@ -200,17 +200,17 @@ class QueueZoneMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.items)
     @rule(which=WHICH, lease=WHICH, own=st.booleans(), lease_us=st.sampled_from([SECOND, LEASE_US]), mark=MARKS)
     def extend(self, which: int, lease: int, own: bool, lease_us: int, mark: tuple[bool, bool]) -> None:
-        started, ran_alone = mark
+        started, ran_isolated = mark
         item_id, lease_id, expected = self.someone(which, lease, own)
         outcomes = self.world.run(
-            lambda tr: alone(
-                self.world.zone.extend_steps(
+            lambda tr: run_one(
+                self.world.zone.extend_op(
                     tr,
                     [(item_id, lease_id)],
                     lease_us=lease_us,
                     now_us=self.now_us,
                     started=started,
-                    ran_alone=ran_alone,
+                    ran_isolated=ran_isolated,
                 )
             )
         )
@@ -218,7 +218,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
         if expected is Outcome.DONE:
             self.items[item_id].vesting_us = self.now_us + lease_us
             self.items[item_id].started |= started
-            self.items[item_id].ran_alone |= ran_alone
+            self.items[item_id].ran_isolated |= ran_isolated
 
     @precondition(lambda self: self.items)
     @rule(which=WHICH, lease=WHICH, own=st.booleans(), delay_ms=DELAYS_MS, failed=st.booleans())
@@ -226,8 +226,8 @@ class QueueZoneMachine(RuleBasedStateMachine):
         item_id, lease_id, expected = self.someone(which, lease, own)
         errors = self.items[item_id].errors + 1 if failed else None
         outcome = self.world.run(
-            lambda tr: alone(
-                self.world.zone.requeue_steps(
+            lambda tr: run_one(
+                self.world.zone.requeue_op(
                     tr, item_id, lease_id, delay_us=delay_ms * MS, now_us=self.now_us, error_count=errors
                 )
             )
@@ -236,7 +236,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
         if expected is Outcome.DONE:
             item = self.items[item_id]
             item.lapses = 0 if failed or item.started else item.lapses
-            item.lease_id, item.started, item.ran_alone = b"", False, False
+            item.lease_id, item.started, item.ran_isolated = b"", False, False
             item.vesting_us = self.now_us + delay_ms * MS
             item.errors = item.errors if errors is None else errors
 
@@ -256,8 +256,15 @@ class QueueZoneMachine(RuleBasedStateMachine):
         record = self.world.record(item_id)
         assert record is not None
         self.world.run(
-            lambda tr: bury(
-                tr, self.world.zone.place, item_id, record, reason="error", error="", traceback="", now_us=self.now_us
+            lambda tr: move_to_dead_letters(
+                tr,
+                self.world.zone.location,
+                item_id,
+                record,
+                reason="error",
+                error="",
+                traceback="",
+                now_us=self.now_us,
             )
         )
         self.buried[item_id] = self.items.pop(item_id)
@@ -269,14 +276,14 @@ class QueueZoneMachine(RuleBasedStateMachine):
         item = self.buried.pop(item_id)
 
         def decide(tr: Any) -> None:
-            place = self.world.zone.place
-            buried = read(tr, place, item_id)
+            location = self.world.zone.location
+            buried = read(tr, location, item_id)
             assert buried is not None
             if not keep:
-                discard(tr, place, item_id, buried)
+                discard(tr, location, item_id, buried)
                 return
-            revive(tr, place, item_id, buried, now_us=self.now_us)
-            alone(self.world.zone.wake_steps(tr, earliest_us=self.now_us, now_us=self.now_us))
+            retry_dead_letter(tr, location, item_id, buried, now_us=self.now_us)
+            run_one(self.world.zone.wake_op(tr, earliest_us=self.now_us, now_us=self.now_us))
 
         self.world.run(decide)
         if keep:
@@ -298,7 +305,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
             record = self.world.record(item_id)
             assert record is not None
             assert Modelled(record.kind, record.priority, record.vesting_us, record.unique_us, record.lease_id,
-                            record.lapse_count, record.error_count, record.ran_alone,
+                            record.expiry_count, record.error_count, record.ran_isolated,
                             record.started) == item  # fmt: skip
 
     @invariant()
@@ -319,7 +326,7 @@ class QueueZoneMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_index_names_every_record_once(self) -> None:
-        keys = self.world.zone.place.keys
+        keys = self.world.zone.location.keys
         entries = [keys.entry(key) for key, _ in self.world.stored(keys.vest_priority(0), keys.vest_end())]
         assert sorted(entry for entry in entries if entry is not None) == sorted(
             (item.priority, item.vesting_us, item_id) for item_id, item in self.items.items()
@@ -344,8 +351,8 @@ class QueueZoneMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_else_is_stored_in_the_zone(self) -> None:
-        keys = self.world.zone.place.keys
-        stored = [key for key, _ in self.world.of_items() if not key.startswith(keys.done(b"")[:-2])]
+        keys = self.world.zone.location.keys
+        stored = [key for key, _ in self.world.of_items() if not key.startswith(keys.retained_id(b"")[:-2])]
         assert len(stored) == 2 * len(self.items) + len(self.buried) + len(self.world.count())
 
 

@@ -7,20 +7,20 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from fairlead.zones.engines import Database, transact
-from fairlead.zones.keyspace import HISTORY, ROOT, ROOT_RANGE, pack_int, range_end
+from fairlead.zones.keyspace import COMPLETION_LOG, ROOT, ROOT_RANGE, pack_int, range_end
 from fairlead.zones.layout import Tenant, item_id_of
-from fairlead.zones.pipelining import alone, in_step
-from fairlead.zones.policy.fair_share import Turns
+from fairlead.zones.pipelining import run_one, run_together
+from fairlead.zones.policy.fair_share import FairShare
 from fairlead.zones.queue import id_retention
-from fairlead.zones.queue.dequeue_plan import Fit, Room, Search, choose_steps, take
+from fairlead.zones.queue.dequeue_plan import Admission, Capacity, IndexScan, lease_all, plan_op
 from fairlead.zones.queue.items import Enqueued, LeasedItem, NewItem, new_item
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.records import ItemRecord, PointerRecord, decode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import open_shard
 from fairlead.zones.top_level.pointers import PointerRef, scan
-from fairlead.zones.top_level.process_pointers import Visit, VisitTerms, visit_all
-from fairlead.zones.top_level.sessions import Presence, beat
+from fairlead.zones.top_level.process_pointers import DequeueParams, PointerResult, process_all
+from fairlead.zones.top_level.sessions import SessionRecord, heartbeat
 from tests.clocks import ManualClock
 
 T = TypeVar("T")
@@ -44,10 +44,10 @@ class Dequeued(NamedTuple):
     """A dequeue from its beginning to its end: what it leased, and what `Choice` says besides."""
 
     items: list[LeasedItem]
-    left: Fit | None
-    resume: bytes
-    passed: Fit
-    buried: list[str]
+    remaining: Admission | None
+    cursor: bytes
+    best_skipped: Admission
+    dead_letters: list[str]
     unreadable: int
 
 
@@ -100,7 +100,7 @@ class World:
     def enqueue_all(self, items: list[NewItem], *, zone: QueueZone | None = None) -> list[bytes]:
         """Enqueue a batch and return the ids, in order."""
         batch = [(self.new_id(), item) for item in items]
-        self.run(lambda tr: alone((zone or self.zone).enqueue_steps(tr, batch, now_us=self.now_us)))
+        self.run(lambda tr: run_one((zone or self.zone).enqueue_op(tr, batch, now_us=self.now_us)))
         return [item_id for item_id, _ in batch]
 
     def dequeue(
@@ -121,27 +121,27 @@ class World:
         *,
         zone: QueueZone | None = None,
         lease_us: int = LEASE_US,
-        resume: bytes = b"",
-        passed: Fit = Fit.PAUSED,
+        cursor: bytes = b"",
+        best_skipped: Admission = Admission.PAUSED,
     ) -> Dequeued:
         """Lease what has vested, and return all that the dequeue says."""
         lease_id = self.new_id()
 
-        place = (zone or self.zone).place
+        location = (zone or self.zone).location
 
         def body(tr: Any) -> Dequeued:
-            search = Search(place, Room(items_max, kinds), now_us=self.now_us)
-            search.resume_at(resume, passed)
-            turn = Turns(self.layout, items_max).join(place.tenant, tr.get(place.keys.tenant.owner))
-            choice = alone(choose_steps(tr, search, turn, lease_us=lease_us))
-            items = take(tr, place, choice, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
+            index_scan = IndexScan(location, Capacity(items_max, kinds), now_us=self.now_us)
+            index_scan.set_cursor(cursor, best_skipped)
+            quantum = FairShare(self.layout, items_max).join(location.tenant, tr.get(location.keys.tenant.owner))
+            plan = run_one(plan_op(tr, index_scan, quantum, lease_us=lease_us))
+            items = lease_all(tr, location, plan, lease_id=lease_id, lease_us=lease_us, now_us=self.now_us)
             return Dequeued(
                 items,
-                left=choice.left,
-                resume=choice.resume,
-                passed=choice.passed,
-                buried=[record.kind for _, record in choice.buried],
-                unreadable=choice.unreadable,
+                remaining=plan.remaining,
+                cursor=plan.cursor,
+                best_skipped=plan.best_skipped,
+                dead_letters=[record.kind for _, record in plan.dead_letters],
+                unreadable=plan.unreadable,
             )
 
         return self.run(body)
@@ -161,7 +161,7 @@ class World:
 
     def record(self, item_id: bytes, *, zone: QueueZone | None = None) -> ItemRecord | None:
         """Return the stored record of an item."""
-        value = self.run(lambda tr: tr.get((zone or self.zone).place.keys.item(item_id)).value)
+        value = self.run(lambda tr: tr.get((zone or self.zone).location.keys.item(item_id)).value)
         return None if value is None else decode(ItemRecord, value)
 
     def count(self, zone: QueueZone | None = None) -> dict[str, int]:
@@ -176,7 +176,7 @@ class World:
 
         def body(tr: Any) -> int:
             now_us = self.now_us + after_us
-            return sum(id_retention.forget(tr, part, now_us=now_us, keys_max=keys_max) for part in range(PART_COUNT))
+            return sum(id_retention.expire(tr, part, now_us=now_us, keys_max=keys_max) for part in range(PART_COUNT))
 
         return self.run(body)
 
@@ -184,13 +184,13 @@ class World:
 
     def present(self, name: str, *kinds: str) -> None:
         """Let a consumer show that it lives, and which kinds it knows."""
-        sign = Presence("there", 1, sorted(kinds), self.now_us, self.now_us)
-        self.run(lambda tr: beat(tr, name.encode(), sign))
+        sign = SessionRecord("there", 1, sorted(kinds), self.now_us, self.now_us)
+        self.run(lambda tr: heartbeat(tr, name.encode(), sign))
 
     def pointer(self, zone: QueueZone | None = None) -> PointerRecord | None:
         """Return the zone's pointer."""
-        place = (zone or self.zone).place
-        value = self.run(lambda tr: tr.get(place.keys.pointer).value)
+        location = (zone or self.zone).location
+        value = self.run(lambda tr: tr.get(location.keys.pointer).value)
         return None if value is None else decode(PointerRecord, value)
 
     def pointer_delay_us(self, zone: QueueZone | None = None) -> int:
@@ -204,29 +204,31 @@ class World:
 
         def body(tr: Any) -> list[PointerRef]:
             scans = [scan(tr, part, now_us=self.now_us, ids_max=ids_max) for part in self.layout.parts]
-            return [ref for refs, _ in in_step(scans) for ref in refs]
+            return [ref for refs, _ in run_together(scans) for ref in refs]
 
         return self.run(body)
 
-    def terms(self, *, lease_id: bytes | None = None, items_max: int = 10, lease_us: int = LEASE_US) -> VisitTerms:
+    def terms(self, *, lease_id: bytes | None = None, items_max: int = 10, lease_us: int = LEASE_US) -> DequeueParams:
         """Return what a manager passes to its visits now."""
-        return VisitTerms(self.now_us, lease_id or self.new_id(), lease_us, items_max, THROTTLE_US, PAUSE_US)
+        return DequeueParams(self.now_us, lease_id or self.new_id(), lease_us, items_max, THROTTLE_US, PAUSE_US)
 
-    def visit(self, kinds: Mapping[str, int] = ANY, *, items_max: int = 10, lease_us: int = LEASE_US) -> list[Visit]:
+    def visit(
+        self, kinds: Mapping[str, int] = ANY, *, items_max: int = 10, lease_us: int = LEASE_US
+    ) -> list[PointerResult]:
         """Visit every vested pointer in one transaction."""
         refs = self.scan()
         terms = self.terms(items_max=items_max, lease_us=lease_us)
 
-        def body(tr: Any) -> list[Visit]:
-            return visit_all(tr, self.layout, refs, Room(1_000, kinds), terms)[0]
+        def body(tr: Any) -> list[PointerResult]:
+            return process_all(tr, self.layout, refs, Capacity(1_000, kinds), terms)[0]
 
         return self.run(body)
 
     def ref(self, zone: QueueZone | None = None) -> PointerRef:
         """Return what a scan says, or would say, of the zone's pointer."""
-        place, pointer = (zone or self.zone).place, self.pointer(zone)
+        location, pointer = (zone or self.zone).location, self.pointer(zone)
         assert pointer is not None
-        return PointerRef(place.part.part, place.pointer_id, pointer.vesting_us, pointer.priority)
+        return PointerRef(location.part.part, location.pointer_id, pointer.vesting_us, pointer.priority)
 
     # --- What is stored ---
 
@@ -236,12 +238,12 @@ class World:
 
     def of_items(self) -> list[tuple[bytes, bytes]]:
         """Return all pairs of Alice's queue but its pointer."""
-        keys = self.zone.place.keys
+        keys = self.zone.location.keys
         return [pair for pair in self.stored(keys.prefix, range_end(keys.prefix)) if pair[0] != keys.pointer]
 
     def everything(self) -> list[tuple[bytes, bytes]]:
         """Return all pairs of the shard, but for what it tells for a while of what has ended."""
-        return [pair for pair in self.stored(*ROOT_RANGE) if not pair[0].startswith(ROOT + pack_int(HISTORY))]
+        return [pair for pair in self.stored(*ROOT_RANGE) if not pair[0].startswith(ROOT + pack_int(COMPLETION_LOG))]
 
     def get(self, key: bytes) -> bytes | None:
         """Read one key behind the queue's back."""

@@ -17,29 +17,29 @@ from collections import Counter
 from functools import cached_property
 from typing import Any
 
-from fairlead.zones.layout import Layout, Tenant
+from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.queue import stored_item
-from fairlead.zones.records import TenantRule
+from fairlead.zones.records import TenantPolicy
 
-ITEM = 1_000  # Credit is counted in thousandths of an item.
+ONE_ITEM = 1_000  # Credit is counted in thousandths of an item.
 
 
-class Turns:
+class FairShare:
     """The turns of a batch of visits: `items_max` for each tenant if all have the same weight."""
 
-    def __init__(self, layout: Layout, items_max: int) -> None:
+    def __init__(self, layout: ShardLayout, items_max: int) -> None:
         self._layout = layout
         self._items_max = items_max
-        self._turns: list[Turn] = []
+        self._batch: list[Quantum] = []
         self._zones: Counter[Tenant] = Counter()  # how many of the batch are whose
         self._limited: set[Tenant] = set()
 
-    def join(self, tenant: Tenant, owner: Any) -> "Turn":
+    def join(self, tenant: Tenant, owner: Any) -> "Quantum":
         """Add a visit of a tenant's zone. `owner`: the tenant's ownership record, as it was asked for."""
-        turn = Turn(self, tenant, owner)
-        self._turns.append(turn)
+        quantum = Quantum(self, tenant, owner)
+        self._batch.append(quantum)
         self._zones[tenant] += 1
-        return turn
+        return quantum
 
     def zones_of(self, tenant: Tenant) -> int:
         """Return among how many zones of the batch a tenant's turn is divided; a tenant alone need not divide it."""
@@ -56,7 +56,7 @@ class Turns:
         self._limited.add(tenant)
         return first
 
-    def rule(self, owner: Any) -> TenantRule:
+    def policy(self, owner: Any) -> TenantPolicy:
         """Return a tenant's rule.
 
         Raises:
@@ -67,14 +67,14 @@ class Turns:
     @cached_property
     def unit(self) -> float | None:
         """How many items a weight of 1 stands for; None: all weights are 1. Known once the first reads are there."""
-        rules = {turn.tenant: turn.rule for turn in self._turns}
-        weights = [rule.weight for rule in rules.values() if not rule.paused]
+        policies = {quantum.tenant: quantum.policy for quantum in self._batch}
+        weights = [policy.weight for policy in policies.values() if not policy.paused]
         if all(weight == 1.0 for weight in weights):
             return None
         return self._items_max * min(1.0, len(weights) / sum(weights))
 
 
-class Turn:
+class Quantum:
     """One visit's turn. Asked for a share once what it has sent first has come.
 
     Attributes:
@@ -82,62 +82,62 @@ class Turn:
       credit: what is left of the last turn; told by whoever has read the pointer.
     """
 
-    __slots__ = ("_granted", "_owner", "_rule", "_turns", "allowed", "credit", "tenant")
+    __slots__ = ("_batch", "_granted", "_owner", "_policy", "allowed", "deficit", "tenant")
 
-    def __init__(self, turns: Turns, tenant: Tenant, owner: Any) -> None:
+    def __init__(self, fair_share: FairShare, tenant: Tenant, owner: Any) -> None:
         self.tenant = tenant
-        self._turns = turns
+        self._batch = fair_share
         self._owner = owner
-        self._rule: TenantRule | None = None
+        self._policy: TenantPolicy | None = None
         self._granted = 0
         self.allowed: int | None = None
-        self.credit = 0
+        self.deficit = 0
 
     @property
     def must_ask(self) -> bool:
         """Whether the tenant has a limit, and nobody has told how much of it is left."""
-        return self.allowed is None and self.rule.is_limited
+        return self.allowed is None and self.policy.is_limited
 
     @property
-    def rule(self) -> TenantRule:
+    def policy(self) -> TenantPolicy:
         """The tenant's rule.
 
         Raises:
           TenantMoved: the tenant is another shard's.
         """
-        if self._rule is None:
-            self._rule = self._turns.rule(self._owner)
-        return self._rule
+        if self._policy is None:
+            self._policy = self._batch.policy(self._owner)
+        return self._policy
 
     def is_first(self, tenant: Tenant) -> bool:
-        """See `Turns.is_first`."""
-        return self._turns.is_first(tenant)
+        """See `FairShare.is_first`."""
+        return self._batch.is_first(tenant)
 
     @property
     def items_max(self) -> int:
         """How many items it takes if all weights are equal."""
-        return self._turns.items_max
+        return self._batch.items_max
 
     def share(self) -> int:
         """Return how many items the visit may take; 0 also if the tenant is paused, or must be asked for first."""
-        if self.rule.paused or self.must_ask:
+        if self.policy.paused or self.must_ask:
             return 0
         share = self._share()
         return share if self.allowed is None else min(share, self.allowed)
 
     def _share(self) -> int:
-        rule, unit, zones = self.rule, self._turns.unit, self._turns.zones_of(self.tenant)
+        policy, unit, zones = self.policy, self._batch.unit, self._batch.zones_of(self.tenant)
         if unit is None:
             return max(1, self.items_max // zones)
         if self.items_max > 1:
-            self._granted = int(unit * rule.weight * ITEM / zones) + self.credit % ITEM
-            return self._granted // ITEM
-        self._granted = self.credit if self.credit >= ITEM else self.credit + int(rule.weight * ITEM)
-        return min(1, self._granted // ITEM)
+            self._granted = int(unit * policy.weight * ONE_ITEM / zones) + self.deficit % ONE_ITEM
+            return self._granted // ONE_ITEM
+        self._granted = self.deficit if self.deficit >= ONE_ITEM else self.deficit + int(policy.weight * ONE_ITEM)
+        return min(1, self._granted // ONE_ITEM)
 
-    def credit_after(self, *, taken: int, more: bool) -> int:
+    def deficit_after(self, *, taken: int, more: bool) -> int:
         """Return what is to the pointer's credit after the visit; nothing, unless there is `more` to take."""
-        if not more or self._turns.unit is None:
+        if not more or self._batch.unit is None:
             return 0
-        left = max(0, self._granted - taken * ITEM)
-        return left % ITEM if self.items_max > 1 else left
+        left = max(0, self._granted - taken * ONE_ITEM)
+        return left % ONE_ITEM if self.items_max > 1 else left

@@ -21,7 +21,7 @@ from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import LIMIT, ROOT, pack_bytes, pack_int, pack_text, range_begin, range_end
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.records import Count, KindRule, Rule, TimeUs, pack_value, unpacked
+from fairlead.zones.records import Count, KindPolicy, Policy, TimeUs, pack_value, unpacked
 
 TOKEN = 1_000  # Tokens are counted in thousandths.
 
@@ -48,7 +48,7 @@ _grants = msgspec.msgpack.Decoder(Grant)
 _buckets = msgspec.msgpack.Decoder(Bucket)
 
 
-def stands(until_us: int, lease_us: int, *, now_us: int, clocks_apart_us: int) -> bool:
+def is_in_force(until_us: int, lease_us: int, *, now_us: int, clocks_apart_us: int) -> bool:
     """Say whether a grant for `lease_us` that ends at `until_us` stands: it has begun by a good clock, and not ended.
 
     One that begins in the future was granted by a clock that has been set back since.
@@ -63,7 +63,7 @@ def take_slots(
     """Grant a holder up to `wanted` of the `maximum` that may run at once, in place of what it had; return how many.
 
     What it holds already is written down whatever the maximum: others count it. Only grants that stand count; see
-    `stands`.
+    `is_in_force`.
 
     Reads with conflict: all grants of the kind. Writes: the holder's, and clears those that have ended. May run twice.
     """
@@ -74,7 +74,9 @@ def take_slots(
         grant = unpacked(_grants, row.value)
         if row.key == own:
             continue
-        if grant is None or not stands(grant.until_us, grant.lease_us, now_us=now_us, clocks_apart_us=clocks_apart_us):
+        if grant is None or not is_in_force(
+            grant.until_us, grant.lease_us, now_us=now_us, clocks_apart_us=clocks_apart_us
+        ):
             probe("a grant of slots has ended with its holder")
             tr.clear(row.key)
         else:
@@ -88,21 +90,21 @@ def take_slots(
 
 
 def take_tokens(
-    tr: Transaction, kind: str, rule: KindRule, *, wanted: int, returned: int, clocks_apart_us: int, now_us: int
+    tr: Transaction, kind: str, policy: KindPolicy, *, wanted: int, returned: int, clocks_apart_us: int, now_us: int
 ) -> int:
     """Take up to `wanted` tokens out of a kind's bucket, after `returned` unused ones were put back; return how many.
 
-    The bucket fills at `rule.per_s` up to `rule.burst`. Reads and writes it, with conflict; may run twice.
+    The bucket fills at `policy.per_s` up to `policy.burst`. Reads and writes it, with conflict; may run twice.
     """
-    assert rule.per_s is not None
+    assert policy.per_s is not None
     key = _LIMIT + pack_text(kind) + _BUCKET
-    bucket = _filled(tr.get(key).value, rule, now_us, clocks_apart_us)
+    bucket = _filled(tr.get(key).value, policy, now_us, clocks_apart_us)
     taken = max(0, min(wanted, bucket.tokens // TOKEN + returned))
-    _take_out(tr, key, rule, bucket, taken - returned)
+    _take_out(tr, key, policy, bucket, taken - returned)
     return taken
 
 
-def is_kind_full(tr: Reader, kind: str, rule: KindRule, *, clocks_apart_us: int, now_us: int) -> bool:
+def is_kind_full(tr: Reader, kind: str, policy: KindPolicy, *, clocks_apart_us: int, now_us: int) -> bool:
     """Say whether a kind's own shard has granted all that may run or start now; of others it is False. Snapshot reads.
 
     For whoever asks why; nothing is taken by it.
@@ -114,46 +116,48 @@ def is_kind_full(tr: Reader, kind: str, rule: KindRule, *, clocks_apart_us: int,
     granted = sum(
         grant.slots
         for grant in grants
-        if stands(grant.until_us, grant.lease_us, now_us=now_us, clocks_apart_us=clocks_apart_us)
+        if is_in_force(grant.until_us, grant.lease_us, now_us=now_us, clocks_apart_us=clocks_apart_us)
     )
-    if rule.max_running is not None and granted >= rule.max_running:
+    if policy.max_running is not None and granted >= policy.max_running:
         return True
-    return rule.per_s is not None and not tokens_in(bucket.value, rule, clocks_apart_us=clocks_apart_us, now_us=now_us)
+    return policy.per_s is not None and not tokens_in(
+        bucket.value, policy, clocks_apart_us=clocks_apart_us, now_us=now_us
+    )
 
 
-def tokens_in(value: bytes | None, rule: Rule, *, clocks_apart_us: int, now_us: int) -> int:
+def tokens_in(value: bytes | None, policy: Policy, *, clocks_apart_us: int, now_us: int) -> int:
     """Return how many tokens are in a bucket that is stored as `value`; None: nobody took any yet."""
-    return _filled(value, rule, now_us, clocks_apart_us).tokens // TOKEN
+    return _filled(value, policy, now_us, clocks_apart_us).tokens // TOKEN
 
 
-def take_out(tr: Transaction, key: bytes, rule: Rule, *, tokens: int, clocks_apart_us: int, now_us: int) -> None:
+def take_out(tr: Transaction, key: bytes, policy: Policy, *, tokens: int, clocks_apart_us: int, now_us: int) -> None:
     """Take tokens out of the bucket under `key`. Reads it with conflict."""
-    _take_out(tr, key, rule, _filled(tr.get(key).value, rule, now_us, clocks_apart_us), tokens)
+    _take_out(tr, key, policy, _filled(tr.get(key).value, policy, now_us, clocks_apart_us), tokens)
 
 
-def _take_out(tr: Transaction, key: bytes, rule: Rule, bucket: Bucket, tokens: int) -> None:
+def _take_out(tr: Transaction, key: bytes, policy: Policy, bucket: Bucket, tokens: int) -> None:
     """Write a bucket without so many tokens; fewer than none are put back."""
-    left = min(rule.burst * TOKEN, bucket.tokens - tokens * TOKEN)
+    left = min(policy.burst * TOKEN, bucket.tokens - tokens * TOKEN)
     tr.set(key, pack_value(Bucket(left, bucket.at_us)))
 
 
-def _filled(value: bytes | None, rule: Rule, now_us: int, clocks_apart_us: int) -> Bucket:
+def _filled(value: bytes | None, policy: Policy, now_us: int, clocks_apart_us: int) -> Bucket:
     """Return a bucket as it is now.
 
     A clock that is a little behind the one that wrote it fills it no further: the time between two good clocks would be
     counted each time that one writes after the other. A time that no good clock shows was written by one that has been
     set back, or is damaged: the bucket counts as full, since nobody knows when it was written.
     """
-    assert rule.per_s is not None
+    assert policy.per_s is not None
     bucket = None if value is None else unpacked(_buckets, value)
     if bucket is None or bucket.at_us > now_us + clocks_apart_us:
-        return Bucket(rule.burst * TOKEN, now_us)
+        return Bucket(policy.burst * TOKEN, now_us)
     passed_us = max(0, now_us - bucket.at_us)
-    tokens = min(rule.burst * TOKEN, bucket.tokens + int(passed_us * rule.per_s * TOKEN / 1e6))
+    tokens = min(policy.burst * TOKEN, bucket.tokens + int(passed_us * policy.per_s * TOKEN / 1e6))
     return Bucket(tokens, max(now_us, bucket.at_us))
 
 
-def forget_limit(tr: Transaction, kind: str) -> None:
+def clear_limit_state(tr: Transaction, kind: str) -> None:
     """Clear what a limit that is no more has left. Writes only."""
     prefix = _LIMIT + pack_text(kind)
     tr.clear_range(range_begin(prefix), range_end(prefix))

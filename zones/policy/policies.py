@@ -34,11 +34,11 @@ import msgspec
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
-from fairlead.zones.errors import RuleUnreadable
+from fairlead.zones.errors import PolicyUnreadable
 from fairlead.zones.keyspace import (
-    PARKED,
+    PAUSED_POINTER,
+    POLICY,
     ROOT,
-    RULE,
     TenantKeys,
     pack_int,
     pack_text,
@@ -47,27 +47,27 @@ from fairlead.zones.keyspace import (
     unpack_name,
     unpack_names,
 )
-from fairlead.zones.layout import Layout, Place, Tenant, check_name
-from fairlead.zones.pipelining import Steps, alone, in_step
-from fairlead.zones.policy.limits import forget_limit
-from fairlead.zones.policy.tenant_limits import forget_tenant_limit
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation, check_name
+from fairlead.zones.pipelining import Operation, run_one, run_together
+from fairlead.zones.policy.limits import clear_limit_state
+from fairlead.zones.policy.tenant_limits import clear_tenant_limit_state
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.records import KindRule, OwnerRecord, TenantRule, decode, encode, is_newer
+from fairlead.zones.records import KindPolicy, OwnerRecord, TenantPolicy, decode, encode, is_newer
 
 _SHARD, _KIND, _TENANT = (pack_int(number) for number in range(1, 4))
-_VERSION = ROOT + pack_int(RULE)
+_VERSION = ROOT + pack_int(POLICY)
 _PAUSED = _VERSION + _SHARD
 _KINDS = _VERSION + _KIND
 _TENANTS = _VERSION + _TENANT
-_PARKED = ROOT + pack_int(PARKED)
+_PAUSED_POINTERS = ROOT + pack_int(PAUSED_POINTER)
 _ONE = (1).to_bytes(8, "little")
 WAKE_MAX = 500  # Pointers woken in one transaction.
 
 
-class Rules(NamedTuple):
+class Policies(NamedTuple):
     """The rules of a shard and of its kinds, as they were found.
 
     `version`: tells whether they have changed; empty: there never were any. `kinds`: also those that say nothing any
@@ -76,25 +76,29 @@ class Rules(NamedTuple):
 
     version: bytes
     shard_paused: bool
-    kinds: Mapping[str, KindRule]
+    kinds: Mapping[str, KindPolicy]
     paused_kinds: frozenset[str]
     limited_kinds: frozenset[str]
 
-    def later_than(self, heard: Mapping[str, KindRule]) -> dict[str, KindRule]:
+    def later_than(self, observed: Mapping[str, KindPolicy]) -> dict[str, KindPolicy]:
         """Return the rules that were said after those that somebody has heard, by kind."""
-        return {kind: rule for kind, rule in self.kinds.items() if rule.said_us > heard.get(kind, NOTHING_SAID).said_us}
+        return {
+            kind: policy
+            for kind, policy in self.kinds.items()
+            if policy.updated_us > observed.get(kind, NO_KIND_POLICY).updated_us
+        }
 
-    def tighter_than(self, heard: Mapping[str, KindRule]) -> list[str]:
+    def tighter_than(self, observed: Mapping[str, KindPolicy]) -> list[str]:
         """Return the kinds that they limit more than what somebody has heard, which was said before."""
-        later = self.later_than(heard) if self.limited_kinds else {}
-        return [kind for kind, rule in later.items() if rule.is_tighter_than(heard.get(kind, NOTHING_SAID))]
+        later = self.later_than(observed) if self.limited_kinds else {}
+        return [kind for kind, policy in later.items() if policy.is_tighter_than(observed.get(kind, NO_KIND_POLICY))]
 
 
-NOTHING_SAID = KindRule(said_us=-1)  # Older versions wrote rules that do not tell when: later than this, too.
-NO_RULES = Rules(b"", False, {}, frozenset(), frozenset())
+NO_KIND_POLICY = KindPolicy(updated_us=-1)  # Older versions wrote rules that do not tell when: later than this, too.
+NO_POLICIES = Policies(b"", False, {}, frozenset(), frozenset())
 
 
-def rules_steps(tr: Reader, known: Rules) -> Steps[Rules]:
+def read_policies_op(tr: Reader, known: Policies) -> Operation[Policies]:
     """Read the rules of the shard and its kinds; `known` if they are still the ones, or newer. Snapshot reads.
 
     A transaction at a relaxed read version may find older ones than are known. One rule that a newer version of the
@@ -108,29 +112,29 @@ def rules_steps(tr: Reader, known: Rules) -> Steps[Rules]:
     return _read(tr, found)
 
 
-def read_rules(tr: Reader) -> Rules:
+def read_policies(tr: Reader) -> Policies:
     """Return the rules of the shard and its kinds. Snapshot reads."""
-    return alone(rules_steps(tr, NO_RULES))
+    return run_one(read_policies_op(tr, NO_POLICIES))
 
 
-def record_type(key: bytes) -> type[KindRule | TenantRule] | None:
+def record_type(key: bytes) -> type[KindPolicy | TenantPolicy] | None:
     """Return what the record under a key of the rules is; None: the key holds no record."""
-    return KindRule if key.startswith(_KINDS) else TenantRule if key.startswith(_TENANTS) else None
+    return KindPolicy if key.startswith(_KINDS) else TenantPolicy if key.startswith(_TENANTS) else None
 
 
-def _read(tr: Reader, version: bytes) -> Rules:
+def _read(tr: Reader, version: bytes) -> Policies:
     paused = tr.snapshot.get(_PAUSED)
     kinds = {}
     for row in tr.snapshot.get_range(range_begin(_KINDS), range_end(_KINDS), streaming_mode=WANT_ALL):
-        rule, kind = decode(KindRule, row.value), unpack_name(row.key, len(_KINDS))
-        if rule is not None and kind is not None:
-            kinds[kind] = rule
-    return Rules(
+        policy, kind = decode(KindPolicy, row.value), unpack_name(row.key, len(_KINDS))
+        if policy is not None and kind is not None:
+            kinds[kind] = policy
+    return Policies(
         version,
         paused.present(),
         kinds,
-        frozenset(kind for kind, rule in kinds.items() if rule.paused),
-        frozenset(kind for kind, rule in kinds.items() if rule.is_limited),
+        frozenset(kind for kind, policy in kinds.items() if policy.paused),
+        frozenset(kind for kind, policy in kinds.items() if policy.is_limited),
     )
 
 
@@ -146,30 +150,30 @@ def pause_shard(tr: Transaction) -> None:
     """Let nobody take anything from this shard."""
     tr.get(_PAUSED).wait()
     tr.set(_PAUSED, b"")
-    _count_change(tr)
+    _bump_version(tr)
 
 
 def resume_shard(tr: Transaction) -> None:
     """Let work be taken from this shard again; its pointers have stayed as they were."""
     tr.get(_PAUSED).wait()
     tr.clear(_PAUSED)
-    _count_change(tr)
+    _bump_version(tr)
 
 
-def kind_rule(tr: Transaction, kind: str) -> KindRule | None:
-    """Return a kind's rule on this shard, `NOTHING_SAID` if there is none, None if it cannot be read.
+def kind_policy(tr: Transaction, kind: str) -> KindPolicy | None:
+    """Return a kind's rule on this shard, `NO_KIND_POLICY` if there is none, None if it cannot be read.
 
     Reads it with conflict.
     """
     value = tr.get(_KINDS + pack_text(kind)).value
-    return NOTHING_SAID if value is None else decode(KindRule, value)
+    return NO_KIND_POLICY if value is None else decode(KindPolicy, value)
 
 
-def change_kind_rule(tr: Transaction, kind: str, *, now_us: int, after_us: int = 0, **changes: Any) -> KindRule:
+def change_kind_policy(tr: Transaction, kind: str, *, now_us: int, after_us: int = 0, **changes: Any) -> KindPolicy:
     """Change some of what a kind's rule says, on the kind's own shard, and return it: the others repeat it then.
 
-    What was parked while the kind was paused must be woken then: `wake_parked`. Reads and writes the rule, with
-    conflict. One that is damaged is made anew.
+    What was parked while the kind was paused must be woken then: `wake_paused_pointers`. Reads and writes the rule,
+    with conflict. One that is damaged is made anew.
 
     Args:
       after_us: it is said after that.
@@ -177,13 +181,13 @@ def change_kind_rule(tr: Transaction, kind: str, *, now_us: int, after_us: int =
     Raises:
       RuleUnreadable: a newer version wrote it.
     """
-    before = _rule_to_change(tr, kind)
-    rule = msgspec.structs.replace(before, **changes, said_us=max(now_us, before.said_us + 1, after_us + 1))
-    _set_kind_rule(tr, kind, rule)
-    return rule
+    before = _policy_to_change(tr, kind)
+    policy = msgspec.structs.replace(before, **changes, updated_us=max(now_us, before.updated_us + 1, after_us + 1))
+    _set_kind_policy(tr, kind, policy)
+    return policy
 
 
-def repeat_kind_rule(tr: Transaction, kind: str, rule: KindRule) -> KindRule:
+def propagate_kind_policy(tr: Transaction, kind: str, policy: KindPolicy) -> KindPolicy:
     """Let a shard say of a kind what the kind's own does, unless it has heard something later; return what it says.
 
     Reads and writes its rule, with conflict. One that is damaged is made anew.
@@ -191,37 +195,41 @@ def repeat_kind_rule(tr: Transaction, kind: str, rule: KindRule) -> KindRule:
     Raises:
       RuleUnreadable: a newer version wrote it.
     """
-    found = _rule_to_change(tr, kind)
-    if found.said_us > rule.said_us:
+    found = _policy_to_change(tr, kind)
+    if found.updated_us > policy.updated_us:
         probe("a shard has heard something later of a kind")
         return found
-    _set_kind_rule(tr, kind, rule)
-    return rule
+    _set_kind_policy(tr, kind, policy)
+    return policy
 
 
-def _rule_to_change(tr: Transaction, kind: str) -> KindRule:
-    rule = kind_rule(tr, check_name("kind", kind))
+def _policy_to_change(tr: Transaction, kind: str) -> KindPolicy:
+    policy = kind_policy(tr, check_name("kind", kind))
     stored = tr.get(_KINDS + pack_text(kind)).value
-    if rule is None and stored is not None and is_newer(stored):
-        raise RuleUnreadable(kind=kind)
-    return rule or NOTHING_SAID
+    if policy is None and stored is not None and is_newer(stored):
+        raise PolicyUnreadable(kind=kind)
+    return policy or NO_KIND_POLICY
 
 
-def _set_kind_rule(tr: Transaction, kind: str, rule: KindRule) -> None:
-    tr.set(_KINDS + pack_text(kind), encode(rule))
-    if not rule.is_limited:
-        forget_limit(tr, kind)
-    _count_change(tr)
+def _set_kind_policy(tr: Transaction, kind: str, policy: KindPolicy) -> None:
+    tr.set(_KINDS + pack_text(kind), encode(policy))
+    if not policy.is_limited:
+        clear_limit_state(tr, kind)
+    _bump_version(tr)
 
 
-def change_tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant, *, now_us: int, **changes: Any) -> TenantRule:
-    """Change some of what a tenant's rule says, and return it; see `set_tenant_rule`."""
-    rule = msgspec.structs.replace(tenant_rule(tr, layout, tenant), **changes)
-    set_tenant_rule(tr, layout, tenant, rule, now_us=now_us)
-    return rule
+def change_tenant_policy(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, *, now_us: int, **changes: Any
+) -> TenantPolicy:
+    """Change some of what a tenant's rule says, and return it; see `set_tenant_policy`."""
+    policy = msgspec.structs.replace(tenant_policy(tr, layout, tenant), **changes)
+    set_tenant_policy(tr, layout, tenant, policy, now_us=now_us)
+    return policy
 
 
-def set_tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant, rule: TenantRule, *, now_us: int) -> None:
+def set_tenant_policy(
+    tr: Transaction, layout: ShardLayout, tenant: Tenant, policy: TenantPolicy, *, now_us: int
+) -> None:
     """Give a tenant a rule; one that says nothing is none.
 
     Reads and writes the ownership record, with which every operation on the tenant conflicts. If it was paused and is
@@ -236,22 +244,22 @@ def set_tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant, rule: Tenan
     before = stored_item.check_owner(layout, value)
     owner = None if value is None else decode(OwnerRecord, value)
     listed = _TENANTS + keys.packed
-    if rule == TenantRule():
+    if policy == TenantPolicy():
         tr.clear(listed)
     else:
-        tr.set(listed, encode(rule))
-    if not rule.is_limited:
-        forget_tenant_limit(tr, tenant)
-    if rule != TenantRule() or (owner is not None and owner.epoch):
+        tr.set(listed, encode(policy))
+    if not policy.is_limited:
+        clear_tenant_limit_state(tr, tenant)
+    if policy != TenantPolicy() or (owner is not None and owner.epoch):
         epoch = 0 if owner is None else owner.epoch
-        tr.set(keys.owner, encode(OwnerRecord(epoch, layout.shard_id, rule)))
+        tr.set(keys.owner, encode(OwnerRecord(epoch, layout.shard_id, policy)))
     else:
         tr.clear(keys.owner)
-    if before.paused and not rule.paused:
+    if before.paused and not policy.paused:
         wake_tenant(tr, layout, tenant, now_us=now_us)
 
 
-def wake_tenant(tr: Transaction, layout: Layout, tenant: Tenant, *, after: str = "", now_us: int) -> str | None:
+def wake_tenant(tr: Transaction, layout: ShardLayout, tenant: Tenant, *, after: str = "", now_us: int) -> str | None:
     """Wake the pointers of `WAKE_MAX` of a tenant's queue zones, those whose names come after `after`.
 
     Returns the last of these names: call it again with that; or None: there are no more. Reads a name at a time, by
@@ -262,7 +270,7 @@ def wake_tenant(tr: Transaction, layout: Layout, tenant: Tenant, *, after: str =
     return names[-1] if len(names) == WAKE_MAX else None
 
 
-def tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant) -> TenantRule:
+def tenant_policy(tr: Transaction, layout: ShardLayout, tenant: Tenant) -> TenantPolicy:
     """Return a tenant's rule. Reads its ownership record with conflict.
 
     Raises:
@@ -271,15 +279,15 @@ def tenant_rule(tr: Transaction, layout: Layout, tenant: Tenant) -> TenantRule:
     return stored_item.check_owner(layout, tr.get(TenantKeys(*tenant).owner).value)
 
 
-def tenants_with_rules(tr: Reader, *, tenants_max: int) -> list[tuple[Tenant, TenantRule]]:
+def tenants_with_policies(tr: Reader, *, tenants_max: int) -> list[tuple[Tenant, TenantPolicy]]:
     """Return tenants that have a rule, by name, with it. Snapshot reads; one that is unreadable is passed over."""
     rows = tr.snapshot.get_range(range_begin(_TENANTS), range_end(_TENANTS), limit=tenants_max)
     found = []
     for row in rows:
-        rule = decode(TenantRule, row.value)
+        policy = decode(TenantPolicy, row.value)
         names = unpack_names(row.key, len(_TENANTS), 2)
-        if rule is not None and names is not None:
-            found.append((Tenant(*names[0]), rule))
+        if policy is not None and names is not None:
+            found.append((Tenant(*names[0]), policy))
     return found
 
 
@@ -305,42 +313,42 @@ def zone_names(tr: Reader, keys: TenantKeys, *, after: str = "") -> Iterator[str
 # --- Pointers that sleep because of a paused kind ---
 
 
-def park(tr: Transaction, place: Place, kinds: Collection[str]) -> None:
+def index_paused_pointer(tr: Transaction, location: ZoneLocation, kinds: Collection[str]) -> None:
     """Note that a zone's pointer falls asleep because these kinds are paused. Reads the version with conflict."""
     if not kinds:
         return
     probe("a pointer is parked")
     tr.add_read_conflict_key(_VERSION)
     for kind in kinds:
-        tr.set(_parked(place, kind), b"")
+        tr.set(_paused_pointer_key(location, kind), b"")
 
 
-def may_sleep(tr: Transaction, place: Place) -> bool:
+def may_sleep(tr: Transaction, location: ZoneLocation) -> bool:
     """Say whether a zone's pointer may sleep on although it holds work: its tenant is paused, or it is parked.
 
     Reads with conflict: ownership, the parked keys of kinds that are paused.
     """
-    owner = tr.get(place.keys.tenant.owner).value
-    if stored_item.check_owner(place.layout, owner).paused:
+    owner = tr.get(location.keys.tenant.owner).value
+    if stored_item.check_owner(location.layout, owner).paused:
         return True
-    return any(tr.get(_parked(place, kind)).present() for kind in read_rules(tr).paused_kinds)
+    return any(tr.get(_paused_pointer_key(location, kind)).present() for kind in read_policies(tr).paused_kinds)
 
 
-def wake_parked(tr: Transaction, layout: Layout, *, now_us: int) -> int:
+def wake_paused_pointers(tr: Transaction, layout: ShardLayout, *, now_us: int) -> int:
     """Wake up to `WAKE_MAX` parked pointers of kinds that are not paused any more; return how many were looked at.
 
     Reads with conflict: the pointers' guards, and the records of those that it wakes. Call it until it returns 0.
     """
-    begin, end = range_begin(_PARKED), range_end(_PARKED)
+    begin, end = range_begin(_PAUSED_POINTERS), range_end(_PAUSED_POINTERS)
     if next(iter(tr.snapshot.get_range(begin, end, limit=1)), None) is None:
         return 0
-    paused = read_rules(tr).paused_kinds
+    paused = read_policies(tr).paused_kinds
     looked = 0
     while looked < WAKE_MAX:
         row = next(iter(tr.snapshot.get_range(begin, end, limit=1)), None)
         if row is None:
             break
-        found = unpack_names(row.key, len(_PARKED), 1)
+        found = unpack_names(row.key, len(_PAUSED_POINTERS), 1)
         if found is None:
             tr.clear(row.key)  # It is damaged, and wakes nobody.
             begin = row.key + b"\x00"
@@ -351,21 +359,21 @@ def wake_parked(tr: Transaction, layout: Layout, *, now_us: int) -> int:
         if kind in paused:
             continue
         rows = list(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=WAKE_MAX - looked))
-        places = [layout.place_of(row.key[kind_end:]) for row in rows]
-        _wake(tr, [QueueZone(layout, each.tenant, each.name) for each in places if each is not None], now_us)
+        locations = [layout.location_of(row.key[kind_end:]) for row in rows]
+        _wake(tr, [QueueZone(layout, each.tenant, each.name) for each in locations if each is not None], now_us)
         for row in rows:
             tr.clear(row.key)
         looked += len(rows)
     return looked
 
 
-def _parked(place: Place, kind: str) -> bytes:
-    return _PARKED + pack_text(kind) + place.pointer_id
+def _paused_pointer_key(location: ZoneLocation, kind: str) -> bytes:
+    return _PAUSED_POINTERS + pack_text(kind) + location.pointer_id
 
 
 def _wake(tr: Transaction, zones: Iterable[QueueZone], now_us: int) -> None:
-    in_step([zone.wake_steps(tr, earliest_us=now_us, now_us=now_us) for zone in zones])
+    run_together([zone.wake_op(tr, earliest_us=now_us, now_us=now_us) for zone in zones])
 
 
-def _count_change(tr: Transaction) -> None:
+def _bump_version(tr: Transaction) -> None:
     tr.add(_VERSION, _ONE)

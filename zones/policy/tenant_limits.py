@@ -12,17 +12,17 @@ from collections.abc import Sequence
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import TenantKeys, range_begin, range_end, unpack_bytes, unpack_names
-from fairlead.zones.layout import Place, Tenant
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.layout import Tenant, ZoneLocation
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.policy import limits
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.records import ItemRecord, TenantRule, decode
+from fairlead.zones.records import ItemRecord, TenantPolicy, decode
 
-SPARE_MARKS = 64  # Marks that mean nothing are cleared so many at a time, at least.
+SPARE_MARKERS = 64  # Marks that mean nothing are cleared so many at a time, at least.
 
 
-def allowed_steps(tr: Transaction, place: Place, rule: TenantRule, *, now_us: int) -> Steps[int]:
+def allowed_op(tr: Transaction, location: ZoneLocation, policy: TenantPolicy, *, now_us: int) -> Operation[int]:
     """Return how many more items of a tenant that has a limit may be taken now, in any of its zones.
 
     Reads with conflict: the marks, the bucket, the records of marked items whose leases have ended; by snapshot: of
@@ -31,62 +31,64 @@ def allowed_steps(tr: Transaction, place: Place, rule: TenantRule, *, now_us: in
     conflict: only a visit starts an item, and it writes a mark.
     """
     left = []
-    if rule.max_running is not None:
-        left.append(rule.max_running - (yield from _running_steps(tr, place, rule.max_running, now_us)))
-    if rule.per_s is not None:
-        bucket = tr.get(place.keys.tenant.bucket)
+    if policy.max_running is not None:
+        left.append(policy.max_running - (yield from _in_flight_op(tr, location, policy.max_running, now_us)))
+    if policy.per_s is not None:
+        bucket = tr.get(location.keys.tenant.bucket)
         yield
-        apart_us = place.layout.settings.clocks_apart_us_max
-        left.append(limits.tokens_in(bucket.value, rule, clocks_apart_us=apart_us, now_us=now_us))
+        apart_us = location.layout.settings.clocks_apart_us_max
+        left.append(limits.tokens_in(bucket.value, policy, clocks_apart_us=apart_us, now_us=now_us))
     return max(0, min(left))
 
 
-def is_tenant_full(tr: Reader, place: Place, rule: TenantRule, *, now_us: int) -> bool:
+def is_tenant_full(tr: Reader, location: ZoneLocation, policy: TenantPolicy, *, now_us: int) -> bool:
     """Say whether no more of a tenant's items may run or start now. Snapshot reads; for whoever asks why."""
-    snapshot, keys = tr.snapshot, place.keys.tenant
-    if rule.max_running is not None:
-        begin, end = range_begin(keys.running_prefix), range_end(keys.running_prefix)
-        rows = snapshot.get_range(begin, end, limit=rule.max_running + SPARE_MARKS, streaming_mode=WANT_ALL)
-        reads = [snapshot.get(_marked(row.key, keys.running_prefix, place)) for row in rows]
-        if sum(_runs(read.value, now_us) for read in reads) >= rule.max_running:
+    snapshot, keys = tr.snapshot, location.keys.tenant
+    if policy.max_running is not None:
+        begin, end = range_begin(keys.in_flight_prefix), range_end(keys.in_flight_prefix)
+        rows = snapshot.get_range(begin, end, limit=policy.max_running + SPARE_MARKERS, streaming_mode=WANT_ALL)
+        reads = [snapshot.get(_marked_item_key(row.key, keys.in_flight_prefix, location)) for row in rows]
+        if sum(_is_leased(read.value, now_us) for read in reads) >= policy.max_running:
             return True
-    if rule.per_s is None:
+    if policy.per_s is None:
         return False
-    apart_us = place.layout.settings.clocks_apart_us_max
-    return not limits.tokens_in(snapshot.get(keys.bucket).value, rule, clocks_apart_us=apart_us, now_us=now_us)
+    apart_us = location.layout.settings.clocks_apart_us_max
+    return not limits.tokens_in(snapshot.get(keys.bucket).value, policy, clocks_apart_us=apart_us, now_us=now_us)
 
 
-def note_taken(tr: Transaction, place: Place, rule: TenantRule, item_ids: Sequence[bytes], *, now_us: int) -> None:
-    """Mark items that are leased now, and take their tokens; `allowed_steps` came before, in this transaction."""
-    if rule.max_running is not None:
+def charge_limits(
+    tr: Transaction, location: ZoneLocation, policy: TenantPolicy, item_ids: Sequence[bytes], *, now_us: int
+) -> None:
+    """Mark items that are leased now, and take their tokens; `allowed_op` came before, in this transaction."""
+    if policy.max_running is not None:
         for item_id in item_ids:
-            tr.set(place.keys.tenant.running(place.name, item_id), b"")
-    if rule.per_s is not None and item_ids:
-        key = place.keys.tenant.bucket
-        apart_us = place.layout.settings.clocks_apart_us_max
-        limits.take_out(tr, key, rule, tokens=len(item_ids), clocks_apart_us=apart_us, now_us=now_us)
+            tr.set(location.keys.tenant.in_flight(location.name, item_id), b"")
+    if policy.per_s is not None and item_ids:
+        key = location.keys.tenant.bucket
+        apart_us = location.layout.settings.clocks_apart_us_max
+        limits.take_out(tr, key, policy, tokens=len(item_ids), clocks_apart_us=apart_us, now_us=now_us)
 
 
-def forget_tenant_limit(tr: Transaction, tenant: Tenant) -> None:
+def clear_tenant_limit_state(tr: Transaction, tenant: Tenant) -> None:
     """Clear what a limit that is no more has left. Writes only."""
     keys = TenantKeys(*tenant)
-    tr.clear_range(range_begin(keys.running_prefix), range_end(keys.running_prefix))
+    tr.clear_range(range_begin(keys.in_flight_prefix), range_end(keys.in_flight_prefix))
     tr.clear(keys.bucket)
 
 
-def _running_steps(tr: Transaction, place: Place, max_running: int, now_us: int) -> Steps[int]:
+def _in_flight_op(tr: Transaction, location: ZoneLocation, max_running: int, now_us: int) -> Operation[int]:
     """Count the items that run; `max_running` if there are more marks than it reads, as after a limit was lowered."""
-    prefix = place.keys.tenant.running_prefix
-    marks_max = max_running + SPARE_MARKS
-    rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=marks_max, streaming_mode=WANT_ALL)
+    prefix = location.keys.tenant.in_flight_prefix
+    markers_max = max_running + SPARE_MARKERS
+    rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=markers_max, streaming_mode=WANT_ALL)
     yield
-    marks = [row.key for row in rows]
-    items = [_marked(key, prefix, place) for key in marks]
+    markers = [row.key for row in rows]
+    items = [_marked_item_key(key, prefix, location) for key in markers]
     reads = [tr.snapshot.get(item) for item in items]
     yield
     running = 0
-    for key, item, read in zip(marks, items, reads, strict=True):
-        if _runs(read.value, now_us):
+    for key, item, read in zip(markers, items, reads, strict=True):
+        if _is_leased(read.value, now_us):
             running += 1
             continue
         tr.add_read_conflict_key(item)  # Its holder may be extending a lease that has ended.
@@ -94,19 +96,19 @@ def _running_steps(tr: Transaction, place: Place, max_running: int, now_us: int)
         if read.value is None or (record is not None and not record.lease_id):
             probe("a mark of an item that runs no more is cleared")
             tr.clear(key)
-    return running if len(marks) < marks_max else max_running
+    return running if len(markers) < markers_max else max_running
 
 
-def _marked(key: bytes, prefix: bytes, place: Place) -> bytes:
+def _marked_item_key(key: bytes, prefix: bytes, location: ZoneLocation) -> bytes:
     """Return the key of the item that a mark is of; of a damaged mark the key of none."""
     found = unpack_names(key, len(prefix), 1)
     if found is None:
-        return place.keys.item(b"")
+        return location.keys.item(b"")
     (zone,), end = found
-    return place.layout.place(place.tenant, zone).keys.item(unpack_bytes(key[end:]))
+    return location.layout.location(location.tenant, zone).keys.item(unpack_bytes(key[end:]))
 
 
-def _runs(value: bytes | None, now_us: int) -> bool:
+def _is_leased(value: bytes | None, now_us: int) -> bool:
     """Say whether a marked item, stored as `value`, is leased; of one that cannot be read nobody knows."""
     record = None if value is None else decode(ItemRecord, value)
     return record is not None and bool(record.lease_id) and record.vesting_us > now_us

@@ -10,20 +10,20 @@ from typing import NamedTuple
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.keyspace import pack_int
-from fairlead.zones.layout import Layout, Place, Tenant
-from fairlead.zones.pipelining import in_step
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
+from fairlead.zones.pipelining import run_together
 from fairlead.zones.queue import dead_letters
-from fairlead.zones.queue.dead_letters import BuriedItem
+from fairlead.zones.queue.dead_letters import DeadLetter
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.queue_zone import QueueZone
 from fairlead.zones.queue.stored_item import check_owner
-from fairlead.zones.records import BuriedRecord, decode
+from fairlead.zones.records import DeadLetterRecord, decode
 
-LOOKED_MAX = 500  # Graves that one transaction looks at: with their records up to 8 MB, mostly a tenth of it.
-EXHUMED_MAX = 200  # Graves that one transaction empties.
+SCANNED_MAX = 500  # Graves that one transaction looks at: with their records up to 8 MB, mostly a tenth of it.
+BULK_ITEMS_MAX = 200  # Graves that one transaction empties.
 
 
-class Sought(NamedTuple):
+class DeadLetterFilter(NamedTuple):
     """Which buried items are meant; None: whatever it is.
 
     `error`: text that the error contains, as it was raised. `before_us`: buried before then. `shard`: its name, for
@@ -37,7 +37,7 @@ class Sought(NamedTuple):
     before_us: int | None = None
     shard: str | None = None
 
-    def may_be(self, tenant: Tenant, zone: str, kind: str) -> bool:
+    def may_match(self, tenant: Tenant, zone: str, kind: str) -> bool:
         """Say whether an item of which the list tells this may be meant."""
         return (
             (self.kind is None or kind == self.kind)
@@ -45,102 +45,104 @@ class Sought(NamedTuple):
             and (self.zone is None or zone == self.zone)
         )
 
-    def is_meant(self, record: BuriedRecord) -> bool:
+    def matches(self, record: DeadLetterRecord) -> bool:
         """Say whether an item that may be meant is."""
         return self.error is None or self.error in record.error
 
 
-class Unearthed(NamedTuple):
-    """What a stretch of the list held. `next_key`: where to go on; None: that was all. `looked`: how many graves."""
+class DeadLetterPage(NamedTuple):
+    """What a stretch of the list held. `next_key`: where to go on; None: that was all. `scanned`: how many graves."""
 
-    items: list[BuriedItem]
+    items: list[DeadLetter]
     next_key: bytes | None
-    looked: int
+    scanned: int
 
 
 def search(
     tr: Reader,
-    layout: Layout,
-    sought: Sought,
+    layout: ShardLayout,
+    criteria: DeadLetterFilter,
     *,
     items_max: int,
     next_key: bytes | None = None,
     latest_first: bool = False,
-    looked_max: int = LOOKED_MAX,
-) -> Unearthed:
-    """Return the buried items that are meant, of the first `looked_max` graves from `next_key` on.
+    scanned_max: int = SCANNED_MAX,
+) -> DeadLetterPage:
+    """Return the buried items that are meant, of the first `scanned_max` graves from `next_key` on.
 
     Snapshot reads. One that a newer version wrote, or that is damaged, is passed over.
     """
-    begin, end = dead_letters.grave_range()
-    if sought.before_us is not None:
-        end = begin + pack_int(max(0, sought.before_us))
+    begin, end = dead_letters.dead_letter_index_range()
+    if criteria.before_us is not None:
+        end = begin + pack_int(max(0, criteria.before_us))
     if next_key is not None:
         begin, end = (begin, min(end, next_key)) if latest_first else (max(begin, next_key), end)
     if begin >= end:
-        return Unearthed([], None, 0)
+        return DeadLetterPage([], None, 0)
     snapshot = tr.snapshot
-    rows = list(snapshot.get_range(begin, end, limit=looked_max, reverse=latest_first, streaming_mode=WANT_ALL))
+    rows = list(snapshot.get_range(begin, end, limit=scanned_max, reverse=latest_first, streaming_mode=WANT_ALL))
     reads = []
-    for looked, row in enumerate(rows, start=1):
-        grave = dead_letters.grave_of(row.key, layout)
-        if grave is None:
+    for scanned, row in enumerate(rows, start=1):
+        entry = dead_letters.parse_dead_letter_index_key(row.key, layout)
+        if entry is None:
             continue
-        place, item_id = grave
-        if sought.may_be(place.tenant, place.name, row.value.decode(errors="replace")):
-            reads.append((looked, place, item_id, snapshot.get(place.keys.buried(item_id))))
+        location, item_id = entry
+        if criteria.may_match(location.tenant, location.name, row.value.decode(errors="replace")):
+            reads.append((scanned, location, item_id, snapshot.get(location.keys.dead_letter(item_id))))
     items = []
-    for looked, place, item_id, read in reads:
-        record = None if read.value is None else decode(BuriedRecord, read.value)
-        if record is None or not sought.is_meant(record):
+    for scanned, location, item_id, read in reads:
+        record = None if read.value is None else decode(DeadLetterRecord, read.value)
+        if record is None or not criteria.matches(record):
             continue
-        items.append(BuriedItem(place.tenant, place.name, item_id, record))
+        items.append(DeadLetter(location.tenant, location.name, item_id, record))
         if len(items) == items_max:
-            return Unearthed(items, _behind(rows[looked - 1].key, latest_first), looked)
-    whole = len(rows) < looked_max
-    return Unearthed(items, None if whole else _behind(rows[-1].key, latest_first), len(rows))
+            return DeadLetterPage(items, _behind(rows[scanned - 1].key, latest_first), scanned)
+    whole = len(rows) < scanned_max
+    return DeadLetterPage(items, None if whole else _behind(rows[-1].key, latest_first), len(rows))
 
 
-def revive_all(tr: Transaction, layout: Layout, items: Sequence[BuriedItem], *, now_us: int) -> list[BuriedItem]:
+def retry_dead_letters(
+    tr: Transaction, layout: ShardLayout, items: Sequence[DeadLetter], *, now_us: int
+) -> list[DeadLetter]:
     """Put buried items back into their queues, due now, and wake their pointers; return those that were.
 
     Left out is what is not buried any more, or was buried anew, or whose tenant has left. Reads with conflict: the
     tenants' ownership, the buried records, the pointers as `pointers.look` says. May run twice.
     """
-    revived = _still_buried(tr, layout, items)
+    retried = _still_dead_letters(tr, layout, items)
     zones: dict[tuple[Tenant, str], QueueZone] = {}
-    for place, item, record in revived:
-        dead_letters.revive(tr, place, item.id, record, now_us=now_us)
-        zones[place.tenant, place.name] = QueueZone(layout, place.tenant, place.name)
-    in_step([zone.wake_steps(tr, earliest_us=now_us, now_us=now_us) for zone in zones.values()])
-    return [item for _, item, _ in revived]
+    for location, item, record in retried:
+        dead_letters.retry_dead_letter(tr, location, item.id, record, now_us=now_us)
+        zones[location.tenant, location.name] = QueueZone(layout, location.tenant, location.name)
+    run_together([zone.wake_op(tr, earliest_us=now_us, now_us=now_us) for zone in zones.values()])
+    return [item for _, item, _ in retried]
 
 
-def discard_all(tr: Transaction, layout: Layout, items: Sequence[BuriedItem]) -> list[BuriedItem]:
-    """Delete buried items for good; return those that were. Left out, and read with conflict: see `revive_all`."""
-    discarded = _still_buried(tr, layout, items)
-    for place, item, record in discarded:
-        dead_letters.discard(tr, place, item.id, record)
+def discard_all(tr: Transaction, layout: ShardLayout, items: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """Delete dead letters for good; return those deleted. Left out, and read with conflict: as `retry_dead_letters`."""
+    discarded = _still_dead_letters(tr, layout, items)
+    for location, item, record in discarded:
+        dead_letters.discard(tr, location, item.id, record)
     return [item for _, item, _ in discarded]
 
 
-def _still_buried(
-    tr: Transaction, layout: Layout, items: Sequence[BuriedItem]
-) -> list[tuple[Place, BuriedItem, BuriedRecord]]:
-    places = [layout.place(item.tenant, item.zone) for item in items]
+def _still_dead_letters(
+    tr: Transaction, layout: ShardLayout, items: Sequence[DeadLetter]
+) -> list[tuple[ZoneLocation, DeadLetter, DeadLetterRecord]]:
+    locations = [layout.location(item.tenant, item.zone) for item in items]
     reads = [
-        (tr.get(place.keys.tenant.owner), tr.get(place.keys.buried(item.id)))
-        for place, item in zip(places, items, strict=True)
+        (tr.get(location.keys.tenant.owner), tr.get(location.keys.dead_letter(item.id)))
+        for location, item in zip(locations, items, strict=True)
     ]
     found = []
-    for place, item, (owner, stored) in zip(places, items, reads, strict=True):
+    for location, item, (owner, stored) in zip(locations, items, reads, strict=True):
         try:
             check_owner(layout, owner.value)
         except TenantMoved:
             continue
-        record = None if stored.value is None else decode(BuriedRecord, stored.value)
-        if record is not None and record.buried_us == item.record.buried_us:
-            found.append((place, item, record))
+        record = None if stored.value is None else decode(DeadLetterRecord, stored.value)
+        if record is not None and record.dead_lettered_us == item.record.dead_lettered_us:
+            found.append((location, item, record))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import (
-    GRAVE,
+    DEAD_LETTER_INDEX,
     ROOT,
     pack_bytes,
     pack_int,
@@ -20,28 +20,28 @@ from fairlead.zones.keyspace import (
     unpack_int,
     unpack_names,
 )
-from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.stored_item import shortened
-from fairlead.zones.records import BuriedRecord, ItemRecord, decode, encode
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, encode
 
-_GRAVE = ROOT + pack_int(GRAVE)
+_INDEX = ROOT + pack_int(DEAD_LETTER_INDEX)
 
 
-class BuriedItem(NamedTuple):
+class DeadLetter(NamedTuple):
     """A buried item and where it lies."""
 
     tenant: Tenant
     zone: str
     id: bytes
-    record: BuriedRecord
+    record: DeadLetterRecord
 
 
-def bury(
+def move_to_dead_letters(
     tr: Transaction,
-    place: Place,
+    location: ZoneLocation,
     item_id: bytes,
     record: ItemRecord,
     *,
@@ -54,114 +54,122 @@ def bury(
 
     Writes: the item's record and index entry (cleared), the count, the buried record, the shard's list.
     """
-    stored_item.remove(tr, place, item_id, record, keep_payload=True)
-    stored_item.change_count(tr, place, record.kind, -1)
+    stored_item.remove(tr, location, item_id, record, keep_payload=True)
+    stored_item.change_count(tr, location, record.kind, -1)
     record.lease_id = b""
     record.last_error = shortened(error)
-    buried = BuriedRecord(record, reason, record.last_error, shortened(traceback), now_us)
-    tr.set(place.keys.buried(item_id), encode(buried))
-    tr.set(grave_key(place, item_id, now_us), record.kind.encode())
+    dead_letter = DeadLetterRecord(record, reason, record.last_error, shortened(traceback), now_us)
+    tr.set(location.keys.dead_letter(item_id), encode(dead_letter))
+    tr.set(dead_letter_index_key(location, item_id, now_us), record.kind.encode())
 
 
-def read(tr: Transaction, place: Place, item_id: bytes) -> BuriedRecord | None:
+def read(tr: Transaction, location: ZoneLocation, item_id: bytes) -> DeadLetterRecord | None:
     """Return the buried record of an item, or None. Reads its key and ownership with conflict.
 
     Raises:
       TenantMoved: the tenant is not this shard's any more.
     """
-    owner = tr.get(place.keys.tenant.owner)
-    stored = tr.get(place.keys.buried(item_id))
-    stored_item.check_owner(place.layout, owner.value)
-    return None if stored.value is None else decode(BuriedRecord, stored.value)
+    owner = tr.get(location.keys.tenant.owner)
+    stored = tr.get(location.keys.dead_letter(item_id))
+    stored_item.check_owner(location.layout, owner.value)
+    return None if stored.value is None else decode(DeadLetterRecord, stored.value)
 
 
-def exhume(tr: Transaction, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
+def remove(tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord) -> None:
     """Clear the buried record and its place in the shard's list; the payload stays. `read` came before."""
-    tr.clear(place.keys.buried(item_id))
-    tr.clear(grave_key(place, item_id, buried.buried_us))
+    tr.clear(location.keys.dead_letter(item_id))
+    tr.clear(dead_letter_index_key(location, item_id, dead_letter.dead_lettered_us))
 
 
-def revive(tr: Transaction, place: Place, item_id: bytes, buried: BuriedRecord, *, now_us: int) -> None:
+def retry_dead_letter(
+    tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord, *, now_us: int
+) -> None:
     """Put a buried item back into its queue, due now, its attempts forgotten. `read` came before.
 
-    The caller wakes the pointer (`QueueZone.wake_steps`).
+    The caller wakes the pointer (`QueueZone.wake_op`).
     """
     probe("a buried item is revived")
-    exhume(tr, place, item_id, buried)
-    record = buried.item
-    record.error_count = record.lapse_count = record.lapsed = record.died = record.given_back = 0
-    record.ran_alone = record.started = False
+    remove(tr, location, item_id, dead_letter)
+    record = dead_letter.item
+    record.error_count = record.expiry_count = record.expired_count = record.died = record.return_count = 0
+    record.ran_isolated = record.started = False
     record.vesting_us = record.delayed_until_us = now_us
-    tr.set(place.keys.item(item_id), encode(record))
-    tr.set(place.keys.vest(record.priority, now_us, item_id), record.kind.encode())
-    stored_item.change_count(tr, place, record.kind, 1)
+    tr.set(location.keys.item(item_id), encode(record))
+    tr.set(location.keys.vest(record.priority, now_us, item_id), record.kind.encode())
+    stored_item.change_count(tr, location, record.kind, 1)
 
 
-def discard(tr: Transaction, place: Place, item_id: bytes, buried: BuriedRecord) -> None:
+def discard(tr: Transaction, location: ZoneLocation, item_id: bytes, dead_letter: DeadLetterRecord) -> None:
     """Delete a buried item for good, payload included. `read` came before."""
-    exhume(tr, place, item_id, buried)
-    if buried.item.payload_bytes:
-        stored_item.clear_payload(tr, place, item_id)
+    remove(tr, location, item_id, dead_letter)
+    if dead_letter.item.payload_bytes:
+        stored_item.clear_payload(tr, location, item_id)
 
 
-def listing(tr: Reader, layout: Layout, *, items_max: int) -> Iterator[BuriedItem]:
+def listing(tr: Reader, layout: ShardLayout, *, items_max: int) -> Iterator[DeadLetter]:
     """Yield the shard's buried items, oldest first. Snapshot reads; one that is unreadable is passed over."""
-    for row in tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=items_max):
-        grave = grave_of(row.key, layout)
-        if grave is None:
+    for row in tr.snapshot.get_range(_INDEX, range_end(_INDEX), limit=items_max):
+        entry = parse_dead_letter_index_key(row.key, layout)
+        if entry is None:
             continue
-        place, item_id = grave
-        value = tr.snapshot.get(place.keys.buried(item_id)).value
-        record = None if value is None else decode(BuriedRecord, value)
+        location, item_id = entry
+        value = tr.snapshot.get(location.keys.dead_letter(item_id)).value
+        record = None if value is None else decode(DeadLetterRecord, value)
         if record is not None:
-            yield BuriedItem(place.tenant, place.name, item_id, record)
+            yield DeadLetter(location.tenant, location.name, item_id, record)
 
 
-def in_zone(tr: Reader, place: Place, *, items_max: int) -> tuple[list[BuriedItem], bool]:
+def in_zone(tr: Reader, location: ZoneLocation, *, items_max: int) -> tuple[list[DeadLetter], bool]:
     """Return buried items of a queue zone, by their ids, and whether these are all. Snapshot reads.
 
     One that is unreadable is passed over.
     """
-    prefix = place.keys.buried_prefix()
+    prefix = location.keys.dead_letter_prefix()
     rows = list(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=items_max + 1))
-    records = [(row.key, decode(BuriedRecord, row.value)) for row in rows[:items_max]]
+    records = [(row.key, decode(DeadLetterRecord, row.value)) for row in rows[:items_max]]
     return [
-        BuriedItem(place.tenant, place.name, unpack_bytes(key[len(prefix) :]), record)
+        DeadLetter(location.tenant, location.name, unpack_bytes(key[len(prefix) :]), record)
         for key, record in records
         if record is not None
     ], len(rows) <= items_max
 
 
-def graves_named(tr: Reader, layout: Layout, item_id: bytes, *, graves_max: int) -> tuple[list[Place], bool]:
+def zones_with_dead_letter(
+    tr: Reader, layout: ShardLayout, item_id: bytes, *, dead_letters_max: int
+) -> tuple[list[ZoneLocation], bool]:
     """Return the zones in which an item of this id is buried, and whether all graves were looked at. Snapshot reads.
 
     The youngest graves are looked at first.
     """
     rows = list(
-        tr.snapshot.get_range(_GRAVE, range_end(_GRAVE), limit=graves_max + 1, reverse=True, streaming_mode=WANT_ALL)
+        tr.snapshot.get_range(
+            _INDEX, range_end(_INDEX), limit=dead_letters_max + 1, reverse=True, streaming_mode=WANT_ALL
+        )
     )
     ending = pack_bytes(item_id)  # To take thousands of keys apart would be half of the search.
-    graves = [grave_of(row.key, layout) for row in rows[:graves_max] if row.key.endswith(ending)]
-    return [grave[0] for grave in graves if grave is not None and grave[1] == item_id], len(rows) <= graves_max
+    entries = [
+        parse_dead_letter_index_key(row.key, layout) for row in rows[:dead_letters_max] if row.key.endswith(ending)
+    ]
+    return [entry[0] for entry in entries if entry is not None and entry[1] == item_id], len(rows) <= dead_letters_max
 
 
-def grave_key(place: Place, item_id: bytes, buried_us: int) -> bytes:
+def dead_letter_index_key(location: ZoneLocation, item_id: bytes, dead_lettered_us: int) -> bytes:
     """Return the key of a buried item in the shard's list."""
-    tenant = place.tenant
-    names = pack_text(tenant.app) + pack_text(tenant.user) + pack_text(place.name)
-    return _GRAVE + pack_int(buried_us) + names + pack_bytes(item_id)
+    tenant = location.tenant
+    names = pack_text(tenant.app) + pack_text(tenant.user) + pack_text(location.name)
+    return _INDEX + pack_int(dead_lettered_us) + names + pack_bytes(item_id)
 
 
-def grave_range() -> tuple[bytes, bytes]:
+def dead_letter_index_range() -> tuple[bytes, bytes]:
     """Return begin and end of the shard's list of buried items."""
-    return _GRAVE, range_end(_GRAVE)
+    return _INDEX, range_end(_INDEX)
 
 
-def grave_of(key: bytes, layout: Layout) -> tuple[Place, bytes] | None:
+def parse_dead_letter_index_key(key: bytes, layout: ShardLayout) -> tuple[ZoneLocation, bytes] | None:
     """Take a key of the shard's list apart: return the zone, and the item's id; None if it is damaged."""
-    buried_us = unpack_int(key, len(_GRAVE))
-    named = None if buried_us is None else unpack_names(key, buried_us[1], 3)
+    dead_lettered_us = unpack_int(key, len(_INDEX))
+    named = None if dead_lettered_us is None else unpack_names(key, dead_lettered_us[1], 3)
     if named is None:
         return None
     (app, user, zone), end = named
-    return layout.place(Tenant(app, user), zone), unpack_bytes(key[end:])
+    return layout.location(Tenant(app, user), zone), unpack_bytes(key[end:])

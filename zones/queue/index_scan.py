@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import IndexEntry, QueueKeys
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.pipelining import Operation
 
 WANT_ALL = -2  # StreamingMode.want_all: a batch is read whole; the default fetches in small steps.
 FIRST_LOOK = 2  # Keys that tell whether anything has vested, and whether there is more.
@@ -41,7 +41,7 @@ def read_vested(
     enough: Callable[[Sequence[Vested]], int | None],
     begin: bytes = b"",
     end: bytes = b"",
-) -> Steps[Reading]:
+) -> Operation[Reading]:
     """Show `enough` the vested entries and their values in order, piece by piece, from `begin` or from the front.
 
     Stops at `end`, if that is given, after `keys_max` entries, or at that entry of a piece whose number `enough`
@@ -101,7 +101,7 @@ def collect_vested(
     first_read: int = FIRST_LOOK,
     begin: bytes = b"",
     end: bytes = b"",
-) -> Steps[tuple[list[IndexEntry], bytes | None]]:
+) -> Operation[tuple[list[IndexEntry], bytes | None]]:
     """Read up to `keys_max` vested entries in order, and where to go on (None: that was all). Snapshot reads."""
     entries: list[IndexEntry] = []
 
@@ -115,14 +115,14 @@ def collect_vested(
     return entries, reading.stopped_at
 
 
-def read_first_of_each_priority(tr: Transaction, keys: QueueKeys) -> Steps[list[IndexEntry]]:
+def read_first_of_each_priority(tr: Transaction, keys: QueueKeys) -> Operation[list[IndexEntry]]:
     """Read the first entry of every priority that has one; see `conflict_before_first` for the conflicts."""
     first = yield from look_at_first_of_each_priority(tr, keys)
     conflict_before_first(tr, keys, first)
     return first
 
 
-def look_at_first_of_each_priority(tr: Reader, keys: QueueKeys) -> Steps[list[IndexEntry]]:
+def look_at_first_of_each_priority(tr: Reader, keys: QueueKeys) -> Operation[list[IndexEntry]]:
     """Return the first entry of every priority that has one. Snapshot reads: conflicts with nothing."""
     first: list[IndexEntry] = []
     begin, end = keys.vest_priority(0), keys.vest_end()

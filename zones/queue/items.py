@@ -156,7 +156,7 @@ class EnqueueStatus(Enum):
 
     ENQUEUED = "enqueued"
     PRESENT = "present"  # an item of this id waits or runs; nothing was changed
-    BURIED = "buried"  # an item of this id is buried; nothing was changed
+    DEAD_LETTER = "buried"  # an item of this id is buried; nothing was changed
     COMPLETED = "completed"  # it completed, and `unique_ms` has not passed; nothing was changed
 
 
@@ -186,13 +186,13 @@ class Item(NamedTuple):
 class LeasedItem(NamedTuple):
     """An item that the caller holds until its vesting time.
 
-    `alone`: it lapsed so often that it must run isolated. `stored`: the record as it was written.
-    `vested_us`: from when it could be leased. `lapsed`: its last lease had ended without being given back.
+    `isolated`: it lapsed so often that it must run isolated. `stored`: the record as it was written.
+    `vested_us`: from when it could be leased. `had_expired`: its last lease had ended without being given back.
     """
 
     id: bytes
     record: ItemRecord
-    alone: bool
+    isolated: bool
     stored: bytes
     vested_us: int
-    lapsed: bool
+    had_expired: bool

@@ -4,26 +4,28 @@ from collections.abc import Sequence
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import ItemGone, ItemUnreadable, LeaseLost, QueueError
-from fairlead.zones.layout import Place
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.items import Outcome
 from fairlead.zones.records import ItemRecord, decode
 
-Holding = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
+LeaseRef = tuple[bytes, bytes | None]  # item id, and the lease under which the caller holds it
 
 
-def held_steps(tr: Transaction, place: Place, held: Sequence[Holding]) -> Steps[list[ItemRecord | Outcome]]:
+def check_leases_op(
+    tr: Transaction, location: ZoneLocation, held: Sequence[LeaseRef]
+) -> Operation[list[ItemRecord | Outcome]]:
     """Read the records of held items with conflict, and the tenant's ownership; for one not to be touched, why not."""
-    owner = tr.get(place.keys.tenant.owner)
-    reads = [tr.get(place.keys.item(item_id)) for item_id, _ in held]
+    owner = tr.get(location.keys.tenant.owner)
+    reads = [tr.get(location.keys.item(item_id)) for item_id, _ in held]
     yield
-    stored_item.check_owner(place.layout, owner.value)
-    return [held_record(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
+    stored_item.check_owner(location.layout, owner.value)
+    return [check_lease(read.value, lease_id) for read, (_, lease_id) in zip(reads, held, strict=True)]
 
 
-def held_record(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
+def check_lease(value: bytes | None, lease_id: bytes | None) -> ItemRecord | Outcome:
     """Return the record of an item as it was read, or why the caller may not touch it. `lease_id` None: it may."""
     if value is None:
         probe("a held item is gone")

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import PERIODIC, ROOT, pack_int, pack_text
-from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, Layout, check_name, local_tenant
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.layout import DEFAULT_ZONE, ID_BYTES, ShardLayout, check_name, local_tenant
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.placement import home
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.items import Enqueued, new_item
@@ -66,7 +66,7 @@ def last_tick_us(period: Period, now_us: int) -> int:
     return now_us - (now_us - period.phase_us) % period.every_us
 
 
-def tick_steps(tr: Transaction, layout: Layout, period: Period, *, now_us: int) -> Steps[Enqueued | None]:
+def tick_op(tr: Transaction, layout: ShardLayout, period: Period, *, now_us: int) -> Operation[Enqueued | None]:
     """Enqueue the period's item if a tick is due, and note the next one; return what was enqueued, or None.
 
     The item is local, its payload `{"tick_us": ..., "collapsed": ...}`: the time of the tick, and how many ticks
@@ -93,7 +93,7 @@ def tick_steps(tr: Transaction, layout: Layout, period: Period, *, now_us: int) 
     collapsed = (due_us - record.next_us) // period.every_us
     item = new_item(period.kind, {"tick_us": due_us, "collapsed": collapsed})
     zone = QueueZone(layout, local_tenant(period.kind), DEFAULT_ZONE)
-    enqueued = yield from zone.enqueue_steps(tr, [(_tick_id(period, due_us), item)], now_us=now_us, ids_are_new=False)
+    enqueued = yield from zone.enqueue_op(tr, [(_tick_id(period, due_us), item)], now_us=now_us, ids_are_new=False)
     return enqueued[0]
 
 

@@ -6,26 +6,28 @@ There it is seen wherever the item is, outlives the worker, and is there for the
 from collections.abc import Sequence
 
 from fairlead.zones.engines import Transaction
-from fairlead.zones.layout import Place
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.layout import ZoneLocation
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.items import Outcome
-from fairlead.zones.queue.lease_check import Holding, held_steps
+from fairlead.zones.queue.lease_check import LeaseRef, check_leases_op
 from fairlead.zones.records import ItemRecord, Progress
 
 NOTE_CHARS_MAX = 200  # It is kept in the record, which every lease rewrites.
 
 
-def progress_steps(tr: Transaction, place: Place, told: Sequence[tuple[Holding, Progress]]) -> Steps[list[Outcome]]:
+def progress_op(
+    tr: Transaction, location: ZoneLocation, reported: Sequence[tuple[LeaseRef, Progress]]
+) -> Operation[list[Outcome]]:
     """Write progress into the records of items that are held; say how each went.
 
     Reads with conflict: ownership, the records. Writes: the records. May run twice.
     """
-    records = yield from held_steps(tr, place, [holding for holding, _ in told])
+    records = yield from check_leases_op(tr, location, [holding for holding, _ in reported])
     outcomes = []
-    for ((item_id, _), progress), record in zip(told, records, strict=True):
+    for ((item_id, _), progress), record in zip(reported, records, strict=True):
         if isinstance(record, ItemRecord):
             record.progress = progress
-            stored_item.rewrite(tr, place, item_id, record)
+            stored_item.rewrite(tr, location, item_id, record)
         outcomes.append(Outcome.DONE if isinstance(record, ItemRecord) else record)
     return outcomes

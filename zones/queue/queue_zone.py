@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import BadArgument, NotVested
 from fairlead.zones.keyspace import IndexEntry, range_begin, range_end, unpack_name
-from fairlead.zones.layout import ID_BYTES, Layout, Tenant
-from fairlead.zones.pipelining import Steps, alone
-from fairlead.zones.policy.fair_share import Turns
+from fairlead.zones.layout import ID_BYTES, ShardLayout, Tenant
+from fairlead.zones.pipelining import Operation, run_one
+from fairlead.zones.policy.fair_share import FairShare
 from fairlead.zones.probes import probe
 from fairlead.zones.queue import stored_item
-from fairlead.zones.queue.dequeue_plan import Room, Search, choose_steps, lease, take
-from fairlead.zones.queue.id_retention import AskedOfId, ask_of_id, keep_taken, status_of_id
+from fairlead.zones.queue.dequeue_plan import Capacity, IndexScan, lease, lease_all, plan_op
+from fairlead.zones.queue.id_retention import IdState, read_id_state, retain_id, status_of_id
 from fairlead.zones.queue.index_scan import WANT_ALL, collect_vested, read_first_of_each_priority
 from fairlead.zones.queue.items import (
     Enqueued,
@@ -31,11 +31,11 @@ from fairlead.zones.queue.items import (
     Outcome,
     new_record,
 )
-from fairlead.zones.queue.lease_check import Holding, error_of, held_steps, raise_unless_done
+from fairlead.zones.queue.lease_check import LeaseRef, check_leases_op, error_of, raise_unless_done
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import ItemRecord, PointerRecord, decode, is_newer
 from fairlead.zones.reporting import completion_log
-from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, How
+from fairlead.zones.reporting.completion_log import EndedItem, EndedOfZone, EndReason
 from fairlead.zones.settings import WINDOW_KEYS
 from fairlead.zones.top_level import pointers
 from fairlead.zones.top_level.part_writes import PartWrites
@@ -48,17 +48,17 @@ COUNT_MAX = 100_000  # Items of one peek: more would not fit the five seconds of
 class QueueZone:
     """The queue zone `name` of `tenant`."""
 
-    __slots__ = ("layout", "place")
+    __slots__ = ("layout", "location")
 
-    def __init__(self, layout: Layout, tenant: Tenant, name: str) -> None:
+    def __init__(self, layout: ShardLayout, tenant: Tenant, name: str) -> None:
         self.layout = layout
-        self.place = layout.place(tenant, name)
+        self.location = layout.location(tenant, name)
 
     def enqueue(self, tr: Transaction, item: NewItem, *, item_id: bytes, now_us: int) -> Enqueued:
-        """Add one item; see `enqueue_steps`."""
-        return alone(self.enqueue_steps(tr, [(item_id, item)], now_us=now_us))[0]
+        """Add one item; see `enqueue_op`."""
+        return run_one(self.enqueue_op(tr, [(item_id, item)], now_us=now_us))[0]
 
-    def enqueue_steps(
+    def enqueue_op(
         self,
         tr: Transaction,
         items: Sequence[tuple[bytes, NewItem]],
@@ -66,7 +66,7 @@ class QueueZone:
         now_us: int,
         ids_are_new: bool = True,
         parts: PartWrites | None = None,
-    ) -> Steps[list[Enqueued]]:
+    ) -> Operation[list[Enqueued]]:
         """Add items under ids of 16 bytes, and see to it that the zone's pointer vests no later than they do.
 
         An id that is present, leased, buried, or completed within its `unique_ms` changes nothing, and the status says
@@ -81,16 +81,16 @@ class QueueZone:
         pointer as the first has left it: there is nothing to make then, and to wake only for what vests earlier still.
         `parts` gathers what is written to the keys of the zone's part, for the caller to write.
         """
-        keys, place = self.place.keys, self.place
+        keys, location = self.location.keys, self.location
         owner = tr.get(keys.tenant.owner)
-        stored = pointers.look(tr, place)
-        asked: dict[bytes, AskedOfId] = {}
+        stored = pointers.read_for_insert(tr, location)
+        asked: dict[bytes, IdState] = {}
         for item_id, item in items:
             _check_id(item_id)
             if item.given_id is not None or not ids_are_new:
-                asked[item_id] = ask_of_id(tr, keys, item_id, is_given=item.given_id is not None)
+                asked[item_id] = read_id_state(tr, keys, item_id, is_given=item.given_id is not None)
         yield
-        rule = stored_item.check_owner(self.layout, owner.value)
+        policy = stored_item.check_owner(self.layout, owner.value)
         results: list[Enqueued] = []
         added: dict[str, int] = {}
         new_ids: set[bytes] = set()
@@ -105,15 +105,15 @@ class QueueZone:
                 continue
             new_ids.add(item_id)
             vesting_us = now_us + item.delay_us
-            stored_item.insert(tr, place, item_id, new_record(item, item_id, vesting_us=vesting_us, now_us=now_us))
+            stored_item.insert(tr, location, item_id, new_record(item, item_id, vesting_us=vesting_us, now_us=now_us))
             if item.given_id is not None:
                 tr.clear(keys.result(item_id))  # of an earlier item of this id
             added[item.kind] = added.get(item.kind, 0) + 1
             earliest_us = vesting_us if earliest_us is None else min(earliest_us, vesting_us)
         for kind, count in added.items():
-            stored_item.change_count(tr, place, kind, count, parts)
+            stored_item.change_count(tr, location, kind, count, parts)
         if earliest_us is not None:
-            self._see_to_pointer(tr, stored.value, earliest_us, now_us, asleep=rule.paused, parts=parts)
+            self._ensure_pointer(tr, stored.value, earliest_us, now_us, asleep=policy.paused, parts=parts)
         return results
 
     def peek(
@@ -131,7 +131,7 @@ class QueueZone:
         _check_count("items_max", items_max)
         keys_max = items_max if predicate is None else max(items_max, WINDOW_KEYS)
         entries = self._vested(tr, keys_max, now_us)
-        reads = [(entry.id, tr.snapshot.get(self.place.keys.item(entry.id))) for entry in entries]
+        reads = [(entry.id, tr.snapshot.get(self.location.keys.item(entry.id))) for entry in entries]
         found: list[Item] = []
         for item_id, read in reads:
             record = None if read.value is None else decode(ItemRecord, read.value)
@@ -146,8 +146,8 @@ class QueueZone:
 
     def _vested(self, tr: Reader, keys_max: int, now_us: int) -> list[IndexEntry]:
         first_read = min(keys_max, PEEK_READ)
-        operation = collect_vested(tr, self.place.keys, now_us=now_us, keys_max=keys_max, first_read=first_read)
-        return alone(operation)[0]
+        operation = collect_vested(tr, self.location.keys, now_us=now_us, keys_max=keys_max, first_read=first_read)
+        return run_one(operation)[0]
 
     def obtain_lease(
         self, tr: Transaction, item_id: bytes, *, lease_id: bytes, lease_us: int, now_us: int
@@ -162,28 +162,32 @@ class QueueZone:
           NotVested: it is leased, or scheduled for later.
         """
         self._check_lease(lease_us)
-        (record,) = alone(held_steps(tr, self.place, [(item_id, None)]))
+        (record,) = run_one(check_leases_op(tr, self.location, [(item_id, None)]))
         if isinstance(record, Outcome):
             raise error_of(record, item_id)
         if record.vesting_us > now_us:
             raise NotVested(item=item_id.hex(), vests_in_ms=(record.vesting_us - now_us) // 1000)
-        return lease(tr, self.place, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+        return lease(tr, self.location, item_id, record, lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
-    def dequeue(self, tr: Transaction, *, room: Room, lease_id: bytes, lease_us: int, now_us: int) -> list[LeasedItem]:
-        """Lease up to `room.items` vested items of kinds that `room` admits, in order; see `choose_steps`.
+    def dequeue(
+        self, tr: Transaction, *, capacity: Capacity, lease_id: bytes, lease_us: int, now_us: int
+    ) -> list[LeasedItem]:
+        """Lease up to `capacity.items` vested items of kinds that `capacity` admits, in order; see `plan_op`.
 
         QuiCK section 5: "a transactional combination of peek and obtain lease".
         """
         self._check_lease(lease_us)
-        search = Search(self.place, room, now_us=now_us)
-        turn = Turns(self.layout, room.items).join(self.place.tenant, tr.get(self.place.keys.tenant.owner))
-        operation = choose_steps(tr, search, turn, lease_us=lease_us)
-        return take(tr, self.place, alone(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
+        index_scan = IndexScan(self.location, capacity, now_us=now_us)
+        quantum = FairShare(self.layout, capacity.items).join(
+            self.location.tenant, tr.get(self.location.keys.tenant.owner)
+        )
+        operation = plan_op(tr, index_scan, quantum, lease_us=lease_us)
+        return lease_all(tr, self.location, run_one(operation), lease_id=lease_id, lease_us=lease_us, now_us=now_us)
 
     def complete(self, tr: Transaction, item_id: bytes, *, now_us: int, lease_id: bytes | None = None) -> None:
         """Delete an item: with its lease because it is done, without because it is cancelled.
 
-        Commit it together with the item's effects, and they happen exactly once. See `complete_steps`.
+        Commit it together with the item's effects, and they happen exactly once. See `complete_op`.
 
         Raises:
           LeaseLost: somebody else holds it.
@@ -191,20 +195,20 @@ class QueueZone:
           ItemUnreadable: a newer version wrote it.
         """
         ended: list[EndedOfZone] = []
-        (outcome,) = alone(self.complete_steps(tr, [(item_id, lease_id)], now_us=now_us, ended=ended))
+        (outcome,) = run_one(self.complete_op(tr, [(item_id, lease_id)], now_us=now_us, ended=ended))
         raise_unless_done(outcome, item_id)
-        completion_log.note(tr, self.layout, ended, now_us=now_us)
+        completion_log.append(tr, self.layout, ended, now_us=now_us)
 
-    def complete_steps(
+    def complete_op(
         self,
         tr: Transaction,
-        held: Sequence[Holding],
+        held: Sequence[LeaseRef],
         *,
         now_us: int,
         ended: list[EndedOfZone],
-        how: How = How.COMPLETED,
+        end_reason: EndReason = EndReason.COMPLETED,
         parts: PartWrites | None = None,
-    ) -> Steps[list[Outcome]]:
+    ) -> Operation[list[Outcome]]:
         """Delete items that are held under the leases given (None: whoever holds them); say how each went.
 
         Adds to `ended` what the caller must `completions.note`, for all zones of its transaction together; without a
@@ -212,7 +216,7 @@ class QueueZone:
         cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
         counts. `parts` gathers what is written to the keys of the zone's part, for the caller to write.
         """
-        records = yield from held_steps(tr, self.place, held)
+        records = yield from check_leases_op(tr, self.location, held)
         removed: dict[str, int] = {}
         gone: list[EndedItem] = []
         outcomes = []
@@ -221,49 +225,49 @@ class QueueZone:
                 outcomes.append(record)
                 continue
             outcomes.append(Outcome.DONE)
-            stored_item.remove(tr, self.place, item_id, record)
+            stored_item.remove(tr, self.location, item_id, record)
             removed[record.kind] = removed.get(record.kind, 0) + 1
             took_ms = max(0, now_us - record.leased_us) // 1000 if record.lease_id else 0
-            ended_how = How.CANCELLED if lease_id is None else how
-            gone.append(EndedItem(item_id, record.kind, ended_how, record.attempt, took_ms))
-            if record.unique_us and ended_how is How.COMPLETED:
-                keep_taken(tr, self.place, item_id, now_us + record.unique_us)
+            actual_reason = EndReason.CANCELLED if lease_id is None else end_reason
+            gone.append(EndedItem(item_id, record.kind, actual_reason, record.attempt, took_ms))
+            if record.unique_us and actual_reason is EndReason.COMPLETED:
+                retain_id(tr, self.location, item_id, now_us + record.unique_us)
         for kind, count in removed.items():
-            stored_item.change_count(tr, self.place, kind, -count, parts)
+            stored_item.change_count(tr, self.location, kind, -count, parts)
         if gone:
-            ended.append(EndedOfZone(*self.place.tenant, self.place.name, gone))
+            ended.append(EndedOfZone(*self.location.tenant, self.location.name, gone))
         return outcomes
 
     def extend_lease(self, tr: Transaction, item_id: bytes, lease_id: bytes, *, lease_us: int, now_us: int) -> None:
-        """Hide a held item until `now_us + lease_us`; see `extend_steps`.
+        """Hide a held item until `now_us + lease_us`; see `extend_op`.
 
         Raises:
           LeaseLost: somebody else took it over.
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
-        (outcome,) = alone(self.extend_steps(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))
+        (outcome,) = run_one(self.extend_op(tr, [(item_id, lease_id)], lease_us=lease_us, now_us=now_us))
         raise_unless_done(outcome, item_id)
 
-    def extend_steps(
+    def extend_op(
         self,
         tr: Transaction,
-        held: Sequence[Holding],
+        held: Sequence[LeaseRef],
         *,
         lease_us: int,
         now_us: int,
         started: bool = False,
-        ran_alone: bool = False,
+        ran_isolated: bool = False,
         died: bool = False,
-    ) -> Steps[list[Outcome]]:
+    ) -> Operation[list[Outcome]]:
         """Move the vesting times of held items to `now_us + lease_us`; say how each went.
 
-        Succeeds on an expired lease that nobody else took. `started` notes that the handler begins now, `ran_alone`
+        Succeeds on an expired lease that nobody else took. `started` notes that the handler begins now, `ran_isolated`
         that it does so in a process of its own, `died` that its worker is dead. Reads with conflict: ownership, the
         records. Writes: records, index entries; and the pointer, if the lease gets shorter.
         """
         self._check_lease(lease_us)
-        records = yield from held_steps(tr, self.place, held)
+        records = yield from check_leases_op(tr, self.location, held)
         outcomes = [record if isinstance(record, Outcome) else Outcome.DONE for record in records]
         earlier = False
         for (item_id, _), record in zip(held, records, strict=True):
@@ -271,11 +275,11 @@ class QueueZone:
                 continue
             earlier = earlier or now_us + lease_us < record.vesting_us
             record.lease_us = lease_us
-            record.started, record.ran_alone = record.started or started, record.ran_alone or ran_alone
+            record.started, record.ran_isolated = record.started or started, record.ran_isolated or ran_isolated
             record.died += died
-            stored_item.move(tr, self.place, item_id, record, now_us + lease_us)
+            stored_item.move(tr, self.location, item_id, record, now_us + lease_us)
         if earlier:
-            yield from self.wake_steps(tr, earliest_us=now_us + lease_us, now_us=now_us)
+            yield from self.wake_op(tr, earliest_us=now_us + lease_us, now_us=now_us)
         return outcomes
 
     def requeue(
@@ -290,20 +294,20 @@ class QueueZone:
         error: str = "",
         traceback: str = "",
     ) -> None:
-        """Let go of a held item: it vests again after `delay_us`; see `requeue_steps`.
+        """Let go of a held item: it vests again after `delay_us`; see `requeue_op`.
 
         Raises:
           LeaseLost: somebody else took it over.
           ItemGone: there is no such item.
           ItemUnreadable: a newer version wrote it.
         """
-        operation = self.requeue_steps(
+        operation = self.requeue_op(
             tr, item_id, lease_id, delay_us=delay_us, now_us=now_us, error_count=error_count, error=error,
             traceback=traceback,
         )  # fmt: skip
-        raise_unless_done(alone(operation), item_id)
+        raise_unless_done(run_one(operation), item_id)
 
-    def requeue_steps(
+    def requeue_op(
         self,
         tr: Transaction,
         item_id: bytes,
@@ -314,46 +318,46 @@ class QueueZone:
         error_count: int | None = None,
         error: str = "",
         traceback: str = "",
-    ) -> Steps[Outcome]:
+    ) -> Operation[Outcome]:
         """Let go of one held item (QuiCK section 5, requeue); with `error_count` because it failed.
 
         Its lapses in a row end here, unless it goes back as it came, not started. Reads with conflict: ownership,
         record; and when the item now vests earlier than its lease would have ended, the pointer as `pointers.look`
         says. Writes: record, index entry, of a failure its traceback, perhaps the pointer.
         """
-        (record,) = yield from held_steps(tr, self.place, [(item_id, lease_id)])
+        (record,) = yield from check_leases_op(tr, self.location, [(item_id, lease_id)])
         if isinstance(record, Outcome):
             return record
         earlier = now_us + delay_us < record.vesting_us
-        record.lapse_count = record.lapse_count if error_count is None and not record.started else 0
-        record.lease_id, record.started, record.ran_alone = b"", False, False
+        record.expiry_count = record.expiry_count if error_count is None and not record.started else 0
+        record.lease_id, record.started, record.ran_isolated = b"", False, False
         if error_count is not None:
             record.error_count = error_count
-            stored_item.note_failure(tr, self.place, item_id, record, error=error, traceback=traceback)
+            stored_item.note_failure(tr, self.location, item_id, record, error=error, traceback=traceback)
         else:
-            record.given_back += 1
-        stored_item.move(tr, self.place, item_id, record, now_us + delay_us)
+            record.return_count += 1
+        stored_item.move(tr, self.location, item_id, record, now_us + delay_us)
         if earlier:
-            yield from self.wake_steps(tr, earliest_us=now_us + delay_us, now_us=now_us)
+            yield from self.wake_op(tr, earliest_us=now_us + delay_us, now_us=now_us)
         return Outcome.DONE
 
-    def wake_steps(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Steps[None]:
+    def wake_op(self, tr: Transaction, *, earliest_us: int, now_us: int) -> Operation[None]:
         """See to it that the pointer vests no later than `earliest_us`; make it if there is none.
 
         For every transaction that inserts an index entry earlier than the one it replaces. Reads the pointer as
         `pointers.look` says, and its record with conflict if it must move.
         """
-        stored = pointers.look(tr, self.place)
+        stored = pointers.read_for_insert(tr, self.location)
         yield
-        self._see_to_pointer(tr, stored.value, earliest_us, now_us)
+        self._ensure_pointer(tr, stored.value, earliest_us, now_us)
 
     def count(self, tr: Reader) -> dict[str, int]:
         """Return how many items of each kind are present: waiting, delayed and leased, not buried. Snapshot reads."""
-        return alone(self.count_steps(tr))
+        return run_one(self.count_op(tr))
 
-    def count_steps(self, tr: Reader) -> Steps[dict[str, int]]:
+    def count_op(self, tr: Reader) -> Operation[dict[str, int]]:
         """See `count`. A key that is damaged is passed over."""
-        prefix = self.place.keys.count_prefix()
+        prefix = self.location.keys.count_prefix()
         rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
         yield
         counts = ((unpack_name(row.key, len(prefix)), number_of(row.value)) for row in rows)
@@ -361,7 +365,7 @@ class QueueZone:
 
     def is_empty(self, tr: Transaction) -> bool:
         """Say whether no item is present. Reads the whole item range with conflict."""
-        begin, end = self.place.keys.item_range()
+        begin, end = self.location.keys.item_range()
         return next(iter(tr.get_range(begin, end, limit=1)), None) is None
 
     def min_vesting_us(self, tr: Transaction) -> int | None:
@@ -369,10 +373,10 @@ class QueueZone:
 
         Reads with conflict: see `read_first_of_each_priority`.
         """
-        first = alone(read_first_of_each_priority(tr, self.place.keys))
+        first = run_one(read_first_of_each_priority(tr, self.location.keys))
         return min((entry.vesting_us for entry in first), default=None)
 
-    def _see_to_pointer(
+    def _ensure_pointer(
         self,
         tr: Transaction,
         stored: bytes | None,
@@ -386,14 +390,14 @@ class QueueZone:
         pointer = None if stored is None else decode(PointerRecord, stored)
         if stored is None or (pointer is None and not is_newer(stored)):
             if stored is not None:  # A visit may mend it, too.
-                tr.add_read_conflict_key(self.place.keys.pointer)
-            pointers.create(tr, self.place, vesting_us=max(earliest_us, now_us), now_us=now_us, parts=parts)
+                tr.add_read_conflict_key(self.location.keys.pointer)
+            pointers.create(tr, self.location, vesting_us=max(earliest_us, now_us), now_us=now_us, parts=parts)
         elif (
             not asleep
             and pointer is not None
             and pointers.must_wake(pointer, earliest_us=earliest_us, now_us=now_us, settings=self.layout.settings)
         ):
-            pointers.wake(tr, self.place, pointer, earliest_us=earliest_us, now_us=now_us, parts=parts)
+            pointers.wake(tr, self.location, pointer, earliest_us=earliest_us, now_us=now_us, parts=parts)
 
     def _check_lease(self, lease_us: int) -> None:
         maximum_us = self.layout.settings.max_item_lease_ms * 1000

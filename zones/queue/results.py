@@ -10,13 +10,13 @@ import msgspec
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.errors import PayloadNotData, PayloadTooLarge, QueueError
-from fairlead.zones.layout import Place
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.queue import stored_item
-from fairlead.zones.queue.id_retention import TIME_BYTES, forget_key
+from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
 from fairlead.zones.queue.items import pack_payload, unpack_payload
-from fairlead.zones.records import BuriedRecord, TimeUs, decode, pack_value, unpacked
+from fairlead.zones.records import DeadLetterRecord, TimeUs, decode, pack_value, unpacked
 from fairlead.zones.reporting import completion_log
-from fairlead.zones.reporting.completion_log import How
+from fairlead.zones.reporting.completion_log import EndReason
 
 RESULT_BYTES_MAX = 64_000  # It is one value, and FoundationDB's end at 100,000 bytes.
 
@@ -50,16 +50,16 @@ class Pending(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The item failed for good; `buried`: it can be revived."""
+    """The item failed for good; `dead_letter`: it can be revived."""
 
     error: str
-    buried: bool
+    dead_letter: bool
 
 
 class NotKept(NamedTuple):
     """The item has ended, or never was, and there is no result of it. `how`: as far as that is remembered."""
 
-    how: How | None
+    end_reason: EndReason | None
 
 
 _decoder = msgspec.msgpack.Decoder(KeptResult)
@@ -80,15 +80,17 @@ def pack_result(value: Any) -> bytes:
     return packed
 
 
-def keep(tr: Transaction, place: Place, item_id: bytes, packed: bytes, *, now_us: int, kept_us: int) -> None:
+def keep_result(
+    tr: Transaction, location: ZoneLocation, item_id: bytes, packed: bytes, *, now_us: int, kept_us: int
+) -> None:
     """Keep the result of an item that this transaction completes, in place of one of its name. Writes two keys."""
-    key, until_us = place.keys.result(item_id), now_us + kept_us
+    key, until_us = location.keys.result(item_id), now_us + kept_us
     kept = pack_value(KeptResult(packed, now_us))
     tr.set(key, until_us.to_bytes(TIME_BYTES, "big") + kept)
-    tr.set(forget_key(place, key, until_us), b"")
+    tr.set(retention_key(location, key, until_us), b"")
 
 
-def ending(tr: Transaction, place: Place, item_id: bytes) -> Returned | Pending | Failed | NotKept:
+def ending(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Returned | Pending | Failed | NotKept:
     """Return how the last item of this id ended, or that it has not. Snapshot reads, and a watch.
 
     Raises:
@@ -96,17 +98,17 @@ def ending(tr: Transaction, place: Place, item_id: bytes) -> Returned | Pending 
       PayloadDamaged: there is a result, and it is no plain data any more.
     """
     snapshot = tr.snapshot
-    stored = snapshot.get(place.keys.item(item_id))
-    buried = snapshot.get(place.keys.buried(item_id))
-    kept = snapshot.get(place.keys.result(item_id))
-    stored_item.check_owner(place.layout, snapshot.get(place.keys.tenant.owner).value)
+    stored = snapshot.get(location.keys.item(item_id))
+    dead_letter = snapshot.get(location.keys.dead_letter(item_id))
+    kept = snapshot.get(location.keys.result(item_id))
+    stored_item.check_owner(location.layout, snapshot.get(location.keys.tenant.owner).value)
     if stored.value is not None:
-        return Pending(tr.watch(place.keys.item(item_id)))
+        return Pending(tr.watch(location.keys.item(item_id)))
     result = None if kept.value is None else unpacked(_decoder, kept.value[TIME_BYTES:])
-    grave = None if buried.value is None else decode(BuriedRecord, buried.value)
-    if grave is not None and (result is None or result.ended_us <= grave.buried_us):
-        return Failed(grave.error, buried=True)
+    dead_letter_record = None if dead_letter.value is None else decode(DeadLetterRecord, dead_letter.value)
+    if dead_letter_record is not None and (result is None or result.ended_us <= dead_letter_record.dead_lettered_us):
+        return Failed(dead_letter_record.error, dead_letter=True)
     if result is not None:
         return Returned(unpack_payload(result.packed))
-    how = completion_log.how_ended(tr, place, item_id)
-    return Failed("", buried=False) if how is How.DROPPED else NotKept(how)
+    end_reason = completion_log.end_reason_of(tr, location, item_id)
+    return Failed("", dead_letter=False) if end_reason is EndReason.DROPPED else NotKept(end_reason)

@@ -8,52 +8,54 @@ conflicts, is said where they are called.
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.errors import OwnerUnreadable, TenantMoved
 from fairlead.zones.keyspace import range_begin, range_end
-from fairlead.zones.layout import Layout, Place
+from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.probes import probe
-from fairlead.zones.records import ItemRecord, OwnerRecord, TenantRule, decode, encode, is_newer
+from fairlead.zones.records import ItemRecord, OwnerRecord, TenantPolicy, decode, encode, is_newer
 from fairlead.zones.settings import INLINE_PAYLOAD_BYTES_MAX, PIECE_BYTES, TEXT_BYTES_MAX
 from fairlead.zones.top_level.part_writes import PartWrites, add_to_count
 
 
-def insert(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord) -> None:
+def insert(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> None:
     """Write a new item with its index entry and its payload. The caller counts it with `change_count`."""
     payload = record.payload
     if len(payload) > INLINE_PAYLOAD_BYTES_MAX:
         record.payload_bytes = len(payload)
         record.payload = b""
         for number, begin in enumerate(range(0, len(payload), PIECE_BYTES)):
-            tr.set(place.keys.piece(item_id, number), payload[begin : begin + PIECE_BYTES])
-    tr.set(place.keys.item(item_id), encode(record))
-    tr.set(place.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
+            tr.set(location.keys.piece(item_id, number), payload[begin : begin + PIECE_BYTES])
+    tr.set(location.keys.item(item_id), encode(record))
+    tr.set(location.keys.vest(record.priority, record.vesting_us, item_id), record.kind.encode())
 
 
-def rewrite(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord) -> None:
+def rewrite(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> None:
     """Store `record`, of which the caller changed nothing that the index names."""
-    tr.set(place.keys.item(item_id), encode(record))
+    tr.set(location.keys.item(item_id), encode(record))
 
 
-def move(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord, vesting_us: int) -> bytes:
+def move(tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, vesting_us: int) -> bytes:
     """Store `record`, changed by the caller, under a new vesting time; return its stored form."""
-    tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
+    tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))
     record.vesting_us = vesting_us
     value = encode(record)
-    tr.set(place.keys.item(item_id), value)
-    tr.set(place.keys.vest(record.priority, vesting_us, item_id), record.kind.encode())
+    tr.set(location.keys.item(item_id), value)
+    tr.set(location.keys.vest(record.priority, vesting_us, item_id), record.kind.encode())
     return value
 
 
-def remove(tr: Transaction, place: Place, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False) -> None:
+def remove(
+    tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, *, keep_payload: bool = False
+) -> None:
     """Clear an item, its index entry, its traceback, and its payload unless `keep_payload`. The caller counts it."""
-    tr.clear(place.keys.item(item_id))
-    tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))
+    tr.clear(location.keys.item(item_id))
+    tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))
     if record.last_error:
-        tr.clear(place.keys.traceback(item_id))
+        tr.clear(location.keys.traceback(item_id))
     if record.payload_bytes and not keep_payload:
-        clear_payload(tr, place, item_id)
+        clear_payload(tr, location, item_id)
 
 
 def note_failure(
-    tr: Transaction, place: Place, item_id: bytes, record: ItemRecord, *, error: str, traceback: str
+    tr: Transaction, location: ZoneLocation, item_id: bytes, record: ItemRecord, *, error: str, traceback: str
 ) -> None:
     """Note in `record`, which the caller stores, how an attempt failed; write the traceback beside it.
 
@@ -63,9 +65,9 @@ def note_failure(
     had_one = bool(record.last_error)
     record.last_error = shortened(error)
     if record.last_error and traceback:
-        tr.set(place.keys.traceback(item_id), shortened(traceback).encode())
+        tr.set(location.keys.traceback(item_id), shortened(traceback).encode())
     elif had_one:
-        tr.clear(place.keys.traceback(item_id))
+        tr.clear(location.keys.traceback(item_id))
 
 
 def shortened(text: str) -> str:
@@ -79,32 +81,34 @@ def shortened(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def clear_payload(tr: Transaction, place: Place, item_id: bytes) -> None:
+def clear_payload(tr: Transaction, location: ZoneLocation, item_id: bytes) -> None:
     """Clear the pieces of a payload that was too long for its record."""
-    prefix = place.keys.payload_prefix(item_id)
+    prefix = location.keys.payload_prefix(item_id)
     tr.clear_range(range_begin(prefix), range_end(prefix))
 
 
-def read_payload(tr: Reader, place: Place, item_id: bytes, record: ItemRecord) -> bytes:
+def read_payload(tr: Reader, location: ZoneLocation, item_id: bytes, record: ItemRecord) -> bytes:
     """Return the payload of an item, put together from its pieces by snapshot reads if it has any."""
     if not record.payload_bytes:
         return record.payload
     probe("a payload is put together from its pieces")
-    prefix = place.keys.payload_prefix(item_id)
+    prefix = location.keys.payload_prefix(item_id)
     return b"".join(pair.value for pair in tr.snapshot.get_range(range_begin(prefix), range_end(prefix)))
 
 
-def change_count(tr: Transaction, place: Place, kind: str, change: int, parts: PartWrites | None = None) -> None:
+def change_count(
+    tr: Transaction, location: ZoneLocation, kind: str, change: int, parts: PartWrites | None = None
+) -> None:
     """Add `change` to the counts of the zone and of its part; a count's key goes when it reaches zero.
 
     Atomic adds: no reads, no conflicts. Not idempotent: the caller has read, with conflict, that the items are
     there (or are not). `parts`: gathers what the part's count is changed by; None: it is written now.
     """
-    add_to_count(tr, place.keys.count(kind), change)
+    add_to_count(tr, location.keys.count(kind), change)
     if parts is None:
-        add_to_count(tr, place.part.depth(kind), change)
+        add_to_count(tr, location.part.depth(kind), change)
     else:
-        parts.count(place.part.depth(kind), change)
+        parts.count(location.part.depth(kind), change)
 
 
 def number_of(value: bytes) -> int:
@@ -112,10 +116,10 @@ def number_of(value: bytes) -> int:
     return int.from_bytes(value[:8].ljust(8, b"\0"), "little", signed=True)
 
 
-_NO_RULE = TenantRule()
+_NO_POLICY = TenantPolicy()
 
 
-def check_owner(layout: Layout, value: bytes | None) -> TenantRule:
+def check_owner(layout: ShardLayout, value: bytes | None) -> TenantPolicy:
     """Return the tenant's rule. `value`: its ownership record; absent means: at home since ever, and without a rule.
 
     Raises:
@@ -123,10 +127,10 @@ def check_owner(layout: Layout, value: bytes | None) -> TenantRule:
       OwnerUnreadable: it cannot be read.
     """
     if value is None:
-        return _NO_RULE
+        return _NO_POLICY
     owner = decode(OwnerRecord, value)
     if owner is None:
         raise OwnerUnreadable(shard=layout.shard_id.hex(), newer=is_newer(value))
     if owner.shard_id != layout.shard_id:
         raise TenantMoved(shard=layout.shard_id.hex(), owner=owner.shard_id.hex())
-    return owner.rule
+    return owner.policy

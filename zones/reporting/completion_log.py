@@ -19,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.zones.engines import Reader, Transaction
-from fairlead.zones.keyspace import HISTORY, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
-from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.keyspace import COMPLETION_LOG, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import pack_value, unpacked
 
@@ -33,12 +33,12 @@ SETTLED_US = 1_000_000  # Commits of times longer ago do not come any more, and 
 _ROW_BYTES = 16  # What a row's time and length add to it.
 
 _TOTAL_BYTES = 8
-_TOTAL = ROOT + pack_int(HISTORY)
+_TOTAL = ROOT + pack_int(COMPLETION_LOG)
 _FRESH = _TOTAL + pack_int(1)
 _PACKED = _TOTAL + pack_int(2)
 
 
-class How(IntEnum):
+class EndReason(IntEnum):
     """How an item ended."""
 
     COMPLETED = 0
@@ -51,7 +51,7 @@ class EndedItem(NamedTuple):
 
     item_id: bytes
     kind: str
-    how: int
+    end_reason: int
     attempt: int
     took_ms: int
 
@@ -78,18 +78,18 @@ _commit_decoder = msgspec.msgpack.Decoder(list[EndedOfZone])
 _block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # when, and the commit's ends as they were written
 
 
-def note(tr: Transaction, layout: Layout, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
+def append(tr: Transaction, layout: ShardLayout, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
     """Write down, in the transaction in which they end, what items end. A blind write; may run twice."""
     if not ended:
         return
     value = pack_value(ended)
     if len(value) <= BLOCK_BYTES:
         first = ended[0]
-        part = layout.place(Tenant(first.app, first.user), first.zone).part.part
+        part = layout.location(Tenant(first.app, first.user), first.zone).part.part
         tr.set(_FRESH + pack_int(part) + _name(now_us, first.items[0].item_id), value)
     else:
         for half in _halves(ended):
-            note(tr, layout, half, now_us=now_us)
+            append(tr, layout, half, now_us=now_us)
 
 
 def ends_of(key: bytes, value: bytes) -> list[EndedOfZone]:
@@ -111,16 +111,20 @@ def find(tr: Reader, item_id: bytes) -> list[Ended]:
     return sorted(found, key=lambda each: -each.ended_us)
 
 
-def how_ended(tr: Transaction, place: Place, item_id: bytes) -> How | None:
+def end_reason_of(tr: Transaction, location: ZoneLocation, item_id: bytes) -> EndReason | None:
     """Return how an item of this zone ended, the last time; None: that is not known, or not to this version.
 
     Snapshot reads, as `find`.
     """
-    ended = [each.item.how for each in find(tr, item_id) if (each.tenant, each.zone) == (place.tenant, place.name)]
-    return next((how for how in How if ended[:1] == [how]), None)
+    ended = [
+        each.item.end_reason
+        for each in find(tr, item_id)
+        if (each.tenant, each.zone) == (location.tenant, location.name)
+    ]
+    return next((end_reason for end_reason in EndReason if ended[:1] == [end_reason]), None)
 
 
-def tidy(tr: Transaction, parts: range, *, now_us: int) -> bool:
+def compact(tr: Transaction, parts: range, *, now_us: int) -> bool:
     """Pack what is fresh in some parts, and clear what is too old or too much of all; say if there was any.
 
     A little at a time: it keeps up with some thousand commits a second. Conflicts with whoever packs the same parts, or

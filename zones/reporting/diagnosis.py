@@ -9,35 +9,35 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import IndexEntry, item_key
-from fairlead.zones.layout import Layout, Place
+from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.maintenance import quarantine
 from fairlead.zones.policy.limits import is_kind_full
-from fairlead.zones.policy.policies import Rules, read_rules
+from fairlead.zones.policy.policies import Policies, read_policies
 from fairlead.zones.policy.tenant_limits import is_tenant_full
 from fairlead.zones.queue import stored_item
-from fairlead.zones.queue.dead_letters import graves_named
+from fairlead.zones.queue.dead_letters import zones_with_dead_letter
 from fairlead.zones.queue.index_scan import WANT_ALL
-from fairlead.zones.queue.poison_candidates import is_suspect
+from fairlead.zones.queue.poison_candidates import is_poison_candidate
 from fairlead.zones.records import (
     POINTER_PRIORITY,
-    BuriedRecord,
+    DeadLetterRecord,
     ItemRecord,
     PointerRecord,
-    TenantRule,
+    TenantPolicy,
     decode,
     is_newer,
 )
 from fairlead.zones.reporting import completion_log
 from fairlead.zones.reporting.completion_log import Ended
 from fairlead.zones.top_level.pointers import pointer_ids
-from fairlead.zones.top_level.sessions import Present, listing
+from fairlead.zones.top_level.sessions import ListedSession, listing
 
 COUNTED_MAX = 1_000  # Of what stands before an item so much is counted.
 _NAMES = 3  # In the id of a pointer.
 ZONES_MAX = 5_000  # So many active zones, and so many graves, are looked through for an item whose tenant is unknown.
 
 
-class Facts(NamedTuple):
+class Diagnosis(NamedTuple):
     """What is known of an item, in one version of the store. Times in microseconds since the epoch.
 
     Attributes:
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
       damaged: because it was damaged, and not because a newer version wrote it. `set_aside`: it was, by an operator.
       traceback: of its last failure; empty if it has not failed.
       buried: its record in the grave. `ended`: how items of this id ended lately, the last first.
-      rule: its tenant's. `rules`: the shard's. `consumers`: those of the shard, the dead of the last minute too.
+      policy: its tenant's. `policies`: the shard's. `consumers`: those of the shard, the dead of the last minute too.
       tenant_full: whether its tenant's limit lets no more run or start now. `kind_full`: its kind's in all of the
         fleet, as far as this shard tells: the kind's own does.
       suspect: whether it is suspected of ending its workers, and runs isolated when it is leased next.
@@ -60,92 +60,96 @@ class Facts(NamedTuple):
     damaged: bool
     set_aside: bool
     traceback: str
-    buried: BuriedRecord | None
+    dead_letter: DeadLetterRecord | None
     ended: Sequence[Ended]
-    rule: TenantRule
-    rules: Rules
-    consumers: Sequence[Present]
+    policy: TenantPolicy
+    policies: Policies
+    consumers: Sequence[ListedSession]
     pointer: PointerRecord | None
     items_before: int
     pointers_before: int
     tenant_full: bool
     kind_full: bool
-    suspect: bool
+    poison_candidate: bool
 
 
-def inquire(tr: Transaction, place: Place, item_id: bytes, *, now_us: int) -> Facts:
+def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us: int) -> Diagnosis:
     """Return what is known of an item of this id in a queue zone.
 
     Raises:
       TenantMoved: the tenant is another shard's.
     """
     snapshot = tr.snapshot
-    stored = snapshot.get(place.keys.item(item_id))
-    buried = snapshot.get(place.keys.buried(item_id))
-    owner = snapshot.get(place.keys.tenant.owner)
-    pointing = snapshot.get(place.keys.pointer)
-    traceback = snapshot.get(place.keys.traceback(item_id))
-    rule = stored_item.check_owner(place.layout, owner.value)
+    stored = snapshot.get(location.keys.item(item_id))
+    dead_letter = snapshot.get(location.keys.dead_letter(item_id))
+    owner = snapshot.get(location.keys.tenant.owner)
+    pointing = snapshot.get(location.keys.pointer)
+    traceback = snapshot.get(location.keys.traceback(item_id))
+    policy = stored_item.check_owner(location.layout, owner.value)
     item = None if stored.value is None else decode(ItemRecord, stored.value)
-    grave = None if buried.value is None else decode(BuriedRecord, buried.value)
-    found = ((stored.value, item), (buried.value, grave))
+    dead_letter_record = None if dead_letter.value is None else decode(DeadLetterRecord, dead_letter.value)
+    found = ((stored.value, item), (dead_letter.value, dead_letter_record))
     unread = [value for value, record in found if value is not None and record is None]
     pointer = None if pointing.value is None else decode(PointerRecord, pointing.value)
-    rules = read_rules(tr)
-    return Facts(
+    policies = read_policies(tr)
+    return Diagnosis(
         now_us=now_us,
         item=item,
         unreadable=bool(unread),
         damaged=any(not is_newer(value) for value in unread),
-        set_aside=any(quarantine.is_there(tr, key) for key in (place.keys.item(item_id), place.keys.buried(item_id))),
-        traceback=(traceback.value or b"").decode(errors="replace") if grave is None else grave.traceback,
-        buried=grave,
-        ended=[] if item is not None else [each for each in completion_log.find(tr, item_id) if _is_at(each, place)],
-        rule=rule,
-        rules=rules,
+        set_aside=any(
+            quarantine.is_there(tr, key) for key in (location.keys.item(item_id), location.keys.dead_letter(item_id))
+        ),
+        traceback=(traceback.value or b"").decode(errors="replace")
+        if dead_letter_record is None
+        else dead_letter_record.traceback,
+        dead_letter=dead_letter_record,
+        ended=[] if item is not None else [each for each in completion_log.find(tr, item_id) if _is_at(each, location)],
+        policy=policy,
+        policies=policies,
         consumers=listing(tr, now_us=now_us),
         pointer=pointer,
-        items_before=0 if item is None else _items_before(tr, place, item_id, item, now_us),
-        pointers_before=0 if pointer is None else _pointers_before(tr, place, pointer, now_us),
-        tenant_full=is_tenant_full(tr, place, rule, now_us=now_us),
-        kind_full=item is not None and _kind_full(tr, item.kind, rules, place.layout, now_us),
-        suspect=item is not None and is_suspect(place, item),
+        items_before=0 if item is None else _items_before(tr, location, item_id, item, now_us),
+        pointers_before=0 if pointer is None else _pointers_before(tr, location, pointer, now_us),
+        tenant_full=is_tenant_full(tr, location, policy, now_us=now_us),
+        kind_full=item is not None and _kind_full(tr, item.kind, policies, location.layout, now_us),
+        poison_candidate=item is not None and is_poison_candidate(location, item),
     )
 
 
 class Whereabouts(NamedTuple):
     """Where items of one id are or were. `whole`: whether all of the shard was looked at."""
 
-    places: Sequence[Place]
+    locations: Sequence[ZoneLocation]
     whole: bool
 
 
-def whereabouts(tr: Transaction, layout: Layout, item_id: bytes) -> Whereabouts:
+def whereabouts(tr: Transaction, layout: ShardLayout, item_id: bytes) -> Whereabouts:
     """Look for an item whose tenant is unknown: among active zones, in graves, among what has ended lately."""
     ids, all_pointers = pointer_ids(tr, layout, ids_max=ZONES_MAX)
     snapshot = tr.snapshot
     reads = [(each, snapshot.get(item_key(each, item_id))) for each in ids if each.count(b"\x00") == _NAMES]
-    found = [place for each, read in reads if read.present() and (place := layout.place_of(each)) is not None]
-    graves, all_graves = graves_named(tr, layout, item_id, graves_max=ZONES_MAX)
-    ended = [layout.place(each.tenant, each.zone) for each in completion_log.find(tr, item_id)]
-    unique = {(place.tenant, place.name): place for place in (*found, *graves, *ended)}
-    return Whereabouts(list(unique.values()), all_pointers and all_graves)
+    found = [location for each, read in reads if read.present() and (location := layout.location_of(each)) is not None]
+    dead_letters, all_dead_letters = zones_with_dead_letter(tr, layout, item_id, dead_letters_max=ZONES_MAX)
+    ended = [layout.location(each.tenant, each.zone) for each in completion_log.find(tr, item_id)]
+    unique = {(location.tenant, location.name): location for location in (*found, *dead_letters, *ended)}
+    return Whereabouts(list(unique.values()), all_pointers and all_dead_letters)
 
 
-def _is_at(ended: Ended, place: Place) -> bool:
-    return (ended.tenant, ended.zone) == (place.tenant, place.name)
+def _is_at(ended: Ended, location: ZoneLocation) -> bool:
+    return (ended.tenant, ended.zone) == (location.tenant, location.name)
 
 
-def _kind_full(tr: Reader, kind: str, rules: Rules, layout: Layout, now_us: int) -> bool:
+def _kind_full(tr: Reader, kind: str, policies: Policies, layout: ShardLayout, now_us: int) -> bool:
     apart_us = layout.settings.clocks_apart_us_max
-    return kind in rules.limited_kinds and is_kind_full(
-        tr, kind, rules.kinds[kind], clocks_apart_us=apart_us, now_us=now_us
+    return kind in policies.limited_kinds and is_kind_full(
+        tr, kind, policies.kinds[kind], clocks_apart_us=apart_us, now_us=now_us
     )
 
 
-def _items_before(tr: Reader, place: Place, item_id: bytes, item: ItemRecord, now_us: int) -> int:
+def _items_before(tr: Reader, location: ZoneLocation, item_id: bytes, item: ItemRecord, now_us: int) -> int:
     """Count the vested items of a zone that come before one, in (priority, vesting time) order."""
-    keys, count = place.keys, 0
+    keys, count = location.keys, 0
     last = keys.vest(item.priority, item.vesting_us, item_id)
     begin = keys.vest_priority(0)
     while count < COUNTED_MAX:
@@ -163,8 +167,8 @@ def _items_before(tr: Reader, place: Place, item_id: bytes, item: ItemRecord, no
     return count
 
 
-def _pointers_before(tr: Reader, place: Place, pointer: PointerRecord, now_us: int) -> int:
-    part = place.part
-    end = part.vest(POINTER_PRIORITY, min(pointer.vesting_us, now_us), place.pointer_id)
+def _pointers_before(tr: Reader, location: ZoneLocation, pointer: PointerRecord, now_us: int) -> int:
+    part = location.part
+    end = part.vest(POINTER_PRIORITY, min(pointer.vesting_us, now_us), location.pointer_id)
     rows = tr.snapshot.get_range(part.vest_priority(POINTER_PRIORITY), end, limit=COUNTED_MAX, streaming_mode=WANT_ALL)
     return sum(1 for _ in rows)

@@ -16,24 +16,24 @@ from typing import Any
 import msgspec
 
 from fairlead.zones.engines import Reader, Transaction
-from fairlead.zones.keyspace import ROOT, SERIES, pack_bytes, pack_int, range_begin, range_end, unpack_int
-from fairlead.zones.layout import Layout
+from fairlead.zones.keyspace import ROLLUP, ROOT, pack_bytes, pack_int, range_begin, range_end, unpack_int
+from fairlead.zones.layout import ShardLayout
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import Count, TimeUs, pack_value, unpacked
 from fairlead.zones.top_level.depth import depth, oldest_us
 
-SLOT_US = 10_000_000
-KEPT_SLOTS = 360
-WATCHED_SLOTS = 6  # A minute: its depth and its oldest item are some twenty reads.
-SUM_AFTER_SLOTS = 2  # Then every worker has long begun another row.
+INTERVAL_US = 10_000_000
+KEPT_INTERVALS = 360
+WATCHED_INTERVALS = 6  # A minute: its depth and its oldest item are some twenty reads.
+SUM_AFTER_INTERVALS = 2  # Then every worker has long begun another row.
 KINDS_MAX = 200  # In a row; of the others' ends nothing is told.
 TENANTS_MAX = 20  # In a row: those that took most of the handlers' time.
 
-_FRESH = ROOT + pack_int(SERIES) + pack_int(1)
-_SUMMED = ROOT + pack_int(SERIES) + pack_int(2)
+_FRESH = ROOT + pack_int(ROLLUP) + pack_int(1)
+_SUMMED = ROOT + pack_int(ROLLUP) + pack_int(2)
 
 
-class KindTally(msgspec.Struct, array_like=True):
+class KindRollup(msgspec.Struct, array_like=True):
     """What became of the attempts at a kind's items that ended in a slot, and how long their handlers took.
 
     `lost`: the lease ended, or somebody else took the item over.
@@ -46,7 +46,7 @@ class KindTally(msgspec.Struct, array_like=True):
     lost: Count = 0
     run_us: Count = 0
 
-    def add(self, other: "KindTally") -> None:
+    def add(self, other: "KindRollup") -> None:
         """Add another tally to this one."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -57,35 +57,35 @@ class KindTally(msgspec.Struct, array_like=True):
         return self.completed + self.buried + self.dropped
 
 
-class Tally(msgspec.Struct, array_like=True):
+class Rollup(msgspec.Struct, array_like=True):
     """What was done in a slot: by kind, and the handlers' time of the tenants that took most of it, by (app, user)."""
 
-    kinds: dict[str, KindTally] = {}
+    kinds: dict[str, KindRollup] = {}
     tenants: dict[str, dict[str, Count]] = {}  # app -> user -> microseconds
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "Rollup") -> None:
         """Add another tally to this one."""
-        for kind, tally in other.kinds.items():
-            self.kinds.setdefault(kind, KindTally()).add(tally)
+        for kind, rollup in other.kinds.items():
+            self.kinds.setdefault(kind, KindRollup()).add(rollup)
         for app, users in other.tenants.items():
             mine = self.tenants.setdefault(app, {})
             for user, run_us in users.items():
                 mine[user] = mine.get(user, 0) + run_us
 
-    def shortened(self) -> "Tally":
+    def shortened(self) -> "Rollup":
         """Return as much of it as is stored: the kinds and tenants with most of the handlers' time."""
         kinds = nlargest(KINDS_MAX, self.kinds.items(), key=lambda each: (each[1].run_us, each[0]))
         tenants: dict[str, dict[str, int]] = {}
         for run_us, app, user in nlargest(TENANTS_MAX, self.by_tenant()):
             tenants.setdefault(app, {})[user] = run_us
-        return Tally(dict(kinds), tenants)
+        return Rollup(dict(kinds), tenants)
 
     def by_tenant(self) -> Iterable[tuple[int, str, str]]:
         """Yield the handlers' time, the app and the user of each tenant."""
         return ((run_us, app, user) for app, users in self.tenants.items() for user, run_us in users.items())
 
 
-class Slot(msgspec.Struct, array_like=True):
+class Interval(msgspec.Struct, array_like=True):
     """A slot of the series.
 
     `waiting`: items in all queues by kind, about at its end, those of kinds beyond the first `KINDS_MAX` under ""; of
@@ -94,89 +94,91 @@ class Slot(msgspec.Struct, array_like=True):
     """
 
     number: Count
-    tally: Tally
+    rollup: Rollup
     waiting: dict[str, int] | None = None
     oldest_us: TimeUs | None = None
 
 
-_tallies = msgspec.msgpack.Decoder(Tally)
-_slots = msgspec.msgpack.Decoder(Slot)
+_rollups = msgspec.msgpack.Decoder(Rollup)
+_intervals = msgspec.msgpack.Decoder(Interval)
 
 
-def slot_of(now_us: int) -> int:
+def interval_of(now_us: int) -> int:
     """Return the number of the slot that a time lies in."""
-    return now_us // SLOT_US
+    return now_us // INTERVAL_US
 
 
-def write(tr: Transaction, life: bytes, slot: int, tally: Tally) -> None:
+def write(tr: Transaction, incarnation: bytes, interval: int, rollup: Rollup) -> None:
     """Write what a worker has done in a slot so far, in place of what it wrote before. A blind write."""
-    tr.set(_FRESH + pack_int(slot) + pack_bytes(life), pack_value(tally.shortened()))
+    tr.set(_FRESH + pack_int(interval) + pack_bytes(incarnation), pack_value(rollup.shortened()))
 
 
-def read(tr: Reader, *, now_us: int, slots_max: int = KEPT_SLOTS) -> list[Slot]:
+def read(tr: Reader, *, now_us: int, intervals_max: int = KEPT_INTERVALS) -> list[Interval]:
     """Return the last slots in order, those in which nothing was summed up left out. Snapshot reads."""
-    first = slot_of(now_us) - slots_max + 1
+    first = interval_of(now_us) - intervals_max + 1
     snapshot = tr.snapshot
     summed = snapshot.get_range(_SUMMED + pack_int(first), range_end(_SUMMED), streaming_mode=WANT_ALL)
     fresh = snapshot.get_range(_FRESH + pack_int(first), range_end(_FRESH), streaming_mode=WANT_ALL)
-    slots = {slot.number: slot for row in summed if (slot := unpacked(_slots, row.value)) is not None}
-    for number, tallies in _by_slot(fresh).items():
-        slot = slots.setdefault(number, Slot(number, Tally({}, {})))
-        for tally in tallies:
-            slot.tally.add(tally)
-    return [slots[number] for number in sorted(slots)]
+    intervals = {
+        interval.number: interval for row in summed if (interval := unpacked(_intervals, row.value)) is not None
+    }
+    for number, all_rollups in _by_interval(fresh).items():
+        interval = intervals.setdefault(number, Interval(number, Rollup({}, {})))
+        for rollup in all_rollups:
+            interval.rollup.add(rollup)
+    return [intervals[number] for number in sorted(intervals)]
 
 
-def sum_up(tr: Transaction, layout: Layout, *, now_us: int) -> bool:
+def sum_up(tr: Transaction, layout: ShardLayout, *, now_us: int) -> bool:
     """Sum up what is over, and forget what is old, unless somebody has done so for this slot; say whether.
 
     One snapshot read if there is nothing to do. Else reads with conflict what it sums up: of two one does it.
 
     Where reads cost, several slots are summed up together, and queues that sleep are not looked into.
     """
-    over = slot_of(now_us) - SUM_AFTER_SLOTS
+    over = interval_of(now_us) - SUM_AFTER_INTERVALS
     if layout.is_watched:
-        over -= over % WATCHED_SLOTS
+        over -= over % WATCHED_INTERVALS
     if tr.snapshot.get(_SUMMED + pack_int(over)).present():
         return False
     end = _FRESH + pack_int(over + 1)
     rows = list(tr.get_range(range_begin(_FRESH), end, streaming_mode=WANT_ALL))
     tr.add_read_conflict_key(_SUMMED + pack_int(over))
-    by_slot = _by_slot(rows)
-    by_slot.setdefault(over, [])
+    by_interval = _by_interval(rows)
+    by_interval.setdefault(over, [])
     waiting = _shortened(depth(tr, layout).kinds)
     oldest = oldest_us(tr, layout, now_us, asleep=not layout.is_watched)
-    for number, tallies in by_slot.items():
+    for number, all_rollups in by_interval.items():
         key = _SUMMED + pack_int(number)
         stored = tr.get(key).value
-        slot = None if stored is None else unpacked(_slots, stored)
-        if slot is None:
-            slot = Slot(number, Tally({}, {}), waiting, oldest)
-        for tally in tallies:
-            slot.tally.add(tally)
-        slot.tally = slot.tally.shortened()
-        tr.set(key, pack_value(slot))
+        interval = None if stored is None else unpacked(_intervals, stored)
+        if interval is None:
+            interval = Interval(number, Rollup({}, {}), waiting, oldest)
+        for rollup in all_rollups:
+            interval.rollup.add(rollup)
+        interval.rollup = interval.rollup.shortened()
+        tr.set(key, pack_value(interval))
     tr.clear_range(range_begin(_FRESH), end)
-    tr.clear_range(range_begin(_SUMMED), _SUMMED + pack_int(over - KEPT_SLOTS))
+    tr.clear_range(range_begin(_SUMMED), _SUMMED + pack_int(over - KEPT_INTERVALS))
     return True
 
 
-def busiest(slots: Sequence[Slot]) -> list[tuple[int, str, str]]:
+def busiest(intervals: Sequence[Interval]) -> list[tuple[int, str, str]]:
     """Return handlers' time in microseconds, app and user of the tenants that took most of it in these slots."""
-    total = Tally({}, {})
-    for slot in slots:
-        total.add(Tally({}, slot.tally.tenants))
+    total = Rollup({}, {})
+    for interval in intervals:
+        total.add(Rollup({}, interval.rollup.tenants))
     return nlargest(TENANTS_MAX, total.by_tenant())
 
 
-def _by_slot(rows: Iterable[Any]) -> dict[int, list[Tally]]:
-    by_slot: dict[int, list[Tally]] = {}
+def _by_interval(rows: Iterable[Any]) -> dict[int, list[Rollup]]:
+    by_interval: dict[int, list[Rollup]] = {}
     for row in rows:
-        slot = unpack_int(row.key, len(_FRESH))
-        tally = unpacked(_tallies, row.value)
-        if tally is not None and slot is not None:
-            by_slot.setdefault(slot[0], []).append(tally)
-    return by_slot
+        interval = unpack_int(row.key, len(_FRESH))
+        rollup = unpacked(_rollups, row.value)
+        if rollup is not None and interval is not None:
+            by_interval.setdefault(interval[0], []).append(rollup)
+    return by_interval
 
 
 def _shortened(waiting: dict[str, int]) -> dict[str, int]:

@@ -12,20 +12,20 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.zones.engines import Reader, Transaction
-from fairlead.zones.keyspace import ROOT, SHEET, pack_bytes, pack_int, range_begin, range_end
+from fairlead.zones.keyspace import ROOT, WORKER_STATUS, pack_bytes, pack_int, range_begin, range_end
 from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import Count, Progress, TimeUs, pack_value, unpacked
 
-SHEET_US = 1_000_000  # How often a worker writes, while it does anything.
+STATUS_US = 1_000_000  # How often a worker writes, while it does anything.
 LIVE_US = 5_000_000  # A sheet of running items that is older is that of a dead worker.
-FORGET_US = 60_000_000
+RETENTION_US = 60_000_000
 RUNNING_MAX = 50  # On one sheet, those that have run longest.
 
-_PREFIX = ROOT + pack_int(SHEET)
+_PREFIX = ROOT + pack_int(WORKER_STATUS)
 
 
-class Running(msgspec.Struct, array_like=True, gc=False):
+class RunningItem(msgspec.Struct, array_like=True, gc=False):
     """An item that runs. Times in microseconds since the epoch, by the worker's clock."""
 
     app: str
@@ -44,7 +44,7 @@ class Running(msgspec.Struct, array_like=True, gc=False):
         return Tenant(self.app, self.user)
 
 
-class Timesheet(msgspec.Struct, array_like=True):
+class WorkerStatus(msgspec.Struct, array_like=True):
     """A worker at a moment. `busy`: how many of its `slots` run an item, of any shard."""
 
     consumer_id: bytes
@@ -53,34 +53,34 @@ class Timesheet(msgspec.Struct, array_like=True):
     slots: int
     busy: int
     written_us: TimeUs
-    running: list[Running]
+    running: list[RunningItem]
 
 
 class RunningAt(NamedTuple):
     """An item that runs, and the sheet of the worker that runs it."""
 
-    sheet: Timesheet
-    item: Running
+    status: WorkerStatus
+    item: RunningItem
 
 
-_decoder = msgspec.msgpack.Decoder(Timesheet)
+_decoder = msgspec.msgpack.Decoder(WorkerStatus)
 
 
-def write(tr: Transaction, life: bytes, sheet: Timesheet) -> None:
+def write(tr: Transaction, incarnation: bytes, status: WorkerStatus) -> None:
     """Write a worker's sheet, in place of what it wrote before. A blind write; may run twice."""
-    tr.set(_PREFIX + pack_bytes(life), pack_value(sheet))
+    tr.set(_PREFIX + pack_bytes(incarnation), pack_value(status))
 
 
-def read(tr: Reader, *, now_us: int, sheets_max: int = 1_000) -> list[Timesheet]:
+def read(tr: Reader, *, now_us: int, statuses_max: int = 1_000) -> list[WorkerStatus]:
     """Return the sheets of workers that have written lately, or run nothing. Snapshot reads."""
-    rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=sheets_max, streaming_mode=WANT_ALL)
-    sheets = [sheet for row in rows if (sheet := unpacked(_decoder, row.value)) is not None]
-    return [sheet for sheet in sheets if not sheet.running or now_us - sheet.written_us <= LIVE_US]
+    rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=statuses_max, streaming_mode=WANT_ALL)
+    statuses = [status for row in rows if (status := unpacked(_decoder, row.value)) is not None]
+    return [status for status in statuses if not status.running or now_us - status.written_us <= LIVE_US]
 
 
-def longest_running(sheets: Sequence[Timesheet], *, items_max: int) -> list[RunningAt]:
+def longest_running(statuses: Sequence[WorkerStatus], *, items_max: int) -> list[RunningAt]:
     """Return what runs, the longest running first."""
-    running = [RunningAt(sheet, item) for sheet in sheets for item in sheet.running]
+    running = [RunningAt(status, item) for status in statuses for item in status.running]
     return sorted(running, key=lambda each: (each.item.since_us, each.item.item_id))[:items_max]
 
 
@@ -88,8 +88,8 @@ def clear_old(tr: Transaction, *, now_us: int, keys_max: int) -> None:
     """Clear up to `keys_max` sheets that nobody has written on for a minute. Snapshot reads; may run twice."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=keys_max, streaming_mode=WANT_ALL)
     for row in rows:
-        sheet = unpacked(_decoder, row.value)
-        if sheet is not None and now_us - sheet.written_us > FORGET_US:
+        status = unpacked(_decoder, row.value)
+        if status is not None and now_us - status.written_us > RETENTION_US:
             tr.clear(row.key)
 
 

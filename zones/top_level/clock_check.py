@@ -17,7 +17,7 @@ from fairlead.zones.keyspace import TIME_KEY
 from fairlead.zones.probes import probe
 
 
-class Standing(Enum):
+class ClockStatus(Enum):
     """What a consumer's clock is worth after a beat. Only GOOD and TAKEN_OVER may take leases."""
 
     GOOD = "good"
@@ -27,7 +27,7 @@ class Standing(Enum):
 
 
 class ShardClock:
-    """One consumer's view of a shard's time. Plain decisions; `beat` is the transaction around them."""
+    """One consumer's view of a shard's time. Plain decisions; `check_clock` is the transaction around them."""
 
     def __init__(self, *, max_skew_us: int, watch_us: int) -> None:
         self._max_skew_us = max_skew_us
@@ -39,35 +39,37 @@ class ShardClock:
         """Say whether this clock and the shard's time are further apart than clocks may be."""
         return shard_us is not None and abs(shard_us - now_us) > self._max_skew_us
 
-    def judge(self, *, shard_us: int | None, now_us: int, alone: bool = False) -> Standing:
-        """Compare this clock with the shard's time as just read. `alone`: no other consumer is there to be wronged."""
+    def assess(self, *, shard_us: int | None, now_us: int, is_only_consumer: bool = False) -> ClockStatus:
+        """Compare this clock with the shard's time as just read. `is_only_consumer`: there is no other."""
         if not self.is_far_off(shard_us, now_us):
             self._watched_us = None
-            return Standing.GOOD
-        if alone:
+            return ClockStatus.GOOD
+        if is_only_consumer:
             self._watched_us = None
-            return Standing.TAKEN_OVER
+            return ClockStatus.TAKEN_OVER
         if self._watched_us is None:
             probe("a consumer finds its clock far off the shard's time, and watches")
             self._watched_us, self._unchanged = shard_us, Elapsed(now_us)
-            return Standing.WATCHING
+            return ClockStatus.WATCHING
         if shard_us != self._watched_us:
             probe("a consumer finds its clock off")
             self._watched_us, self._unchanged = shard_us, Elapsed(now_us)
-            return Standing.OFF
+            return ClockStatus.OFF
         # By a clock that is wrong already: one that steps once more must not have watched for hours by that.
         if self._unchanged.by(now_us) < self._watch_us:
-            return Standing.WATCHING
+            return ClockStatus.WATCHING
         probe("a consumer takes the shard's time over")
         self._watched_us = None
-        return Standing.TAKEN_OVER
+        return ClockStatus.TAKEN_OVER
 
 
-def beat(tr: Transaction, clock: ShardClock, *, now_us: int, alone: Callable[[], bool] = lambda: False) -> Standing:
+def check_clock(
+    tr: Transaction, clock: ShardClock, *, now_us: int, is_only_consumer: Callable[[], bool] = lambda: False
+) -> ClockStatus:
     """Judge this consumer's clock and, if it is good, advance the shard's time by it. May run twice.
 
-    `alone` looks whether no other consumer is there; called only where this clock is far off, since then the answer
-    must be of now: one that has come a second ago may be the one whose clock is right.
+    `is_only_consumer` looks whether no other consumer is there; called only where this clock is far off, since then the
+    answer must be of now: one that has come a second ago may be the one whose clock is right.
 
     Reads the time key by snapshot and writes it by an atomic `max`, so beats never conflict; a take-over reads it
     with conflict, so of two that take over one does.
@@ -75,11 +77,11 @@ def beat(tr: Transaction, clock: ShardClock, *, now_us: int, alone: Callable[[],
     value = tr.snapshot.get(TIME_KEY).value
     shard_us = None if value is None else int.from_bytes(value, "little")
     far_off = clock.is_far_off(shard_us, now_us)
-    standing = clock.judge(shard_us=shard_us, now_us=now_us, alone=far_off and alone())
+    clock_status = clock.assess(shard_us=shard_us, now_us=now_us, is_only_consumer=far_off and is_only_consumer())
     packed = now_us.to_bytes(8, "little")
-    if standing is Standing.GOOD:
+    if clock_status is ClockStatus.GOOD:
         tr.max(TIME_KEY, packed)
-    elif standing is Standing.TAKEN_OVER:
+    elif clock_status is ClockStatus.TAKEN_OVER:
         tr.add_read_conflict_key(TIME_KEY)
         tr.set(TIME_KEY, packed)
-    return standing
+    return clock_status

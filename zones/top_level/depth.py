@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import KeyValue, Reader
 from fairlead.zones.keyspace import pack_text, range_begin, range_end, unpack_name
-from fairlead.zones.layout import Layout, Place
-from fairlead.zones.pipelining import in_step
-from fairlead.zones.queue.dequeue_plan import Fit
+from fairlead.zones.layout import ShardLayout, ZoneLocation
+from fairlead.zones.pipelining import run_together
+from fairlead.zones.queue.dequeue_plan import Admission
 from fairlead.zones.queue.index_scan import WANT_ALL, collect_vested, look_at_first_of_each_priority
 from fairlead.zones.queue.stored_item import number_of
 from fairlead.zones.records import POINTER_PRIORITY, PointerRecord, decode
-from fairlead.zones.top_level.pointers import PointerRef, place_of
+from fairlead.zones.top_level.pointers import PointerRef, location_of
 
 # Counts that a look reads, of all parts together, or of each part `KINDS_MIN`: a tenth of a second. A kind is a
 # handler's name, and there are a few dozen; whoever puts a user's name into it has as many as there are users.
@@ -24,30 +24,30 @@ KINDS_MIN = 200
 OLDEST_OF = 64  # Queues that can run, those that have waited longest for a visit, that are asked for their oldest item.
 POINTERS_MAX = 1_024  # Of the vested ones and of the others, each: those that vest first.
 POINTERS_OF_PART_MIN = 4
-HELD_QUEUES_MAX = 200  # Asked for their oldest item, and for how many have vested.
-HELD_ITEMS_MAX = 100  # Counted in each of these.
-HELD_BACK = frozenset(
-    {Fit.PAUSED, Fit.UNKNOWN, Fit.FULL}
+BLOCKED_QUEUES_MAX = 200  # Asked for their oldest item, and for how many have vested.
+BLOCKED_ITEMS_MAX = 100  # Counted in each of these.
+BLOCKED = frozenset(
+    {Admission.PAUSED, Admission.UNKNOWN, Admission.FULL}
 )  # What a visit found that could run nothing of what has vested.
 
 
-class Waits(NamedTuple):
+class Backlog(NamedTuple):
     """What waits on a shard. Times in microseconds since the epoch; None: nothing does.
 
     Attributes:
       oldest_us: since when the oldest item that has vested waits, held back or not.
       whole: whether all queues that could hold it were looked at; if not, an item may have waited longer.
-      held_items: items that have vested and that a limit, a pause, or an unknown kind holds back; in `held_queues`
-        queues, the oldest since `held_oldest_us`.
+      held_items: items that have vested and that a limit, a pause, or an unknown kind holds back; in `blocked_queues`
+        queues, the oldest since `blocked_oldest_us`.
       held_whole: whether these are all; if not, there are at least so many.
     """
 
     oldest_us: int | None = None
     whole: bool = True
-    held_items: int = 0
-    held_queues: int = 0
-    held_oldest_us: int | None = None
-    held_whole: bool = True
+    blocked_items: int = 0
+    blocked_queues: int = 0
+    blocked_oldest_us: int | None = None
+    blocked_whole: bool = True
 
 
 class Depth(NamedTuple):
@@ -57,7 +57,7 @@ class Depth(NamedTuple):
     whole: bool
 
 
-def depth(tr: Reader, layout: Layout) -> Depth:
+def depth(tr: Reader, layout: ShardLayout) -> Depth:
     """Return how many items of each kind are in all queues: waiting, delayed and leased ones, not buried ones.
 
     Of very many kinds it tells the first by name, as far as it has read the counts of all parts.
@@ -94,7 +94,7 @@ def depth(tr: Reader, layout: Layout) -> Depth:
     return Depth({kind: count for kind, count in sorted(found.items()) if count}, whole=not read_to)
 
 
-def _few(layout: Layout, rows: Sequence[KeyValue]) -> Depth:
+def _few(layout: ShardLayout, rows: Sequence[KeyValue]) -> Depth:
     """Return the depth from the counts of all parts, which follow each other."""
     found: dict[str, int] = {}
     prefixes = [part.depth_prefix for part in layout.parts]
@@ -106,79 +106,81 @@ def _few(layout: Layout, rows: Sequence[KeyValue]) -> Depth:
     return Depth({kind: count for kind, count in sorted(found.items()) if count}, whole=True)
 
 
-def oldest_us(tr: Reader, layout: Layout, now_us: int, *, asleep: bool = True) -> int | None:
-    """Return since when the oldest item waits, held back or not; None: none does. See `Waits.oldest_us`.
+def oldest_us(tr: Reader, layout: ShardLayout, now_us: int, *, asleep: bool = True) -> int | None:
+    """Return since when the oldest item waits, held back or not; None: none does. See `Backlog.oldest_us`.
 
     `asleep`: whether to look at queues that are not visited because all that has vested there is held back, too. Of
     each that sleeps, for whatever reason, the pointer is read then.
     """
     seen = _look_at_queues(tr, layout, now_us, paused=False, asleep=asleep)
-    return oldest_of(tr, [*seen.awake, *seen.held], now_us)
+    return oldest_of(tr, [*seen.awake, *seen.blocked], now_us)
 
 
-def waits(tr: Reader, layout: Layout, now_us: int, *, paused: bool) -> Waits:
+def backlog(tr: Reader, layout: ShardLayout, now_us: int, *, paused: bool) -> Backlog:
     """Return since when the oldest item waits, and how much is held back.
 
     `paused`: whether the shard is: then all is held back.
     """
     seen = _look_at_queues(tr, layout, now_us, paused=paused)
-    held_oldest_us = oldest_of(tr, seen.held, now_us)
+    blocked_oldest_us = oldest_of(tr, seen.blocked, now_us)
     awake_oldest_us = oldest_of(tr, seen.awake, now_us)
-    vested = in_step(collect_vested(tr, place.keys, now_us=now_us, keys_max=HELD_ITEMS_MAX) for place in seen.held)
-    return Waits(
-        oldest_us=min((each for each in (held_oldest_us, awake_oldest_us) if each is not None), default=None),
-        whole=seen.awake_whole and seen.held_whole,
-        held_items=sum(len(entries) for entries, _ in vested),
-        held_queues=sum(bool(entries) for entries, _ in vested),
-        held_oldest_us=held_oldest_us,
-        held_whole=seen.held_whole and all(stopped_at is None for _, stopped_at in vested),
+    vested = run_together(
+        collect_vested(tr, location.keys, now_us=now_us, keys_max=BLOCKED_ITEMS_MAX) for location in seen.blocked
+    )
+    return Backlog(
+        oldest_us=min((each for each in (blocked_oldest_us, awake_oldest_us) if each is not None), default=None),
+        whole=seen.awake_whole and seen.blocked_whole,
+        blocked_items=sum(len(entries) for entries, _ in vested),
+        blocked_queues=sum(bool(entries) for entries, _ in vested),
+        blocked_oldest_us=blocked_oldest_us,
+        blocked_whole=seen.blocked_whole and all(stopped_at is None for _, stopped_at in vested),
     )
 
 
-def oldest_of(tr: Reader, places: Iterable[Place], now_us: int) -> int | None:
+def oldest_of(tr: Reader, locations: Iterable[ZoneLocation], now_us: int) -> int | None:
     """Return since when the oldest item of some queues waits; None: none does."""
-    firsts = in_step(look_at_first_of_each_priority(tr, place.keys) for place in places)
+    firsts = run_together(look_at_first_of_each_priority(tr, location.keys) for location in locations)
     waiting = (entry.vesting_us for first in firsts for entry in first)
     return min((vesting_us for vesting_us in waiting if vesting_us <= now_us), default=None)
 
 
 class _Queues(NamedTuple):
-    """Queues to look into: `awake`, with work that can run, and `held`, without. Whether these are all."""
+    """Queues to look into: `awake`, with work that can run, and `blocked`, without. Whether these are all."""
 
-    awake: list[Place]
+    awake: list[ZoneLocation]
     awake_whole: bool
-    held: list[Place]
-    held_whole: bool
+    blocked: list[ZoneLocation]
+    blocked_whole: bool
 
 
-def _look_at_queues(tr: Reader, layout: Layout, now_us: int, *, paused: bool, asleep: bool = True) -> _Queues:
+def _look_at_queues(tr: Reader, layout: ShardLayout, now_us: int, *, paused: bool, asleep: bool = True) -> _Queues:
     """Return the queues that may hold the oldest item: by their pointers, which say what the last visit found."""
     each_max = max(POINTERS_OF_PART_MIN, POINTERS_MAX // layout.part_count)
     vested, vested_whole = _pointers(tr, layout, each_max, until_us=now_us)
     sleeping, asleep_whole = _pointers(tr, layout, each_max, after_us=now_us) if asleep else ([], False)
-    places = [(ref, place) for ref in vested + sleeping if (place := place_of(ref, layout)) is not None]
-    records = [(ref, place, tr.snapshot.get(place.keys.pointer)) for ref, place in places]
-    awake, held = [], []
-    for ref, place, stored in records:
+    locations = [(ref, location) for ref in vested + sleeping if (location := location_of(ref, layout)) is not None]
+    records = [(ref, location, tr.snapshot.get(location.keys.pointer)) for ref, location in locations]
+    awake, blocked = [], []
+    for ref, location, stored in records:
         record = None if stored.value is None else decode(PointerRecord, stored.value)
         has_vested = ref.vesting_us <= now_us
-        if record is not None and (record.found in HELD_BACK or (paused and has_vested)):
-            held.append(place)
+        if record is not None and (record.outcome in BLOCKED or (paused and has_vested)):
+            blocked.append(location)
         elif has_vested:
-            awake.append((ref.vesting_us, place))
+            awake.append((ref.vesting_us, location))
     # The held ones by name, so that a look finds the same ones as the last: an age must not change with the sample.
-    chosen = nsmallest(HELD_QUEUES_MAX, held, key=lambda place: place.pointer_id)
+    chosen = nsmallest(BLOCKED_QUEUES_MAX, blocked, key=lambda location: location.pointer_id)
     first = nsmallest(OLDEST_OF, awake, key=lambda each: each[0])
     return _Queues(
-        [place for _, place in first],
+        [location for _, location in first],
         vested_whole and len(awake) <= OLDEST_OF,
         chosen,
-        vested_whole and asleep_whole and len(held) <= HELD_QUEUES_MAX,
+        vested_whole and asleep_whole and len(blocked) <= BLOCKED_QUEUES_MAX,
     )
 
 
 def _pointers(
-    tr: Reader, layout: Layout, each_max: int, *, after_us: int | None = None, until_us: int | None = None
+    tr: Reader, layout: ShardLayout, each_max: int, *, after_us: int | None = None, until_us: int | None = None
 ) -> tuple[list[PointerRef], bool]:
     """Return the pointers that vest first within a time, up to `each_max` of each part, and whether these are all."""
     reads = []

@@ -14,26 +14,26 @@ _ZERO = bytes(8)
 class PartWrites:
     """Atomic adds that are gathered; the caller writes them once all operations have ended. May run twice."""
 
-    __slots__ = ("_changes", "_told")
+    __slots__ = ("_changes", "_woken")
 
     def __init__(self) -> None:
         self._changes: Counter[bytes] = Counter()
-        self._told: set[bytes] = set()
+        self._woken: set[bytes] = set()
 
     def count(self, key: bytes, change: int) -> None:
         """Change a count; see `add_to_count`."""
         self._changes[key] += change
 
-    def tell(self, key: bytes) -> None:
+    def wake_watchers(self, key: bytes) -> None:
         """Wake who watches a part's key."""
-        self._told.add(key)
+        self._woken.add(key)
 
     def write(self, tr: Transaction) -> None:
         """Write what was gathered: atomic adds, no reads, no conflicts."""
         for key, change in sorted(self._changes.items()):
             add_to_count(tr, key, change)
-        for key in sorted(self._told):
-            tell(tr, key)
+        for key in sorted(self._woken):
+            wake_watchers(tr, key)
 
 
 def add_to_count(tr: Transaction, key: bytes, change: int) -> None:
@@ -44,6 +44,6 @@ def add_to_count(tr: Transaction, key: bytes, change: int) -> None:
         tr.compare_and_clear(key, _ZERO)
 
 
-def tell(tr: Transaction, key: bytes) -> None:
+def wake_watchers(tr: Transaction, key: bytes) -> None:
     """Change a key that is watched. Atomic."""
     tr.add(key, _ONE)

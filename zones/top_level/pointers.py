@@ -29,13 +29,13 @@ from typing import NamedTuple
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.engines.api.database import ValueFuture
 from fairlead.zones.keyspace import PartKeys
-from fairlead.zones.layout import Layout, Place
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.layout import ShardLayout, ZoneLocation
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL, collect_vested
 from fairlead.zones.records import POINTER_PRIORITY, PointerRecord, decode, encode
 from fairlead.zones.settings import ZoneSettings
-from fairlead.zones.top_level.part_writes import PartWrites, tell
+from fairlead.zones.top_level.part_writes import PartWrites, wake_watchers
 
 MAY_SLEEP = b"\x02"  # Before two times, when it was written and how long it may sleep: longer than `max_sleep`.
 _TIME_BYTES = 8
@@ -45,7 +45,8 @@ UNREADABLE = b"\x01"  # The mark of a pointer in whose zone a visit met somethin
 class PointerRef(NamedTuple):
     """What a scan knows of a pointer: where it is and when it vested. The record is the manager's to read.
 
-    `id`: what its entry ends with, which is the packed name of its zone unless the entry leads nowhere; see `place_of`.
+    `id`: what its entry ends with, which is the packed name of its zone unless the entry leads nowhere; see
+    `location_of`.
     """
 
     part: int
@@ -56,7 +57,7 @@ class PointerRef(NamedTuple):
 
 def scan(
     tr: Reader, part: PartKeys, *, now_us: int, ids_max: int, begin: bytes = b""
-) -> Steps[tuple[list[PointerRef], bytes | None]]:
+) -> Operation[tuple[list[PointerRef], bytes | None]]:
     """Read up to `ids_max` vested pointers of a part in order, and where to go on (None: that was all).
 
     Reads index keys only, by snapshot; conflicts with nothing (QuiCK section 6: "the peek only scans entries of the
@@ -71,7 +72,7 @@ def scan(
 
 def scan_back(
     tr: Reader, part: PartKeys, *, before_us: int, ids_max: int, end: bytes = b""
-) -> Steps[tuple[list[PointerRef], bytes | None]]:
+) -> Operation[tuple[list[PointerRef], bytes | None]]:
     """Read up to `ids_max` pointers of a part that vested before `before_us`, the youngest first, and where to go on.
 
     As `scan`, but from the other end: two that go through a part from either end meet late. `end`: as it was returned.
@@ -85,7 +86,7 @@ def scan_back(
     return list(reversed(refs.values())), rows[-1].key if len(rows) == ids_max else None
 
 
-def pointer_ids(tr: Reader, layout: Layout, *, ids_max: int) -> tuple[list[bytes], bool]:
+def pointer_ids(tr: Reader, layout: ShardLayout, *, ids_max: int) -> tuple[list[bytes], bool]:
     """Return the ids of up to `ids_max` pointers, vested or not, and whether these are all. Snapshot reads."""
     ids: list[bytes] = []
     for part in layout.parts:
@@ -97,7 +98,7 @@ def pointer_ids(tr: Reader, layout: Layout, *, ids_max: int) -> tuple[list[bytes
     return ids, True
 
 
-def earliest_vesting_us(tr: Reader, part: PartKeys, *, after_us: int = 0) -> Steps[int | None]:
+def earliest_vesting_us(tr: Reader, part: PartKeys, *, after_us: int = 0) -> Operation[int | None]:
     """Read when the next pointer of the part vests after `after_us`, or None if none does. Snapshot reads."""
     begin, end = part.vest_after(POINTER_PRIORITY, after_us), part.vest_end()
     while True:
@@ -112,71 +113,82 @@ def earliest_vesting_us(tr: Reader, part: PartKeys, *, after_us: int = 0) -> Ste
         begin = row.key + b"\x00"
 
 
-def place_of(ref: PointerRef, layout: Layout) -> Place | None:
+def location_of(ref: PointerRef, layout: ShardLayout) -> ZoneLocation | None:
     """Return the zone that a pointer points to; None if an entry of that id does not belong into that part."""
-    place = layout.place_of(ref.id)
-    return place if place is not None and place.part.part == ref.part else None
+    location = layout.location_of(ref.id)
+    return location if location is not None and location.part.part == ref.part else None
 
 
-def look(tr: Transaction, place: Place) -> ValueFuture:
+def read_for_insert(tr: Transaction, location: ZoneLocation) -> ValueFuture:
     """Read the record of the zone's pointer for somebody who inserts something, and return the future.
 
     Reads by snapshot, and with conflict the guard: so whoever inserts conflicts with who makes, deletes or puts to
     sleep the pointer, and not with visits that leave it awake. Made, woken or deleted by this very transaction, the
     pointer is seen as it will be.
     """
-    stored = tr.snapshot.get(place.keys.pointer)  # Conflicts count from the first read on: it must be one.
-    tr.add_read_conflict_key(place.keys.pointer_guard)
+    stored = tr.snapshot.get(location.keys.pointer)  # Conflicts count from the first read on: it must be one.
+    tr.add_read_conflict_key(location.keys.pointer_guard)
     return stored
 
 
-def create(tr: Transaction, place: Place, *, vesting_us: int, now_us: int, parts: PartWrites | None = None) -> None:
+def create(
+    tr: Transaction, location: ZoneLocation, *, vesting_us: int, now_us: int, parts: PartWrites | None = None
+) -> None:
     """Make the zone's pointer. Writes the record and its index entry; a declared write conflict on the guard.
 
-    The caller has looked, see `look`, so two that create the same pointer collide.
+    The caller has looked, see `read_for_insert`, so two that create the same pointer collide.
     """
     record = PointerRecord(vesting_us, last_active_us=now_us)
-    _store(tr, place, record, bound_us=vesting_us - now_us, now_us=now_us, mark=b"")
-    tr.add_write_conflict_key(place.keys.pointer_guard)
-    tell_scanners(tr, place, parts)
+    _store(tr, location, record, bound_us=vesting_us - now_us, now_us=now_us, entry_value=b"")
+    tr.add_write_conflict_key(location.keys.pointer_guard)
+    wake_scanners(tr, location, parts)
 
 
 def move(
     tr: Transaction,
-    place: Place,
+    location: ZoneLocation,
     pointer: PointerRecord,
     vesting_us: int,
     *,
     now_us: int,
     bound_us: int | None = None,
-    mark: bytes = b"",
+    entry_value: bytes = b"",
 ) -> None:
     """Store `pointer`, changed by the caller, under a new vesting time. Writes the record and its index entry.
 
-    The caller has read the record with conflict. `bound_us`: how long it may sleep; None: until `vesting_us`. `mark`:
-    what the entry says, such as `UNREADABLE`, until it is moved again: whoever counts pointers sees it.
+    The caller has read the record with conflict. `bound_us`: how long it may sleep; None: until `vesting_us`.
+    `entry_value`: what the entry says, such as `UNREADABLE`, until it is moved again: whoever counts pointers sees it.
     """
-    tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
+    tr.clear(location.part.vest(pointer.priority, pointer.vesting_us, location.pointer_id))
     pointer.vesting_us = vesting_us
-    _store(tr, place, pointer, bound_us=vesting_us - now_us if bound_us is None else bound_us, now_us=now_us, mark=mark)
+    _store(
+        tr,
+        location,
+        pointer,
+        bound_us=vesting_us - now_us if bound_us is None else bound_us,
+        now_us=now_us,
+        entry_value=entry_value,
+    )
 
 
-def _store(tr: Transaction, place: Place, pointer: PointerRecord, *, bound_us: int, now_us: int, mark: bytes) -> None:
-    pointer.looked_us, pointer.bound_us = now_us, max(0, bound_us)
-    if not mark and pointer.bound_us > place.layout.settings.max_sleep_ms * 1000:
-        mark = b"".join([MAY_SLEEP, *(each.to_bytes(_TIME_BYTES, "big") for each in (now_us, pointer.bound_us))])
-    tr.set(place.keys.pointer, encode(pointer))
-    tr.set(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id), mark)
+def _store(
+    tr: Transaction, location: ZoneLocation, pointer: PointerRecord, *, bound_us: int, now_us: int, entry_value: bytes
+) -> None:
+    pointer.scheduled_us, pointer.bound_us = now_us, max(0, bound_us)
+    if not entry_value and pointer.bound_us > location.layout.settings.max_sleep_ms * 1000:
+        entry_value = b"".join([MAY_SLEEP, *(each.to_bytes(_TIME_BYTES, "big") for each in (now_us, pointer.bound_us))])
+    tr.set(location.keys.pointer, encode(pointer))
+    tr.set(location.part.vest(pointer.priority, pointer.vesting_us, location.pointer_id), entry_value)
 
 
-def delete(tr: Transaction, place: Place, pointer: PointerRecord) -> None:
+def delete(tr: Transaction, location: ZoneLocation, pointer: PointerRecord) -> None:
     """Clear the pointer and its index entry; a declared write conflict on the guard.
 
     The caller has read with conflict: the record, and the zone's whole item range.
     """
-    tr.clear(place.keys.pointer)
-    tr.clear(place.part.vest(pointer.priority, pointer.vesting_us, place.pointer_id))
-    tr.add_write_conflict_key(place.keys.pointer_guard)
+    tr.clear(location.keys.pointer)
+    tr.clear(location.part.vest(pointer.priority, pointer.vesting_us, location.pointer_id))
+    tr.add_write_conflict_key(location.keys.pointer_guard)
 
 
 def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings: ZoneSettings) -> bool:
@@ -192,12 +204,12 @@ def must_wake(pointer: PointerRecord, *, earliest_us: int, now_us: int, settings
             return False
         probe("an enqueue does not believe the lease of its zone's pointer")
         return True
-    return pointer.left or pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
+    return pointer.deferred or pointer.vesting_us > max(earliest_us, now_us) + settings.wake_slack_ms * 1000
 
 
 def wake(
     tr: Transaction,
-    place: Place,
+    location: ZoneLocation,
     pointer: PointerRecord,
     *,
     earliest_us: int,
@@ -210,42 +222,42 @@ def wake(
     does this in a second transaction; a crash in between would leave a fresh item behind a sleeping pointer.
     """
     probe("a sleeping pointer is woken")
-    tr.add_read_conflict_key(place.keys.pointer)
+    tr.add_read_conflict_key(location.keys.pointer)
     if pointer.lease_id:  # Its holder has not looked at the index yet, and will not put right what vests before this.
         earliest_us = now_us
     pointer.lease_id = b""
-    if pointer.left:  # It keeps its place among the vested, and by its new time all look again who passed it over.
-        pointer.left = False
-        move(tr, place, pointer, pointer.vesting_us + 1, now_us=now_us)
+    if pointer.deferred:  # It keeps its place among the vested, and by its new time all look again who passed it over.
+        pointer.deferred = False
+        move(tr, location, pointer, pointer.vesting_us + 1, now_us=now_us)
     else:
-        move(tr, place, pointer, max(earliest_us, now_us), now_us=now_us)
-    tell_scanners(tr, place, parts)
+        move(tr, location, pointer, max(earliest_us, now_us), now_us=now_us)
+    wake_scanners(tr, location, parts)
 
 
-def tell_scanners(tr: Transaction, place: Place, parts: PartWrites | None = None) -> None:
+def wake_scanners(tr: Transaction, location: ZoneLocation, parts: PartWrites | None = None) -> None:
     """Wake the scanners that watch the pointer's part: it vests earlier than they know. One atomic add, if any does.
 
     `parts`: gathers that; None: it is written now.
     """
-    if not place.layout.is_watched:
+    if not location.layout.is_watched:
         return
     if parts is None:
-        tell(tr, place.part.changed)
+        wake_watchers(tr, location.part.change_counter)
     else:
-        parts.tell(place.part.changed)
+        parts.wake_watchers(location.part.change_counter)
 
 
-def oversleeps(vesting_us: int, mark: bytes, *, now_us: int, settings: ZoneSettings) -> bool:
+def oversleeps(vesting_us: int, entry_value: bytes, *, now_us: int, settings: ZoneSettings) -> bool:
     """Say whether a pointer vests later than whoever put it there may have meant: by a clock that was ahead.
 
-    `mark`: what its index entry says. Clocks that are good are `max_skew` off at most.
+    `entry_value`: what its index entry says. Clocks that are good are `max_skew` off at most.
     """
     if vesting_us <= longest_sleep_us(now_us, settings):
         return False
-    if len(mark) != len(MAY_SLEEP) + 2 * _TIME_BYTES or not mark.startswith(MAY_SLEEP):
+    if len(entry_value) != len(MAY_SLEEP) + 2 * _TIME_BYTES or not entry_value.startswith(MAY_SLEEP):
         return True
-    looked_us, bound_us = (int.from_bytes(mark[at : at + _TIME_BYTES], "big") for at in (1, 1 + _TIME_BYTES))
-    return looked_us > now_us + settings.max_skew_ms * 1000 or vesting_us > looked_us + bound_us
+    scheduled_us, bound_us = (int.from_bytes(entry_value[at : at + _TIME_BYTES], "big") for at in (1, 1 + _TIME_BYTES))
+    return scheduled_us > now_us + settings.max_skew_ms * 1000 or vesting_us > scheduled_us + bound_us
 
 
 def longest_sleep_us(now_us: int, settings: ZoneSettings) -> int:
@@ -253,7 +265,7 @@ def longest_sleep_us(now_us: int, settings: ZoneSettings) -> int:
     return now_us + (max(settings.max_sleep_ms, settings.max_pointer_lease_ms) + settings.max_skew_ms) * 1000
 
 
-class LateLooked(NamedTuple):
+class OversleepScan(NamedTuple):
     """What a look for pointers that oversleep came to. `end`: where to go on, empty: at the end of the part again."""
 
     woken: int
@@ -261,9 +273,9 @@ class LateLooked(NamedTuple):
     end: bytes
 
 
-def wake_overslept(
-    tr: Transaction, layout: Layout, part: PartKeys, *, now_us: int, entries_max: int, end: bytes = b""
-) -> LateLooked:
+def wake_oversleeping(
+    tr: Transaction, layout: ShardLayout, part: PartKeys, *, now_us: int, entries_max: int, end: bytes = b""
+) -> OversleepScan:
     """Wake the pointers of a part that oversleep.
 
     Looks at `entries_max` entries, from the latest backward, or from `end`. Snapshot reads of the index; with conflict
@@ -278,14 +290,14 @@ def wake_overslept(
         entry = part.entry(row.key)
         if entry is None or not oversleeps(entry.vesting_us, row.value, now_us=now_us, settings=layout.settings):
             continue
-        place = layout.place_of(entry.id)
-        if place is not None:  # Otherwise an audit finds the entry.
-            late.append((place, entry.vesting_us, tr.get(place.keys.pointer)))
-    for place, vesting_us, stored in late:
+        location = layout.location_of(entry.id)
+        if location is not None:  # Otherwise an audit finds the entry.
+            late.append((location, entry.vesting_us, tr.get(location.keys.pointer)))
+    for location, vesting_us, stored in late:
         pointer = None if stored.value is None else decode(PointerRecord, stored.value)
         if pointer is not None and pointer.vesting_us == vesting_us:
             probe("a pointer that oversleeps is woken")
-            pointer.lease_id, pointer.left = b"", False
-            move(tr, place, pointer, now_us, now_us=now_us)
-            tell_scanners(tr, place)
-    return LateLooked(len(late), len(rows), rows[-1].key if len(rows) == entries_max else b"")
+            pointer.lease_id, pointer.deferred = b"", False
+            move(tr, location, pointer, now_us, now_us=now_us)
+            wake_scanners(tr, location)
+    return OversleepScan(len(late), len(rows), rows[-1].key if len(rows) == entries_max else b"")

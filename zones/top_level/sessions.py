@@ -15,18 +15,18 @@ import msgspec
 
 from fairlead.zones.engines import Reader, Transaction
 from fairlead.zones.keyspace import ROOT, SESSION, pack_bytes, pack_int, range_begin, range_end
-from fairlead.zones.pipelining import Steps, alone
+from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import Count, Kind, TimeUs, pack_value, unpacked
 
-BEAT_US = 1_000_000  # How often a consumer beats.
+HEARTBEAT_US = 1_000_000  # How often a consumer beats.
 LIVE_US = 5_000_000  # Five beats: a consumer whose last one is older is dead, or its clock is far behind.
-FORGET_US = 60_000_000  # Dead consumers stay listed this long, so that one that fell silent can be asked about.
+RETENTION_US = 60_000_000  # Dead consumers stay listed this long, so that one that fell silent can be asked about.
 
 _PREFIX = ROOT + pack_int(SESSION)
 
 
-class Presence(msgspec.Struct, array_like=True, frozen=True):
+class SessionRecord(msgspec.Struct, array_like=True, frozen=True):
     """A consumer's sign of life. Times by its own clock, microseconds since the epoch.
 
     `full`: whether it has had no room for most of the time since its last beat. `slots`: how many handlers its workers
@@ -37,21 +37,21 @@ class Presence(msgspec.Struct, array_like=True, frozen=True):
     pid: int
     kinds: list[Kind]
     started_us: TimeUs
-    beat_us: TimeUs
+    heartbeat_us: TimeUs
     full: bool = False
     slots: Count = 0
     loops: dict[str, TimeUs] = {}
 
 
-class Present(NamedTuple):
+class ListedSession(NamedTuple):
     """A consumer as a reader found it."""
 
     consumer_id: bytes
-    presence: Presence
+    record: SessionRecord
     live: bool
 
 
-_decoder = msgspec.msgpack.Decoder(Presence)
+_decoder = msgspec.msgpack.Decoder(SessionRecord)
 
 
 class Sessions:
@@ -65,58 +65,58 @@ class Sessions:
         self.stands_still = False
         self._seen: dict[bytes, tuple[int, int]] = {}  # the last beat of each, and when it was new, by this clock
 
-    def live(self, present: Sequence[Present], *, now_us: int) -> list[Present]:
-        """Return those of `present`, as just read, whose beat was new within `LIVE_US`.
+    def live(self, listed: Sequence[ListedSession], *, now_us: int) -> list[ListedSession]:
+        """Return those of `listed`, as just read, whose beat was new within `LIVE_US`.
 
         How old a beat was when it was first seen only the clocks can tell; from then on, whether it changes.
         """
         seen = {}
         still = set()
-        for each in present:
-            beat_us = each.presence.beat_us
-            last_us, new_us = self._seen.get(each.consumer_id, (beat_us, beat_us))
-            if beat_us == last_us and each.consumer_id in self._seen:
+        for each in listed:
+            heartbeat_us = each.record.heartbeat_us
+            last_us, new_us = self._seen.get(each.consumer_id, (heartbeat_us, heartbeat_us))
+            if heartbeat_us == last_us and each.consumer_id in self._seen:
                 still.add(each.consumer_id)
-            seen[each.consumer_id] = beat_us, min(new_us if beat_us == last_us else now_us, now_us)
+            seen[each.consumer_id] = heartbeat_us, min(new_us if heartbeat_us == last_us else now_us, now_us)
         self._seen = seen
-        live = [each for each in present if now_us - seen[each.consumer_id][1] <= LIVE_US]
+        live = [each for each in listed if now_us - seen[each.consumer_id][1] <= LIVE_US]
         self.stands_still = any(each.consumer_id in still for each in live)
         return live
 
 
-def beat(tr: Transaction, consumer_id: bytes, presence: Presence) -> None:
-    """Say that the consumer lives, at `presence.beat_us`. One blind write; conflicts with nothing; may run twice."""
-    tr.set(_key(consumer_id), pack_value(presence))
+def heartbeat(tr: Transaction, consumer_id: bytes, record: SessionRecord) -> None:
+    """Say that the consumer lives, at `record.heartbeat_us`. One blind write; conflicts with nothing; may run twice."""
+    tr.set(_key(consumer_id), pack_value(record))
 
 
-def leave(tr: Transaction, consumer_id: bytes) -> None:
+def end_session(tr: Transaction, consumer_id: bytes) -> None:
     """Take the consumer off the list, because it stops in good order. One blind write; may run twice."""
     tr.clear(_key(consumer_id))
 
 
-def listing(tr: Reader, *, now_us: int) -> list[Present]:
-    """Return the consumers of the shard, the live and those that died lately, by id; see `listing_steps`."""
-    return alone(listing_steps(tr, now_us=now_us))
+def listing(tr: Reader, *, now_us: int) -> list[ListedSession]:
+    """Return the consumers of the shard, the live and those that died lately, by id; see `listing_op`."""
+    return run_one(listing_op(tr, now_us=now_us))
 
 
-def listing_steps(tr: Reader, *, now_us: int) -> Steps[list[Present]]:
+def listing_op(tr: Reader, *, now_us: int) -> Operation[list[ListedSession]]:
     """Read the consumers of the shard. Snapshot reads. A record of a newer format is left out."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), streaming_mode=WANT_ALL)
     yield
     found = []
     for row in rows:
-        presence = unpacked(_decoder, row.value)
-        if presence is not None:
-            found.append(Present(_consumer_id(row.key), presence, now_us - presence.beat_us <= LIVE_US))
+        record = unpacked(_decoder, row.value)
+        if record is not None:
+            found.append(ListedSession(_consumer_id(row.key), record, now_us - record.heartbeat_us <= LIVE_US))
     return found
 
 
-def clear_dead(tr: Transaction, present: Sequence[Present], *, now_us: int, keys_max: int) -> int:
-    """Clear up to `keys_max` consumers of a `listing` that have been silent for `FORGET_US`; return how many.
+def clear_dead(tr: Transaction, listed: Sequence[ListedSession], *, now_us: int, keys_max: int) -> int:
+    """Clear up to `keys_max` consumers of a `listing` that have been silent for `RETENTION_US`; return how many.
 
     Blind writes; may run twice. One that was only paused comes back with its next beat.
     """
-    dead = [each for each in present if now_us - each.presence.beat_us > FORGET_US][:keys_max]
+    dead = [each for each in listed if now_us - each.record.heartbeat_us > RETENTION_US][:keys_max]
     for each in dead:
         tr.clear(_key(each.consumer_id))
     return len(dead)

@@ -13,23 +13,23 @@ from typing import Any, TypeVar, cast
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from fairlead.actors.consumer import ClockedCoordinator, Opened, Opening, ScannerLoops
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.consumer import ClockedCoordinator, OpenResources, Resources, ScannerLoops
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import keep_loading
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.actors.manager import Manager
-from fairlead.actors.messages import ItemRef, Report, Scan, Served
+from fairlead.actors.messages import ItemRef, Report, ScanInfo, ServeReply
 from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.runtime.garbage_collection import collect_rarely
 from fairlead.actors.runtime.host import Host
 from fairlead.actors.runtime.ray_host.calls import RayRemote, called_with
 from fairlead.actors.runtime.ray_host.restarts import restarting_supervisor
 from fairlead.actors.runtime.ray_host.tasks import Tasks
-from fairlead.actors.runtime.thread_host import HAND_OVER_S_MAX, ThreadHost, ThreadRunners, Unanswered
+from fairlead.actors.runtime.thread_host import HAND_OVER_S_MAX, PendingCalls, ThreadHost, ThreadRunners
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.telemetry.counters import Reading
-from fairlead.actors.telemetry.enqueue_counts import LEDGER, Sent
+from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS, EnqueueCall
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.progress import unsupervised
@@ -41,7 +41,7 @@ COORDINATOR = "coordinator-1"  # The number changes with what it answers; old an
 RECYCLE_DRAIN_MS = 2_000
 OPEN_RETRY_S = 1.0
 RAYLET_LOOK_S = 2.0
-TELL_S_MAX = 1.0  # A task waits no longer for a worker that does not take its progress.
+REPORT_S_MAX = 1.0  # A task waits no longer for a worker that does not take its progress.
 
 
 class RayRunners(ThreadRunners):
@@ -54,14 +54,14 @@ class RayRunners(ThreadRunners):
         super().__init__(host)
         self._worker = worker
         self._tasks = tasks
-        self._told_by: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
+        self._jobs_by_number: dict[int, Job] = {}  # jobs that run as tasks, by a number that they bear
         self._numbers = itertools.count()
 
-    def run_remote(self, function: Any, held: Held) -> Any:
+    def run_remote(self, function: Any, held: HeldItem) -> Any:
         """See `Runners`. Past its timeout the task is killed, on a thread of its own: the killer may hold a lock."""
         number, job = next(self._numbers), held.job
-        self._told_by[number] = job
-        job.tell_by(TellWorker(self._worker, number))
+        self._jobs_by_number[number] = job
+        job.report_progress_to(ProgressReporter(self._worker, number))
         try:
             reference = self._tasks.start(function, job)
             job.on_cancel(partial(self._host.spawn, "kill task", partial(_kill_task, reference, held)))
@@ -69,16 +69,16 @@ class RayRunners(ThreadRunners):
         except RayTaskError as error:
             raise error.cause from error  # which holds the traceback of the task's process
         finally:
-            del self._told_by[number]
+            del self._jobs_by_number[number]
 
-    def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
+    def record_progress(self, number: int, done: float, total: float | None, note: str) -> None:
         """Take what a task tells of its progress, unless it has ended."""
-        job = self._told_by.get(number)
+        job = self._jobs_by_number.get(number)
         if job is not None:
-            job.hear_progress(done, total, note)
+            job.record_progress(done, total, note)
 
 
-class TellWorker:
+class ProgressReporter:
     """How the job in a Ray task tells its progress to the worker that started it. Travels with the job.
 
     One message at a time, each waited for before the next: a handler that tells in every turn of a loop is slowed to a
@@ -93,22 +93,22 @@ class TellWorker:
     def __call__(self, done: float, total: float | None, note: str) -> None:
         """Send it."""
         if self._last is not None:
-            ray.wait([self._last], timeout=TELL_S_MAX)
-        self._last = self._worker.hear_progress.remote(self._number, done, total, note)
+            ray.wait([self._last], timeout=REPORT_S_MAX)
+        self._last = self._worker.record_progress.remote(self._number, done, total, note)
 
 
-class TellSent:
+class EnqueueReporter:
     """How a Ray task tells what it has enqueued to the worker that started it. Travels with the task."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
 
-    def __call__(self, sent: Sequence[Sent]) -> None:
+    def __call__(self, sent: Sequence[EnqueueCall]) -> None:
         """Send it, and wait until it has been heard: the task's process may end with the task."""
-        ray.wait([self._worker.hear_sent.remote(sent)], timeout=TELL_S_MAX)
+        ray.wait([self._worker.record_enqueues.remote(sent)], timeout=REPORT_S_MAX)
 
 
-def _kill_task(reference: Any, held: Held) -> None:
+def _kill_task(reference: Any, held: HeldItem) -> None:
     """Kill the task of an item; if Ray does not, say so, and let it run: nobody waits for what it returns.
 
     What Ray says is not this worker's failure.
@@ -126,7 +126,7 @@ def _kill_task(reference: Any, held: Held) -> None:
 Begin = TypeVar("Begin", bound=Callable[..., None])
 
 
-def _or_once_more(begin: Begin) -> Begin:
+def _exit_if_it_fails(begin: Begin) -> Begin:
     """Let a constructor of an actor that fails end the process after a moment, and Ray starts another.
 
     An actor whose constructor raises is never started again, whatever `max_restarts` says: a store that is away while
@@ -134,7 +134,7 @@ def _or_once_more(begin: Begin) -> Begin:
     """
 
     @wraps(begin)
-    def try_to_begin(*args: Any, **options: Any) -> None:
+    def begin_or_exit(*args: Any, **options: Any) -> None:
         try:
             begin(*args, **options)
         except BaseException:
@@ -142,38 +142,40 @@ def _or_once_more(begin: Begin) -> Begin:
             threading.Event().wait(OPEN_RETRY_S)
             os._exit(1)
 
-    return cast(Begin, try_to_begin)
+    return cast(Begin, begin_or_exit)
 
 
 class WorkerActor:
     """A `Worker` with a process of its own."""
 
-    @_or_once_more
-    def __init__(self, opening: Opening, name: str, identity: Identity, isolation: Isolation = Isolation.NONE) -> None:
+    @_exit_if_it_fails
+    def __init__(
+        self, open_resources: OpenResources, name: str, identity: Identity, isolation: Isolation = Isolation.NONE
+    ) -> None:
         os.environ["RAY_TASK_MAX_RETRIES"] = "0"  # A handler's retries are counted in the store, and by nobody else.
-        opened = _open(opening)
-        self._exports = opened.exports
-        self.supervisor = supervisor = restarting_supervisor(opened.clock, self._abandon)
-        self._telemetry = opened.exports.telemetry(name, supervisor.fail)
+        resources = _open(open_resources)
+        self._exports = resources.exports
+        self.supervisor = supervisor = restarting_supervisor(resources.clock, self._abandon)
+        self._telemetry = resources.exports.telemetry(name, supervisor.fail)
         host = ThreadHost(
-            clock=opened.clock,
-            random=opened.random,
+            clock=resources.clock,
+            random=resources.random,
             supervisor=supervisor,
             telemetry=self._telemetry,
             on_recycle=self._recycle,
         )
         here = replace(identity, pid=os.getpid())
         this = ray.get_runtime_context().current_actor
-        runners = RayRunners(host, this, Tasks(opened.exports.elsewhere(), TellSent(this)))
-        self._worker = Worker(host, opened.shards, opened.submitted, opened.settings, runners, here, isolation)
+        runners = RayRunners(host, this, Tasks(resources.exports.process_setup(), EnqueueReporter(this)))
+        self._worker = Worker(host, resources.shards, resources.submitted, resources.settings, runners, here, isolation)
         self._runners = runners
         self._worker.start()
-        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
-        _drain_on_sigterm(lambda: self.drain(opened.settings.drain_ms))
+        host.spawn("loading", partial(keep_loading, host, resources.submitted, resources.shards))
+        _drain_on_sigterm(lambda: self.drain(resources.settings.drain_ms))
 
     @called_with(list[ItemRef], bytes)
-    def place(self, refs: Sequence[ItemRef], life: bytes) -> Report:
-        return self._worker.place(refs, life)
+    def place(self, refs: Sequence[ItemRef], incarnation: bytes) -> Report:
+        return self._worker.place(refs, incarnation)
 
     @called_with(int)
     def await_progress(self, seen: int) -> Report:
@@ -183,7 +185,7 @@ class WorkerActor:
         return {**self._worker.counts(), "pid": os.getpid()}
 
     def reading(self) -> Reading:
-        return self._telemetry.read() | LEDGER.read()
+        return self._telemetry.read() | ENQUEUE_COUNTS.read()
 
     def begin_drain(self) -> None:
         self._worker.begin_drain()
@@ -193,12 +195,12 @@ class WorkerActor:
         self._exports.close()
         return counts
 
-    def hear_progress(self, number: int, done: float, total: float | None, note: str) -> None:
-        self._runners.hear_progress(number, done, total, note)
+    def record_progress(self, number: int, done: float, total: float | None, note: str) -> None:
+        self._runners.record_progress(number, done, total, note)
 
-    def hear_sent(self, sent: Sequence[Sent]) -> None:
+    def record_enqueues(self, sent: Sequence[EnqueueCall]) -> None:
         for each in sent:
-            LEDGER.add(each)
+            ENQUEUE_COUNTS.add(each)
 
     def _abandon(self) -> None:
         self._worker.abandon()
@@ -218,10 +220,10 @@ class WorkerActor:
 class ManagerActor:
     """A `Manager` with a process of its own."""
 
-    @_or_once_more
+    @_exit_if_it_fails
     def __init__(
         self,
-        opening: Opening,
+        open_resources: OpenResources,
         name: str,
         workers: Sequence[str],
         isolated: str | None,
@@ -229,38 +231,38 @@ class ManagerActor:
         index: int,
         count: int,
     ) -> None:
-        opened = _open(opening)
-        self._exports = opened.exports
-        self.supervisor = supervisor = restarting_supervisor(opened.clock)
-        self._telemetry = opened.exports.telemetry(name, supervisor.fail)
+        resources = _open(open_resources)
+        self._exports = resources.exports
+        self.supervisor = supervisor = restarting_supervisor(resources.clock)
+        self._telemetry = resources.exports.telemetry(name, supervisor.fail)
         host = ThreadHost(
-            clock=opened.clock,
-            random=opened.random,
+            clock=resources.clock,
+            random=resources.random,
             supervisor=supervisor,
             telemetry=self._telemetry,
         )
-        host.spawn("loading", partial(keep_loading, host, opened.submitted, opened.shards))
-        self._unanswered = Unanswered()
+        host.spawn("loading", partial(keep_loading, host, resources.submitted, resources.shards))
+        self._pending_calls = PendingCalls()
         self._manager = Manager(
             host,
-            opened.shards,
-            opened.submitted.registry,
-            opened.settings,
-            [RayRemote(worker, supervisor, self._unanswered) for worker in workers],
-            isolated=None if isolated is None else RayRemote(isolated, supervisor, self._unanswered),
+            resources.shards,
+            resources.submitted.registry,
+            resources.settings,
+            [RayRemote(worker, supervisor, self._pending_calls) for worker in workers],
+            isolated=None if isolated is None else RayRemote(isolated, supervisor, self._pending_calls),
             consumer_id=consumer_id,
             index=index,
             count=count,
         )
         _drain_on_sigterm(self.stop)
 
-    @called_with(str, list[PointerRef], Scan)
-    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: Scan) -> Served:
-        self._unanswered.begin("serve")
+    @called_with(str, list[PointerRef], ScanInfo)
+    def serve(self, shard_name: str, refs: Sequence[PointerRef], scan: ScanInfo) -> ServeReply:
+        self._pending_calls.begin("serve")
         try:
             return self._manager.serve(shard_name, refs, scan)
         finally:
-            self._unanswered.end("serve")
+            self._pending_calls.end("serve")
 
     @called_with()
     def await_room(self) -> int:
@@ -275,7 +277,7 @@ class ManagerActor:
     def stop(self) -> None:
         """Serve nothing any more, and wait until the workers have what was being leased."""
         self._manager.stop()
-        if not self._unanswered.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
+        if not self._pending_calls.wait_for("serve", "place", timeout_s=HAND_OVER_S_MAX):
             log.warning("this manager is still leasing items; those that it hands over now may lapse")
         self._exports.close()
 
@@ -283,28 +285,28 @@ class ManagerActor:
 class ScannerActor:
     """A `Scanner` and its housekeeping with a process of their own."""
 
-    @_or_once_more
-    def __init__(self, opening: Opening, managers: Sequence[str], identity: Identity) -> None:
-        opened = _open(opening)
-        self._exports = opened.exports
-        supervisor = restarting_supervisor(opened.clock)
+    @_exit_if_it_fails
+    def __init__(self, open_resources: OpenResources, managers: Sequence[str], identity: Identity) -> None:
+        resources = _open(open_resources)
+        self._exports = resources.exports
+        supervisor = restarting_supervisor(resources.clock)
         host = ThreadHost(
-            clock=opened.clock,
-            random=opened.random,
+            clock=resources.clock,
+            random=resources.random,
             supervisor=supervisor,
-            telemetry=opened.exports.telemetry("scanner", supervisor.fail),
+            telemetry=resources.exports.telemetry("scanner", supervisor.fail),
         )
         scanner = Scanner(
             host,
-            opened.shards,
-            opened.settings,
+            resources.shards,
+            resources.settings,
             [RayRemote(manager, supervisor) for manager in managers],
             RayRemote(COORDINATOR, supervisor),
             consumer=identity.consumer_id.hex(),
         )
-        slots = opened.settings.all_slots
+        slots = resources.settings.all_slots
         housekeeping = Housekeeping(
-            host, opened.shards, identity, opened.periods, opened.submitted, scanner, slots=slots
+            host, resources.shards, identity, resources.periods, resources.submitted, scanner, slots=slots
         )
         self._loops = ScannerLoops(host, scanner, housekeeping)
         _drain_on_sigterm(self.stop)
@@ -320,7 +322,7 @@ class ScannerActor:
 class CoordinatorActor:
     """The `Coordinator` of the cluster with a process of its own."""
 
-    @_or_once_more
+    @_exit_if_it_fails
     def __init__(self, clock: Clock) -> None:
         _end_with_raylet()
         self.supervisor = restarting_supervisor(clock)
@@ -334,12 +336,12 @@ class CoordinatorActor:
         return os.getpid()
 
 
-def _open(opening: Opening) -> Opened:
+def _open(open_resources: OpenResources) -> Resources:
     """Open what an actor works with."""
     _end_with_raylet()
-    opened = opening()
+    resources = open_resources()
     collect_rarely()
-    return opened
+    return resources
 
 
 def _end_with_raylet() -> None:

@@ -15,7 +15,7 @@ from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
 from fairlead.actors.runtime.host import ActorDied
 from fairlead.actors.runtime.supervisor import Supervisor
-from fairlead.actors.runtime.thread_host import Done, Unanswered
+from fairlead.actors.runtime.thread_host import Done, PendingCalls
 from fairlead.zones.engines.api.progress import unsupervised
 
 NAMESPACE = "fairlead"
@@ -60,11 +60,11 @@ class RayRemote:
     ever.
     """
 
-    def __init__(self, name: str, supervisor: Supervisor, unanswered: Unanswered | None = None) -> None:
+    def __init__(self, name: str, supervisor: Supervisor, pending_calls: PendingCalls | None = None) -> None:
         self._name = name
         self._supervisor = supervisor
         self._handle: Any = None
-        self._unanswered = unanswered or Unanswered()
+        self._pending_calls = pending_calls or PendingCalls()
 
     def call(self, method: str, *args: Any, done: Done) -> None:
         """See `Remote`. `done` runs on a thread of Ray's; it runs for every call, sent or not.
@@ -73,7 +73,7 @@ class RayRemote:
         takes the lock that the caller may be holding now. So the first call finds it on a thread of its own.
         """
         packed = _pack(args)
-        answer = self._unanswered.counted(method, done)
+        answer = self._pending_calls.counted(method, done)
         handle = self._handle
         if handle is None:
             self._beside("finding an actor", partial(self._find_and_send, method, packed, answer))
@@ -100,20 +100,20 @@ class RayRemote:
 
     def _send(self, handle: Any, method: str, packed: bytes, done: Done) -> None:
         reference = getattr(handle, method).remote(packed)
-        reference.future().add_done_callback(partial(self._hear, threading.get_ident(), method, done))
+        reference.future().add_done_callback(partial(self._on_answer, threading.get_ident(), method, done))
 
     def _not_sent(self, method: str, done: Done, error: Exception) -> None:
         self._handle = None  # The next call finds the actor anew.
         done(None, ActorDied(method=method, actor=self._name, reason=f"{type(error).__name__}: {error}"[:500]))
 
-    def _hear(self, caller: int, method: str, done: Done, future: Any) -> None:
+    def _on_answer(self, caller: int, method: str, done: Done, future: Any) -> None:
         """Take an answer. One that was there already, from an actor known to be dead, comes on the caller's thread."""
         if threading.get_ident() == caller:
-            self._beside("answer", partial(self._tell, method, done, future))
+            self._beside("answer", partial(self._deliver, method, done, future))
         else:  # Ray logs what a callback raises, and goes on.
-            self._supervisor.supervised("answer", partial(self._tell, method, done, future))()
+            self._supervisor.supervised("answer", partial(self._deliver, method, done, future))()
 
-    def _tell(self, method: str, done: Done, future: Any) -> None:
+    def _deliver(self, method: str, done: Done, future: Any) -> None:
         # This runs on the thread that serves all calls of the process: while it works, none of them comes back.
         error = future.exception()
         if error is None:

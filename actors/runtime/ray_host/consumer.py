@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fairlead.actors.consumer import Opening, deal_workers
+from fairlead.actors.consumer import OpenResources, assign_workers
 from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.runtime.ray_host.actors import (
     COORDINATOR,
@@ -24,7 +24,7 @@ from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.actors.runtime.thread_host import thread_supervisor
 from fairlead.actors.telemetry.counters import Reading
 from fairlead.actors.worker import Isolation
-from fairlead.zones.engines.api.progress import note_progress
+from fairlead.zones.engines.api.progress import report_loop_progress
 from fairlead.zones.errors import QueueError
 
 log = logging.getLogger("fairlead.ray")
@@ -34,7 +34,7 @@ STOP_GRACE_S = 10.0
 START_S_MAX = 120.0
 LOOK_S = 2.0  # Between two looks at the node and the managers. Ray takes some fifteen seconds to find a node dead.
 ISOLATED = "isolated"
-PRESENT = ("held", "pointers_held")  # Counts of what is there now, and not of what was done.
+GAUGES = ("held", "pointers_held")  # Counts of what is there now, and not of what was done.
 
 
 class FleetNotStarted(QueueError):
@@ -47,7 +47,7 @@ class FleetNotStarted(QueueError):
     message = "the actors did not start"
 
 
-class Tally:
+class CumulativeCounts:
     """Sums what actors count, over their restarts: each life of an actor begins at zero, in another process."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Tally:
         pid, counted = counts["pid"], {name: value for name, value in counts.items() if name != "pid"}
         last = self._lives.get(actor)
         if last is not None and last[0] != pid:
-            self._past.update({name: value for name, value in last[1].items() if name not in PRESENT})
+            self._past.update({name: value for name, value in last[1].items() if name not in GAUGES})
         self._lives[actor] = pid, counted
 
     def total(self) -> dict[str, int]:
@@ -73,14 +73,14 @@ class Tally:
 class RayConsumer:
     """A consumer of Ray actors on this node. It starts when made; `stop` drains it.
 
-    Ray must be connected (`connect`). `opening` runs in every actor: it opens the shards and loads the handlers.
+    Ray must be connected (`connect`). `open_resources` runs in every actor: it opens the shards and loads the handlers.
     """
 
-    def __init__(self, opening: Opening, identity: Identity) -> None:
-        opened = opening()
-        self._tally = Tally()
-        self._settings = opened.settings
-        settings = opened.settings
+    def __init__(self, open_resources: OpenResources, identity: Identity) -> None:
+        resources = open_resources()
+        self._cumulative = CumulativeCounts()
+        self._settings = resources.settings
+        settings = resources.settings
         self._node_id = ray.get_runtime_context().get_node_id()
         node = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
         stem = identity.consumer_id.hex()
@@ -93,17 +93,19 @@ class RayConsumer:
         self._coordinator: Any = None
         if settings.selection == "in_order":
             options = {"name": COORDINATOR, "lifetime": "detached", "get_if_exists": True}
-            self._coordinator = _start(CoordinatorActor, options, opened.clock)
+            self._coordinator = _start(CoordinatorActor, options, resources.clock)
         self._workers = [
-            start(WorkerActor, f"worker-{number}", opening, f"worker-{number}", identity) for number in workers
+            start(WorkerActor, f"worker-{number}", open_resources, f"worker-{number}", identity) for number in workers
         ]
         self._isolated: list[Any] = []  # one, once there are suspects
-        self._start_isolated = lambda: start(WorkerActor, ISOLATED, opening, ISOLATED, identity, Isolation.PROCESS)
+        self._start_isolated = lambda: start(
+            WorkerActor, ISOLATED, open_resources, ISOLATED, identity, Isolation.PROCESS
+        )
         self._managers = [
             start(
                 ManagerActor,
                 f"manager-{index}",
-                opening,
+                open_resources,
                 f"manager-{index}",
                 [f"{stem}-worker-{number}" for number in numbers],
                 f"{stem}-{ISOLATED}" if index == 0 else None,
@@ -111,11 +113,11 @@ class RayConsumer:
                 index,
                 settings.managers,
             )
-            for index, numbers in enumerate(deal_workers(settings.workers, settings.managers))
+            for index, numbers in enumerate(assign_workers(settings.workers, settings.managers))
         ]
         _await_start((*self._workers, *self._managers))
         names = [f"{stem}-manager-{index}" for index in managers]
-        self._scanner = start(ScannerActor, "scanner", opening, names, identity)
+        self._scanner = start(ScannerActor, "scanner", open_resources, names, identity)
         _await_start([self._scanner])
         self._lives = True
         self._stopping = threading.Event()
@@ -146,20 +148,20 @@ class RayConsumer:
         What an actor did between the last call of this and its death is not in it: ask now and then.
         """
         actors = (self._scanner, *self._all_workers)
-        for number, counts in _answers_by_place([actor.counts.remote() for actor in actors]):
-            self._tally.note(number, counts)
-        return self._tally.total()
+        for number, counts in _answers_by_index([actor.counts.remote() for actor in actors]):
+            self._cumulative.note(number, counts)
+        return self._cumulative.total()
 
     def readings(self) -> dict[str, Reading]:
         """Return what the actors count for telemetry, by their names; one that does not answer in time is left out."""
         actors = {f"manager-{number}": actor for number, actor in enumerate(self._managers)}
         actors |= {f"worker-{number}": actor for number, actor in enumerate(self._workers)}
         actors |= dict(zip((ISOLATED,), self._isolated, strict=False))
-        answers = _answers_by_place([actor.reading.remote() for actor in actors.values()])
+        answers = _answers_by_index([actor.reading.remote() for actor in actors.values()])
         names = list(actors)
-        return {names[place]: reading for place, reading in answers}
+        return {names[index]: reading for index, reading in answers}
 
-    def lives(self) -> bool:
+    def is_node_alive(self) -> bool:
         """Say whether Ray takes this node for alive, as last heard; if not, none of the actors is. Never waits."""
         return self._lives
 
@@ -209,19 +211,19 @@ class RayConsumer:
         Most fleets never meet a suspect: only one that has met some starts a process in which they run isolated.
         """
         while not self._stopping.wait(LOOK_S):
-            note_progress(None)  # Ray's head may be out of reach for long.
+            report_loop_progress(None)  # Ray's head may be out of reach for long.
             try:
                 nodes = ray.nodes()
-                if not self._isolated and self._met_suspects():
+                if not self._isolated and self._met_poison_candidates():
                     log.info("items are suspected of ending their worker; a worker is started for them")
                     self._isolated.append(self._start_isolated())
             except RayError as error:
                 log.info("the cluster does not say which nodes live: %s", error)
             else:
                 self._lives = any(node["NodeID"] == self._node_id and node["Alive"] for node in nodes)
-            note_progress(int(LOOK_S * 1e6))
+            report_loop_progress(int(LOOK_S * 1e6))
 
-    def _met_suspects(self) -> bool:
+    def _met_poison_candidates(self) -> bool:
         return any(counts.get("suspects") for counts in _answers([each.counts.remote() for each in self._managers]))
 
 
@@ -239,16 +241,16 @@ def _await_start(actors: Sequence[Any]) -> None:
 
 def _answers(references: Sequence[Any], timeout_s: float = 2.0) -> list[Any]:
     """Return the answers that come within `timeout_s`; an actor that is dead or being restarted gives none."""
-    return [answer for _, answer in _answers_by_place(references, timeout_s)]
+    return [answer for _, answer in _answers_by_index(references, timeout_s)]
 
 
-def _answers_by_place(references: Sequence[Any], timeout_s: float = 2.0) -> list[tuple[int, Any]]:
+def _answers_by_index(references: Sequence[Any], timeout_s: float = 2.0) -> list[tuple[int, Any]]:
     ready, _ = ray.wait(list(references), num_returns=len(references), timeout=timeout_s)
     answers = []
-    for place, reference in enumerate(references):
+    for index, reference in enumerate(references):
         try:
             if reference in ready:
-                answers.append((place, ray.get(reference)))
+                answers.append((index, ray.get(reference)))
         except RayActorError as error:
             log.info("an actor did not answer: %s", error)
     return answers

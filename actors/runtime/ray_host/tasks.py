@@ -12,10 +12,10 @@ from opentelemetry import trace
 
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import plain_and_options
-from fairlead.actors.telemetry.enqueue_counts import LEDGER, Tell
+from fairlead.actors.telemetry.enqueue_counts import ENQUEUE_COUNTS, ReportEnqueues
 from fairlead.actors.telemetry.run import Run, RunningJob, is_recorded
 from fairlead.actors.telemetry.spans import passed_on
-from fairlead.actors.telemetry.telemetry import Elsewhere
+from fairlead.actors.telemetry.telemetry import ProcessSetup
 from fairlead.actors.telemetry.traces import NOT_RECORDED, is_sampled, trace_of
 from fairlead.zones.records import Trace
 
@@ -28,10 +28,10 @@ class Tasks:
       tell_sent: tells the worker from there what the task has enqueued.
     """
 
-    def __init__(self, elsewhere: Elsewhere, tell_sent: Tell) -> None:
-        self._elsewhere = elsewhere
-        self._tell_sent = tell_sent
-        self._around: dict[Any, Any] = {}  # by handler
+    def __init__(self, process_setup: ProcessSetup, report_enqueues: ReportEnqueues) -> None:
+        self._process_setup = process_setup
+        self._report_enqueues = report_enqueues
+        self._wrapped: dict[Any, Any] = {}  # by handler
 
     def start(self, function: Any, job: Job) -> Any:
         """Start a handler as a Ray task; return the reference to its end."""
@@ -40,21 +40,25 @@ class Tasks:
             return function.remote(job)
         context = trace.get_current_span().get_span_context()
         stored = trace_of(context) if context.is_valid else None if is_recorded() else NOT_RECORDED
-        if function not in self._around:
+        if function not in self._wrapped:
             named = {"name": plain._function_name, **options}
-            self._around[function] = ray.remote(run_current).options(**named)
-        return self._around[function].remote(plain._function, job, stored, self._elsewhere, self._tell_sent)
+            self._wrapped[function] = ray.remote(run_current).options(**named)
+        return self._wrapped[function].remote(plain._function, job, stored, self._process_setup, self._report_enqueues)
 
 
 def run_current(
-    handler: Callable[[Job], Any], job: Job, stored: Trace | None, elsewhere: Elsewhere, tell_sent: Tell
+    handler: Callable[[Job], Any],
+    job: Job,
+    stored: Trace | None,
+    process_setup: ProcessSetup,
+    report_enqueues: ReportEnqueues,
 ) -> Any:
     """Run a handler in the process of its task."""
-    send = elsewhere()
+    send = process_setup()
     try:
         recorded = stored is None or is_sampled(stored)
         with (
-            LEDGER.told_by(tell_sent),
+            ENQUEUE_COUNTS.reporting_to(report_enqueues),
             Run(RunningJob(job.id, job.tenant, job.kind, job.attempt, recorded), passed_on(stored)),
         ):
             return handler(job)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bench.peers.measures import drain, enqueue, flood, idle, latency, rerun
 from bench.peers.sizes import Sizes
-from bench.peers.testbed import Stage
+from bench.peers.testbed import Testbed
 
 Figures = Mapping[str, float | None]  # None: the system has no such thing, or it did not happen in the time given.
 
@@ -24,18 +24,18 @@ Figures = Mapping[str, float | None]  # None: the system has no such thing, or i
 class Measure:
     """One measure. `slots`: jobs at once, over all workers; None: as many as suit the system."""
 
-    take: Callable[[Stage, Sizes], Figures]
+    measure: Callable[[Testbed, Sizes], Figures]
     slots: int | None = None
     mostly_waits: bool = False
 
 
 MEASURES: Mapping[str, Measure] = {
-    "enqueue": Measure(enqueue.take),
-    "drain": Measure(drain.take),
-    "latency": Measure(latency.take),
-    "flood": Measure(flood.take, slots=flood.SLOTS),
-    "rerun": Measure(rerun.take, mostly_waits=True),
-    "idle": Measure(idle.take),
+    "enqueue": Measure(enqueue.measure),
+    "drain": Measure(drain.measure),
+    "latency": Measure(latency.measure),
+    "flood": Measure(flood.measure, slots=flood.SLOTS),
+    "rerun": Measure(rerun.measure, mostly_waits=True),
+    "idle": Measure(idle.measure),
 }
 
 

@@ -6,23 +6,23 @@ The workers are started beside the full queue; their own start does not count.
 from bench.peers.job import starts
 from bench.peers.producing import fill
 from bench.peers.sizes import Sizes
-from bench.peers.testbed import MEASURED, Stage, TurnFailed
+from bench.peers.testbed import MEASURED, RoundFailed, Testbed
 
 JOBS_PER_TENANT = 2.5
 
 
-def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
     """Fill the queue, start the workers, and wait until all is done.
 
     Raises:
       TurnFailed: it was not within ten minutes, or a job never ran.
     """
-    jobs = sizes.drain_jobs * stage.system.drain_factor
+    jobs = sizes.drain_jobs * testbed.system.drain_factor
     fill(jobs, tag=MEASURED, tenants=max(1, int(jobs / JOBS_PER_TENANT)))
-    stage.start_workers()
-    stage.await_count(jobs)
-    done_s = stage.await_done()
+    testbed.start_workers()
+    testbed.await_count(jobs)
+    done_s = testbed.await_done()
     started = starts(MEASURED)
     if len(started) < jobs:
-        raise TurnFailed(f"{jobs} jobs were enqueued, {len(started)} ran")
+        raise RoundFailed(f"{jobs} jobs were enqueued, {len(started)} ran")
     return {"drain": jobs / (done_s - started[0].started_ns / 1e9)}

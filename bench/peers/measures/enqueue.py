@@ -2,21 +2,21 @@
 
 from bench.peers.producing import PROCESSES, Sent, closed_loop, rate
 from bench.peers.sizes import Sizes
-from bench.peers.testbed import Stage, TurnFailed
+from bench.peers.testbed import RoundFailed, Testbed
 
 
-def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
     """Enqueue one by one; in bulk, where the system can; and one by one from four processes.
 
     Raises:
       TurnFailed: an acknowledged job is not there.
     """
     ways: dict[str, list[Sent]] = {"enqueue_one": closed_loop(sizes.enqueue_s)}
-    if stage.system.has_bulk:
+    if testbed.system.has_bulk:
         ways["enqueue_bulk"] = closed_loop(sizes.enqueue_s, bulk=True)
     ways["enqueue_four"] = closed_loop(sizes.enqueue_s, processes=PROCESSES)
     acknowledged = sum(each.jobs + 1 for sent in ways.values() for each in sent)  # The first of each opens connections.
-    left = stage.system.left()
+    left = testbed.system.left()
     if left != acknowledged:
-        raise TurnFailed(f"{acknowledged} jobs were acknowledged, {left} are there")
+        raise RoundFailed(f"{acknowledged} jobs were acknowledged, {left} are there")
     return {"enqueue_bulk": None} | {way: rate(sent) for way, sent in ways.items()}

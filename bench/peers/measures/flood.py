@@ -15,7 +15,7 @@ from bench.harness import SPAWN
 from bench.peers.job import new_job, starts
 from bench.peers.measures.latency import latencies_ms
 from bench.peers.producing import due_times, fill
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.sizes import Sizes
 from bench.peers.systems import load
 from bench.peers.testbed import (
@@ -23,8 +23,8 @@ from bench.peers.testbed import (
     MEASURED,
     START_S_MAX,
     WARM,
-    Stage,
-    TurnFailed,
+    RoundFailed,
+    Testbed,
 )
 from bench.report import percentile
 
@@ -35,22 +35,22 @@ QUIET_S_MAX = 600.0
 HEAVY_TENANT = 0
 
 
-def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
     """Let one tenant flood the system and fifty others come after.
 
     Raises:
       TurnFailed: jobs that were enqueued did not start.
     """
-    stage.start_warm_workers()
+    testbed.start_warm_workers()
     with _quiet_tenants() as begin:
         sent = fill(sizes.heavy_jobs, tag=HEAVY, tenants=1, nap_ms=NAP_MS)
         begin.set()
-        stage.await_starts(HEAVY, sizes.heavy_jobs)
-    stage.await_done()
+        testbed.await_starts(HEAVY, sizes.heavy_jobs)
+    testbed.await_done()
     done_ns = starts(HEAVY)[-1].started_ns + NAP_MS * 1_000_000
     quiet = latencies_ms([start for start in starts(MEASURED) if start.due_ns < done_ns])
     if not quiet:
-        raise TurnFailed("no quiet tenant came while the flood stood")
+        raise RoundFailed("no quiet tenant came while the flood stood")
     return {
         "quiet_p50": percentile(quiet, 50),
         "quiet_p99": percentile(quiet, 99),
@@ -66,7 +66,7 @@ def _quiet_tenants() -> Iterator[Event]:
     sender.start()
     try:
         if not ready.wait(START_S_MAX):
-            raise TurnFailed("the process of the quiet tenants did not come up")
+            raise RoundFailed("the process of the quiet tenants did not come up")
         yield begin
     finally:
         end.set()
@@ -75,7 +75,7 @@ def _quiet_tenants() -> Iterator[Event]:
 
 
 def _send_quiet(ready: Event, begin: Event, end: Event) -> None:
-    with load(PLACE.system).producer() as producer:
+    with load(CONTEXT.system).producer() as producer:
         producer.send(new_job(tag=WARM, tenant=1))  # Opens its connections.
         ready.set()
         begin.wait()

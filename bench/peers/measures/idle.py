@@ -5,14 +5,14 @@ import time
 
 from bench.peers import processes
 from bench.peers.sizes import Sizes
-from bench.peers.testbed import Stage
+from bench.peers.testbed import Testbed
 
 PER_S = 20.0
 
 
-def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
     """Run some jobs, let it settle, and read the CPU time of every process below this one, twice."""
-    stage.start_warm_workers()
+    testbed.start_warm_workers()
     time.sleep(sizes.settle_s)
     before = processes.spent_s(processes.below(os.getpid()))
     from_s = time.monotonic()

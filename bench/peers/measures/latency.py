@@ -8,7 +8,7 @@ evenly, by senders that do not wait for the system: see `open_loop`.
 from bench.peers.job import Start, starts
 from bench.peers.producing import PROCESSES, closed_loop, open_loop
 from bench.peers.sizes import Sizes
-from bench.peers.testbed import MEASURED, WARM, Stage
+from bench.peers.testbed import MEASURED, WARM, Testbed
 from bench.report import percentile
 
 LOW_PER_S = 100
@@ -17,17 +17,17 @@ HALF, HELD = 10, 11  # Tags.
 UNSETTLED = 0.3  # The part of the search for the rate held that is left out at its begin.
 
 
-def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
     """Measure at 100 jobs a second, then look for the rate held, then measure at half of it.
 
     Raises:
       TurnFailed: what was sent did not start.
     """
-    stage.start_warm_workers()
-    _offer(stage, LOW_PER_S, sizes.warm_s, WARM)
-    low = _offer(stage, LOW_PER_S, sizes.latency_s, MEASURED)
-    held = _rate_held(stage, sizes)
-    half = _offer(stage, held / 2, sizes.latency_s, HALF)
+    testbed.start_warm_workers()
+    _offer(testbed, LOW_PER_S, sizes.warm_s, WARM)
+    low = _offer(testbed, LOW_PER_S, sizes.latency_s, MEASURED)
+    held = _rate_held(testbed, sizes)
+    half = _offer(testbed, held / 2, sizes.latency_s, HALF)
     return {
         "at_100_p50": percentile(low, 50),
         "at_100_p99": percentile(low, 99),
@@ -37,9 +37,9 @@ def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
     }
 
 
-def _offer(stage: Stage, per_s: float, seconds: float, tag: int) -> list[float]:
+def _offer(testbed: Testbed, per_s: float, seconds: float, tag: int) -> list[float]:
     sent = open_loop(per_s, seconds, tag=tag)
-    stage.await_starts(tag, sent)
+    testbed.await_starts(tag, sent)
     return latencies_ms(starts(tag))
 
 
@@ -48,10 +48,10 @@ def latencies_ms(started: list[Start]) -> list[float]:
     return [(start.started_ns - start.due_ns) / 1e6 for start in started]
 
 
-def _rate_held(stage: Stage, sizes: Sizes) -> float:
+def _rate_held(testbed: Testbed, sizes: Sizes) -> float:
     sent = closed_loop(sizes.held_s, tag=HELD, processes=PROCESSES, ahead_max=AHEAD_MAX)
     from_s, until_s = max(each.from_s for each in sent), min(each.until_s for each in sent)
-    stage.await_done()
+    testbed.await_done()
     from_s += UNSETTLED * (until_s - from_s)
     within = [start for start in starts(HELD) if from_s <= start.started_ns / 1e9 < until_s]
     return len(within) / (until_s - from_s)

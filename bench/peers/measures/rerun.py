@@ -10,35 +10,35 @@ import time
 
 from bench.peers.job import new_job, starts
 from bench.peers.sizes import Sizes
-from bench.peers.testbed import MEASURED, SECOND, START_S_MAX, Stage
+from bench.peers.testbed import MEASURED, SECOND, START_S_MAX, Testbed
 
 INTO_JOB_S = 3.0
 JOB_MS = 6_000
 
 
-def take(stage: Stage, sizes: Sizes) -> dict[str, float | None]:
+def measure(testbed: Testbed, sizes: Sizes) -> dict[str, float | None]:
     """Run a job, kill what runs it, and wait for it to start again; None: it did not within `rerun_s_max`.
 
     Raises:
       TurnFailed: it did not even start once.
     """
-    stage.start_warm_workers()
+    testbed.start_warm_workers()
     return {
-        "rerun_process": _rerun(stage, sizes, MEASURED, whole=False),
-        "rerun": _rerun(stage, sizes, SECOND, whole=True),
+        "rerun_process": _rerun(testbed, sizes, MEASURED, whole=False),
+        "rerun": _rerun(testbed, sizes, SECOND, whole=True),
     }
 
 
-def _rerun(stage: Stage, sizes: Sizes, tag: int, *, whole: bool) -> float | None:
-    with stage.system.producer() as producer:
+def _rerun(testbed: Testbed, sizes: Sizes, tag: int, *, whole: bool) -> float | None:
+    with testbed.system.producer() as producer:
         producer.send(new_job(tag=tag, nap_ms=JOB_MS))
-    stage.await_starts(tag, 1, seconds=START_S_MAX)
+    testbed.await_starts(tag, 1, seconds=START_S_MAX)
     (first,) = starts(tag)
     time.sleep(max(0.0, first.started_ns / 1e9 + INTO_JOB_S - time.monotonic()))
-    killed_s = stage.kill_worker_of(first.pid, whole=whole)
+    killed_s = testbed.kill_worker_of(first.pid, whole=whole)
     while len(starts(tag)) < 2:
         if time.monotonic() > killed_s + sizes.rerun_s_max:
             return None
-        stage.supervise()
+        testbed.supervise()
         time.sleep(0.05)
     return starts(tag)[1].started_ns / 1e9 - killed_s

@@ -23,12 +23,12 @@ import celery
 import redis
 
 from bench.peers.job import Job, run
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.servers import Redis
 from bench.peers.system import Producer, System
 
 URL = Redis("always").url
-TIMEOUT = {"visibility_timeout": PLACE.longest_job_s}
+TIMEOUT = {"visibility_timeout": CONTEXT.longest_job_s}
 
 app = celery.Celery("peers", broker=URL)
 app.conf.update(
@@ -39,7 +39,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_transport_options={**TIMEOUT, "unacked_restore_interval": 5, "unacked_restore_throttle": 1},
     result_backend_transport_options=TIMEOUT,
-    visibility_timeout=PLACE.longest_job_s,
+    visibility_timeout=CONTEXT.longest_job_s,
 )
 
 
@@ -49,7 +49,7 @@ def work(job: Job) -> None:
     run(job)
 
 
-class _Sending:
+class _Producer:
     def send(self, job: Job) -> None:
         work.delay(job)
 
@@ -64,7 +64,7 @@ class Always(System):
     title = "Celery, Redis fsync always"
     settings = (
         "acks_late, reject_on_worker_lost, prefetch_multiplier 64, prefork, "
-        f"visibility_timeout {PLACE.longest_job_s} s looked for every 5 s, no gossip, mingle or heartbeat"
+        f"visibility_timeout {CONTEXT.longest_job_s} s looked for every 5 s, no gossip, mingle or heartbeat"
     )
     packages = ("celery", "kombu", "redis")
     has_bulk = False
@@ -85,7 +85,7 @@ class Always(System):
     @contextmanager
     def producer(self) -> Iterator[Producer]:
         """See `System`."""
-        yield _Sending()
+        yield _Producer()
 
     def left(self) -> int:
         """See `System`."""

@@ -40,7 +40,7 @@ def work(job: Job) -> None:
     run(job)
 
 
-class _Sending:
+class _Producer:
     def __init__(self, client: DBOSClient, engine: sqlalchemy.Engine, partitions: bool) -> None:
         self._client = client
         self._engine = engine
@@ -88,7 +88,7 @@ class Dbos(System):
         """See `System`."""
         engine = sqlalchemy.create_engine(URL.replace("postgresql:", "postgresql+psycopg:"))
         with _client() as client:
-            yield _Sending(client, engine, bool(self.limits))
+            yield _Producer(client, engine, bool(self.limits))
         engine.dispose()
 
     def left(self) -> int:

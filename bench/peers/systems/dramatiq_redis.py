@@ -30,7 +30,7 @@ def work(job: Job) -> None:
     run(job)
 
 
-class _Sending:
+class _Producer:
     def send(self, job: Job) -> None:
         work.send(job)
 
@@ -61,7 +61,7 @@ class Always(System):
     @contextmanager
     def producer(self) -> Iterator[Producer]:
         """See `System`."""
-        yield _Sending()
+        yield _Producer()
 
     def left(self) -> int:
         """See `System`. A message's body is deleted when it is acknowledged."""

@@ -13,12 +13,12 @@ import fairlead
 from bench.drain import depth
 from bench.peers import processes
 from bench.peers.job import Job, run
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.system import WORKERS, Producer, System
 
 TENANT_APP = "peers"
 
-app = fairlead.App(f"embedded:{PLACE.directory.resolve() / 'store'}")
+app = fairlead.App(f"embedded:{CONTEXT.directory.resolve() / 'store'}")
 
 
 @app.handler("work")
@@ -27,7 +27,7 @@ def work(job: fairlead.Job) -> None:
     run(job.payload)
 
 
-class _Sending:
+class _Producer:
     def send(self, job: Job) -> None:
         app.tenant(TENANT_APP, job["tenant"]).enqueue("work", job)
 
@@ -56,7 +56,7 @@ class _Fairlead(System):
     @contextmanager
     def producer(self) -> Iterator[Producer]:
         """See `System`."""
-        yield _Sending()
+        yield _Producer()
 
     def left(self) -> int:
         """See `System`."""
@@ -72,10 +72,10 @@ class OnRay(_Fairlead):
 
     def worker_command(self, number: int) -> Sequence[str]:
         """See `System`."""
-        slots = self.best_slots if PLACE.slots is None else PLACE.slots // WORKERS
+        slots = self.best_slots if CONTEXT.slots is None else CONTEXT.slots // WORKERS
         return _run("ray", workers=WORKERS, slots=slots)
 
-    def doomed(self, worker: int, ran: int) -> list[int]:
+    def processes_to_kill(self, worker: int, ran: int) -> list[int]:
         """See `System`. The consumer's actors, all at once; Ray's own daemons are its supervisor."""
         actors = {pid: processes.name(pid) for pid in processes.below(worker)}
         roles = ("ray::Scanner", "ray::Manager", "ray::Worker")

@@ -47,7 +47,7 @@ async def retry_stalled_jobs(context: procrastinate.JobContext, timestamp: int) 
         await app.job_manager.retry_job(job)
 
 
-class _Sending:
+class _Producer:
     def send(self, job: Job) -> None:
         work.defer(job=job)
 
@@ -82,7 +82,7 @@ class Procrastinate(System):
     def producer(self) -> Iterator[Producer]:
         """See `System`."""
         with app.replace_connector(procrastinate.SyncPsycopgConnector(conninfo=URL)) as opened, opened.open():
-            yield _Sending()
+            yield _Producer()
 
     def left(self) -> int:
         """See `System`. The task that retries stalled jobs is not counted."""

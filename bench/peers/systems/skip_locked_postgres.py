@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import psycopg
 
 from bench.peers.job import Job, run
-from bench.peers.round_context import PLACE
+from bench.peers.round_context import CONTEXT
 from bench.peers.servers import Postgres
 from bench.peers.system import Producer, System
 
@@ -35,14 +35,14 @@ CREATE TABLE jobs (
 ENQUEUE = "INSERT INTO jobs (job) VALUES (%s)"
 ENQUEUE_MANY = "INSERT INTO jobs (job) SELECT unnest(%s::text[])"
 LEASE = f"""
-UPDATE jobs SET free_at = now() + interval '{PLACE.longest_job_s} s'
+UPDATE jobs SET free_at = now() + interval '{CONTEXT.longest_job_s} s'
 WHERE id IN (SELECT id FROM jobs WHERE free_at <= now() ORDER BY id LIMIT {BATCH} FOR UPDATE SKIP LOCKED)
 RETURNING id, job
 """
 COMPLETE = "DELETE FROM jobs WHERE id = ANY(%s)"
 
 
-class _Sending:
+class _Producer:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
@@ -57,7 +57,7 @@ class SkipLocked(System):
     """The queue written by hand."""
 
     title = "SKIP LOCKED by hand, PostgreSQL"
-    settings = f"batches of {BATCH}, polls every {POLL_S * 1000:g} ms, leases of {PLACE.longest_job_s} s"
+    settings = f"batches of {BATCH}, polls every {POLL_S * 1000:g} ms, leases of {CONTEXT.longest_job_s} s"
     packages = ("psycopg",)
     best_slots = 1
     drain_factor = 5
@@ -78,7 +78,7 @@ class SkipLocked(System):
     def producer(self) -> Iterator[Producer]:
         """See `System`."""
         with psycopg.connect(URL, autocommit=True) as connection:
-            yield _Sending(connection)
+            yield _Producer(connection)
 
     def left(self) -> int:
         """See `System`."""

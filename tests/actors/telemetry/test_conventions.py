@@ -19,9 +19,17 @@ from opentelemetry.trace import SpanKind, StatusCode
 from fairlead import App, TenantTransaction, new_item
 from fairlead.actors.telemetry import enqueue_counts, enqueueing
 from fairlead.actors.telemetry.counters import Reading
-from fairlead.actors.telemetry.enqueue_counts import Ledger
-from fairlead.actors.telemetry.metrics import ATTRIBUTES, DURATION, METRICS, NAMED, OPERATION, SYSTEM, Form
-from fairlead.actors.telemetry.outcome_counts import Handled
+from fairlead.actors.telemetry.enqueue_counts import EnqueueCounts
+from fairlead.actors.telemetry.metrics import (
+    ATTRIBUTES,
+    DURATION,
+    METRICS,
+    METRICS_BY_NAME,
+    OPERATION,
+    SYSTEM,
+    MetricType,
+)
+from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
 from fairlead.actors.telemetry.spans import Spans, end_run
 from fairlead.telemetry.otel_metrics import metrics_data
 from fairlead.zones.engines import StoreUnavailable
@@ -37,12 +45,12 @@ ERROR = error_attributes.ERROR_TYPE
 # messaging-metrics and messaging-spans: what each metric, and each span, must say, and how its buckets are bounded.
 REQUIRED = {"messaging.system", "messaging.operation.name"}
 REQUIRED_METRICS = {
-    "messaging.client.operation.duration": Form.HISTOGRAM,
-    "messaging.client.sent.messages": Form.COUNTER,
-    "messaging.client.consumed.messages": Form.COUNTER,
-    "messaging.process.duration": Form.HISTOGRAM,
+    "messaging.client.operation.duration": MetricType.HISTOGRAM,
+    "messaging.client.sent.messages": MetricType.COUNTER,
+    "messaging.client.consumed.messages": MetricType.COUNTER,
+    "messaging.process.duration": MetricType.HISTOGRAM,
 }
-UNITS = {Form.HISTOGRAM: "s", Form.COUNTER: "{message}"}
+UNITS = {MetricType.HISTOGRAM: "s", MetricType.COUNTER: "{message}"}
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 KINDS = {"send": SpanKind.PRODUCER, "receive": SpanKind.CLIENT, "process": SpanKind.CONSUMER}
 BATCH, MESSAGE = "messaging.batch.message_count", "messaging.message.id"
@@ -93,16 +101,16 @@ def enqueue_in_all_ways(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> tuple[Points, Points]:
     """What actors count of everything that messaging has a metric for, and what a meter counts of enqueues."""
-    reader, ledger = InMemoryMetricReader(), Ledger()
+    reader, ledger = InMemoryMetricReader(), EnqueueCounts()
     meter = MeterProvider([reader]).get_meter(SYSTEM)
-    monkeypatch.setattr(enqueueing, "LEDGER", ledger)
+    monkeypatch.setattr(enqueueing, "ENQUEUE_COUNTS", ledger)
     monkeypatch.setattr(enqueue_counts, "_counter", meter.create_counter("messaging.client.sent.messages"))
     monkeypatch.setattr(enqueue_counts, "_histogram", meter.create_histogram("messaging.client.operation.duration"))
     enqueue_in_all_ways(monkeypatch)
-    handled = Handled()
-    handled.end(item_ref(1), began_us=1, ended_us=2)
-    handled.end(item_ref(2), began_us=1, ended_us=2, error=ConnectionError())
-    return exported(ledger.read() | handled.read()), points_of(reader.get_metrics_data())
+    outcome_counts = OutcomeCounts()
+    outcome_counts.end(item_ref(1), began_us=1, ended_us=2)
+    outcome_counts.end(item_ref(2), began_us=1, ended_us=2, error=ConnectionError())
+    return exported(ledger.read() | outcome_counts.read()), points_of(reader.get_metrics_data())
 
 
 @pytest.fixture
@@ -130,7 +138,7 @@ def test_metrics_and_labels_that_claim_a_convention_are_in_it() -> None:
 
 def test_every_metric_that_is_required_is_there_in_its_form_and_with_its_bounds() -> None:
     for name, form in REQUIRED_METRICS.items():
-        assert (NAMED[name].form, NAMED[name].unit) == (form, UNITS[form])
+        assert (METRICS_BY_NAME[name].form, METRICS_BY_NAME[name].unit) == (form, UNITS[form])
     assert OPERATION.bounds_s == DURATION.bounds_s == BOUNDS_S
 
 

@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from fairlead import App, TenantDatabase, TenantTransaction, new_item
 from fairlead.actors.telemetry import enqueueing
-from fairlead.actors.telemetry.enqueue_counts import KEPT_MAX, LEDGER, Ledger, Sent
+from fairlead.actors.telemetry.enqueue_counts import BUFFERED_MAX, ENQUEUE_COUNTS, EnqueueCall, EnqueueCounts
 from fairlead.actors.telemetry.errors import error_type
 from fairlead.actors.telemetry.metrics import OPERATION, SENT
 from fairlead.actors.telemetry.run import Run, RunningJob
@@ -50,7 +50,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 def stored(database: TenantDatabase, item_id: bytes) -> Trace | None:
     """Return the trace context in an item's record."""
-    key = database.shard.zone(database.tenant).place.keys.item(item_id)
+    key = database.shard.zone(database.tenant).location.keys.item(item_id)
     value = database.shard.transact(lambda attempt: attempt.tr.get(key).value)
     record = decode(ItemRecord, value or b"")
     assert record is not None
@@ -58,12 +58,12 @@ def stored(database: TenantDatabase, item_id: bytes) -> Trace | None:
 
 
 def sent(kind: str, failed_by: str = "") -> float:
-    return LEDGER.read().numbers.get((SENT.name, (kind, failed_by)), 0)
+    return ENQUEUE_COUNTS.read().numbers.get((SENT.name, (kind, failed_by)), 0)
 
 
 def calls(kind: str, failed_by: str = "") -> int:
     """How many calls that enqueue have been timed."""
-    counts, _ = LEDGER.read().histograms.get((OPERATION.name, ("enqueue", kind, "main", failed_by)), ([], 0.0))
+    counts, _ = ENQUEUE_COUNTS.read().histograms.get((OPERATION.name, ("enqueue", kind, "main", failed_by)), ([], 0.0))
     return sum(counts)
 
 
@@ -160,23 +160,23 @@ def test_a_call_is_timed_from_its_first_item_to_its_end_and_one_that_enqueues_no
     app.tenant(*ALICE).transact(lambda tr: tr.get(("balance",)))
     app.tenant(*ALICE).transact(body)
     app.close()
-    counts, sum_s = LEDGER.read().histograms[OPERATION.name, ("enqueue", "timed", "main", "")]
+    counts, sum_s = ENQUEUE_COUNTS.read().histograms[OPERATION.name, ("enqueue", "timed", "main", "")]
     assert (sum(counts), sum_s) == (1, 0.02)
 
 
 def test_what_a_ray_task_enqueues_is_told_and_counted_once() -> None:
     """Its process ends when Ray likes, and nobody reads it."""
-    task, worker = Ledger(), Ledger()
-    told: list[Sequence[Sent]] = []
-    call = Sent({"mail": 2}, {}, "mail", "main", "", 5_000)
-    with task.told_by(told.append):
-        for _ in range(KEPT_MAX + 1):
+    task, worker = EnqueueCounts(), EnqueueCounts()
+    told: list[Sequence[EnqueueCall]] = []
+    call = EnqueueCall({"mail": 2}, {}, "mail", "main", "", 5_000)
+    with task.reporting_to(told.append):
+        for _ in range(BUFFERED_MAX + 1):
             task.add(call)
-    assert [len(calls) for calls in told] == [KEPT_MAX, 1]
+    assert [len(calls) for calls in told] == [BUFFERED_MAX, 1]
     assert not task.read().numbers
     for each in (each for calls in told for each in calls):
         worker.add(each)
-    assert worker.read().numbers[SENT.name, ("mail", "")] == 2 * (KEPT_MAX + 1)
+    assert worker.read().numbers[SENT.name, ("mail", "")] == 2 * (BUFFERED_MAX + 1)
     task.add(call)
     assert task.read().numbers[SENT.name, ("mail", "")] == 2
 
@@ -212,7 +212,7 @@ def test_where_nobody_traces_an_enqueue_costs_next_to_nothing(alice: TenantDatab
 
     def untraced() -> None:
         with enqueueing.Enqueueing(ALICE) as each:
-            each.begin_attempt(shard).traced(item)
+            each.begin_attempt(shard).with_trace(item)
 
     own_time = timeit.repeat(
         untraced, timer=time.thread_time, number=1_000, repeat=5

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry import trace
 
-from fairlead.actors.telemetry.run import LOG_FIELDS, Run, RunningJob, name_jobs_in_logs
+from fairlead.actors.telemetry.run import LOG_FIELDS, Run, RunningJob, add_jobs_to_log_records
 from fairlead.actors.telemetry.spans import Spans
 from fairlead.actors.telemetry.tenants import tenant_hash
 from tests.actors.stage import ALICE, item_ref
@@ -22,7 +22,7 @@ JOB = RunningJob(b"i" * 16, ALICE, "mail", 2)
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[logging.Logger]:
     make = logging.getLogRecordFactory()
-    name_jobs_in_logs()
+    add_jobs_to_log_records()
     caplog.set_level("INFO")
     yield logging.getLogger("till")
     logging.setLogRecordFactory(make)
@@ -69,7 +69,7 @@ def test_a_program_may_use_the_same_words_for_fields_of_its_own(
 
 def test_to_install_it_twice_is_to_install_it_once(log: logging.Logger) -> None:
     installed = logging.getLogRecordFactory()
-    name_jobs_in_logs()
+    add_jobs_to_log_records()
     assert logging.getLogRecordFactory() is installed
 
 

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from fairlead.actors.telemetry.spans import LINKS_MAX, Spans, end_run, passed_on
 from fairlead.actors.telemetry.tenants import tenant_hash
 from fairlead.actors.telemetry.traces import NOT_RECORDED, context_of, is_sampled, trace_of
-from fairlead.telemetry.otel_sdk import AsLinked
+from fairlead.telemetry.otel_sdk import LinkedSampler
 from tests.actors.stage import ALICE, item_ref
 from tests.actors.telemetry.recorder import Recorder, ids
 
@@ -28,10 +28,10 @@ def attempt(
     stored: dict[str, str] | None,
     error: Exception | None = None,
     *,
-    heeds: bool = False,
+    parent_based: bool = False,
 ) -> None:
     """Run an attempt from its beginning to its end."""
-    span = Spans(recorder.tracer, heeds=heeds).run(item_ref(1), number, stored)
+    span = Spans(recorder.tracer, parent_based=parent_based).run(item_ref(1), number, stored)
     if span is not None:
         end_run(span, error)
 
@@ -91,24 +91,24 @@ def test_an_error_is_told_by_its_class_and_never_by_its_words() -> None:
 def test_a_retry_is_recorded_if_and_only_if_the_first_attempt_was() -> None:
     """Whatever the sampler's ratio: half a way through a request helps nobody."""
     for sampler in (ParentBased(ALWAYS_OFF), ParentBasedTraceIdRatio(0.0001), DEFAULT_ON):
-        recorder = Recorder(AsLinked(sampler))
+        recorder = Recorder(LinkedSampler(sampler))
         attempt(recorder, 2, ENQUEUED)
-        attempt(recorder, 3, NOT_RECORDED, heeds=True)
+        attempt(recorder, 3, NOT_RECORDED, parent_based=True)
         assert [(span.attributes or {}).get("fairlead.attempt") for span in recorder.spans()] == [2]
 
 
 def test_a_sampler_that_heeds_nobody_heeds_no_link() -> None:
-    recorder = Recorder(AsLinked(ALWAYS_OFF))
+    recorder = Recorder(LinkedSampler(ALWAYS_OFF))
     attempt(recorder, 2, ENQUEUED)
     assert recorder.spans() == []
-    recorder = Recorder(AsLinked(ALWAYS_ON))
+    recorder = Recorder(LinkedSampler(ALWAYS_ON))
     attempt(recorder, 2, NOT_RECORDED)
     assert len(recorder.spans()) == 1
 
 
 def test_what_the_enqueuer_did_not_record_nobody_records_and_the_sampler_is_not_asked() -> None:
     recorder = Recorder()
-    assert Spans(recorder.tracer, heeds=True).run(item_ref(1), 1, NOT_RECORDED) is None
+    assert Spans(recorder.tracer, parent_based=True).run(item_ref(1), 1, NOT_RECORDED) is None
 
 
 def test_a_span_of_another_process_is_passed_on_where_nothing_is_recorded() -> None:
@@ -120,7 +120,7 @@ def test_a_span_of_another_process_is_passed_on_where_nothing_is_recorded() -> N
 
 def test_where_no_trace_ever_begins_only_what_was_recorded_before_goes_on() -> None:
     recorder = Recorder()
-    spans = Spans(recorder.tracer, begins=False, heeds=True)
+    spans = Spans(recorder.tracer, starts_traces=False, parent_based=True)
     assert spans.run(item_ref(1), 1, None) is None
     assert spans.scan("main", pointers=1, began_us=1, ended_us=2) is None
     spans.serve("main", traces=[], items=1, began_us=1, ended_us=2, scan=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.actors.messages import ItemRef
-from fairlead.actors.telemetry.counters import Histogram, Tally
+from fairlead.actors.telemetry.counters import Counters, Histogram
 from fairlead.actors.telemetry.errors import ERROR_TYPES_MAX, OTHER, ErrorTypes, error_type
 from fairlead.actors.telemetry.metrics import (
     COMPLETED,
@@ -16,9 +16,9 @@ from fairlead.actors.telemetry.metrics import (
     ITEM_LATENCY,
     METRICS,
     POINTER_LATENCY,
-    Form,
+    MetricType,
 )
-from fairlead.actors.telemetry.outcome_counts import Handled
+from fairlead.actors.telemetry.outcome_counts import OutcomeCounts
 from fairlead.zones.errors import LeaseLost
 from tests.actors.stage import item_ref
 
@@ -37,20 +37,20 @@ def test_a_duration_is_counted_under_the_first_bound_that_it_does_not_exceed(dur
 
 
 def test_counts_of_one_metric_and_its_labels_add_up() -> None:
-    tally = Tally()
-    tally.add(CONFLICTS, "main", "read", count=2)
-    tally.add(CONFLICTS, "main", "read")
-    tally.add(CONFLICTS, "main", "commit", count=0)
+    counters = Counters()
+    counters.add(CONFLICTS, "main", "read", count=2)
+    counters.add(CONFLICTS, "main", "read")
+    counters.add(CONFLICTS, "main", "commit", count=0)
     name = CONFLICTS.name
-    assert tally.read().numbers == {(name, ("main", "read")): 3, (name, ("main", "commit")): 0}
+    assert counters.read().numbers == {(name, ("main", "read")): 3, (name, ("main", "commit")): 0}
 
 
 def test_what_was_read_does_not_change_with_what_is_counted_later() -> None:
-    tally = Tally()
-    tally.histogram(POINTER_LATENCY, "main").record(5)
-    reading = tally.read()
-    tally.histogram(POINTER_LATENCY, "main").record(5)
-    tally.add(CONFLICTS, "main", "read")
+    counters = Counters()
+    counters.histogram(POINTER_LATENCY, "main").record(5)
+    reading = counters.read()
+    counters.histogram(POINTER_LATENCY, "main").record(5)
+    counters.add(CONFLICTS, "main", "read")
     assert reading.histograms[POINTER_LATENCY.name, ("main",)][0][0] == 1
     assert not reading.numbers
 
@@ -60,12 +60,12 @@ def ref_of(kind: str, vested_us: int) -> ItemRef:
 
 
 def test_an_attempt_is_counted_with_its_wait_its_length_and_its_end() -> None:
-    handled = Handled()
-    handled.end(ref_of("mail", 1_000 * MS), began_us=1_003 * MS, ended_us=1_023 * MS)
-    handled.fail("mail")
-    handled.settle("mail", "retried", 1)
-    handled.settle("fax", "completed", 1)
-    reading = handled.read()
+    outcome_counts = OutcomeCounts()
+    outcome_counts.end(ref_of("mail", 1_000 * MS), began_us=1_003 * MS, ended_us=1_023 * MS)
+    outcome_counts.fail("mail")
+    outcome_counts.settle("mail", "retried", 1)
+    outcome_counts.settle("fax", "completed", 1)
+    reading = outcome_counts.read()
     assert reading.numbers[CONSUMED.name, ("mail", "")] == reading.numbers[FAILED.name, ("mail",)] == 1
     assert reading.numbers["fairlead.items.retried", ("mail",)] == 1
     assert reading.numbers[COMPLETED.name, ("fax",)] == 1
@@ -74,10 +74,10 @@ def test_an_attempt_is_counted_with_its_wait_its_length_and_its_end() -> None:
 
 
 def test_attempts_that_fail_are_counted_by_the_class_of_their_error_and_apart_from_the_others() -> None:
-    handled = Handled()
+    outcome_counts = OutcomeCounts()
     for error in (None, ConnectionError("no"), ConnectionError("no"), LeaseLost()):
-        handled.end(ref_of("mail", 0), began_us=0, ended_us=20 * MS, error=error)
-    reading = handled.read()
+        outcome_counts.end(ref_of("mail", 0), began_us=0, ended_us=20 * MS, error=error)
+    reading = outcome_counts.read()
     found = {"": 1, "ConnectionError": 2, "fairlead.zones.errors.LeaseLost": 1}
     for failed_by, count in found.items():
         assert reading.numbers[CONSUMED.name, ("mail", failed_by)] == count
@@ -106,13 +106,13 @@ def test_a_class_that_denies_its_name_has_one_all_the_same() -> None:
 
 
 def test_nobody_guesses_how_long_an_item_waited_of_which_that_is_not_known() -> None:
-    handled = Handled()
-    handled.end(ref_of("mail", 0), began_us=5, ended_us=6)
-    assert sum(handled.read().histograms[ITEM_LATENCY.name, ("mail",)][0]) == 0
+    outcome_counts = OutcomeCounts()
+    outcome_counts.end(ref_of("mail", 0), began_us=5, ended_us=6)
+    assert sum(outcome_counts.read().histograms[ITEM_LATENCY.name, ("mail",)][0]) == 0
 
 
 def test_every_metric_has_a_name_of_its_own_and_histograms_have_rising_bounds() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
-        assert bool(metric.bounds_s) == (metric.form is Form.HISTOGRAM)
+        assert bool(metric.bounds_s) == (metric.form is MetricType.HISTOGRAM)
         assert list(metric.bounds_s) == sorted(set(metric.bounds_s))

@@ -10,20 +10,20 @@ from bench.peers.job import Start, new_job
 from bench.peers.measures import FIGURES, MEASURES
 from bench.peers.measures.latency import latencies_ms
 from bench.peers.producing import due_times
-from bench.peers.round_context import Place
-from bench.peers.run import rounds
+from bench.peers.round_context import RoundContext
+from bench.peers.run import repetition_plan
 from bench.peers.systems import ONLY_IN, SYSTEMS
 
 SECOND_NS = 10**9
 
 
 def test_systems_take_turns_within_each_repetition() -> None:
-    taken = list(rounds(["dbos", "skip-locked"], ["drain"], 3))
+    taken = list(repetition_plan(["dbos", "skip-locked"], ["drain"], 3))
     assert taken == [[("dbos", "drain"), ("skip-locked", "drain")]] * 3
 
 
 def test_a_variant_takes_part_only_where_it_differs() -> None:
-    quick = list(rounds(list(SYSTEMS), list(MEASURES), 1))
+    quick = list(repetition_plan(list(SYSTEMS), list(MEASURES), 1))
     measured = {measure for each in quick for system, measure in each if system == "dbos-partitions"}
     assert measured == set(ONLY_IN["dbos-partitions"]) == {"flood"}
     assert {system for each in quick for system, _ in each} == set(SYSTEMS)
@@ -52,9 +52,9 @@ def test_latency_counts_from_when_a_job_was_due_and_not_from_when_a_late_sender_
 
 
 def test_a_job_has_about_two_hundred_bytes_and_notes_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(system="here", directory=tmp_path)
-    place.notes.mkdir()
-    monkeypatch.setattr(job, "PLACE", place)
+    context = RoundContext(system="here", directory=tmp_path)
+    context.notes.mkdir()
+    monkeypatch.setattr(job, "CONTEXT", context)
     monkeypatch.setattr(job, "_files", {})
     sent = new_job(tag=3, due_ns=7)
     assert 180 <= len(str(sent)) <= 220

@@ -9,7 +9,7 @@ import pytest
 
 from bench.peers.page import page, tables
 from bench.peers.record import Record, read
-from bench.peers.results import Conditions, Results, Turn, results, significant
+from bench.peers.results import Conditions, Results, RoundResult, results, significant
 from bench.peers.round import About, Outcome
 
 OURS = About("Fairlead, Ray", True, "LMDB, fsync of every commit", "defaults", {"fairlead": "0.1"})
@@ -17,37 +17,45 @@ THEIRS = About("Celery", False, "Redis, appendfsync everysec", "acks_late", {"ce
 QUIET = Conditions(cores=2, load_1m=0.1, fsync_ms=0.17, python="3.11.7", size="full")
 
 
-def turn(system: str, measure: str, about: About | None, reason: str = "", **figures: float | None) -> Turn:
-    return Turn(system, measure, Outcome(about, figures, reason))
+def round_result(
+    system: str, measure: str, about: About | None, reason: str = "", **figures: float | None
+) -> RoundResult:
+    return RoundResult(system, measure, Outcome(about, figures, reason))
 
 
-def absent(system: str, measure: str, reason: str) -> Turn:
-    return Turn(system, measure, Outcome(reason=reason, missing=True))
+def absent(system: str, measure: str, reason: str) -> RoundResult:
+    return RoundResult(system, measure, Outcome(reason=reason, missing=True))
 
 
-def run(*turns: Turn) -> Results:
-    return results(turns)
+def run(*round_results: RoundResult) -> Results:
+    return results(round_results)
 
 
 def test_a_row_is_the_median_of_the_repetitions_with_the_smallest_and_the_largest() -> None:
-    found = run(*(turn("fairlead-ray", "drain", OURS, drain=per_s) for per_s in (900.0, 100.0, 200.0)))
+    found = run(*(round_result("fairlead-ray", "drain", OURS, drain=per_s) for per_s in (900.0, 100.0, 200.0)))
     (row,) = found.rows
     assert (row.median, row.low, row.high, row.values) == (200.0, 100.0, 900.0, [900.0, 100.0, 200.0])
     assert row.unit == "jobs/s"
 
 
 def test_every_row_states_durability_settings_and_versions() -> None:
-    turns = [turn("fairlead-ray", "drain", OURS, drain=9.0), turn("celery-everysec", "idle", THEIRS, idle=0.1)]
-    rows: list[dict[str, Any]] = json.loads(json.dumps(Record(turns).as_json()))["rows"]
+    round_results = [
+        round_result("fairlead-ray", "drain", OURS, drain=9.0),
+        round_result("celery-everysec", "idle", THEIRS, idle=0.1),
+    ]
+    rows: list[dict[str, Any]] = json.loads(json.dumps(Record(round_results).as_json()))["rows"]
     assert [(row["system"], row["figure"]) for row in rows] == [("fairlead-ray", "drain"), ("celery-everysec", "idle")]
     assert [row["durable"] for row in rows] == [True, False]
     assert all(row["durability"] and row["settings"] and row["versions"] for row in rows)
 
 
 def test_a_measure_that_is_taken_again_replaces_its_own_turns_and_no_others(tmp_path: Path) -> None:
-    drained, idle = turn("fairlead-ray", "drain", OURS, drain=9.0), turn("celery-everysec", "idle", THEIRS, idle=0.1)
+    drained, idle = (
+        round_result("fairlead-ray", "drain", OURS, drain=9.0),
+        round_result("celery-everysec", "idle", THEIRS, idle=0.1),
+    )
     Record().with_measure("drain", QUIET, [drained]).with_measure("idle", QUIET, [drained, idle]).write(tmp_path)
-    again = turn("fairlead-ray", "drain", OURS, drain=7.0)
+    again = round_result("fairlead-ray", "drain", OURS, drain=7.0)
     busy = replace(QUIET, load_1m=8.0, fsync_ms=0.3)
     read(tmp_path).with_measure("drain", busy, [again]).write(tmp_path)
     assert read(tmp_path) == Record([idle, again], {"drain": busy, "idle": QUIET})
@@ -61,7 +69,7 @@ def test_nothing_has_been_measured_in_a_directory_that_is_empty(tmp_path: Path) 
 
 
 def test_what_a_system_does_not_have_is_a_row_without_a_value() -> None:
-    found = run(turn("celery-everysec", "enqueue", THEIRS, enqueue_one=1300.0, enqueue_bulk=None))
+    found = run(round_result("celery-everysec", "enqueue", THEIRS, enqueue_one=1300.0, enqueue_bulk=None))
     bulk = found.row("celery-everysec", "enqueue_bulk")
     assert bulk is not None
     assert (bulk.median, bulk.note) == (None, "1 of 1 without a value")
@@ -69,14 +77,17 @@ def test_what_a_system_does_not_have_is_a_row_without_a_value() -> None:
 
 
 def test_a_job_that_was_never_seen_again_is_said_to_be() -> None:
-    found = run(turn("celery-everysec", "rerun", THEIRS, rerun=None), turn("fairlead-ray", "rerun", OURS, rerun=7.0))
+    found = run(
+        round_result("celery-everysec", "rerun", THEIRS, rerun=None),
+        round_result("fairlead-ray", "rerun", OURS, rerun=7.0),
+    )
     (only,) = tables(found)
     assert "| Celery | no: Redis, appendfsync everysec | never seen |" in only
     assert "| Fairlead, Ray | yes: LMDB, fsync of every commit | 7 |" in only
 
 
 def test_a_repetition_without_a_value_does_not_pass_for_one_with_a_good_value() -> None:
-    found = run(*(turn("celery-everysec", "rerun", THEIRS, rerun=seconds) for seconds in (60.0, None)))
+    found = run(*(round_result("celery-everysec", "rerun", THEIRS, rerun=seconds) for seconds in (60.0, None)))
     (row,) = found.rows
     assert (row.values, row.note) == ([60.0], "1 of 2 without a value")
 
@@ -84,7 +95,7 @@ def test_a_repetition_without_a_value_does_not_pass_for_one_with_a_good_value() 
 def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_stand() -> None:
     found = run(
         absent("celery-everysec", "drain", "redis-server is not installed"),
-        turn("fairlead-ray", "drain", OURS, drain=9.0),
+        round_result("fairlead-ray", "drain", OURS, drain=9.0),
     )
     assert found.systems() == ["fairlead-ray"]
     assert "`celery-everysec` did not take part: redis-server is not installed" in page(found, {"drain": QUIET})
@@ -92,8 +103,8 @@ def test_a_system_that_is_not_installed_is_named_with_the_reason_and_the_others_
 
 def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_others() -> None:
     found = run(
-        turn("fairlead-ray", "drain", OURS, drain=9.0),
-        turn("fairlead-ray", "drain", OURS, "a worker ended with 1"),
+        round_result("fairlead-ray", "drain", OURS, drain=9.0),
+        round_result("fairlead-ray", "drain", OURS, "a worker ended with 1"),
     )
     assert found.failed == ["fairlead-ray, drain: a worker ended with 1"]
     assert [row.values for row in found.rows] == [[9.0]]
@@ -101,12 +112,15 @@ def test_a_turn_that_failed_is_named_and_spoils_neither_its_system_nor_the_other
 
 
 def test_a_turn_that_broke_off_without_saying_who_it_was_is_failed_and_not_missing() -> None:
-    found = run(turn("dbos", "drain", OURS, drain=9.0), turn("dbos", "drain", None, "the turn broke off: Traceback"))
+    found = run(
+        round_result("dbos", "drain", OURS, drain=9.0),
+        round_result("dbos", "drain", None, "the turn broke off: Traceback"),
+    )
     assert (found.missing, found.failed) == ({}, ["dbos, drain: the turn broke off: Traceback"])
 
 
 def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_system_had() -> None:
-    written = page(run(turn("celery-everysec", "drain", THEIRS, drain=718.0)), {"drain": QUIET})
+    written = page(run(round_result("celery-everysec", "drain", THEIRS, drain=718.0)), {"drain": QUIET})
     assert "2 cores, an fsync of one page takes 0.17 ms there, Python 3.11.7" in written
     assert "**" not in written.split("Systems take turns")[0]
     assert "| Celery | Redis, appendfsync everysec | acks_late | celery 5.7.0, Redis 7.0.15 |" in written
@@ -117,7 +131,7 @@ def test_the_page_says_on_which_machine_it_was_measured_and_which_settings_each_
     [(replace(QUIET, load_1m=8.0), "The machine was not quiet"), (replace(QUIET, size="quick"), "A quick run")],
 )
 def test_the_page_warns_of_figures_that_nobody_should_compare(conditions: Conditions, warning: str) -> None:
-    assert f"**{warning}**" in page(run(turn("fairlead-ray", "drain", OURS, drain=9.0)), {"drain": conditions})
+    assert f"**{warning}**" in page(run(round_result("fairlead-ray", "drain", OURS, drain=9.0)), {"drain": conditions})
 
 
 @pytest.mark.parametrize(("value", "kept"), [(12345.6, 12346.0), (0.123456, 0.123), (17.27, 17.3), (0.0, 0.0)])

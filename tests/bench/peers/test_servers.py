@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import servers
-from bench.peers.round_context import Place
+from bench.peers.round_context import RoundContext
 from bench.peers.servers import HOST, NotInstalled, Postgres, Redis
 
 REDIS = shutil.which("redis-server")
@@ -19,28 +19,30 @@ POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[RoundContext]:
     """A turn's place that another user's server can reach, which pytest's own directories are not."""
     with closing(socket.socket()) as probe, tempfile.TemporaryDirectory() as directory:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
         probe.close()
         Path(directory).chmod(0o711)
-        place = Place(system="here", directory=Path(directory), port=port)
-        monkeypatch.setattr(servers, "PLACE", place)
-        yield place
+        context = RoundContext(system="here", directory=Path(directory), port=port)
+        monkeypatch.setattr(servers, "CONTEXT", context)
+        yield context
 
 
-def answered(place: Place) -> bool:
+def answered(context: RoundContext) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex((HOST, place.port)) == 0
+        return probe.connect_ex((HOST, context.port)) == 0
 
 
 def said(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_server_that_is_not_installed_says_how_to_get_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_installed_says_how_to_get_it(
+    context: RoundContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NotInstalled, match="apt-get install redis-server"):
         Redis("always").start()
@@ -48,28 +50,28 @@ def test_a_server_that_is_not_installed_says_how_to_get_it(place: Place, monkeyp
 
 @pytest.mark.skipif(not REDIS, reason="no redis-server: apt-get install redis-server")
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
-def test_redis_writes_ahead_and_syncs_as_its_rows_say(place: Place, fsync: str) -> None:
+def test_redis_writes_ahead_and_syncs_as_its_rows_say(context: RoundContext, fsync: str) -> None:
     server = Redis(fsync)
     server.start()
     try:
-        ask = ["redis-cli", "-p", str(place.port), "config", "get"]
+        ask = ["redis-cli", "-p", str(context.port), "config", "get"]
         assert said(*ask, "appendonly").split() == ["appendonly", "yes"]
         assert said(*ask, "appendfsync").split() == ["appendfsync", fsync]
-        assert said(*ask, "dir").split() == ["dir", str(place.directory / "redis")]
+        assert said(*ask, "dir").split() == ["dir", str(context.directory / "redis")]
     finally:
         server.stop()
-    assert not answered(place)
+    assert not answered(context)
 
 
 @pytest.mark.skipif(not POSTGRES, reason="no PostgreSQL: apt-get install postgresql")
-def test_postgresql_is_durable_as_its_rows_say_and_runs_as_somebody_who_is_not_root(place: Place) -> None:
+def test_postgresql_is_durable_as_its_rows_say_and_runs_as_somebody_who_is_not_root(context: RoundContext) -> None:
     server = Postgres()
     server.start()
     try:
         ask = [str(POSTGRES[-1].with_name("psql")), server.url, "--tuples-only", "--no-align", "--command"]
         shown = [said(*ask, f"SHOW {name}") for name in ("fsync", "synchronous_commit", "full_page_writes")]
         assert shown == ["on", "on", "on"]
-        assert said(*ask, "SHOW data_directory") == str(place.directory / "postgresql" / "data")
+        assert said(*ask, "SHOW data_directory") == str(context.directory / "postgresql" / "data")
     finally:
         server.stop()
-    assert not answered(place)
+    assert not answered(context)

@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 def open_site(app: App) -> Any:
     """Return a site that takes everybody, and lets them act."""
-    access = Access(token=None, secret=b"s" * 32, host_names=frozenset(), read_only=False, everybody="somebody")
+    access = Access(token=None, secret=b"s" * 32, host_names=frozenset(), read_only=False, anonymous_name="somebody")
     return Site(app, access, cookie_name="fairlead").asgi()
 
 

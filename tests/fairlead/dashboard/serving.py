@@ -52,7 +52,7 @@ class Server(NamedTuple):
         said = {"Origin": f"http://{self.address}", "Content_Type": "application/x-www-form-urlencoded"} | headers
         return self.ask(path, method="POST", body=urlencode(fields), **{k: v for k, v in said.items() if v})
 
-    def form_word(self, **headers: str) -> str:
+    def csrf_token(self, **headers: str) -> str:
         """Return the word that the server's own forms carry."""
         page = self.ask("/do/pause?kind=nothing", **headers).text
         return page.partition('name="word" value="')[2].partition('"')[0]

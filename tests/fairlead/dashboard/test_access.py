@@ -31,7 +31,7 @@ def showing(app: App, store: Path) -> Iterator[Server]:
 
 
 def paused(app: App, kind: str) -> bool:
-    return kind in [entry.deed.to.get("kind") for entry in read_log(app.shards, deeds_max=100)]
+    return kind in [entry.audit_entry.to.get("kind") for entry in read_log(app.shards, entries_max=100)]
 
 
 # --- The token ---
@@ -70,10 +70,14 @@ def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not(guarded: 
     assert TOKEN not in cookie
     session = cookie.partition(";")[0]
     assert "Log out Eve &lt;b&gt;" in guarded.ask("/", Cookie=session).text
-    word = guarded.form_word(Cookie=session)
+    word = guarded.csrf_token(Cookie=session)
     assert guarded.post("/do/pause", {"kind": "named", "word": word}, Cookie=session).status == 303
-    deed = next(entry.deed for entry in read_log(app.shards, deeds_max=100) if entry.deed.to.get("kind") == "named")
-    assert (deed.by, deed.through) == ("Eve <b> from 127.0.0.1", "dashboard")
+    audit_entry = next(
+        entry.audit_entry
+        for entry in read_log(app.shards, entries_max=100)
+        if entry.audit_entry.to.get("kind") == "named"
+    )
+    assert (audit_entry.by, audit_entry.through) == ("Eve <b> from 127.0.0.1", "dashboard")
 
 
 def test_the_cookie_of_a_login_by_tls_travels_by_tls_alone(guarded: Server) -> None:
@@ -138,7 +142,7 @@ def test_the_token_is_no_setting_and_is_shown_by_none(store: Path, app: App) -> 
 
 def test_a_session_ends_after_a_working_day_and_with_its_server() -> None:
     def access(secret: bytes) -> Access:
-        return Access(token=TOKEN, secret=secret, host_names=frozenset(), read_only=False, everybody="")
+        return Access(token=TOKEN, secret=secret, host_names=frozenset(), read_only=False, anonymous_name="")
 
     mine = access(b"one")
     cookie = mine.session("eve", now_us=NOW_US)
@@ -167,7 +171,7 @@ def test_a_session_ends_after_a_working_day_and_with_its_server() -> None:
     ],
 )
 def test_a_post_that_is_not_from_our_own_pages_is_refused(server: Server, app: App, headers: dict[str, str]) -> None:
-    word = server.form_word()
+    word = server.csrf_token()
     assert server.post("/do/pause", {"kind": "foreign", "word": word}, **headers).status == 403
     assert not paused(app, "foreign")
 
@@ -208,9 +212,9 @@ def test_this_machines_names_and_plain_addresses_are_answered(server: Server, ho
 
 def test_a_name_that_was_allowed_is_answered() -> None:
     names = frozenset({"queue.example"})
-    access = Access(token=None, secret=b"", host_names=names, read_only=False, everybody="")
-    assert access.is_ours("Queue.example:8321")
-    assert not access.is_ours("other.example")
+    access = Access(token=None, secret=b"", host_names=names, read_only=False, anonymous_name="")
+    assert access.is_allowed_host("Queue.example:8321")
+    assert not access.is_allowed_host("other.example")
 
 
 def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server) -> None:
@@ -229,7 +233,7 @@ def test_every_answer_tells_the_browser_to_run_nothing_of_others(server: Server)
 def test_a_dashboard_that_only_shows_has_no_buttons_and_takes_no_posts(showing: Server, app: App) -> None:
     for path in ("/", "/tenants", "/kinds", "/buried"):
         assert "data-asks" not in showing.ask(path).text
-    word = showing.form_word()
+    word = showing.csrf_token()
     assert showing.post("/do/pause", {"kind": "shown", "word": word}).status == 403
     assert not paused(app, "shown")
 
@@ -269,7 +273,7 @@ def test_a_form_that_is_too_long_is_not_read(server: Server) -> None:
 
 
 def test_a_deed_to_what_is_not_there_says_so(server: Server) -> None:
-    word = server.form_word()
+    word = server.csrf_token()
     said = {"app": "shop", "user": "nobody", "id": "00" * 16, "word": word}
     assert server.post("/do/revive", said).status == 404
     assert server.post("/do/cancel", said).status == 404

@@ -23,9 +23,9 @@ OF_PAGE = 3
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     """An application whose handlers fail. A page holds 3 items, a transaction looks at 4 graves, a page at 10."""
-    monkeypatch.setattr(pages, "BURIED_OF_PAGE", OF_PAGE)
-    monkeypatch.setattr(tenants, "LOOKED_MAX", 4)
-    monkeypatch.setattr(tenants, "GRAVES_MAX", 10)
+    monkeypatch.setattr(pages, "DEAD_LETTERS_PER_PAGE", OF_PAGE)
+    monkeypatch.setattr(tenants, "SCANNED_MAX", 4)
+    monkeypatch.setattr(tenants, "SCANNED_PER_PAGE_MAX", 10)
     made = App("memory:", clock=ManualClock(), random=Random(5))
 
     def fail(job: Job) -> None:

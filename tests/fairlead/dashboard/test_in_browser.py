@@ -125,8 +125,12 @@ def test_a_buried_item_is_revived_after_a_question_and_written_down(page: Page, 
     dialog.get_by_role("button", name="Revive it").click()
     expect(page.get_by_role("status")).to_contain_text("Revived item")
     assert app.tenant("shop", "unlucky").count() == {"receipt": 1}
-    deed = read_log(app.shards, deeds_max=1)[0].deed
-    assert (deed.what, deed.through, deed.to["tenant"]) == ("revive", "dashboard", ["shop", "unlucky"])
+    audit_entry = read_log(app.shards, entries_max=1)[0].audit_entry
+    assert (audit_entry.what, audit_entry.through, audit_entry.to["tenant"]) == (
+        "revive",
+        "dashboard",
+        ["shop", "unlucky"],
+    )
     page.goto("/log")
     expect(page.locator("tbody tr").first).to_contain_text("tenant shop/unlucky")
 
@@ -160,8 +164,13 @@ def test_many_are_revived_by_what_they_are_after_they_were_counted(page: Page, a
     expect(page.get_by_role("status")).to_contain_text("Revived 5 items")
     expect(page.locator("#live")).to_contain_text("Nothing is buried that matches.")
     assert app.tenant("shop", "throng").count() == {"receipt": 5}
-    deed = read_log(app.shards, deeds_max=1)[0].deed
-    assert (deed.what, deed.count, deed.ended, deed.to) == ("revive", 5, True, {"tenant": ["shop", "throng"]})
+    audit_entry = read_log(app.shards, entries_max=1)[0].audit_entry
+    assert (audit_entry.what, audit_entry.count, audit_entry.ended, audit_entry.to) == (
+        "revive",
+        5,
+        True,
+        {"tenant": ["shop", "throng"]},
+    )
 
 
 def test_an_item_that_waits_is_cancelled_and_written_down(page: Page, app: App) -> None:
@@ -175,8 +184,12 @@ def test_an_item_that_waits_is_cancelled_and_written_down(page: Page, app: App) 
     expect(page.locator(".verdict")).to_contain_text("Cancelled")
     expect(page.get_by_role("link", name="Cancel")).to_have_count(0)
     assert app.tenant("shop", "leaver").count() == {}
-    deed = read_log(app.shards, deeds_max=1)[0].deed
-    assert (deed.what, deed.through, deed.to["tenant"]) == ("cancel", "dashboard", ["shop", "leaver"])
+    audit_entry = read_log(app.shards, entries_max=1)[0].audit_entry
+    assert (audit_entry.what, audit_entry.through, audit_entry.to["tenant"]) == (
+        "cancel",
+        "dashboard",
+        ["shop", "leaver"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -291,7 +304,7 @@ def test_no_table_is_wider_than_its_window_and_every_button_is_within_it(
     browser: Browser, server: Server, app: App, width: int
 ) -> None:
     """Between 760 and 1,200 pixels `Pause` and `Cancel` were outside: reachable by scrolling sideways only."""
-    app.steering.limit_kind("throttled_mail_of_the_shop", max_running=3, per_s=0.5)
+    app.control.limit_kind("throttled_mail_of_the_shop", max_running=3, per_s=0.5)
     started, go_on = threading.Event(), threading.Event()
 
     def export(job: Job) -> None:
@@ -424,7 +437,7 @@ def test_another_sites_form_changes_nothing_and_its_link_leads_to_no_button(
         context.close()
         other.shutdown()
         other.server_close()
-    assert "victim" not in [entry.deed.to.get("kind") for entry in read_log(app.shards, deeds_max=100)]
+    assert "victim" not in [entry.audit_entry.to.get("kind") for entry in read_log(app.shards, entries_max=100)]
 
 
 def luminance(colour: str) -> float:

@@ -89,8 +89,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
         tenant.enqueue(MARKUP, MARKUP, delay_ms=60_000, item_id=MARKUP)
     drain(made, raise_errors=False)
     made.tenant("shop", "alice").enqueue("mail", 5, item_id="order-7")
-    made.steering.pause_tenant("shop", MARKUP)
-    made.steering.limit_kind("mail", max_running=3)
+    made.control.pause_tenant("shop", MARKUP)
+    made.control.limit_kind("mail", max_running=3)
     yield made
     made.close()
 
@@ -123,12 +123,12 @@ def headers_of(random: Random) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", errors="replace")) for name, value in kept]
 
 
-def ask(site: Any, random: Random, form_word: str) -> Answer:
+def ask(site: Any, random: Random, csrf_token: str) -> Answer:
     """Send a request that is drawn, and return the answer."""
     path = drawn(random, PATHS)
     body = query_of(random).encode() if random.random() < 0.8 else damaged(b"word=x&id=1", random)
     if random.random() < 0.7:
-        body += b"&word=" + form_word.encode()
+        body += b"&word=" + csrf_token.encode()
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
         "method": random.choice(METHODS),
@@ -142,9 +142,13 @@ def site_of(app: App, random: Random) -> tuple[Any, str]:
     """Return a site, and the word of its forms."""
     token = random.choice([None, TOKEN])
     access = Access(
-        token=token, secret=b"s" * 32, host_names=frozenset(), read_only=random.random() < 0.2, everybody="somebody"
+        token=token,
+        secret=b"s" * 32,
+        host_names=frozenset(),
+        read_only=random.random() < 0.2,
+        anonymous_name="somebody",
     )
-    return Site(app, access, cookie_name="fairlead").asgi(), access.form_word
+    return Site(app, access, cookie_name="fairlead").asgi(), access.csrf_token
 
 
 def check(answer: Answer) -> None:

@@ -6,14 +6,18 @@ import json
 import re
 from typing import Any
 
-from fairlead.actors.telemetry.metrics import METRICS, Form, Metric
+from fairlead.actors.telemetry.metrics import METRICS, Metric, MetricType
 from fairlead.telemetry.prometheus import FleetCollector, prometheus_name
 from tests.fairlead.shell import ROOT
 
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs/grafana/fairlead.json").read_text(encoding="utf-8"))
 DOC = (ROOT / "docs/telemetry.md").read_text(encoding="utf-8")
 NAME = re.compile(r"\b(?:fairlead|messaging)_\w+")
-SUFFIXES = {Form.COUNTER: ("_total",), Form.GAUGE: ("",), Form.HISTOGRAM: ("_bucket", "_sum", "_count")}
+SUFFIXES = {
+    MetricType.COUNTER: ("_total",),
+    MetricType.GAUGE: ("",),
+    MetricType.HISTOGRAM: ("_bucket", "_sum", "_count"),
+}
 
 
 def samples(metric: Metric) -> set[str]:
@@ -35,7 +39,7 @@ def test_every_metric_that_the_endpoint_serves_is_drawn_and_documented() -> None
     drawn = {SERVED[name] for expression in EXPRESSIONS for name in NAME.findall(expression)}
     assert {metric.name for metric in METRICS} == {metric.name for metric in drawn}
     documented = set(re.findall(r"^\| `((?:fairlead|messaging)_\w+)` \|", DOC, re.MULTILINE))
-    written = {prometheus_name(each) + ("_total" if each.form is Form.COUNTER else "") for each in METRICS}
+    written = {prometheus_name(each) + ("_total" if each.form is MetricType.COUNTER else "") for each in METRICS}
     assert documented == written
 
 
@@ -68,7 +72,9 @@ def test_a_metric_that_tells_failures_apart_is_asked_for_what_it_is_meant_to_be(
 def test_the_labels_of_every_metric_are_documented() -> None:
     rows = re.findall(r"^\| `((?:fairlead|messaging)_\w+)` \|.*\| ([^|]*) \|$", DOC, re.MULTILINE)
     documented = {name: tuple(filter(None, labels.strip().split(", "))) for name, labels in rows}
-    written = {prometheus_name(each) + ("_total" if each.form is Form.COUNTER else ""): each.labels for each in METRICS}
+    written = {
+        prometheus_name(each) + ("_total" if each.form is MetricType.COUNTER else ""): each.labels for each in METRICS
+    }
     assert documented == written
 
 

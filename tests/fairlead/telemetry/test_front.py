@@ -9,7 +9,7 @@ import pytest
 
 from fairlead import App
 from fairlead.actors.telemetry.metrics import DEPTH, HELD_BACK, HELD_BACK_AGE, OLDEST_AGE
-from fairlead.telemetry.fleet_metrics import PROCESS, STORES, Front
+from fairlead.telemetry.fleet_metrics import PROCESS, STORES, FleetMetrics
 from fairlead.testing import ManualClock, drain
 from fairlead.zones.engines import StoreUnavailable
 
@@ -26,7 +26,7 @@ def test_depth_is_by_kind_and_age_by_shard(app: App) -> None:
     app.clock.sleep_us(5_000_000)
     app.enqueue_local("fax", shard="eu")
     app.enqueue_local("fax", shard="us", delay_ms=60_000)
-    numbers = Front(app).of_stores().numbers
+    numbers = FleetMetrics(app).read_stores().numbers
     assert {labels: number for (name, labels), number in numbers.items() if name == DEPTH.name} == {
         ("eu", "mail"): 1,
         ("eu", "fax"): 1,
@@ -41,7 +41,7 @@ def test_an_item_that_is_held_back_has_an_age_and_is_counted_apart(app: App) -> 
     app.enqueue_local("unknown", shard="eu")
     drain(app)
     app.clock.sleep_us(5_000_000)
-    numbers = Front(app).of_stores().numbers
+    numbers = FleetMetrics(app).read_stores().numbers
     assert [numbers[each.name, ("eu",)] for each in (OLDEST_AGE, HELD_BACK, HELD_BACK_AGE)] == [5, 1, 5]
     assert [numbers[each.name, ("us",)] for each in (OLDEST_AGE, HELD_BACK, HELD_BACK_AGE)] == [0, 0, 0]
 
@@ -53,8 +53,8 @@ def test_a_shard_that_cannot_be_read_keeps_nothing_from_the_others(app: App, mon
         raise StoreUnavailable("the disk is gone", remedy="Bring it back.")
 
     monkeypatch.setattr(app.shards["eu"].db, "create_transaction", refuse)
-    assert {labels[0] for _, labels in Front(app).of_stores().numbers} == {"us"}
+    assert {labels[0] for _, labels in FleetMetrics(app).read_stores().numbers} == {"us"}
 
 
 def test_without_a_fleet_the_stores_are_told_all_the_same(app: App) -> None:
-    assert set(Front(app).readings()) == {STORES, PROCESS}
+    assert set(FleetMetrics(app).readings()) == {STORES, PROCESS}

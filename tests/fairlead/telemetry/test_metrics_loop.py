@@ -19,8 +19,8 @@ from fairlead.actors.runtime.supervisor import ActorFailed
 from fairlead.fleet import open_for_actors
 from fairlead.telemetry import otel_sdk
 from fairlead.telemetry.exports import ProcessExports
-from fairlead.telemetry.fleet_metrics import front
-from fairlead.telemetry.otel_environment import Asked
+from fairlead.telemetry.fleet_metrics import export_fleet_metrics
+from fairlead.telemetry.otel_environment import RequestedExporters
 
 PATIENCE_S = 30.0
 DIED = "loop 'metrics' died: ZeroDivisionError: a bug"
@@ -53,7 +53,7 @@ def raised_by(check: Callable[[], None]) -> ActorFailed:
 
 def test_an_error_is_given_to_the_owner_of_the_loop(dying: None) -> None:
     failed: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
-    loop = otel_sdk.MetricsLoop(Asked((), ()), dict, lambda reason, error: failed.put((reason, error)))
+    loop = otel_sdk.MetricsLoop(RequestedExporters((), ()), dict, lambda reason, error: failed.put((reason, error)))
     reason, error = failed.get(timeout=PATIENCE_S)
     assert (reason, type(error)) == (DIED, ZeroDivisionError)
     loop.close()
@@ -75,8 +75,8 @@ def test_a_consumer_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptur
 
 def test_the_front_of_a_fleet_fails_with_its_metrics(dying: None, caplog: pytest.LogCaptureFixture) -> None:
     app = App("memory:")
-    with front(app) as telling:
-        assert raised_by(telling.check).fields["reason"] == DIED
+    with export_fleet_metrics(app) as fleet_metrics:
+        assert raised_by(fleet_metrics.check).fields["reason"] == DIED
     app.close()
     (record,) = [each for each in caplog.records if each.getMessage() == DIED]
     assert (record.levelname, bool(record.exc_info)) == ("CRITICAL", True)

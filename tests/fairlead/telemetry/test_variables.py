@@ -9,13 +9,13 @@ from fairlead import App, Config, fleet
 from fairlead.fleet import AppOpening
 from fairlead.telemetry.exports import ProcessExports
 from fairlead.telemetry.otel_environment import (
-    Asked,
     NoSuchExporter,
-    asked,
+    RequestedExporters,
     check,
     exporter_of,
     interval_s,
-    variables_of,
+    otel_variables,
+    requested_exporters,
 )
 
 ENDPOINT = "http://localhost:4318"
@@ -24,18 +24,23 @@ ENDPOINT = "http://localhost:4318"
 @pytest.mark.parametrize(
     "environ, wanted",
     [
-        ({}, Asked((), ())),
-        ({"OTEL_SERVICE_NAME": "shop", "OTEL_TRACES_SAMPLER": "always_on"}, Asked((), ())),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}, Asked(("otlp",), ("otlp",))),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ENDPOINT}, Asked(("otlp",), ())),
-        ({"OTEL_TRACES_EXPORTER": "otlp, console"}, Asked(("otlp", "console"), ())),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, Asked((), ("otlp",))),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "TRUE"}, Asked((), ())),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "no"}, Asked(("otlp",), ("otlp",))),
+        ({}, RequestedExporters((), ())),
+        ({"OTEL_SERVICE_NAME": "shop", "OTEL_TRACES_SAMPLER": "always_on"}, RequestedExporters((), ())),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}, RequestedExporters(("otlp",), ("otlp",))),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ENDPOINT}, RequestedExporters(("otlp",), ())),
+        ({"OTEL_TRACES_EXPORTER": "otlp, console"}, RequestedExporters(("otlp", "console"), ())),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, RequestedExporters((), ("otlp",))),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "TRUE"}, RequestedExporters((), ())),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "no"},
+            RequestedExporters(("otlp",), ("otlp",)),
+        ),
     ],
 )
-def test_an_exporter_is_on_if_it_is_named_or_has_an_endpoint(environ: dict[str, str], wanted: Asked) -> None:
-    assert asked(environ) == wanted
+def test_an_exporter_is_on_if_it_is_named_or_has_an_endpoint(
+    environ: dict[str, str], wanted: RequestedExporters
+) -> None:
+    assert requested_exporters(environ) == wanted
     check(environ)
 
 
@@ -77,8 +82,8 @@ def test_the_key_of_a_collector_is_not_shown(monkeypatch: pytest.MonkeyPatch) ->
     opening = AppOpening("shop:app", "/", Config())
     assert opening.variables["OTEL_EXPORTER_OTLP_HEADERS"] == "api-key=secret"
     assert "secret" not in repr(opening)
-    assert "secret" not in repr(ProcessExports(opening.variables).elsewhere())
+    assert "secret" not in repr(ProcessExports(opening.variables).process_setup())
 
 
 def test_actors_are_told_opentelemetrys_variables_and_no_others() -> None:
-    assert variables_of({"OTEL_SERVICE_NAME": "shop", "HOME": "/root"}) == {"OTEL_SERVICE_NAME": "shop"}
+    assert otel_variables({"OTEL_SERVICE_NAME": "shop", "HOME": "/root"}) == {"OTEL_SERVICE_NAME": "shop"}

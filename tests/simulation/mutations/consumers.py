@@ -2,7 +2,7 @@
 
 from fairlead.actors.coordinator import Coordinator
 from fairlead.actors.dispatch import worker_pool
-from fairlead.actors.dispatch.batch_sizing import Portioner
+from fairlead.actors.dispatch.batch_sizing import BatchSizer
 from fairlead.actors.dispatch.worker_pool import Member
 from fairlead.actors.execution import deadlines
 from fairlead.actors.execution.completer import Custody
@@ -10,50 +10,50 @@ from fairlead.actors.execution.job import Job
 from fairlead.actors.manager import Manager
 from fairlead.actors.runtime.supervisor import Supervisor
 from fairlead.actors.scanning import partitioning, reading
-from fairlead.actors.scanning.exclusions import HandedOver
-from fairlead.actors.scanning.in_order import InOrder
-from fairlead.actors.scanning.partitioned import OwnParts
+from fairlead.actors.scanning.exclusions import HandedOverPointers
+from fairlead.actors.scanning.in_order import InOrderSelection
+from fairlead.actors.scanning.partitioned import PartitionedSelection
 from fairlead.actors.worker import Worker
 from fairlead.simulation.oracles.fairness import NoTenantWaitsTooLong
-from fairlead.simulation.oracles.in_order_lease import OneGoesInOrder
-from fairlead.simulation.oracles.item_lifecycle import NothingLapsesWithoutCause, OnlyTheTriedAreBuried
-from fairlead.simulation.oracles.lease_expiries import SuspectsGoOneByOne
+from fairlead.simulation.oracles.in_order_lease import OneScannerGoesInOrder
+from fairlead.simulation.oracles.item_lifecycle import NoLeaseExpiresWithoutCause, OnlyTheTriedAreDeadLettered
+from fairlead.simulation.oracles.lease_expiries import PoisonCandidatesGoOneByOne
 from fairlead.simulation.oracles.leases import LeasesAreRespected
-from fairlead.simulation.oracles.limits import KindsKeepToTheirLimits, VisitsTakeTheirShare
+from fairlead.simulation.oracles.limits import DequeuesTakeTheirShare, KindsKeepToTheirLimits
 from fairlead.simulation.oracles.work_conservation import NothingWaitsBesideFreeSlots
-from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import mutation
 
 HELD_BY_ONE = LeasesAreRespected.promise
-NO_LAPSE = NothingLapsesWithoutCause.promise
+NO_LAPSE = NoLeaseExpiresWithoutCause.promise
 DRAINS = "everything drains after the faults"
-GETS_OVER_IT = "the system gets over a fault that has stopped"
-IN_ORDER = OneGoesInOrder.promise
+RECOVERS = "the system gets over a fault that has stopped"
+IN_ORDER = OneScannerGoesInOrder.promise
 
 CONSUMERS = (
     mutation(
         "a dequeue of unknown result is forgotten",
-        (Manager._visit, "if record is not None and record.lease_id == lease_id:", "if False:"),
+        (Manager._process_pointers, "if record is not None and record.lease_id == lease_id:", "if False:"),
         found_by=[NO_LAPSE],
     ),
     mutation(
         "a scanner never lets go of pointers whose manager died",
         (
-            HandedOver.end,
+            HandedOverPointers.end,
             "self._held.difference_update(ref.id for ref in refs)",
             "self._held.difference_update(ref.id for ref in refs if served is not None)",
         ),
-        found_by=[DRAINS, NoTenantWaitsTooLong.promise, GETS_OVER_IT],
+        found_by=[DRAINS, NoTenantWaitsTooLong.promise, RECOVERS],
     ),
     mutation(
         "a manager counts what it sent to a worker that died as still on its way",
         (Member.arrive, "self.on_the_way -= len(refs)", "self.on_the_way -= len(refs) if report else 0"),
-        found_by=[GETS_OVER_IT],
+        found_by=[RECOVERS],
     ),
     mutation(
         "a worker takes what was sent to a life of it that has ended",
-        (Worker.place, "if life != self._host.life:", "if False:"),
+        (Worker.place, "if incarnation != self._host.incarnation:", "if False:"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
@@ -69,7 +69,7 @@ CONSUMERS = (
     mutation(
         "a scanner says that it has handed pointers over whether or not it has",
         (
-            InOrder.begin,
+            InOrderSelection.begin,
             "handed_over, self._handed_over = self._handed_over, False",
             "handed_over = True",
         ),
@@ -85,29 +85,29 @@ CONSUMERS = (
         (
             partitioning.divide,
             "(number + 1) * whole // len(sessions)",
-            "(number + 1) * whole // len(sessions) - PLACES // 4",
+            "(number + 1) * whole // len(sessions) - HASH_SPACE // 4",
         ),
-        (OwnParts._of_others, "for part in parts]", "for part in ()]"),
+        (PartitionedSelection._steal, "for part in parts]", "for part in ()]"),
         found_by=[NoTenantWaitsTooLong.promise, DRAINS],
     ),
     mutation(
         "every fiftieth visit fails by a bug of its own",
         (
-            process_pointers.visit_steps,
-            "place = pointers.place_of(ref, layout)",
-            "place = pointers.place_of(ref if ref.vesting_us % 50 else None, layout)",
+            process_pointers.process_op,
+            "location = pointers.location_of(ref, layout)",
+            "location = pointers.location_of(ref if ref.vesting_us % 50 else None, layout)",
         ),
         found_by=["no call fails by a bug"],
     ),
     mutation(
         "a visit takes as much of a zone as the workers have room for",
-        (Portioner.portion_out, "min(self._dequeue_max, room // max(1, count))", "room"),
-        found_by=[VisitsTakeTheirShare.promise],
+        (BatchSizer.size_batch, "min(self._dequeue_max, capacity // max(1, count))", "capacity"),
+        found_by=[DequeuesTakeTheirShare.promise],
     ),
     mutation(
         "a kind that has a limit is leased as if it had none",
         (
-            worker_pool.room_for_kinds,
+            worker_pool.capacity_for_kinds,
             "held = None if limit is None else held_of_kind(members, kind)",
             "limit = held = None",
         ),
@@ -120,7 +120,7 @@ CONSUMERS = (
             "batch, self._finished = self._finished[:SETTLE_MAX], self._finished[SETTLE_MAX:]",
             "batch = list(self._finished)",
         ),
-        (Custody._run_settling, "table.note_left()", "table.note_left(); self._finished = []"),
+        (Custody._run_settling, "state.note_left()", "state.note_left(); self._finished = []"),
         found_by=[NO_LAPSE],
     ),
     mutation(
@@ -136,25 +136,25 @@ CONSUMERS = (
     mutation(
         "items that must run alone are sent to the worker that has most room",
         (
-            worker_pool.Crew.deal,
-            "together = [ref for ref in refs if not ref.alone] if suspects else refs",
-            "together, suspects = refs, []",
+            worker_pool.WorkerPool.assign,
+            "together = [ref for ref in refs if not ref.alone] if poison_candidates else refs",
+            "together, poison_candidates = refs, []",
         ),
-        found_by=[OnlyTheTriedAreBuried.promise],
+        found_by=[OnlyTheTriedAreDeadLettered.promise],
     ),
     mutation(
         "a loop that dies is not noticed",
         (Supervisor.supervised, 'self.fail(f"loop {name!r} died: {type(error).__name__}: {error}", error)', "pass"),
-        found_by=[DRAINS, GETS_OVER_IT, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
+        found_by=[DRAINS, RECOVERS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
     ),
     mutation(
         "a loop that stands still is not noticed",
-        (Supervisor.look, "progress.overdue_us(passed_us) > STALL_US", "False"),
-        found_by=[DRAINS, GETS_OVER_IT, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
+        (Supervisor.check_loops, "progress.overdue_us(passed_us) > STALL_US", "False"),
+        found_by=[DRAINS, RECOVERS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],
     ),
     mutation(
         "a visit takes all items that must run alone at once",
-        (Room.admit_suspect, "self.suspects -= 1", "pass"),
-        found_by=[SuspectsGoOneByOne.promise],
+        (Capacity.reserve_isolated, "self.poison_candidates -= 1", "pass"),
+        found_by=[PoisonCandidatesGoOneByOne.promise],
     ),
 )

@@ -3,7 +3,7 @@
 from fairlead.actors.execution import runner
 from fairlead.simulation.oracles.answers import AnswersAreTrue
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
-from fairlead.simulation.oracles.id_retention import NamesStayTaken
+from fairlead.simulation.oracles.id_retention import IdsStayTaken
 from fairlead.simulation.oracles.item_lifecycle import ItemsAreEnqueuedOnce
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
 from fairlead.simulation.oracles.shop import EffectsHappenOnce, OrdersAreKept, PaymentsHappenOnce, TicksComeOnce
@@ -22,7 +22,7 @@ ITEMS = (
         "an item that goes leaves its index entry behind",
         (
             stored_item.remove,
-            "tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
+            "tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))",
             "pass",
         ),
         found_by=[INDEX],
@@ -31,15 +31,15 @@ ITEMS = (
         "an item that moves leaves its old index entry behind if its lease has ended",
         (
             stored_item.move,
-            "tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
-            "if not record.lapsed: tr.clear(place.keys.vest(record.priority, record.vesting_us, item_id))",
+            "tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))",
+            "if not record.expired_count: tr.clear(location.keys.vest(record.priority, record.vesting_us, item_id))",
         ),
         found_by=[INDEX],
     ),
     mutation(
         "an enqueue that finds its item there, because its commit was applied after all, counts it again",
         (
-            QueueZone.enqueue_steps,
+            QueueZone.enqueue_op,
             "            if status is not EnqueueStatus.ENQUEUED:\n                continue",
             "            if status is not EnqueueStatus.ENQUEUED:\n"
             "                added[item.kind] = added.get(item.kind, 0) + 1\n                continue",
@@ -54,45 +54,45 @@ ITEMS = (
     mutation(
         "an enqueue looks by snapshot whether its id is there",
         (
-            id_retention.ask_of_id,
-            "tr.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
-            "tr.snapshot.get(keys.item(item_id)), tr.get(keys.buried(item_id))",
+            id_retention.read_id_state,
+            "tr.get(keys.item(item_id)), tr.get(keys.dead_letter(item_id))",
+            "tr.snapshot.get(keys.item(item_id)), tr.get(keys.dead_letter(item_id))",
         ),
         found_by=[COUNTS, INDEX],
     ),
     mutation(
         "a buried item stays counted",
-        (dead_letters.bury, "stored_item.change_count(tr, place, record.kind, -1)", "pass"),
+        (dead_letters.move_to_dead_letters, "stored_item.change_count(tr, location, record.kind, -1)", "pass"),
         found_by=[COUNTS],
     ),
     mutation(
         "an item that was dug up is not counted",
-        (dead_letters.revive, "stored_item.change_count(tr, place, record.kind, 1)", "pass"),
+        (dead_letters.retry_dead_letter, "stored_item.change_count(tr, location, record.kind, 1)", "pass"),
         found_by=[COUNTS],
     ),
     mutation(
         "a cancel is answered, and the item stays",
         (
-            QueueZone.complete_steps,
-            "            stored_item.remove(tr, self.place, item_id, record)\n",
+            QueueZone.complete_op,
+            "            stored_item.remove(tr, self.location, item_id, record)\n",
             "            if (item_id, None) in held:\n                continue\n"
-            "            stored_item.remove(tr, self.place, item_id, record)\n",
+            "            stored_item.remove(tr, self.location, item_id, record)\n",
         ),
         found_by=[ANSWERS],
     ),
     mutation(
         "what is discarded stays buried",
-        (dead_letters.discard, "exhume(tr, place, item_id, buried)", "pass"),
+        (dead_letters.discard, "remove(tr, location, item_id, dead_letter)", "pass"),
         found_by=[ANSWERS],
     ),
     mutation(
         "what is revived stays buried",
-        (dead_letters.revive, "exhume(tr, place, item_id, buried)", "return"),
+        (dead_letters.retry_dead_letter, "remove(tr, location, item_id, dead_letter)", "return"),
         found_by=[ANSWERS],
     ),
     mutation(
         "an item that goes leaves the traceback of its last failure behind",
-        (stored_item.remove, "tr.clear(place.keys.traceback(item_id))", "pass"),
+        (stored_item.remove, "tr.clear(location.keys.traceback(item_id))", "pass"),
         found_by=[NothingIsLeftBehind.promise],
     ),
     mutation(
@@ -102,23 +102,27 @@ ITEMS = (
     ),
     mutation(
         "an id is free again at once, whatever its enqueuer asked",
-        (QueueZone.complete_steps, "if record.unique_us and ended_how is How.COMPLETED:", "if False:"),
-        found_by=[NamesStayTaken.promise],
+        (QueueZone.complete_op, "if record.unique_us and actual_reason is EndReason.COMPLETED:", "if False:"),
+        found_by=[IdsStayTaken.promise],
     ),
     mutation(
         "an item that was cancelled or dropped keeps its id taken",
-        (QueueZone.complete_steps, "if record.unique_us and ended_how is How.COMPLETED:", "if record.unique_us:"),
-        found_by=[NamesStayTaken.promise],
+        (
+            QueueZone.complete_op,
+            "if record.unique_us and actual_reason is EndReason.COMPLETED:",
+            "if record.unique_us:",
+        ),
+        found_by=[IdsStayTaken.promise],
     ),
     mutation(
         "an enqueue does not ask for how long its id stays taken",
-        (id_retention.status_of_id, 'int.from_bytes(done.value, "big") > now_us', "False"),
-        found_by=[NamesStayTaken.promise],
+        (id_retention.status_of_id, 'int.from_bytes(retained_id.value, "big") > now_us', "False"),
+        found_by=[IdsStayTaken.promise],
     ),
     mutation(
         "a tick that was enqueued is due again at once",
         (
-            periodic.tick_steps,
+            periodic.tick_op,
             "PeriodicRecord(period.every_us, due_us + period.every_us)))\n    probe",
             "record))\n    probe",
         ),
@@ -146,7 +150,7 @@ ITEMS = (
     ),
     mutation(
         "a transaction is tried again without a look whether it has landed meanwhile",
-        (transaction_runner.run, "if results and has_landed(tr):", "if False:"),
+        (transaction_runner.run, "if results and was_applied(tr):", "if False:"),
         found_by=[*ONCE, PaymentsHappenOnce.promise],
     ),
     mutation(

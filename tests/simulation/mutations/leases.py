@@ -1,15 +1,15 @@
 """Bugs in leases and lapses: who may take, change, finish or bury an item."""
 
 from fairlead.actors.execution import acknowledgement, deadlines
-from fairlead.actors.execution.in_flight import Holdings
+from fairlead.actors.execution.in_flight import InFlight
 from fairlead.actors.worker import Worker
 from fairlead.simulation.oracles.consistency import CountsEqualItems, IndexNamesEveryItem
 from fairlead.simulation.oracles.item_lifecycle import (
     ItemsRunBeforeTheyGo,
-    NothingLapsesWithoutCause,
-    OnlyTheTriedAreBuried,
+    NoLeaseExpiresWithoutCause,
+    OnlyTheTriedAreDeadLettered,
 )
-from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, LapsesAreCounted
+from fairlead.simulation.oracles.lease_expiries import FailuresAreCounted, LeaseExpiriesAreCounted
 from fairlead.simulation.oracles.leases import LeasesAreRespected, LeasesRunOnce
 from fairlead.zones.queue import dequeue_plan, poison_candidates
 from fairlead.zones.queue.queue_zone import QueueZone
@@ -17,50 +17,50 @@ from tests.simulation.mutations.mutation import mutation
 
 HELD_BY_ONE = LeasesAreRespected.promise
 RUN_BEFORE = ItemsRunBeforeTheyGo.promise
-LAPSES = LapsesAreCounted.promise
-TRIED = OnlyTheTriedAreBuried.promise
-NO_LAPSE = NothingLapsesWithoutCause.promise
+LAPSES = LeaseExpiriesAreCounted.promise
+TRIED = OnlyTheTriedAreDeadLettered.promise
+NO_LAPSE = NoLeaseExpiresWithoutCause.promise
 
 LEASES = (
     mutation(
         "an item is completed by whoever once held it",
         (
-            QueueZone.complete_steps,
-            "yield from held_steps(tr, self.place, held)",
-            "yield from held_steps(tr, self.place, [(item_id, None) for item_id, _ in held])",
+            QueueZone.complete_op,
+            "yield from check_leases_op(tr, self.location, held)",
+            "yield from check_leases_op(tr, self.location, [(item_id, None) for item_id, _ in held])",
         ),
         found_by=[HELD_BY_ONE, RUN_BEFORE],
     ),
     mutation(
         "a lease is extended although another took the item over",
         (
-            QueueZone.extend_steps,
-            "yield from held_steps(tr, self.place, held)",
-            "yield from held_steps(tr, self.place, [(item_id, None) for item_id, _ in held])",
+            QueueZone.extend_op,
+            "yield from check_leases_op(tr, self.location, held)",
+            "yield from check_leases_op(tr, self.location, [(item_id, None) for item_id, _ in held])",
         ),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
         "an item is requeued by whoever once held it",
         (
-            QueueZone.requeue_steps,
-            "yield from held_steps(tr, self.place, [(item_id, lease_id)])",
-            "yield from held_steps(tr, self.place, [(item_id, None)])",
+            QueueZone.requeue_op,
+            "yield from check_leases_op(tr, self.location, [(item_id, lease_id)])",
+            "yield from check_leases_op(tr, self.location, [(item_id, None)])",
         ),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
         "an item is leased by what a snapshot showed of it",
         (
-            dequeue_plan.choose_steps,
-            "reads = [tr.get(place.keys.item(entry.id))",
-            "reads = [tr.snapshot.get(place.keys.item(entry.id))",
+            dequeue_plan.plan_op,
+            "reads = [tr.get(location.keys.item(entry.id))",
+            "reads = [tr.snapshot.get(location.keys.item(entry.id))",
         ),
         found_by=[HELD_BY_ONE, CountsEqualItems.promise, IndexNamesEveryItem.promise],
     ),
     mutation(
         "a dequeue takes over leases two seconds before they end",
-        (dequeue_plan.Search.pick_steps, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
+        (dequeue_plan.IndexScan.pick_op, "now_us=self.now_us,", "now_us=self.now_us + 2_000_000,"),
         found_by=[HELD_BY_ONE],
     ),
     mutation(
@@ -76,30 +76,30 @@ LEASES = (
     mutation(
         "a requeued item keeps its lease id",
         (
-            QueueZone.requeue_steps,
-            'record.lease_id, record.started, record.ran_alone = b"", False, False',
-            "record.started, record.ran_alone = False, False",
+            QueueZone.requeue_op,
+            'record.lease_id, record.started, record.ran_isolated = b"", False, False',
+            "record.started, record.ran_isolated = False, False",
         ),
         found_by=[NO_LAPSE],
     ),
     mutation(
         "a lapse is not counted, and so a poisonous item never runs alone",
-        (dequeue_plan.lease, "record.lapse_count += record.started", "pass"),
+        (dequeue_plan.lease, "record.expiry_count += record.started", "pass"),
         found_by=[LAPSES],
     ),
     mutation(
         "a lapse counts although its item had not started",
-        (dequeue_plan.lease, "record.lapse_count += record.started", "record.lapse_count += 1"),
+        (dequeue_plan.lease, "record.expiry_count += record.started", "record.expiry_count += 1"),
         found_by=[LAPSES],
     ),
     mutation(
         "an item that lapsed before starts without a word",
-        (deadlines.lease_at_start, "held.ref.alone or held.record.lapsed", "held.ref.alone"),
+        (deadlines.lease_at_start, "held.ref.alone or held.record.expired_count", "held.ref.alone"),
         found_by=[LAPSES],
     ),
     mutation(
         "an item runs alone one lapse too late",
-        (poison_candidates.is_suspect, ">= place.layout", "> place.layout"),
+        (poison_candidates.is_poison_candidate, ">= location.layout", "> location.layout"),
         found_by=[LAPSES],
     ),
     mutation(
@@ -115,7 +115,7 @@ LEASES = (
     mutation(
         "an item that is given back starts its errors anew",
         (
-            QueueZone.requeue_steps,
+            QueueZone.requeue_op,
             "        if error_count is not None:\n            record.error_count = error_count\n",
             "        if True:\n            record.error_count = error_count or 0\n",
         ),
@@ -123,15 +123,15 @@ LEASES = (
     ),
     mutation(
         "a worker runs an item twice that it is sent twice",
-        (Holdings.accept, "if held.ref in self._held:", "if False:"),
+        (InFlight.accept, "if held.ref in self._held:", "if False:"),
         found_by=[LeasesRunOnce.promise],
     ),
     mutation(
         "an item that lapsed often is buried without having run alone",
         (
-            poison_candidates.proof_against,
-            "if record.lease_id and record.ran_alone:",
-            "if record.lease_id and is_suspect(place, record):",
+            poison_candidates.poison_error,
+            "if record.lease_id and record.ran_isolated:",
+            "if record.lease_id and is_poison_candidate(location, record):",
         ),
         found_by=[TRIED],
     ),

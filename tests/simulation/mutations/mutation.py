@@ -42,16 +42,16 @@ class Mutation:
     """One bug, applied while `planted()` lasts.
 
     Attributes:
-      says: what is wrong, as a sentence.
+      title: what is wrong, as a sentence.
       promises: of the oracles that may find it; what others say is luck, and counts for nothing.
     """
 
-    says: str
+    title: str
     edits: tuple[Edit, ...]
     promises: tuple[str, ...]
 
     def __str__(self) -> str:
-        return self.says
+        return self.title
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -78,9 +78,9 @@ class Mutation:
         return None
 
 
-def mutation(says: str, *edits: tuple[Callable[..., Any], str, str], found_by: Iterable[str]) -> Mutation:
+def mutation(title: str, *edits: tuple[Callable[..., Any], str, str], found_by: Iterable[str]) -> Mutation:
     """Return a mutation that makes `edits`."""
-    return Mutation(says, tuple(Edit(*edit) for edit in edits), tuple(found_by))
+    return Mutation(title, tuple(Edit(*edit) for edit in edits), tuple(found_by))
 
 
 def _with_bug(function: Callable[..., Any], edits: Sequence[Edit]) -> CodeType:

@@ -18,32 +18,32 @@ DRAINS = "everything drains after the faults"
 POINTERS = (
     mutation(
         "a sleep declares no write conflict on the guard",
-        (process_pointers._requeue_steps, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
+        (process_pointers._requeue_op, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
         "an enqueue declares no read conflict on the guard",
-        (pointers.look, "tr.add_read_conflict_key(place.keys.pointer_guard)", "pass"),
+        (pointers.read_for_insert, "tr.add_read_conflict_key(location.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
         "who makes a pointer declares no write conflict on the guard",
-        (pointers.create, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
+        (pointers.create, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME, IndexNamesEveryItem.promise],
     ),
     mutation(
         "who deletes a pointer declares no write conflict on the guard",
-        (pointers.delete, "tr.add_write_conflict_key(place.keys.pointer_guard)", "pass"),
+        (pointers.delete, "tr.add_write_conflict_key(location.keys.pointer_guard)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
         "a visit follows an entry that lies in another part than its pointer",
-        (pointers.place_of, " and place.part.part == ref.part", ""),
+        (pointers.location_of, " and location.part.part == ref.part", ""),
         found_by=[LeasesRunOnce.promise, LeasesAreRespected.promise, IndexNamesEveryItem.promise],
     ),
     mutation(
         "a sleep lasts until what was first vests, whoever came first meanwhile",
-        (process_pointers._requeue_steps, "conflict_before_first(tr, place.keys, choice.first)", "pass"),
+        (process_pointers._requeue_op, "conflict_before_first(tr, location.keys, plan.first)", "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -64,25 +64,25 @@ POINTERS = (
     mutation(
         "a pointer is deleted because a snapshot showed its zone empty",
         (
-            process_pointers._requeue_steps,
+            process_pointers._requeue_op,
             "rows = tr.get_range(begin, end, limit=1)",
             "rows = tr.snapshot.get_range(begin, end, limit=1)",
         ),
         (
-            process_pointers._requeue_steps,
-            "    if choice.left is None:\n",
-            "    if choice.left is None and choice.first:\n",
+            process_pointers._requeue_op,
+            "    if plan.remaining is None:\n",
+            "    if plan.remaining is None and plan.first:\n",
         ),
         found_by=[IN_TIME],
     ),
     mutation(
         "a visit leaves its zone's pointer as if it were still leased",
-        (process_pointers._note_visit, 'pointer.lease_id, pointer.lease_us = b"", 0', "pass"),
+        (process_pointers._update_pointer, 'pointer.lease_id, pointer.lease_us = b"", 0', "pass"),
         found_by=[IN_TIME],
     ),
     mutation(
         "a zone at the limits of its kinds sleeps as if nothing had vested",
-        (process_pointers.delay_after, "if choice.left is Fit.FULL:", "if False:"),
+        (process_pointers.delay_after, "if plan.remaining is Admission.FULL:", "if False:"),
         found_by=[IN_TIME],
     ),
     mutation(
@@ -97,12 +97,12 @@ POINTERS = (
     ),
     mutation(
         "an item that is given back wakes nobody",
-        (QueueZone.requeue_steps, "if earlier:", "if False:"),
+        (QueueZone.requeue_op, "if earlier:", "if False:"),
         found_by=[IN_TIME],
     ),
     mutation(
         "a pointer is woken by what a snapshot showed of it",
-        (pointers.wake, "tr.add_read_conflict_key(place.keys.pointer)", "pass"),
+        (pointers.wake, "tr.add_read_conflict_key(location.keys.pointer)", "pass"),
         found_by=[IN_TIME, IndexNamesEveryItem.promise],
     ),
     mutation(
@@ -118,8 +118,8 @@ POINTERS = (
     mutation(
         "nobody wakes the pointers that a clock that was ahead has sent far away",
         (
-            Housekeeping._beat,
-            "if self._late[name].hurries or self._rests[name].is_due(OVERSLEEPERS, self._beats):",
+            Housekeeping._heartbeat,
+            "if self._late_scans[name].is_urgent or self._schedules[name].is_due(LATE_POINTERS, self._heartbeats):",
             "if False:",
         ),
         found_by=[DRAINS, NoTenantWaitsTooLong.promise, NothingWaitsBesideFreeSlots.promise],

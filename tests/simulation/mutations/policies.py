@@ -1,60 +1,64 @@
 """Bugs in rules: what is paused runs, or does not go on; more run than a limit allows."""
 
-from fairlead.actors.dispatch.concurrency_limiter import Quotas
+from fairlead.actors.dispatch.concurrency_limiter import ConcurrencyLimiter
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.simulation.oracles.leftovers import NothingIsLeftBehind
 from fairlead.simulation.oracles.limits import KindsKeepToFleetLimits, TenantsKeepToTheirLimits
 from fairlead.simulation.oracles.pauses import WhatIsPausedStays
 from fairlead.simulation.oracles.pointers import PointersLeadToWork
-from fairlead.simulation.run import DRAINS, GETS_OVER
+from fairlead.simulation.run import DRAINS, RECOVERS
 from fairlead.zones.policy import limits, policies, tenant_limits
-from fairlead.zones.policy.fair_share import Turn
+from fairlead.zones.policy.fair_share import Quantum
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.mutations.mutation import mutation
 
 RULES = (
     mutation(
         "a paused tenant is visited like any other",
-        (Turn.share, "if self.rule.paused or self.must_ask:", "if self.must_ask:"),
+        (Quantum.share, "if self.policy.paused or self.must_ask:", "if self.must_ask:"),
         found_by=[WhatIsPausedStays.promise],
     ),
     mutation(
         "a manager reads the rules once",
         (
-            policies.rules_steps,
+            policies.read_policies_op,
             'if int.from_bytes(found, "little") <= int.from_bytes(known.version, "little"):',
             "if known.version:",
         ),
-        found_by=[WhatIsPausedStays.promise, DRAINS, GETS_OVER],
+        found_by=[WhatIsPausedStays.promise, DRAINS, RECOVERS],
     ),
     mutation(
         "a paused shard is visited",
-        (process_pointers.visit_all, "if in_force.shard_paused:", "if False:"),
+        (process_pointers.process_all, "if in_force.shard_paused:", "if False:"),
         found_by=[WhatIsPausedStays.promise],
     ),
     mutation(
         "a tenant that goes on is not woken",
-        (policies.set_tenant_rule, "if before.paused and not rule.paused:", "if False:"),
+        (policies.set_tenant_policy, "if before.paused and not policy.paused:", "if False:"),
         found_by=[DRAINS, PointersLeadToWork.promise],
     ),
     mutation(
         "consumers leave it to whoever ends a pause to wake what is parked",
-        (Housekeeping._tidy, "wake_parked(attempt.tr, shard.layout, now_us=checked_us) > 0", "False"),
-        found_by=[GETS_OVER, DRAINS, NothingIsLeftBehind.promise],
+        (Housekeeping._run_chores, "wake_paused_pointers(attempt.tr, shard.layout, now_us=checked_us) > 0", "False"),
+        found_by=[RECOVERS, DRAINS, NothingIsLeftBehind.promise],
     ),
     mutation(
         "a pointer falls asleep because of a pause, and is not parked",
-        (process_pointers._requeue_steps, "policies.park(tr, place, choice.passed_kinds & room.paused)", "pass"),
+        (
+            process_pointers._requeue_op,
+            "policies.index_paused_pointer(tr, location, plan.skipped_kinds & capacity.paused)",
+            "pass",
+        ),
         found_by=[DRAINS, PointersLeadToWork.promise],
     ),
     mutation(
         "an item of a tenant with a limit is not marked",
-        (tenant_limits.note_taken, 'tr.set(place.keys.tenant.running(place.name, item_id), b"")', "pass"),
+        (tenant_limits.charge_limits, 'tr.set(location.keys.tenant.in_flight(location.name, item_id), b"")', "pass"),
         found_by=[TenantsKeepToTheirLimits.promise],
     ),
     mutation(
         "a mark is cleared while its item runs",
-        (tenant_limits._runs, "record.vesting_us > now_us", "record.vesting_us < now_us"),
+        (tenant_limits._is_leased, "record.vesting_us > now_us", "record.vesting_us < now_us"),
         found_by=[TenantsKeepToTheirLimits.promise],
     ),
     mutation(
@@ -64,12 +68,12 @@ RULES = (
     ),
     mutation(
         "a manager takes its slots again for what it runs already",
-        (Quotas.left, "else slots - use.held", "else slots"),
+        (ConcurrencyLimiter.available, "else slots - usage.held", "else slots"),
         found_by=[KindsKeepToFleetLimits.promise],
     ),
     mutation(
         "a shard repeats what is said of a kind although it has heard something later",
-        (policies.repeat_kind_rule, "if found.said_us > rule.said_us:", "if False:"),
-        found_by=[GETS_OVER, KindsKeepToFleetLimits.promise],
+        (policies.propagate_kind_policy, "if found.updated_us > policy.updated_us:", "if False:"),
+        found_by=[RECOVERS, KindsKeepToFleetLimits.promise],
     ),
 )

@@ -53,7 +53,7 @@ class SentCommit:
         self._arrived = True
         self._store.carry_out(self._request, self._by)
 
-    def is_answered(self, code: int | None = None) -> None:
+    def answer_arrives(self, code: int | None = None) -> None:
         """Let an answer reach its sender: `code`, whatever became of the commit; else what became of it."""
         assert not self._answered
         self._answered = True
@@ -64,7 +64,7 @@ class SentCommit:
         if not self._answered:
             if not self._arrived:
                 self.arrives()
-            self.is_answered()
+            self.answer_arrives()
 
 
 class DirectedStore(SimulatedStore):

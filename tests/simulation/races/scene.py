@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from fairlead.actors.consumer import ClockedCoordinator
-from fairlead.actors.execution.in_flight import Held
+from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
 from fairlead.actors.handlers import Handler, Registry, handler_of
 from fairlead.actors.housekeeping.housekeeping import Housekeeping
 from fairlead.actors.manager import Manager
-from fairlead.actors.messages import ItemRef, Report, Served
+from fairlead.actors.messages import ItemRef, Report, ServeReply
 from fairlead.actors.runtime.actor_identity import Identity
 from fairlead.actors.scanner import Scanner
 from fairlead.actors.scanning.partitioning import Session
@@ -21,10 +21,10 @@ from fairlead.actors.worker import Worker
 from fairlead.shards import Shards
 from fairlead.simulation.handler_runners import SimulatedRunners
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.replica import ZoneName, ZoneShadow
+from fairlead.simulation.replica import ZoneName, ZoneReplica
 from fairlead.tenant_database import TenantDatabase
-from fairlead.zones.layout import DEFAULT_ZONE, Place
-from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.layout import DEFAULT_ZONE, ZoneLocation
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.records import ItemRecord, decode
@@ -86,7 +86,7 @@ class Scene(Stage):
         self,
         name: str,
         coordinator: ClockedCoordinator,
-        answer: Callable[[Sequence[PointerRef]], Served | None],
+        answer: Callable[[Sequence[PointerRef]], ServeReply | None],
         **settings: Any,
     ) -> ScannerRole:
         """Return a role that scans the shard; see `ScannerRole`."""
@@ -124,12 +124,14 @@ class Scene(Stage):
 
     def leased(self, lease_us: int = LEASE_US, *, kinds: Sequence[str] = ("mail",)) -> list[LeasedItem]:
         """Lease all items that are due, without a visit of their pointer."""
-        room = Room(100, dict.fromkeys(kinds, 100))
+        capacity = Capacity(100, dict.fromkeys(kinds, 100))
 
         def body(attempt: Attempt) -> list[LeasedItem]:
             zone = self.shard.zone(ALICE)
             lease_id = attempt.new_id()
-            return zone.dequeue(attempt.tr, room=room, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us)
+            return zone.dequeue(
+                attempt.tr, capacity=capacity, lease_id=lease_id, lease_us=lease_us, now_us=attempt.now_us
+            )
 
         return self.play(lambda: self.shard.transact(body))
 
@@ -140,14 +142,14 @@ class Scene(Stage):
     # --- What is stored ---
 
     @property
-    def place(self) -> Place:
+    def location(self) -> ZoneLocation:
         """Where Alice's queue is."""
-        return self.shard.layout.place(ALICE, DEFAULT_ZONE)
+        return self.shard.layout.location(ALICE, DEFAULT_ZONE)
 
     @property
-    def zone(self) -> ZoneShadow:
+    def zone(self) -> ZoneReplica:
         """Alice's queue, as it is stored."""
-        return self.shadow.zones[ZoneName(ALICE, DEFAULT_ZONE)]
+        return self.replica.zones[ZoneName(ALICE, DEFAULT_ZONE)]
 
     @property
     def count(self) -> int:
@@ -164,7 +166,7 @@ class Scene(Stage):
         """What a scan says of its pointer."""
         pointer = self.zone.pointer
         assert pointer is not None
-        return PointerRef(self.place.part.part, self.place.pointer_id, pointer.vesting_us, pointer.priority)
+        return PointerRef(self.location.part.part, self.location.pointer_id, pointer.vesting_us, pointer.priority)
 
     @property
     def late_us(self) -> int:
@@ -182,7 +184,7 @@ class Scene(Stage):
         assert self.pointer_entries == entries
 
 
-class ManagerRole(Role[Served]):
+class ManagerRole(Role[ServeReply]):
     """A manager that serves one pointer once. `handed` are the items that it hands to its worker."""
 
     def __init__(
@@ -190,7 +192,7 @@ class ManagerRole(Role[Served]):
     ) -> None:
         self.handed: list[ItemRef] = []
 
-        def serve(shard: Shard) -> Served:
+        def serve(shard: Shard) -> ServeReply:
             return manager_in(host, shard, kinds, self.handed, **settings).serve("s0", [ref])
 
         super().__init__(scene.directed, host, scene.open_in(host), serve)
@@ -204,7 +206,7 @@ def manager_in(
     def answer(method: str, args: tuple[Any, ...]) -> Report:
         if method == "place":
             handed.extend(args[0])
-        return report(capacity=100)
+        return report(in_flight_limit=100)
 
     chosen = ConsumerSettings(managers=1, workers=1, **settings)
     return Manager(host, {"s0": shard}, registry_of(kinds), chosen, [Played(host, answer)], consumer_id=b"c0")
@@ -233,7 +235,7 @@ class WorkerRole(Role[Report]):
         self._worker = Worker(host, {"s0": shard}, submitted, chosen, SimulatedRunners(host), IDENTITY)
         self._worker.start()
         refs = [ref_of(item) for item in items]
-        super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs, host.life))
+        super().__init__(scene.directed, host, shard, lambda _: self._worker.place(refs, host.incarnation))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -257,13 +259,13 @@ class ScannerRole(Role[None]):
         scene: Scene,
         host: SimulatedHost,
         coordinator: ClockedCoordinator,
-        answer: Callable[[Sequence[PointerRef]], Served | None],
+        answer: Callable[[Sequence[PointerRef]], ServeReply | None],
         settings: ConsumerSettings,
     ) -> None:
         self.handed: list[Sequence[PointerRef]] = []
         shard = scene.open_in(host)
 
-        def reply(method: str, args: tuple[Any, ...]) -> int | Served | None:
+        def reply(method: str, args: tuple[Any, ...]) -> int | ServeReply | None:
             if method == "await_room":
                 return 100
             host.clock.sleep_us(CALL_US)
@@ -288,11 +290,11 @@ class ConsumerRole(Role[None]):
         self.handed: list[PointerRef] = []
         shard = scene.open_in(host)
 
-        def reply(method: str, args: tuple[Any, ...]) -> int | Served:
+        def reply(method: str, args: tuple[Any, ...]) -> int | ServeReply:
             if method == "serve":
                 self.handed.extend(args[1])
                 host.clock.sleep_us(CALL_US)
-            return 100 if method == "await_room" else Served(0, 0, 0, 0, room=100)
+            return 100 if method == "await_room" else ServeReply(0, 0, 0, 0, capacity=100)
 
         scanner = Scanner(host, {"s0": shard}, settings, [Played(host, reply)], Played(host), consumer=host.name)
         identity = Identity(host.name.encode(), host.name, 1, scene.now_us)
@@ -331,23 +333,25 @@ class HousekeeperRole(Role[None]):
         super().__init__(scene.directed, host, shard, lambda _: housekeeping.run())
 
     def set_session(self, shard_name: str, session: Session | None) -> None:
-        """See `Finder`."""
+        """See `ScannerHandle`."""
         self.fit, self.session = session is not None, session
 
     def was_full(self) -> bool:
-        """See `Finder`."""
+        """See `ScannerHandle`."""
         return False
 
 
 def ref_of(item: LeasedItem) -> ItemRef:
     """Return what a worker is sent of an item of Alice's."""
-    return ItemRef("s0", ALICE, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.alone, item.stored)
+    return ItemRef(
+        "s0", ALICE, DEFAULT_ZONE, item.id, item.record.lease_id, item.record.kind, item.isolated, item.stored
+    )
 
 
-def held(shard: Shard, item: LeasedItem) -> Held:
+def held(shard: Shard, item: LeasedItem) -> HeldItem:
     """Return a mail of Alice's as a worker holds it."""
     job = Job(shard, ref_of(item), item.record, item.record.payload)
-    return Held(ref_of(item), item.record, MAIL, job, shard.clock.now_us())
+    return HeldItem(ref_of(item), item.record, MAIL, job, shard.clock.now_us())
 
 
 def pay(shard: Shard, ref: ItemRef) -> None:

@@ -13,11 +13,11 @@ import pytest
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.keyspace import TIME_KEY
-from fairlead.zones.maintenance.integrity.checker import audit
+from fairlead.zones.maintenance.integrity.checker import check_integrity
 from fairlead.zones.maintenance.integrity.items import LONG_LEASE
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.top_level import pointers
-from fairlead.zones.top_level.clock_check import ShardClock, Standing
+from fairlead.zones.top_level.clock_check import ClockStatus, ShardClock
 from tests.simulation.races.missing_guards import TENANTS, Patch, declare_nothing, read_by_snapshot
 from tests.simulation.races.scene import HousekeeperRole, Scene, paid, pay, ref_of
 from tests.simulation.stage import SECOND
@@ -48,12 +48,12 @@ def test_a_consumer_an_hour_ahead_takes_no_leases_and_says_so(caplog: pytest.Log
 
 def test_without_a_judgement_of_its_clock_it_makes_all_others_look_wrong(monkeypatch: Patch) -> None:
     scene = Scene()
-    judge = ShardClock.judge
+    assess = ShardClock.assess
 
-    def trusting(self: ShardClock, **how: Any) -> Standing:
-        return Standing.GOOD if how["now_us"] > scene.now_us + HOUR_US // 2 else judge(self, **how)
+    def trusting(self: ShardClock, **how: Any) -> ClockStatus:
+        return ClockStatus.GOOD if how["now_us"] > scene.now_us + HOUR_US // 2 else assess(self, **how)
 
-    monkeypatch.setattr(ShardClock, "judge", trusting)
+    monkeypatch.setattr(ShardClock, "assess", trusting)
     right, ahead = one_starts_with_a_clock_an_hour_ahead(scene)
     assert (right.fit, ahead.fit) == (False, True)
 
@@ -172,7 +172,7 @@ def test_an_item_that_was_leased_for_an_hour_by_a_worker_that_died_is_found_by_a
     ahead.runs()
     (item_id,) = scene.zone.items
     assert scene.zone.items[item_id].vesting_us > scene.now_us + HOUR_US, "without an audit it waits"
-    found = scene.play(lambda: audit(scene.shard, repair=True))
+    found = scene.play(lambda: check_integrity(scene.shard, repair=True))
     assert LONG_LEASE in {finding.what for finding in found.findings}
     manager = scene.manager()
     manager.runs()

@@ -24,7 +24,7 @@ ATTEMPT_US = 4_500_000  # Longer than a third of a lease, shorter than a transac
 @pytest.fixture(autouse=True)
 def _no_timesheets(monkeypatch: Patch) -> None:
     """The loop that extends writes timesheets too, which a story would take for extensions."""
-    monkeypatch.setattr(status_reporting, "SHEET_US", 3600 * SECOND)
+    monkeypatch.setattr(status_reporting, "STATUS_US", 3600 * SECOND)
 
 
 class LongAttempt:

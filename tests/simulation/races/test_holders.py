@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fairlead.actors.execution import acknowledgement
-from fairlead.actors.execution.acknowledgement import Verdict
+from fairlead.actors.execution.acknowledgement import RetryDecision
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import ItemGone, LeaseLost
 from fairlead.zones.queue.items import LeasedItem
-from fairlead.zones.queue.lease_check import held_record
+from fairlead.zones.queue.lease_check import check_lease
 from fairlead.zones.shard import Shard
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import TENANTS, Patch, read_by_snapshot
@@ -34,11 +34,11 @@ def completes(shard: Shard, item: LeasedItem) -> object:
 
 
 def retries(shard: Shard, item: LeasedItem) -> object:
-    return acknowledgement.settle(shard, [], [Verdict(held(shard, item), 60 * SECOND, "no", "")])
+    return acknowledgement.settle(shard, [], [RetryDecision(held(shard, item), 60 * SECOND, "no", "")])
 
 
 def buries(shard: Shard, item: LeasedItem) -> object:
-    return acknowledgement.settle(shard, [], [Verdict(held(shard, item), None, "never", "")])
+    return acknowledgement.settle(shard, [], [RetryDecision(held(shard, item), None, "never", "")])
 
 
 def gives_back(shard: Shard, item: LeasedItem) -> object:
@@ -89,7 +89,7 @@ def try_to_run(role: Role[Any]) -> None:
 def test_a_cancelled_item_stays_cancelled_whatever_its_holder_does_at_that_moment(does: Holding) -> None:
     scene = Scene()
     assert an_item_is_cancelled(scene, does).refused == [NOT_COMMITTED]
-    assert (scene.zone.items, scene.zone.buried, scene.count) == ({}, {}, 0)
+    assert (scene.zone.items, scene.zone.dead_lettered, scene.count) == ({}, {}, 0)
     scene.check_stored()
 
 
@@ -171,8 +171,8 @@ def test_without_the_conflict_on_its_record_who_is_too_late_gets_its_way(does: H
 @pytest.mark.parametrize("does", [completes, retries, gives_back], ids=lambda does: does.__name__)
 def test_without_the_comparison_of_leases_who_is_too_late_gets_its_way(does: Holding, monkeypatch: Patch) -> None:
     """Burying compares for itself; an extension by the wrong hand leaves the right lease in place."""
-    held_by = held_record
-    monkeypatch.setattr("fairlead.zones.queue.lease_check.held_record", lambda value, lease_id: held_by(value, None))
+    held_by = check_lease
+    monkeypatch.setattr("fairlead.zones.queue.lease_check.check_lease", lambda value, lease_id: held_by(value, None))
     scene = Scene()
     holder, manager = an_item_is_taken_over(scene, does)
     assert holder.refused == [NOT_COMMITTED]

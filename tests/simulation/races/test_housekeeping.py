@@ -1,7 +1,7 @@
 """What two do for a shard at the same moment: make it, tick for it, tidy it up while it is used."""
 
 from fairlead.simulation.database import SimulatedDatabase
-from fairlead.simulation.replica import ZoneName, ZoneShadow
+from fairlead.simulation.replica import ZoneName, ZoneReplica
 from fairlead.simulation.store import Latencies
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.keyspace import META_KEY, ROOT
@@ -49,7 +49,7 @@ def test_without_the_conflict_on_its_record_they_have_opened_two_shards_in_one_s
 # --- A periodic item ---
 
 
-def two_see_one_tick(scene: Scene) -> tuple[ZoneShadow, HousekeeperRole]:
+def two_see_one_tick(scene: Scene) -> tuple[ZoneReplica, HousekeeperRole]:
     name = ZoneName(local_tenant("report"), DEFAULT_ZONE)
     in_half_a_second_ms = (scene.now_us + SECOND // 2) // 1000 % MINUTE_MS
     report = period("report", every_ms=MINUTE_MS, phase_ms=in_half_a_second_ms)
@@ -59,9 +59,9 @@ def two_see_one_tick(scene: Scene) -> tuple[ZoneShadow, HousekeeperRole]:
     for each in (first, second):
         each.runs_until_commit()  # the next beat, a second after the first; by now the tick is due
         each.runs_until_commit()
-    first.runs_until(lambda: name in scene.shadow.zones)
+    first.runs_until(lambda: name in scene.replica.zones)
     second.goes_on(SECOND // 2)
-    return scene.shadow.zones[name], second
+    return scene.replica.zones[name], second
 
 
 def test_of_two_consumers_that_see_one_tick_one_enqueues_its_item() -> None:

@@ -5,9 +5,9 @@ Who says that an id is free, taken or buried has read with conflict why; so it i
 
 import pytest
 
-from fairlead.actors.execution.acknowledgement import Verdict, settle
+from fairlead.actors.execution.acknowledgement import RetryDecision, settle
 from fairlead.handle import EnqueuedHandle
-from fairlead.tenant_database import NotBuried
+from fairlead.tenant_database import NotADeadLetter
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
 from fairlead.zones.errors import TenantMoved
 from fairlead.zones.layout import item_id_of
@@ -79,7 +79,7 @@ def test_without_the_conflict_on_its_key_who_is_told_that_an_item_is_present_may
 def two_revive_one_item(scene: Scene) -> Role[None]:
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
     (item,) = scene.leased()
-    scene.role("worker", lambda shard: settle(shard, [], [Verdict(held(shard, item), None, "never", "")])).runs()
+    scene.role("worker", lambda shard: settle(shard, [], [RetryDecision(held(shard, item), None, "never", "")])).runs()
     first = scene.user("first", lambda alice: alice.retry_dead_letter("order 7"))
     second = scene.user("second", lambda alice: alice.retry_dead_letter("order 7"))
     second.runs_until_commit()
@@ -90,7 +90,7 @@ def two_revive_one_item(scene: Scene) -> Role[None]:
 def test_of_two_operators_who_revive_one_item_the_second_is_told_that_it_is_not_buried() -> None:
     scene = Scene()
     second = two_revive_one_item(scene)
-    with pytest.raises(NotBuried):
+    with pytest.raises(NotADeadLetter):
         second.runs()
     assert second.refused == [NOT_COMMITTED]
     scene.check_stored()
@@ -110,7 +110,7 @@ def a_tenant_moves_away(scene: Scene) -> Role[EnqueuedHandle]:
     scene.has(lambda alice: alice.enqueue("mail"))
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     enqueuer.runs_until_commit()
-    scene.plant(scene.place.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
+    scene.plant(scene.location.keys.tenant.owner, encode(OwnerRecord(2, b"another shard's")))
     return enqueuer
 
 

@@ -309,7 +309,7 @@ def to_vest_at(vesting_us: int, **how: Any) -> Callable[[TenantDatabase], Enqueu
 def a_dangling_pointer_entry_becomes_valid(scene: Scene) -> ManagerRole:
     """Its pointer is made, to vest at that very time, while a manager clears the entry that leads nowhere."""
     in_a_second_us = scene.now_us + SECOND
-    part, pointer_id = scene.place.part, scene.place.pointer_id
+    part, pointer_id = scene.location.part, scene.location.pointer_id
     scene.plant(part.vest(100, in_a_second_us, pointer_id), b"")
     manager = scene.manager(ref=PointerRef(part.part, pointer_id, in_a_second_us, 100))
     manager.runs_until_commit()
@@ -335,7 +335,7 @@ def test_without_the_conflicts_of_the_cleaner_nobody_finds_the_pointer(monkeypat
 def a_dangling_item_entry_becomes_valid(scene: Scene) -> ManagerRole:
     """The same in a queue zone: the entry has vested for the manager, whose clock is ahead."""
     in_a_second_us = scene.now_us + SECOND
-    scene.plant(scene.place.keys.vest(0, in_a_second_us, item_id_of("order 7")), b"mail")
+    scene.plant(scene.location.keys.vest(0, in_a_second_us, item_id_of("order 7")), b"mail")
     scene.has(lambda alice: alice.enqueue("mail"))
     manager = scene.manager(skew_us=2 * SECOND, dequeue_max=1)
     manager.runs_until_commit()

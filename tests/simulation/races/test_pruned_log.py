@@ -15,7 +15,7 @@ from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD
 from fairlead.zones.engines.embedded import stored_log
 from fairlead.zones.errors import ItemGone
 from fairlead.zones.layout import Tenant
-from fairlead.zones.queue.dequeue_plan import Room
+from fairlead.zones.queue.dequeue_plan import Capacity
 from fairlead.zones.queue.items import LeasedItem
 from fairlead.zones.shard import Shard, open_shard
 from fairlead.zones.tenant_transaction import TenantTransaction
@@ -42,9 +42,9 @@ def lease(shard: Shard) -> LeasedItem:
     """Lease the one item that is due."""
 
     def body(attempt: Attempt) -> LeasedItem:
-        room = Room(1, {"mail": 1})
+        capacity = Capacity(1, {"mail": 1})
         (item,) = shard.zone(ALICE).dequeue(
-            attempt.tr, room=room, lease_id=attempt.new_id(), lease_us=LEASE_US, now_us=attempt.now_us
+            attempt.tr, capacity=capacity, lease_id=attempt.new_id(), lease_us=LEASE_US, now_us=attempt.now_us
         )
         return item
 

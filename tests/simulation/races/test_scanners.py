@@ -9,10 +9,10 @@ from typing import Any
 
 from fairlead.actors.consumer import ClockedCoordinator
 from fairlead.actors.coordinator import Coordinator
-from fairlead.actors.messages import ItemRef, Served
-from fairlead.actors.scanning.in_order import InOrder
+from fairlead.actors.messages import ItemRef, ServeReply
+from fairlead.actors.scanning.in_order import InOrderSelection
 from fairlead.actors.scanning.reading import Eligible
-from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.layout import Tenant, ZoneLocation
 from fairlead.zones.records import PointerRecord
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level import pointers
@@ -43,9 +43,9 @@ def never(refs: Sequence[PointerRef]) -> None:
     """Answer for a manager that does not get on with its work."""
 
 
-def at_once(refs: Sequence[PointerRef]) -> Served:
+def at_once(refs: Sequence[PointerRef]) -> ServeReply:
     """Answer for a manager that has done its work, though the pointers stay where they are."""
-    return Served(len(refs), 0, 0, 0, room=100)
+    return ServeReply(len(refs), 0, 0, 0, capacity=100)
 
 
 def goes_in_order(role: ScannerRole) -> bool:
@@ -71,7 +71,7 @@ def test_a_scanner_whose_managers_are_full_gives_up_its_leave_to_go_in_order() -
 
 
 def test_without_giving_it_up_another_waits_until_the_leave_has_run_out(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(InOrder, "give_way", lambda self: None)
+    monkeypatch.setattr(InOrderSelection, "give_way", lambda self: None)
     assert another_waits_for_its_leave(Scene(), managers=1) > 2 * PATIENCE_US + SECOND // 5
 
 
@@ -107,12 +107,12 @@ def test_pointers_that_managers_hold_do_not_stand_in_front_of_the_others() -> No
 
 
 def test_without_passing_them_over_the_same_pointers_are_handed_over_again_and_again(monkeypatch: Patch) -> None:
-    select = InOrder.select
+    select = InOrderSelection.select
 
-    def forgetting(self: InOrder, tr: Any, eligible: Eligible, **how: Any) -> list[PointerRef]:
+    def forgetting(self: InOrderSelection, tr: Any, eligible: Eligible, **how: Any) -> list[PointerRef]:
         return select(self, tr, lambda ref: True, **how)
 
-    monkeypatch.setattr(InOrder, "select", forgetting)
+    monkeypatch.setattr(InOrderSelection, "select", forgetting)
     assert handed_while_managers_are_busy(Scene()) < POINTERS // 2
 
 
@@ -122,7 +122,7 @@ def handed_behind_paused_pointers(scene: Scene) -> list[ItemRef]:
     scene.has(lambda alice: alice.enqueue("mail"))
     handed: list[ItemRef] = []
 
-    def serve(refs: Sequence[PointerRef]) -> Served:
+    def serve(refs: Sequence[PointerRef]) -> ServeReply:
         return manager_in(role.host, scene.shard, ["mail"], handed).serve("s0", refs)
 
     coordinator = ClockedCoordinator(scene.host.clock)
@@ -138,8 +138,8 @@ def test_pointers_of_what_nobody_can_run_do_not_stand_in_front_of_what_can() -> 
 def test_left_where_they_are_they_stand_in_front_of_what_can(monkeypatch: Patch) -> None:
     move = pointers.move
 
-    def staying(tr: Any, place: Place, pointer: PointerRecord, _: int, **how: Any) -> None:
-        move(tr, place, pointer, pointer.vesting_us, **how)
+    def staying(tr: Any, location: ZoneLocation, pointer: PointerRecord, _: int, **how: Any) -> None:
+        move(tr, location, pointer, pointer.vesting_us, **how)
 
     monkeypatch.setattr(pointers, "move", staying)
     assert handed_behind_paused_pointers(Scene()) == []
@@ -161,7 +161,7 @@ def something_comes_for_who_has_left_the_pointer(scene: Scene) -> list[ItemRef]:
     coordinator = ClockedCoordinator(scene.host.clock)
     visits = 0
 
-    def serve(refs: Sequence[PointerRef]) -> Served:
+    def serve(refs: Sequence[PointerRef]) -> ServeReply:
         nonlocal visits
         visits += 1
         return manager_in(mailer.host, scene.shard, ["mail"], handed).serve("s0", refs)
@@ -184,8 +184,8 @@ def test_who_left_a_pointer_to_another_consumer_looks_again_once_that_has_taken_
 def test_without_a_new_vesting_time_it_waits_for_its_recheck(monkeypatch: Patch) -> None:
     move = pointers.move
 
-    def staying(tr: Any, place: Place, pointer: PointerRecord, vesting_us: int, **how: Any) -> None:
-        move(tr, place, pointer, min(vesting_us, pointer.vesting_us), **how)
+    def staying(tr: Any, location: ZoneLocation, pointer: PointerRecord, vesting_us: int, **how: Any) -> None:
+        move(tr, location, pointer, min(vesting_us, pointer.vesting_us), **how)
 
     monkeypatch.setattr(pointers, "move", staying)
     assert something_comes_for_who_has_left_the_pointer(Scene()) == []

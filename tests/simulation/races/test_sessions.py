@@ -6,8 +6,8 @@ belongs, and once it is overdue to others too.
 
 import pytest
 
-from fairlead.actors.scanning.partitioned import OwnParts
-from fairlead.actors.scanning.partitioning import Stretch
+from fairlead.actors.scanning.partitioned import PartitionedSelection
+from fairlead.actors.scanning.partitioning import Partition
 from fairlead.zones.layout import Tenant
 from fairlead.zones.tenant_transaction import TenantTransaction
 from fairlead.zones.top_level.pointers import PointerRef
@@ -19,7 +19,7 @@ from tests.simulation.stage import SECOND
 
 POINTERS = 60
 POLL_MS = 10
-OVERDUE_US = 300_000  # `overdue_us` by these polls.
+STEALABLE_US = 300_000  # `overdue_us` by these polls.
 AT_ONCE_US = 60_000  # Five polls, for which an idle scanner may sleep, and a scan.
 
 
@@ -32,7 +32,7 @@ def enqueue_for_all(scene: Scene, name: str = "t") -> set[bytes]:
             TenantTransaction(scene.shard, tenant, attempt).enqueue("mail")
 
     scene.play(lambda: scene.shard.transact(enqueue))
-    return {scene.shard.zone(tenant).place.pointer_id for tenant in tenants}
+    return {scene.shard.zone(tenant).location.pointer_id for tenant in tenants}
 
 
 def two_that_know_each_other(scene: Scene) -> tuple[ConsumerRole, ConsumerRole]:
@@ -64,7 +64,7 @@ def test_two_consumers_take_everything_and_nothing_both() -> None:
 
 
 def test_without_a_right_of_way_both_take_the_same(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Stretch, "holds", lambda self, ref: True)
+    monkeypatch.setattr(Partition, "contains", lambda self, ref: True)
     ids, first, second = taken_at_once(Scene())
     assert first & second == ids
 
@@ -113,13 +113,13 @@ def until_all_is_taken_us(scene: Scene) -> int:
     first.stands_still(60 * SECOND)
     begun_us, left = scene.now_us, enqueue_for_all(scene)
     while left and scene.now_us < begun_us + 20 * SECOND:
-        scene.pass_us(OVERDUE_US)
+        scene.pass_us(STEALABLE_US)
         left -= second.taken()
     return scene.now_us - begun_us
 
 
 def test_what_belongs_to_one_that_stands_still_is_anothers_within_the_life_of_its_session(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(OwnParts, "_of_others", lambda *_, **__: [])
+    monkeypatch.setattr(PartitionedSelection, "_steal", lambda *_, **__: [])
     assert LIVE_US - SECOND <= until_all_is_taken_us(Scene()) <= LIVE_US + 2 * SECOND
 
 
@@ -142,12 +142,12 @@ def test_one_that_goes_on_while_it_cannot_beat_takes_nothing_that_is_not_overdue
 
 
 def test_counting_on_its_last_session_it_takes_what_is_anothers_by_now(monkeypatch: Patch) -> None:
-    begin = OwnParts.begin
+    begin = PartitionedSelection.begin
 
-    def trusting(self: OwnParts, now_us: int) -> None:
+    def trusting(self: PartitionedSelection, now_us: int) -> None:
         begin(self, min(now_us, self._session.until_us - 1))
 
-    monkeypatch.setattr(OwnParts, "begin", trusting)
+    monkeypatch.setattr(PartitionedSelection, "begin", trusting)
     assert len(taken_without_beating(Scene())) > POINTERS // 4
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from fairlead.zones.engines.api.errors import NOT_COMMITTED
-from fairlead.zones.layout import Place
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.queue import dead_letters
-from fairlead.zones.queue.dequeue_plan import Choice
+from fairlead.zones.queue.dequeue_plan import DequeuePlan
 from fairlead.zones.records import PointerRecord
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import pointers, process_pointers
-from fairlead.zones.top_level.process_pointers import VisitTerms
+from fairlead.zones.top_level.process_pointers import DequeueParams
 from fairlead.zones.transaction_runner import Attempt
 from tests.simulation.races.director import Role
 from tests.simulation.races.missing_guards import Patch, declare_nothing, ignore_the_guard
@@ -80,8 +80,15 @@ def bury(scene: Scene, item_id: bytes) -> None:
     record = scene.zone.items[item_id]
     scene.play(
         lambda: scene.shard.transact(
-            lambda attempt: dead_letters.bury(
-                attempt.tr, scene.place, item_id, record, reason="error", error="", traceback="", now_us=attempt.now_us
+            lambda attempt: dead_letters.move_to_dead_letters(
+                attempt.tr,
+                scene.location,
+                item_id,
+                record,
+                reason="error",
+                error="",
+                traceback="",
+                now_us=attempt.now_us,
             )
         )
     )
@@ -255,9 +262,11 @@ def test_an_enqueue_that_left_a_leased_pointer_alone_neither_waits_nor_stands_in
 def test_if_a_visit_under_a_lease_could_send_the_pointer_to_sleep_what_it_did_not_see_would_wait(
     monkeypatch: Patch,
 ) -> None:
-    def sleep(tr: Any, place: Place, pointer: PointerRecord, choice: Choice, terms: VisitTerms) -> None:
+    def sleep(
+        tr: Any, location: ZoneLocation, pointer: PointerRecord, plan: DequeuePlan, params: DequeueParams
+    ) -> None:
         pointer.lease_id = b""
-        pointers.move(tr, place, pointer, choice.first[0].vesting_us, now_us=terms.now_us)
+        pointers.move(tr, location, pointer, plan.first[0].vesting_us, now_us=params.now_us)
 
     monkeypatch.setattr(process_pointers, "_requeue_awake", sleep)
     scene = Scene()

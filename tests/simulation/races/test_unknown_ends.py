@@ -12,7 +12,7 @@ import pytest
 
 from fairlead import tenant_database
 from fairlead.actors.execution import acknowledgement
-from fairlead.actors.execution.acknowledgement import Verdict
+from fairlead.actors.execution.acknowledgement import RetryDecision
 from fairlead.actors.execution.job import Job
 from fairlead.actors.handlers import handler_of
 from fairlead.zones.engines.api.errors import (
@@ -24,7 +24,7 @@ from fairlead.zones.engines.api.errors import (
 from fairlead.zones.errors import LeaseLost
 from fairlead.zones.layout import item_id_of
 from fairlead.zones.queue.items import EnqueueStatus
-from fairlead.zones.queue.lease_check import held_record
+from fairlead.zones.queue.lease_check import check_lease
 from fairlead.zones.tenant_transaction import TenantTransaction
 from tests.simulation.races.director import Role, SentCommit
 from tests.simulation.races.missing_guards import TENANTS, Patch, leave_no_receipts, read_by_snapshot
@@ -52,7 +52,7 @@ def given_back_with_unknown_result(scene: Scene) -> bool:
     commit.arrives()
     another = scene.manager()
     another.runs()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     with suppress(LeaseLost):
         holder.runs()
     (ref,) = another.handed
@@ -64,8 +64,8 @@ def test_an_item_that_was_given_back_and_taken_by_another_is_not_given_back_agai
 
 
 def test_without_the_comparison_of_leases_a_give_back_is_done_twice(monkeypatch: Patch) -> None:
-    held_by = held_record
-    monkeypatch.setattr("fairlead.zones.queue.lease_check.held_record", lambda value, lease_id: held_by(value, None))
+    held_by = check_lease
+    monkeypatch.setattr("fairlead.zones.queue.lease_check.check_lease", lambda value, lease_id: held_by(value, None))
     assert not given_back_with_unknown_result(Scene())
 
 
@@ -74,7 +74,7 @@ def completed_with_unknown_result(scene: Scene) -> WorkerRole:
     worker = scene.worker([MAIL], scene.leased())
     commit = worker.runs_until_commit(of="settling")
     commit.arrives()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     worker.runs_until_idle()
     return worker
 
@@ -109,7 +109,7 @@ def paid_with_unknown_result(scene: Scene) -> tuple[int, int]:
     worker = scene.worker([handler_of("pay", pay, transactional=True)], scene.leased(kinds=["pay"]))
     commit = worker.runs_until_commit(of="slot")
     commit.arrives()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     worker.runs_until_idle()
     return attempts, paid(scene)
 
@@ -139,7 +139,7 @@ def cancelled_before_it_is_tried_again(scene: Scene) -> tuple[WorkerRole, list[s
     item_id = scene.has(lambda alice: alice.enqueue("pay")).item_id
     worker = scene.worker([handler_of("pay", pay)], scene.leased(kinds=["pay"]))
     commit = worker.runs_until_commit(of="slot")
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     scene.has(lambda alice: alice.cancel(item_id))
     worker.runs_until_idle()
     return worker, paid
@@ -158,7 +158,7 @@ def completed_again_before_it_lands(scene: Scene, after_us: int) -> SentCommit:
     scene.has(lambda alice: alice.enqueue("mail"))
     worker = scene.worker([MAIL], scene.leased())
     commit = worker.runs_until_commit(of="settling")
-    commit.is_answered(TRANSACTION_TIMED_OUT)
+    commit.answer_arrives(TRANSACTION_TIMED_OUT)
     worker.runs_until_idle()
     assert (worker.counts, scene.zone.items) == ({"completed": 1}, {})
     scene.pass_us(after_us)
@@ -191,7 +191,7 @@ def cancelled_and_enqueued_again(scene: Scene) -> Role[None]:
     commit = canceller.runs_until_commit()
     commit.arrives()
     assert scene.has(lambda alice: alice.enqueue("mail", item_id="order 7")).status is EnqueueStatus.ENQUEUED
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     canceller.runs()
     return canceller
 
@@ -216,24 +216,24 @@ def discarded_and_buried_again(scene: Scene) -> None:
     commit = operator.runs_until_commit()
     commit.arrives()
     enqueue_and_bury(scene)
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     operator.runs()
 
 
 def enqueue_and_bury(scene: Scene) -> None:
     scene.has(lambda alice: alice.enqueue("mail", item_id="order 7"))
-    never = [Verdict(held(scene.shard, item), None, "never", "") for item in scene.leased()]
+    never = [RetryDecision(held(scene.shard, item), None, "never", "") for item in scene.leased()]
     scene.play(lambda: acknowledgement.settle(scene.shard, [], never))
 
 
 def test_a_discard_of_unknown_result_leaves_what_was_buried_since_by_the_same_name() -> None:
     scene = Scene()
     discarded_and_buried_again(scene)
-    assert item_id_of("order 7") in scene.zone.buried
+    assert item_id_of("order 7") in scene.zone.dead_lettered
 
 
 def test_without_telling_burials_of_one_name_apart_a_discard_of_unknown_result_takes_two(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(tenant_database, "_same_burial", lambda one, other: other is not None)
+    monkeypatch.setattr(tenant_database, "_is_same_dead_letter", lambda one, other: other is not None)
     scene = Scene()
     discarded_and_buried_again(scene)
-    assert scene.zone.buried == {}
+    assert scene.zone.dead_lettered == {}

@@ -52,7 +52,7 @@ def enqueued_run_and_completed_before_the_retry(scene: Scene) -> None:
     commit = enqueuer.runs_until_commit()
     commit.arrives()
     run_and_complete(scene)
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     assert enqueuer.runs().status is EnqueueStatus.ENQUEUED
 
 
@@ -75,7 +75,7 @@ def enqueued_later_than_anybody_asked(scene: Scene) -> Role[EnqueuedHandle]:
     """The first attempt lands when the second has found no trace of it, and is run before the second lands."""
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail"))
     commit = enqueuer.runs_until_commit()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     enqueuer.runs_until_commit()
     commit.arrives()
     run_and_complete(scene)
@@ -113,11 +113,11 @@ def test_a_transaction_that_landed_late_returns_what_it_did_and_not_what_its_rep
 
     user = scene.user("user", lambda alice: alice.transact(remind))
     first = user.runs_until_commit()
-    first.is_answered(COMMIT_UNKNOWN_RESULT)
+    first.answer_arrives(COMMIT_UNKNOWN_RESULT)
     second = user.runs_until_commit()
     first.arrives()
     second.arrives()
-    second.is_answered(code)
+    second.answer_arrives(code)
     assert user.runs() == scene.has(lambda alice: alice.transact(lambda tr: tr.get(("due",))))
 
 
@@ -134,7 +134,7 @@ def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_
 
     user = scene.user("user", lambda alice: alice.transact(send_or_give_up))
     commit = user.runs_until_commit()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     user.runs_until_commit()
     commit.arrives()
     user.runs()
@@ -148,7 +148,7 @@ def paid_with_unknown_result(scene: Scene, *, applied: bool) -> int:
     commit = user.runs_until_commit()
     if applied:
         commit.arrives()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     user.runs()
     return paid(scene)
 
@@ -176,7 +176,7 @@ def test_a_transaction_that_landed_late_is_not_repeated_although_its_repetition_
 
     user = scene.user("user", lambda alice: alice.transact(pay_or_look))
     commit = user.runs_until_commit()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     user.runs_until_commit()
     commit.arrives()
     assert user.runs() == "paid"
@@ -193,7 +193,7 @@ def noted_with_unknown_result(scene: Scene) -> int:
     worker = scene.worker([handler_of("note", note)], scene.leased(kinds=["note"]))
     commit = worker.runs_until_commit(of="slot")
     commit.arrives()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     worker.runs_until_idle()
     assert worker.counts == {"completed": 1}
     return paid(scene)
@@ -226,7 +226,7 @@ def test_a_transaction_that_lands_later_than_its_repetition_is_refused_though_no
 
     user = scene.user("user", lambda alice: alice.transact(pay))
     first = user.runs_until_commit()
-    first.is_answered(COMMIT_UNKNOWN_RESULT)
+    first.answer_arrives(COMMIT_UNKNOWN_RESULT)
     user.runs()
     first.arrives()
     assert first.refusal == NOT_COMMITTED
@@ -238,7 +238,7 @@ def enqueued_by_name_and_again(scene: Scene) -> SentCommit:
     scene.has(lambda alice: alice.enqueue("mail"))  # The pointer is there: nothing else can refuse what lands late.
     enqueuer = scene.user("enqueuer", lambda alice: alice.enqueue("mail", item_id="order 7"))
     commit = enqueuer.runs_until_commit()
-    commit.is_answered(TRANSACTION_TIMED_OUT)
+    commit.answer_arrives(TRANSACTION_TIMED_OUT)
     with pytest.raises(StoreError) as told:
         enqueuer.runs()
     assert told.value.code == TRANSACTION_TIMED_OUT
@@ -269,7 +269,7 @@ def dequeued_with_unknown_result(scene: Scene, *, applied: bool) -> ManagerRole:
     commit = role.runs_until_commit()
     if applied:
         commit.arrives()
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     role.runs()
     return role
 
@@ -287,7 +287,7 @@ def test_items_of_a_dequeue_that_was_lost_are_left_to_the_next_manager() -> None
     next_manager = scene.manager("next manager")
     next_manager.runs()
     assert len(next_manager.handed) == 1
-    assert scene.zone.items[next_manager.handed[0].item_id].lapse_count == 0
+    assert scene.zone.items[next_manager.handed[0].item_id].expiry_count == 0
 
 
 def test_without_a_look_for_its_lease_the_items_of_an_unknown_dequeue_must_lapse(monkeypatch: Patch) -> None:
@@ -308,7 +308,7 @@ def pointer_leased_with_unknown_result(scene: Scene) -> ManagerRole:
     commit.arrives()
     assert scene.zone.pointer is not None
     assert scene.zone.pointer.lease_id
-    commit.is_answered(COMMIT_UNKNOWN_RESULT)
+    commit.answer_arrives(COMMIT_UNKNOWN_RESULT)
     role.runs()
     return role
 

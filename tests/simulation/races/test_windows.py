@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fairlead.zones.keyspace import IndexEntry
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.queue import dequeue_plan
-from fairlead.zones.queue.dequeue_plan import Search
+from fairlead.zones.queue.dequeue_plan import IndexScan
 from fairlead.zones.top_level import process_pointers
 from tests.simulation.races.missing_guards import Patch
 from tests.simulation.races.scene import Scene
@@ -53,7 +53,7 @@ def test_what_can_run_is_found_behind_a_window_full_of_what_cannot() -> None:
 
 
 def test_without_going_on_from_where_the_last_visit_stopped_it_is_never_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Search, "resume_at", lambda *_: None)
+    monkeypatch.setattr(IndexScan, "set_cursor", lambda *_: None)
     scene = zone_full_of_faxes()
     scene.has(lambda alice: alice.enqueue("mail"))
     assert visits_until_a_mail(scene) == VISITS_MAX
@@ -77,11 +77,13 @@ def test_what_is_enqueued_in_front_of_a_search_that_has_gone_far_is_found_at_onc
 
 
 def test_without_a_look_at_the_front_it_waits_until_the_search_comes_round(monkeypatch: Patch) -> None:
-    class OnwardOnly(Search):
-        def pick_steps(self, tr: Any, count_max: int, wanted: Callable[[], int]) -> Steps[list[tuple[IndexEntry, str]]]:
+    class OnwardOnly(IndexScan):
+        def pick_op(
+            self, tr: Any, count_max: int, wanted: Callable[[], int]
+        ) -> Operation[list[tuple[IndexEntry, str]]]:
             yield  # until it has been told
-            self._begin, self._second = self.resume, True
-            return (yield from super().pick_steps(tr, count_max, wanted))
+            self._begin, self._second = self.cursor, True
+            return (yield from super().pick_op(tr, count_max, wanted))
 
-    monkeypatch.setattr(process_pointers, "Search", OnwardOnly)
+    monkeypatch.setattr(process_pointers, "IndexScan", OnwardOnly)
     assert a_mail_comes_in_front_of_a_search(zone_full_of_faxes()) > 1

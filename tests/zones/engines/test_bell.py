@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.zones.engines import Database, Listener, transact
 from fairlead.zones.engines import open as open_database
-from fairlead.zones.engines.embedded.commit_notifier import FILE, SEATS, Bell
+from fairlead.zones.engines.embedded.commit_notifier import FILE, SLOTS, CommitNotifier
 from tests.clocks import WallClock
 from tests.contract.neighbours import Neighbour
 
@@ -70,8 +70,8 @@ def hear(_: Database) -> bool:
     return KEPT[-1].wait(SOON_S)
 
 
-def seats(url: str) -> bytes:
-    return (Path(url.partition(":")[2]) / FILE).read_bytes()[:SEATS]
+def slots(url: str) -> bytes:
+    return (Path(url.partition(":")[2]) / FILE).read_bytes()[:SLOTS]
 
 
 def test_a_commit_of_another_process_ends_the_wait(listener: Listener, other: Neighbour) -> None:
@@ -108,24 +108,24 @@ def test_many_commits_before_the_wait_are_heard_once(listener: Listener, other: 
     assert not listener.wait(0)
 
 
-def test_who_listens_no_more_leaves_its_seat(db: Database, url: str) -> None:
+def test_who_listens_no_more_vacates_its_slot(db: Database, url: str) -> None:
     first = db.listener()
     assert first is not None
     first.wait(0)
-    assert seats(url)[0] == 1
+    assert slots(url)[0] == 1
     first.close()
-    assert seats(url) == bytes(SEATS)
+    assert slots(url) == bytes(SLOTS)
 
 
-def test_the_seat_of_one_that_was_killed_is_free(db: Database, url: str, other: Neighbour) -> None:
+def test_the_slot_of_one_that_was_killed_is_free(db: Database, url: str, other: Neighbour) -> None:
     other.ask(listen)
     other.kill()
-    assert seats(url)[0] == 1
+    assert slots(url)[0] == 1
     put(db)
-    assert seats(url) == bytes(SEATS)
+    assert slots(url) == bytes(SLOTS)
 
 
-def test_one_whose_seat_was_taken_for_a_dead_ones_is_heard_of_again(db: Database, url: str, other: Neighbour) -> None:
+def test_one_whose_slot_was_taken_for_a_dead_ones_is_heard_of_again(db: Database, url: str, other: Neighbour) -> None:
     other.ask(listen)
     file = Path(url.partition(":")[2]) / FILE
     file.write_bytes(bytes(file.stat().st_size))
@@ -138,15 +138,15 @@ def listen_again(_: Database) -> None:
     KEPT[-1].wait(0)
 
 
-def test_where_every_seat_is_taken_one_does_without(tmp_path: Path) -> None:
-    bell = Bell(tmp_path)
-    taken = [bell.listener() for _ in range(SEATS)]
+def test_where_every_slot_is_taken_one_does_without(tmp_path: Path) -> None:
+    notifier = CommitNotifier(tmp_path)
+    taken = [notifier.listener() for _ in range(SLOTS)]
     assert None not in taken
-    assert bell.listener() is None
+    assert notifier.listener() is None
     for listener in taken:
         assert listener is not None
         listener.close()
-    bell.close()
+    notifier.close()
 
 
 def test_without_a_place_for_it_nobody_listens_and_commits_go_on(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_forked_child_is_heard_by_its_parent(db: Database, listener: Listener)
     os.waitpid(child, 0)
 
 
-def test_a_wait_ends_in_time_without_a_word(listener: Listener) -> None:
+def test_a_wait_ends_in_time_without_a_wakeup(listener: Listener) -> None:
     begun = time.monotonic()
     assert not listener.wait(0.05)
     assert time.monotonic() - begun >= 0.05

@@ -10,7 +10,7 @@ import pytest
 from fairlead.zones import engines
 from fairlead.zones.engines import Database
 from fairlead.zones.engines.api.errors import NOT_COMMITTED, StoreError
-from fairlead.zones.engines.foundationdb.write_bursts import TOGETHER, Burst
+from fairlead.zones.engines.foundationdb.write_bursts import BURST_SIZE, BurstTransaction
 from tests.clocks import ManualClock
 
 ONE = (1).to_bytes(8, "little")
@@ -37,7 +37,7 @@ class Told:
 
 def test_writes_are_done_at_the_end_in_the_order_in_which_they_came() -> None:
     tr = Told()
-    with Burst(tr) as burst:
+    with BurstTransaction(tr) as burst:
         burst.add_read_conflict_key(b"a")
         burst.set(b"a", b"1")
         burst.clear(b"b")
@@ -63,14 +63,14 @@ def test_writes_are_done_at_the_end_in_the_order_in_which_they_came() -> None:
 
 def test_a_long_body_writes_while_it_goes_on() -> None:
     tr = Told()
-    with Burst(tr) as burst:
+    with BurstTransaction(tr) as burst:
         burst.add_read_conflict_key(b"a")
-        for number in range(TOGETHER - 2):
+        for number in range(BURST_SIZE - 2):
             burst.set(b"%d" % number, b"1")
         assert tr.calls == []
         burst.add_write_conflict_key(b"b")
         burst.clear(b"c")
-        assert len(tr.calls) == TOGETHER + 1
+        assert len(tr.calls) == BURST_SIZE + 1
         burst.set(b"d", b"1")
     assert tr.calls[0] == ("add_read_conflict_key", b"a")
     assert tr.calls[-2:] == [("clear", b"c"), ("set", b"d", b"1")]
@@ -78,7 +78,7 @@ def test_a_long_body_writes_while_it_goes_on() -> None:
 
 def test_what_fails_writes_nothing() -> None:
     tr = Told()
-    with pytest.raises(KeyError), Burst(tr) as burst:
+    with pytest.raises(KeyError), BurstTransaction(tr) as burst:
         burst.set(b"a", b"1")
         raise KeyError
     assert tr.calls == []
@@ -86,7 +86,7 @@ def test_what_fails_writes_nothing() -> None:
 
 def test_a_declared_conflict_waits_for_no_read() -> None:
     tr = Told()
-    with Burst(tr) as burst:
+    with BurstTransaction(tr) as burst:
         burst.add_read_conflict_key(b"guard")
         burst.get(b"a")
         burst.snapshot.get(b"b")
@@ -103,14 +103,14 @@ READS = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_read_finds_what_was_written_before_it(db: Database, read: Any) -> None:
-    with Burst(db.create_transaction()) as burst:
+    with BurstTransaction(db.create_transaction()) as burst:
         burst.set(b"a", b"1")
         assert read(burst) == b"1"
 
 
 def test_what_else_a_transaction_does_comes_after_what_was_written_before() -> None:
     tr = Told()
-    with Burst(tr) as burst:
+    with BurstTransaction(tr) as burst:
         burst.set(b"a", b"1")
         burst.byte_max(b"a", b"2")
     assert [name for name, *_ in tr.calls] == ["set", "byte_max"]
@@ -120,7 +120,7 @@ def test_a_conflict_that_was_declared_before_a_write_of_the_same_key_counts(db: 
     """Declared afterwards it would be one with a write of the transaction's own, and none."""
     tr, other = db.create_transaction(), db.create_transaction()
     tr.get_read_version().wait()
-    with Burst(tr) as burst:
+    with BurstTransaction(tr) as burst:
         burst.add_read_conflict_key(b"a")
         burst.clear(b"a")
     other.set(b"a", b"other")

@@ -9,18 +9,18 @@ import pytest
 
 from fairlead.clock import SystemClock
 from fairlead.zones.engines import transact
-from fairlead.zones.engines.api.committing import Committing
+from fairlead.zones.engines.api.committing import CommitTracker
 from fairlead.zones.engines.memory.engine import MemoryDatabase
 from tests.zones.faults import Fault, FaultyDatabase
 
 
 def test_a_commit_is_under_way_from_the_end_of_a_body_until_its_result_is_known() -> None:
     db = FaultyDatabase(MemoryDatabase("memory:here", SystemClock(), Random(1)))
-    work = Committing()
+    work = CommitTracker()
     seen: list[tuple[str, bool]] = []
 
     def note(what: str) -> None:
-        seen.append((what, work.under_way))
+        seen.append((what, work.in_progress))
 
     def body(tr: Any) -> None:
         note("body")
@@ -38,11 +38,11 @@ def test_a_commit_is_under_way_from_the_end_of_a_body_until_its_result_is_known(
 
 
 def test_no_commit_is_under_way_after_a_body_that_fails() -> None:
-    work = Committing()
+    work = CommitTracker()
 
     def fails(tr: Any) -> None:
         raise KeyError
 
     with work, pytest.raises(KeyError):
         transact(MemoryDatabase("memory:here", SystemClock(), Random(1)), fails)
-    assert not work.under_way
+    assert not work.in_progress

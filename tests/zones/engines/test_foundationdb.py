@@ -183,8 +183,8 @@ def test_a_process_that_was_forked_before_a_cluster_was_opened_may_open_one() ->
     from fairlead.zones.engines.foundationdb import engine
 
     clusters = engine.Clusters()
-    clusters.lose_in_fork()
-    assert not clusters._lost_in_fork
+    clusters.invalidate_after_fork()
+    assert not clusters._invalid_after_fork
 
 
 class BindingsFuture:

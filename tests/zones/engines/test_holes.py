@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.zones.engines.api.errors import StoreUnavailable
 from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
-from fairlead.zones.engines.embedded.preallocation import fill_holes
+from fairlead.zones.engines.embedded.preallocation import preallocate
 
 PAGE = 4_096
 
@@ -33,7 +33,7 @@ def sparse(file: Path, pages: dict[int, bytes]) -> None:
             os.pwrite(opened.fileno(), filling * PAGE, page * PAGE)
 
 
-def leave_hole(files: LmdbFiles) -> None:
+def leave_unwritten_pages(files: LmdbFiles) -> None:
     """Commit transactions of which the last takes pages at the end of the file for a value, and lets go of them."""
     for number in range(4):
         with files.begin_write() as txn:
@@ -49,7 +49,7 @@ def test_what_was_not_written_is_filled_and_the_rest_stays(tmp_path: Path) -> No
     sparse(file, {0: b"a", 40: b"b", 50: b"c"})
     assert holes_of(file) == [(1, 39), (41, 49)]
     with file.open("r+b") as opened:
-        fill_holes(opened.fileno(), 0, 60 * PAGE)
+        preallocate(opened.fileno(), 0, 60 * PAGE)
     assert holes_of(file) == []
     written = file.read_bytes()
     assert len(written) == 60 * PAGE
@@ -61,13 +61,13 @@ def test_only_the_part_that_is_asked_for_is_filled(tmp_path: Path) -> None:
     file = tmp_path / "file"
     sparse(file, {0: b"a", 40: b"b", 50: b"c"})
     with file.open("r+b") as opened:
-        fill_holes(opened.fileno(), 30 * PAGE, 45 * PAGE)
+        preallocate(opened.fileno(), 30 * PAGE, 45 * PAGE)
     assert holes_of(file) == [(1, 29), (45, 49)]
 
 
 def test_a_commit_fills_the_holes_that_the_one_before_left(tmp_path: Path) -> None:
     files = LmdbFiles(tmp_path, first_version=1)
-    leave_hole(files)
+    leave_unwritten_pages(files)
     assert holes_of(tmp_path / "data.mdb") != [], "what this test is about"
     with files.begin_write() as txn:
         txn.put(b"third", b"")
@@ -77,7 +77,7 @@ def test_a_commit_fills_the_holes_that_the_one_before_left(tmp_path: Path) -> No
 
 def test_whoever_opens_a_store_fills_the_holes_that_another_process_left(tmp_path: Path) -> None:
     files = LmdbFiles(tmp_path, first_version=1)
-    leave_hole(files)
+    leave_unwritten_pages(files)
     files.close()
     files = LmdbFiles(tmp_path, first_version=1)
     files.begin_write().commit()
@@ -89,7 +89,7 @@ def test_holes_that_a_full_disk_has_no_room_for_are_filled_once_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = LmdbFiles(tmp_path, first_version=1)
-    leave_hole(files)
+    leave_unwritten_pages(files)
     with monkeypatch.context() as full:
         full.setattr(os, "pwrite", _no_space)
         files.begin_write().commit()
@@ -102,7 +102,7 @@ def test_holes_that_a_full_disk_has_no_room_for_are_filled_once_it_has(
 def test_a_file_that_was_put_in_the_place_of_the_store_is_left_alone(tmp_path: Path) -> None:
     """Another process may be writing to it."""
     files = LmdbFiles(tmp_path, first_version=1)
-    leave_hole(files)
+    leave_unwritten_pages(files)
     (tmp_path / "data.mdb").rename(tmp_path / "away")
     sparse(tmp_path / "data.mdb", {0: b"a", 40: b"b"})
     with pytest.raises(StoreUnavailable):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.zones.engines import Database
-from fairlead.zones.engines.embedded.cross_process.mailbox import BOXES, FILE, Letterbox
+from fairlead.zones.engines.embedded.cross_process.mailbox import FILE, SLOTS, Mailbox
 from tests.contract.neighbours import Neighbour
 
 
@@ -19,8 +19,8 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def box(store: Path) -> Iterator[Letterbox]:
-    opened = Letterbox(store)
+def mailbox(store: Path) -> Iterator[Mailbox]:
+    opened = Mailbox(store)
     yield opened
     opened.close()
 
@@ -31,103 +31,103 @@ def other(tmp_path: Path) -> Iterator[Neighbour]:
         yield neighbour
 
 
-KEPT: list[Letterbox] = []
+KEPT: list[Mailbox] = []
 
 
-def take_box(_: Database, store: Path) -> int:
-    KEPT.append(Letterbox(store))
-    assert KEPT[-1].take_box()
+def acquire_slot(_: Database, store: Path) -> int:
+    KEPT.append(Mailbox(store))
+    assert KEPT[-1].acquire_slot()
     return KEPT[-1].number
 
 
-def leave(db: Database, store: Path, name: bytes, letter: bytes) -> int:
-    number = take_box(db, store)
-    KEPT[-1].leave(name, letter)
+def post(db: Database, store: Path, name: bytes, batch: bytes) -> int:
+    number = acquire_slot(db, store)
+    KEPT[-1].post(name, batch)
     return number
 
 
 def answer_of(_: Database) -> bytes | None:
-    KEPT[-1].await_word(10)
+    KEPT[-1].await_wakeup(10)
     return KEPT[-1].answer()
 
 
-def lead(_: Database, store: Path) -> bool:
-    KEPT.append(Letterbox(store))
-    return KEPT[-1].try_lead()
+def become_leader(_: Database, store: Path) -> bool:
+    KEPT.append(Mailbox(store))
+    return KEPT[-1].try_become_leader()
 
 
-def test_a_letter_is_read_and_answered(store: Path, box: Letterbox, other: Neighbour) -> None:
-    number = other.ask(leave, store, b"letter-1", b"please")
-    assert list(box.letters()) == [(number, b"letter-1", b"please")]
-    box.put_answer(number, b"letter-1", b"done")
+def test_a_batch_is_read_and_answered(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
+    number = other.ask(post, store, b"letter-1", b"please")
+    assert list(mailbox.batches()) == [(number, b"letter-1", b"please")]
+    mailbox.put_answer(number, b"letter-1", b"done")
     assert other.ask(answer_of) == b"done"
-    assert box.unanswered() == []
+    assert mailbox.unanswered() == []
 
 
-def test_an_answer_to_another_letter_is_none(store: Path, box: Letterbox, other: Neighbour) -> None:
-    number = other.ask(leave, store, b"letter-2", b"please")
-    box.put_answer(number, b"letter-1", b"done")
+def test_an_answer_to_another_batch_is_none(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
+    number = other.ask(post, store, b"letter-2", b"please")
+    mailbox.put_answer(number, b"letter-1", b"done")
     assert other.ask(answer_of) is None
 
 
-def test_a_torn_letter_is_not_read(store: Path, box: Letterbox, other: Neighbour) -> None:
-    other.ask(leave, store, b"letter-1", b"please, please")
+def test_a_torn_batch_is_not_read(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
+    other.ask(post, store, b"letter-1", b"please, please")
     content = (store / FILE).read_bytes()
     with (store / FILE).open("r+b") as file:
         file.seek(content.index(b"please"))
         file.write(b"Please")
-    assert list(box.letters()) == []
+    assert list(mailbox.batches()) == []
 
 
-def test_a_letter_that_is_replaced_while_it_is_read_is_not_taken_for_the_one_before(
-    store: Path, box: Letterbox, other: Neighbour
+def test_a_batch_that_is_replaced_while_it_is_read_is_not_taken_for_the_one_before(
+    store: Path, mailbox: Mailbox, other: Neighbour
 ) -> None:
     """Its commits would be made under the marks of the letter before, and made again by who looks for their own."""
-    other.ask(leave, store, b"letter-1", b"please")
+    other.ask(post, store, b"letter-1", b"please")
     with (store / FILE).open("r+b") as file:
         file.write(b"letter-0")
-    assert list(box.letters()) == []
+    assert list(mailbox.batches()) == []
 
 
-def test_the_letter_of_a_dead_process_is_taken_out(store: Path, box: Letterbox, other: Neighbour) -> None:
-    other.ask(leave, store, b"letter-1", b"please")
+def test_the_batch_of_a_dead_process_is_taken_out(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
+    other.ask(post, store, b"letter-1", b"please")
     other.kill()
-    assert box.unanswered() == [0]
-    assert list(box.letters()) == []
-    assert box.unanswered() == []
+    assert mailbox.unanswered() == [0]
+    assert list(mailbox.batches()) == []
+    assert mailbox.unanswered() == []
 
 
-def test_who_takes_a_dead_ones_box_finds_it_empty(
-    store: Path, box: Letterbox, other: Neighbour, tmp_path: Path
+def test_who_takes_a_dead_ones_slot_finds_it_empty(
+    store: Path, mailbox: Mailbox, other: Neighbour, tmp_path: Path
 ) -> None:
-    number = other.ask(leave, store, b"letter-1", b"please")
+    number = other.ask(post, store, b"letter-1", b"please")
     other.kill()
     with Neighbour(f"embedded:{tmp_path / 'store'}") as next_one:
-        assert next_one.ask(take_box, store) == number
-        assert list(box.letters()) == []
+        assert next_one.ask(acquire_slot, store) == number
+        assert list(mailbox.batches()) == []
 
 
-def test_when_all_boxes_are_taken_there_is_none(store: Path, other: Neighbour) -> None:
-    assert other.ask(take_all_boxes, store) == BOXES
-    box = Letterbox(store)
-    assert not box.take_box()
+def test_when_all_slots_are_taken_there_is_none(store: Path, other: Neighbour) -> None:
+    assert other.ask(take_all_slots, store) == SLOTS
+    mailbox = Mailbox(store)
+    assert not mailbox.acquire_slot()
     other.kill()
-    assert box.take_box()
-    box.close()
+    assert mailbox.acquire_slot()
+    mailbox.close()
 
 
-def take_all_boxes(db: Database, store: Path) -> int:
+def take_all_slots(db: Database, store: Path) -> int:
     """Hold the locks of all boxes: a process has one box only, so through the class's own way to lock."""
-    KEPT.append(Letterbox(store))
-    return sum(KEPT[-1]._try_lock(1 + number) for number in range(BOXES))
+    KEPT.append(Mailbox(store))
+    return sum(KEPT[-1]._try_lock(1 + number) for number in range(SLOTS))
 
 
-def test_one_process_leads_until_it_dies(store: Path, box: Letterbox, other: Neighbour) -> None:
-    assert other.ask(lead, store)
-    assert not box.try_lead()
+def test_one_process_leads_until_it_dies(store: Path, mailbox: Mailbox, other: Neighbour) -> None:
+    assert other.ask(become_leader, store)
+    assert not mailbox.try_become_leader()
     other.kill()
-    assert box.try_lead()
-    box.step_down()
+    assert mailbox.try_become_leader()
+    mailbox.step_down()
 
 
 def close_another_descriptor(store: Path) -> None:
@@ -135,24 +135,24 @@ def close_another_descriptor(store: Path) -> None:
     (store / FILE).open("rb").close()
 
 
-def test_a_box_whose_lock_was_lost_is_kept_by_whoever_uses_it_again(
-    store: Path, box: Letterbox, other: Neighbour
+def test_a_slot_whose_lock_was_lost_is_kept_by_whoever_uses_it_again(
+    store: Path, mailbox: Mailbox, other: Neighbour
 ) -> None:
-    assert box.take_box()
+    assert mailbox.acquire_slot()
     close_another_descriptor(store)
-    number = box.number
-    assert box.take_box()
-    assert box.number == number
-    assert other.ask(take_box, store) != number
+    number = mailbox.number
+    assert mailbox.acquire_slot()
+    assert mailbox.number == number
+    assert other.ask(acquire_slot, store) != number
 
 
-def test_a_box_whose_lock_another_process_has_taken_is_left_to_it(
-    store: Path, box: Letterbox, other: Neighbour
+def test_a_slot_whose_lock_another_process_has_taken_is_left_to_it(
+    store: Path, mailbox: Mailbox, other: Neighbour
 ) -> None:
-    assert box.take_box()
+    assert mailbox.acquire_slot()
     close_another_descriptor(store)
-    theirs = other.ask(leave, store, b"letter-1", b"please")
-    assert theirs == box.number
-    assert box.take_box()
-    assert box.number != theirs
-    assert list(box.letters()) == [(theirs, b"letter-1", b"please")]
+    theirs = other.ask(post, store, b"letter-1", b"please")
+    assert theirs == mailbox.number
+    assert mailbox.acquire_slot()
+    assert mailbox.number != theirs
+    assert list(mailbox.batches()) == [(theirs, b"letter-1", b"please")]

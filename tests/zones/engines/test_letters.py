@@ -11,7 +11,7 @@ from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.engines.embedded.cross_process.commit_requests import (
     COMMITS_MAX,
     WRITES_MAX,
-    mark_of,
+    commit_id_of,
     pack,
     pack_answer,
     unpack,
@@ -19,7 +19,7 @@ from fairlead.zones.engines.embedded.cross_process.commit_requests import (
 )
 from fairlead.zones.engines.optimistic import atomics
 from fairlead.zones.engines.optimistic.commit import CommitRequest, version_stamp
-from fairlead.zones.engines.optimistic.commit_log import LogEntry, Reads
+from fairlead.zones.engines.optimistic.commit_log import LogEntry, ReadSet
 from fairlead.zones.engines.optimistic.ranges import KEYS_END, KeySet
 from fairlead.zones.engines.optimistic.writes import Mutations, Writes
 from tests.clocks import ManualClock
@@ -46,27 +46,27 @@ steps = st.lists(
 
 def written(what: list[tuple[str, bytes, Any, bool]]) -> Writes:
     writes = Writes()
-    for name, key, other, loud in what:
+    for name, key, other, conflicting in what:
         if name in ("set", "clear"):
-            writes.put(key, other, conflicting=loud)
+            writes.put(key, other, conflicting=conflicting)
         elif name == "conflict":
             writes.conflicts.add_range(key, other)
         elif name != "clear_range":
-            writes.update(key, getattr(atomics, name), other, conflicting=loud)
+            writes.update(key, getattr(atomics, name), other, conflicting=conflicting)
         elif key < other:
-            writes.clear_range(key, other, conflicting=loud)
+            writes.clear_range(key, other, conflicting=conflicting)
     return writes
 
 
 def request(writes: Writes, *, reads: KeySet | None = None) -> CommitRequest:
     read_version = None if reads is None else 5
-    return CommitRequest(ManualClock(), None if reads is None else Reads(reads), read_version, writes, [], [])
+    return CommitRequest(ManualClock(), None if reads is None else ReadSet(reads), read_version, writes, [], [])
 
 
 def sent(*requests: CommitRequest) -> list[CommitRequest]:
-    letter = pack(requests, 3)
-    assert letter is not None
-    return unpack(NAME, letter, ManualClock())
+    batch = pack(requests, 3)
+    assert batch is not None
+    return unpack(NAME, batch, ManualClock())
 
 
 def conflicts(writes: Writes) -> tuple[set[bytes], list[tuple[bytes, bytes]]]:
@@ -90,10 +90,10 @@ def test_reads_conflict_with_the_same_commits() -> None:
         assert arrived.reads.changed_by(LogEntry(6, [key], [])) is changed
 
 
-def test_each_commit_of_a_letter_has_a_mark_that_no_user_can_write() -> None:
+def test_each_commit_of_a_batch_has_a_commit_id_that_no_user_can_write() -> None:
     arrived = sent(request(written([])), request(written([])))
-    assert [each.mark for each in arrived] == [mark_of(NAME, 0), mark_of(NAME, 1)]
-    assert all(each.mark > KEYS_END and each.floor == 3 for each in arrived)
+    assert [each.commit_id for each in arrived] == [commit_id_of(NAME, 0), commit_id_of(NAME, 1)]
+    assert all(each.commit_id > KEYS_END and each.floor == 3 for each in arrived)
 
 
 def test_what_waits_for_its_versionstamp_stays_at_home() -> None:
@@ -107,7 +107,7 @@ def test_a_large_commit_stays_at_home_too() -> None:
     assert pack([request(large)], 3) is None
 
 
-def test_a_letter_does_not_ask_for_more_commits_than_an_answer_can_hold() -> None:
+def test_a_batch_does_not_ask_for_more_commits_than_an_answer_can_hold() -> None:
     assert pack([request(written([]))] * COMMITS_MAX, 3) is not None
     assert pack([request(written([]))] * (COMMITS_MAX + 1), 3) is None
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.zones.engines.optimistic import commit_log
-from fairlead.zones.engines.optimistic.commit_log import LogEntry, Reads
+from fairlead.zones.engines.optimistic.commit_log import LogEntry, ReadSet
 from fairlead.zones.engines.optimistic.ranges import (
     KeySet,
     Range,
@@ -63,15 +63,19 @@ def test_gaps_are_what_is_not_taken(begin: int, end: int, taken: list[tuple[int,
     ranges=RANGES,
     written=st.sets(NUMBERS),
     cleared=RANGES,
-    many_times=st.sampled_from([0, 16]),
+    lookup_ratio=st.sampled_from([0, 16]),
 )
 def test_a_commit_changes_what_was_read_if_they_have_a_key_in_common(
-    points: set[int], ranges: list[tuple[int, int]], written: set[int], cleared: list[tuple[int, int]], many_times: int
+    points: set[int],
+    ranges: list[tuple[int, int]],
+    written: set[int],
+    cleared: list[tuple[int, int]],
+    lookup_ratio: int,
 ) -> None:
-    reads = Reads(KeySet(map(key, points), as_ranges(ranges)))
+    reads = ReadSet(KeySet(map(key, points), as_ranges(ranges)))
     entry = LogEntry(1, [key(number) for number in written], merge(as_ranges(cleared)))
     read = points | numbers_in(as_ranges(ranges))
-    with patch.object(commit_log, "MANY_TIMES", many_times):
+    with patch.object(commit_log, "LOOKUP_RATIO", lookup_ratio):
         assert reads.changed_by(entry) == bool(read & (written | numbers_in(as_ranges(cleared))))
 
 

@@ -10,7 +10,7 @@ import pytest
 from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD, StoreError
 from fairlead.zones.engines.embedded import stored_log
 from fairlead.zones.engines.embedded.stored_log import StoredLog, start_log
-from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, Reads
+from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, ReadSet
 from fairlead.zones.engines.optimistic.ranges import KeySet
 from fairlead.zones.engines.optimistic.reserved_keys import LOG_BEGIN, log_key, log_version
 
@@ -28,8 +28,8 @@ def key(version: int) -> bytes:
     return str(version).encode()
 
 
-def reads(*versions: int) -> Reads:
-    return Reads(KeySet(map(key, versions)))
+def reads(*versions: int) -> ReadSet:
+    return ReadSet(KeySet(map(key, versions)))
 
 
 def test_the_newest_version_has_the_first_key() -> None:

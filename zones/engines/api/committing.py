@@ -9,30 +9,30 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 
 
-class Committing:
+class CommitTracker:
     """Work that is done inside, on this thread.
 
-    `under_way`: a transaction of it is being committed, or was, and it is not known yet whether that has happened.
+    `in_progress`: a transaction of it is being committed, or was, and it is not known yet whether that has happened.
     Written by the thread that works, read by any.
     """
 
-    __slots__ = ("_token", "under_way")
+    __slots__ = ("_token", "in_progress")
 
     def __init__(self) -> None:
-        self.under_way = False
+        self.in_progress = False
 
     def __enter__(self) -> None:
-        self._token: Token[Committing | None] = _current.set(self)
+        self._token: Token[CommitTracker | None] = _current.set(self)
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
 
 
-_current: ContextVar[Committing | None] = ContextVar("committing", default=None)
+_current: ContextVar[CommitTracker | None] = ContextVar("committing", default=None)
 
 
-def note_commit(under_way: bool) -> None:
+def track_commit(in_progress: bool) -> None:
     """Note that a commit of what this thread does begins or has ended."""
     committing = _current.get()
     if committing is not None:
-        committing.under_way = under_way
+        committing.in_progress = in_progress

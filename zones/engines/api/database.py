@@ -275,7 +275,7 @@ class Database(Protocol):
     results_can_be_unknown: bool
     """Whether a commit can fail without it being known if it happened (1021); False on the engines in this process."""
 
-    def turn(self) -> AbstractContextManager[object]:
+    def exclusive_section(self) -> AbstractContextManager[object]:
         """Return what a body of hundreds of reads and writes runs in.
 
         Where each of them lets go of the interpreter (LMDB's binding does), two such bodies in one process pass it to
@@ -287,8 +287,8 @@ class Database(Protocol):
     def burst(self, tr: Transaction) -> AbstractContextManager[Transaction]:
         """Return a context with the transaction to write through: a body's writes are done by its end at the latest.
 
-        Where each write wakes a thread of the client (FoundationDB), writes are kept and done together; see `bursts`.
-        It is a matter of speed and of nothing else. On other engines it is the transaction itself.
+        Where each write wakes a thread of the client (FoundationDB), writes are kept and done together; see
+        `write_bursts`. It is a matter of speed and of nothing else. On other engines it is the transaction itself.
         """
         ...
 
@@ -296,7 +296,7 @@ class Database(Protocol):
         """Return a new, empty transaction."""
         ...
 
-    def change_token(self) -> int | None:
+    def commit_sequence(self) -> int | None:
         """Return a number that has changed if anything was committed, or None if that cannot be told cheaply.
 
         Costs about a microsecond and opens no transaction: an idle consumer asks many times a second.

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def why_lost(watch: Any, errors: tuple[type[Exception], ...]) -> Exception | None:
+def watch_error(watch: Any, errors: tuple[type[Exception], ...]) -> Exception | None:
     """Return the error of a watch that is ready; None: its key has changed. `errors`: what the engine raises."""
     try:
         watch.wait()

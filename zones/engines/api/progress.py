@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from typing import Final
 
 # How long one attempt of a transaction may wait for its store: FoundationDB's transactions time out after this.
-ATTEMPT_US: Final = 10_000_000
+ATTEMPT_SILENCE_US: Final = 10_000_000
 
 
-class Progress:
+class LoopProgress:
     """What is known of one loop. Written by its own thread, read by its supervisor; no lock, since each field is whole.
 
     Args:
@@ -25,44 +25,44 @@ class Progress:
       stalled: called by the supervisor if the loop stands still; None: that fails the actor.
     """
 
-    __slots__ = ("_heard", "_quiet_us", "name", "silent_us", "stalled", "thread_id")
+    __slots__ = ("_allowed_silence_us", "_has_reported", "name", "silent_us", "stalled", "thread_id")
 
     def __init__(self, name: str, stalled: Callable[[], None] | None = None) -> None:
         self.name = name
         self.stalled = stalled
         self.thread_id = threading.get_ident()
         self.silent_us = 0  # for how long nothing was heard, as of the last look
-        self._heard = True
-        self._quiet_us: int | None = 0
+        self._has_reported = True
+        self._allowed_silence_us: int | None = 0
 
-    def note(self, quiet_us: int | None = 0) -> None:
+    def report(self, allowed_silence_us: int | None = 0) -> None:
         """Note that the loop goes on, and for how long it may be silent from now on; None: for as long as it likes."""
-        self._quiet_us = quiet_us
-        self._heard = True
+        self._allowed_silence_us = allowed_silence_us
+        self._has_reported = True
 
     def overdue_us(self, passed_us: int) -> int:
         """Return by how much the loop has been silent for longer than it said. `passed_us`: since the last look."""
-        quiet_us = self._quiet_us
-        if self._heard or quiet_us is None:
-            self._heard = False
+        allowed_silence_us = self._allowed_silence_us
+        if self._has_reported or allowed_silence_us is None:
+            self._has_reported = False
             self.silent_us = 0
             return 0
         self.silent_us += passed_us
-        return max(0, self.silent_us - quiet_us)
+        return max(0, self.silent_us - allowed_silence_us)
 
 
-_current: ContextVar[Progress | None] = ContextVar("progress", default=None)
+_current: ContextVar[LoopProgress | None] = ContextVar("progress", default=None)
 
 
-def note_progress(quiet_us: int | None = 0) -> None:
-    """Note that the loop on this thread goes on; see `Progress.note`."""
+def report_loop_progress(allowed_silence_us: int | None = 0) -> None:
+    """Note that the loop on this thread goes on; see `LoopProgress.report`."""
     progress = _current.get()
     if progress is not None:
-        progress.note(quiet_us)
+        progress.report(allowed_silence_us)
 
 
 @contextmanager
-def progress_of(progress: Progress | None) -> Iterator[None]:
+def track_loop_progress(progress: LoopProgress | None) -> Iterator[None]:
     """Let what this thread does inside be noted in `progress`; None: nowhere, such as while a user's code runs."""
     token = _current.set(progress)
     try:
@@ -82,10 +82,10 @@ class unsupervised:
     def __enter__(self) -> None:
         self._progress = _current.get()
         if self._progress is not None:
-            self._progress.note(None)
+            self._progress.report(None)
         self._token = _current.set(None)
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
         if self._progress is not None:
-            self._progress.note()
+            self._progress.report()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from fairlead.zones.engines.api.committing import Committing, note_commit
+from fairlead.zones.engines.api.committing import CommitTracker, track_commit
 from fairlead.zones.engines.api.database import Database, Transaction
 from fairlead.zones.engines.api.errors import COMMIT_UNKNOWN_RESULT, MAYBE_COMMITTED, TransactionTooLong, error_code
-from fairlead.zones.engines.api.progress import ATTEMPT_US, note_progress
+from fairlead.zones.engines.api.progress import ATTEMPT_SILENCE_US, report_loop_progress
 
 _T = TypeVar("_T")
 
@@ -53,10 +53,10 @@ def transact(
         while True:
             committing = False
             try:
-                _note_attempt()
+                _report_attempt()
                 result = body(transaction)
                 committing = True
-                _note_commit()
+                _track_commit()
                 transaction.commit().wait()
                 finished = True
                 return result
@@ -73,8 +73,8 @@ def transact(
                 retries += 1
                 transaction.on_error(error).wait()
     finally:
-        note_progress()
-        note_commit(False)
+        report_loop_progress()
+        track_commit(False)
         # An exception keeps this frame alive, and with it the transaction and the pages that it pins.
         if not finished:
             transaction.cancel()
@@ -82,15 +82,15 @@ def transact(
 
 def _was_applied(db: Database, applied: Callable[[Transaction], bool], retries_max: int) -> bool:
     """Ask whether a commit has happened; until this is known, the commit that is asked about is under way."""
-    with Committing():  # Hides the question's own transaction.
+    with CommitTracker():  # Hides the question's own transaction.
         return transact(db, applied, retries_max=retries_max)
 
 
-def _note_attempt() -> None:
-    note_progress(ATTEMPT_US)
-    note_commit(False)
+def _report_attempt() -> None:
+    report_loop_progress(ATTEMPT_SILENCE_US)
+    track_commit(False)
 
 
-def _note_commit() -> None:
-    note_progress(None)  # A store that is away answers late; a loop that waits for it has not stood still.
-    note_commit(True)
+def _track_commit() -> None:
+    report_loop_progress(None)  # A store that is away answers late; a loop that waits for it has not stood still.
+    track_commit(True)

@@ -20,40 +20,40 @@ from typing import Final
 from fairlead.zones.engines.embedded.shared_files import make_file
 
 FILE: Final = "bell"
-SEATS: Final = 64
+SLOTS: Final = 64
 _BYTES: Final = 4_096
-_NOBODY: Final = bytes(SEATS)
-_DROPPED: Final = ConnectionRefusedError, FileNotFoundError  # by a socket whose owner has died, or was never there
+_NO_LISTENERS: Final = bytes(SLOTS)
+_OWNER_GONE: Final = ConnectionRefusedError, FileNotFoundError  # by a socket whose owner has died, or was never there
 
 
-class Bell:
+class CommitNotifier:
     """One store's bell, as one process uses it; thread-safe."""
 
     def __init__(self, store: Path) -> None:
         """Open nothing yet."""
         self._store = store
         self._map: mmap.mmap | None = None
-        self._words: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self._address = ""
-        self._own: set[int] = set()
+        self._own_slots: set[int] = set()
         self._opening = threading.Lock()
-        self._impossible = sys.platform != "linux"
+        self._disabled = sys.platform != "linux"
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Tell whoever listens in other processes that something was committed. Costs a microsecond if nobody does."""
         if self._map is None and not self._open():
             return
         assert self._map is not None
-        assert self._words is not None
-        taken = self._map[:SEATS]
-        if taken == _NOBODY:
+        assert self._socket is not None
+        taken = self._map[:SLOTS]
+        if taken == _NO_LISTENERS:
             return
-        for seat in range(SEATS):
-            if taken[seat] and seat not in self._own:
+        for slot in range(SLOTS):
+            if taken[slot] and slot not in self._own_slots:
                 try:
-                    self._words.sendto(b"\0", socket.MSG_DONTWAIT, self._address + str(seat))
-                except _DROPPED:
-                    self._map[seat] = 0
+                    self._socket.sendto(b"\0", socket.MSG_DONTWAIT, self._address + str(slot))
+                except _OWNER_GONE:
+                    self._map[slot] = 0
                 except OSError:
                     continue  # It has been told so often that it will wake anyway.
 
@@ -61,52 +61,52 @@ class Bell:
         """Take a seat and return what listens there; None if that cannot be had here, or every seat is taken."""
         if self._map is None and not self._open():
             return None
-        words = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        for seat in range(SEATS):
+        listener_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for slot in range(SLOTS):
             try:
-                words.bind(self._address + str(seat))
+                listener_socket.bind(self._address + str(slot))
             except OSError:
                 continue  # It is taken.
-            self._own.add(seat)
-            return Listener(self, seat, words)
-        words.close()
+            self._own_slots.add(slot)
+            return Listener(self, slot, listener_socket)
+        listener_socket.close()
         return None
 
     def close(self) -> None:
         """Ring no more, and let nobody take a seat."""
-        self._impossible = True
-        self.forget()
+        self._disabled = True
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Let go of it; in a forked child, of the parent's."""
-        self._own.clear()
+        self._own_slots.clear()
         self._opening = threading.Lock()
-        if self._words is not None:
-            self._words.close()
-        self._words = self._map = None  # A listener may still hold the map, and lets go of it.
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._map = None  # A listener may still hold the map, and lets go of it.
 
-    def take(self, seat: int) -> None:
+    def occupy(self, slot: int) -> None:
         """Note that somebody listens on a seat."""
-        self._set(seat, 1)
+        self._set(slot, 1)
 
-    def leave(self, seat: int) -> None:
+    def vacate(self, slot: int) -> None:
         """Note that nobody listens on a seat any more."""
-        self._own.discard(seat)
-        self._set(seat, 0)
+        self._own_slots.discard(slot)
+        self._set(slot, 0)
 
-    def _set(self, seat: int, taken: int) -> None:
-        seats = self._map
-        if seats is not None:
-            seats[seat] = taken
+    def _set(self, slot: int, taken: int) -> None:
+        slots = self._map
+        if slots is not None:
+            slots[slot] = taken
 
     def _open(self) -> bool:
         """Open the file, made if it is missing; False if that cannot be."""
         with self._opening:
-            if self._map is None and not self._impossible:
+            if self._map is None and not self._disabled:
                 try:
                     self._open_file()
                 except (OSError, ValueError):  # No room, no right: whoever waits asks again and again.
-                    self._impossible = True
+                    self._disabled = True
             return self._map is not None
 
     def _open_file(self) -> None:
@@ -116,7 +116,7 @@ class Bell:
         try:
             found = os.fstat(file)
             self._address = f"\0fairlead/{found.st_dev}/{found.st_ino}/"
-            self._words = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._map = mmap.mmap(file, _BYTES)
         finally:
             os.close(file)
@@ -125,25 +125,27 @@ class Bell:
 class Listener:
     """Somebody on a seat. One thread at a time."""
 
-    def __init__(self, bell: Bell, seat: int, words: socket.socket) -> None:
-        self._bell = bell
-        self._seat = seat
-        self._words = words
+    def __init__(self, notifier: CommitNotifier, slot: int, listener_socket: socket.socket) -> None:
+        self._notifier = notifier
+        self._slot = slot
+        self._socket = listener_socket
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a word, and forget all that have come; False if none did in time."""
-        self._bell.take(self._seat)  # Again and again: somebody may have taken this seat's last owner for this one.
-        self._words.settimeout(timeout_s)
+        self._notifier.occupy(
+            self._slot
+        )  # Again and again: somebody may have taken this seat's last owner for this one.
+        self._socket.settimeout(timeout_s)
         with suppress(OSError):
-            self._words.recv(1)
-            self._words.setblocking(False)
+            self._socket.recv(1)
+            self._socket.setblocking(False)
             with suppress(BlockingIOError):
-                while self._words.recv(1):
+                while self._socket.recv(1):
                     pass
             return True
         return False
 
     def close(self) -> None:
         """Leave the seat."""
-        self._bell.leave(self._seat)
-        self._words.close()
+        self._notifier.vacate(self._slot)
+        self._socket.close()

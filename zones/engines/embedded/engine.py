@@ -21,13 +21,13 @@ from fairlead.zones.engines.api import database
 from fairlead.zones.engines.api.clock import Clock
 from fairlead.zones.engines.api.database import Limits
 from fairlead.zones.engines.api.errors import FUTURE_VERSION, TRANSACTION_TOO_OLD, StoreError
-from fairlead.zones.engines.embedded.commit_notifier import Bell, Listener
-from fairlead.zones.engines.embedded.cross_process.flat_combining import JointCommit
+from fairlead.zones.engines.embedded.commit_notifier import CommitNotifier, Listener
+from fairlead.zones.engines.embedded.cross_process.flat_combining import CrossProcessCommit
 from fairlead.zones.engines.embedded.group_commit import GroupCommit, QueuedCommit
-from fairlead.zones.engines.embedded.lmdb_commit import TURN_WAIT_S, LmdbCommits
+from fairlead.zones.engines.embedded.lmdb_commit import SECTION_WAIT_S, LmdbCommits
 from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
 from fairlead.zones.engines.embedded.lmdb_snapshot import LmdbSnapshot
-from fairlead.zones.engines.embedded.lock_watchdog import StallWatch
+from fairlead.zones.engines.embedded.lock_watchdog import LockWatchdog
 from fairlead.zones.engines.embedded.stored_log import StoredLog
 from fairlead.zones.engines.embedded.write_lock import Stall
 from fairlead.zones.engines.optimistic.commit import CommitRequest
@@ -61,18 +61,18 @@ class EmbeddedDatabase:
         """Return a new, empty transaction."""
         return Transaction(self, self._store, self._clock, self._random)
 
-    def change_token(self) -> int | None:
+    def commit_sequence(self) -> int | None:
         """Return the number of LMDB's last commit, by whichever process."""
-        self._store.end_forgotten(self._clock.now_us())
-        return self._store.change_token()
+        self._store.end_expired_snapshots(self._clock.now_us())
+        return self._store.commit_sequence()
 
     def listener(self) -> Listener | None:
         """See `Database`."""
-        return self._store.bell.listener()
+        return self._store.commit_notifier.listener()
 
-    def turn(self) -> AbstractContextManager[object]:
+    def exclusive_section(self) -> AbstractContextManager[object]:
         """See `Database`; a commit takes a turn too, but for its waits for other processes and for the disk."""
-        return self._store.turn(TURN_WAIT_S)
+        return self._store.exclusive_section(SECTION_WAIT_S)
 
     def burst(self, tr: database.Transaction) -> AbstractContextManager[database.Transaction]:
         """Return the transaction itself: a write wakes nobody."""
@@ -80,7 +80,7 @@ class EmbeddedDatabase:
 
     def write_stall(self) -> Stall | None:
         """See `write_stall` of this folder."""
-        return self._store.files.write_lock.stalled(self._clock)
+        return self._store.files.write_lock.find_stall(self._clock)
 
     def close(self) -> None:
         """Give the environment back; it is closed when the last database of this process on it is."""
@@ -96,18 +96,20 @@ class EmbeddedStore:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self.users = 0
-        self._turn = threading.RLock()
+        self._section_lock = threading.RLock()
         self.watches = Watches()
         self.files = LmdbFiles(path, first_version=max(1, clock.now_us()))
         self.log = StoredLog()
-        self._stall_watch = StallWatch(self.files)
-        self.joint = JointCommit(path, self._stall_watch.watching)
-        self.bell = Bell(path)
-        self._commits = LmdbCommits(self.files, self.log, self.joint, self.turn, self._stall_watch.watching)
+        self._lock_watchdog = LockWatchdog(self.files)
+        self.cross_process = CrossProcessCommit(path, self._lock_watchdog.watched_wait)
+        self.commit_notifier = CommitNotifier(path)
+        self._commits = LmdbCommits(
+            self.files, self.log, self.cross_process, self.exclusive_section, self._lock_watchdog.watched_wait
+        )
         self.group = GroupCommit(self._commit_all, lambda request: request.call_back(self.watches))
         self._pause: object = None  # while it stands still
         self._holds_reads = False
-        self._open: dict[int, weakref.ref[LmdbSnapshot]] = {}
+        self._open_snapshots: dict[int, weakref.ref[LmdbSnapshot]] = {}
         self._serials = itertools.count()
 
     # --- For transactions ---
@@ -115,11 +117,11 @@ class EmbeddedStore:
     def snapshot(self, clock: Clock) -> LmdbSnapshot:
         """Return the newest snapshot."""
         now_us = clock.now_us()
-        if self._open:
-            self.end_forgotten(now_us)
+        if self._open_snapshots:
+            self.end_expired_snapshots(now_us)
         serial = next(self._serials)
-        snapshot = LmdbSnapshot(self.files, self.log, now_us, partial(self._open.pop, serial, None))
-        self._open[serial] = weakref.ref(snapshot)
+        snapshot = LmdbSnapshot(self.files, self.log, now_us, partial(self._open_snapshots.pop, serial, None))
+        self._open_snapshots[serial] = weakref.ref(snapshot)
         return snapshot
 
     def snapshot_at(self, clock: Clock, version: int) -> LmdbSnapshot:
@@ -136,35 +138,35 @@ class EmbeddedStore:
         """Queue a commit."""
         return self.group.submit(request)
 
-    def turn(self, wait_s: float) -> _Turn:
+    def exclusive_section(self, wait_s: float) -> _ExclusiveSection:
         """Return a turn to take, or to go on without after `wait_s`. So nobody can wait for it for ever."""
-        return _Turn(self._turn, wait_s)
+        return _ExclusiveSection(self._section_lock, wait_s)
 
-    def change_token(self) -> int:
+    def commit_sequence(self) -> int:
         """Return the number of LMDB's last commit."""
         return self.files.last_transaction()
 
-    def end_forgotten(self, now_us: int) -> None:
+    def end_expired_snapshots(self, now_us: int) -> None:
         """End the snapshots that have outlived their window, so that nobody's forgotten transaction pins pages."""
-        for serial, reference in list(self._open.items()):
+        for serial, reference in list(self._open_snapshots.items()):
             snapshot = reference()
             if snapshot is None:
-                self._open.pop(serial, None)
+                self._open_snapshots.pop(serial, None)
             elif now_us - snapshot.opened_us > WINDOW_US + GRACE_US:
                 snapshot.close()
             else:
                 return  # They are in the order of their opening.
 
-    def end_all(self) -> None:
+    def end_all_snapshots(self) -> None:
         """End all snapshots of this process, and wait for the reads that are under way on other threads.
 
         The caller holds back what would begin meanwhile: the wait would not end while it comes and goes.
         """
-        for reference in list(self._open.values()):
+        for reference in list(self._open_snapshots.values()):
             snapshot = reference()
             if snapshot is not None:
                 snapshot.close()
-        self._open.clear()
+        self._open_snapshots.clear()
         self.files.await_reads()
 
     def _commit_all(self, requests: list[CommitRequest]) -> None:
@@ -172,14 +174,14 @@ class EmbeddedStore:
         group = [request for request in requests if request.begin()]
         if not group:
             return
-        self.end_forgotten(group[0].clock.now_us())
+        self.end_expired_snapshots(group[0].clock.now_us())
         made = answered = False
         try:
             self._commits.make(group)
             answered = True
         finally:
             if not answered:  # An interruption may have left the turn taken.
-                _give_back(self._turn)
+                _release_if_held(self._section_lock)
         for request in group:
             outcome = request.outcome
             assert outcome is not None
@@ -189,7 +191,7 @@ class EmbeddedStore:
                 request.succeed(*outcome, self)
                 made = True
         if made:
-            self.bell.ring()
+            self.commit_notifier.notify()
 
     # --- Closing and forking ---
 
@@ -197,11 +199,11 @@ class EmbeddedStore:
         """Close the environment; commits still queued fail with 1025."""
         try:
             self._stop()
-            self.joint.close()
-            self.bell.close()
+            self.cross_process.close()
+            self.commit_notifier.close()
             self.files.close()
         finally:
-            self._go_on()
+            self._resume()
 
     def before_fork(self) -> None:
         """Stand still, without a snapshot: see `LmdbFiles.close_inherited`."""
@@ -209,15 +211,15 @@ class EmbeddedStore:
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
-        self._go_on()
+        self._resume()
 
     def _stop(self) -> None:
         """Finish the commit and the reads under way, hold back the next, and end the snapshots."""
         self._pause = self.group.pause()
         self._holds_reads = self.files.hold_reads()
-        self.end_all()
+        self.end_all_snapshots()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._holds_reads:
             self._holds_reads = False
             self.files.resume_reads()
@@ -227,17 +229,17 @@ class EmbeddedStore:
 
     def after_fork_in_child(self) -> None:
         """Become a store of the child's own; opened by its first transaction."""
-        self.group.forget()
-        self.joint.forget()
-        self.bell.forget()
-        self.log.forget()
-        self._turn = threading.RLock()
+        self.group.reset()
+        self.cross_process.reset()
+        self.commit_notifier.reset()
+        self.log.reset()
+        self._section_lock = threading.RLock()
         self.watches = Watches()
-        self._stall_watch.reset()
+        self._lock_watchdog.reset()
         self.files.close_inherited()
 
 
-class _Turn:
+class _ExclusiveSection:
     """A turn of long bodies and commits: a context, and a class of its own because each commit takes two of them."""
 
     __slots__ = ("_lock", "_wait_s")
@@ -253,15 +255,15 @@ class _Turn:
             entered = True
         finally:
             if not entered:  # Interrupted, it may have been taken or not.
-                _give_back(self._lock)
+                _release_if_held(self._lock)
 
     def __exit__(self, *_: object) -> None:
-        _give_back(self._lock)
+        _release_if_held(self._lock)
 
 
-def _give_back(turn: Any) -> None:
+def _release_if_held(lock: Any) -> None:
     try:
-        turn.release()
+        lock.release()
     except RuntimeError:  # This thread has it not.
         return
 

@@ -49,7 +49,7 @@ class QueuedCommit:
     def block_until_ready(self) -> None:
         """Return once the commit has been answered."""
         if not self.request.done:
-            self._group.see_through(self)
+            self._group.await_answer(self)
 
     def is_ready(self) -> bool:
         """Whether it has been answered. Commits the queue on this thread if nobody else is about to."""
@@ -98,7 +98,7 @@ class GroupCommit:
     """The queue of one store in one process."""
 
     def __init__(
-        self, commit_all: Callable[[list[CommitRequest]], None], afterwards: Callable[[CommitRequest], None]
+        self, commit_all: Callable[[list[CommitRequest]], None], on_answered: Callable[[CommitRequest], None]
     ) -> None:
         """Start with an empty queue.
 
@@ -107,7 +107,7 @@ class GroupCommit:
           afterwards: called for each request when another thread may lead already, so that it may commit itself.
         """
         self._commit_all = commit_all
-        self._afterwards = afterwards
+        self._on_answered = on_answered
         self._mutex = threading.Lock()
         self._queue: list[QueuedCommit] = []
         self._leader: object = None  # A thread's `_Duty`, or what `pause` returned; None if the lead is free.
@@ -120,17 +120,17 @@ class GroupCommit:
             self._queue.append(queued)
         return queued
 
-    def see_through(self, queued: QueuedCommit) -> None:
+    def await_answer(self, queued: QueuedCommit) -> None:
         """Return once `queued` has been answered, by this thread or another."""
         duty = _Duty()
         try:
-            while self._leads_or_waits(duty, queued):
+            while self._lead_or_wait(duty, queued):
                 if duty.waiter is None:
                     self._lead(duty)
                 else:
                     duty.waiter.acquire()  # Released when the leader is done: with the answer, or with the lead.
         except BaseException as interruption:
-            self._after(interruption, duty, queued)
+            self._finish_duty(interruption, duty, queued)
             raise
 
     def lead_if_free(self, queued: QueuedCommit) -> None:
@@ -140,39 +140,39 @@ class GroupCommit:
             with self._mutex:
                 if self._leader is not None:
                     return
-                self._take_lead(duty)
+                self._become_leader(duty)
             self._lead(duty)
         except BaseException as interruption:
-            self._after(interruption, duty, queued)
+            self._finish_duty(interruption, duty, queued)
             raise
 
     def pause(self) -> object:
         """Wait until no thread leads, and let none lead until `resume` with what this returns. For forks."""
-        turn = _thread.allocate_lock()
-        turn.acquire()
+        pause_token = _thread.allocate_lock()
+        pause_token.acquire()
         try:
             with self._mutex:
                 if self._leader is None:
-                    self._leader = turn
-                    return turn
-                self._pausing.append(turn)
-            turn.acquire()
+                    self._leader = pause_token
+                    return pause_token
+                self._pausing.append(pause_token)
+            pause_token.acquire()
         except BaseException:
             with self._mutex:
-                if turn in self._pausing:
-                    self._pausing.remove(turn)
-            self.resume(turn)
+                if pause_token in self._pausing:
+                    self._pausing.remove(pause_token)
+            self.resume(pause_token)
             raise
-        return turn
+        return pause_token
 
-    def resume(self, turn: object) -> None:
+    def resume(self, pause_token: object) -> None:
         """End a pause."""
         try:
-            self._hand_over(turn, [])
+            self._hand_over(pause_token, [])
         finally:
-            self._hand_over(turn, [])  # Again, if it was interrupted.
+            self._hand_over(pause_token, [])  # Again, if it was interrupted.
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Start anew in a forked child: what was queued is the parent's to commit."""
         queue, self._queue = self._queue, []
         self._mutex = threading.Lock()
@@ -181,21 +181,21 @@ class GroupCommit:
         for queued in queue:
             queued.request.withdraw(StoreError(TRANSACTION_CANCELLED))
 
-    def _leads_or_waits(self, duty: _Duty, queued: QueuedCommit) -> bool:
+    def _lead_or_wait(self, duty: _Duty, queued: QueuedCommit) -> bool:
         """Take the lead, or note in `duty` what to wait for; False if it has been answered."""
         with self._mutex:
             if queued.request.done:
                 return False
             if self._leader is None:
                 duty.waiter = None
-                self._take_lead(duty)
+                self._become_leader(duty)
             else:
                 waiter = _thread.allocate_lock()
                 waiter.acquire()
                 duty.waiter = queued.waiter = waiter
             return True
 
-    def _take_lead(self, duty: _Duty) -> None:
+    def _become_leader(self, duty: _Duty) -> None:
         self._leader = duty
         duty.group, self._queue = self._queue, []
 
@@ -206,7 +206,7 @@ class GroupCommit:
             self._commit_all([queued.request for queued in group])
             self._hand_over(duty, group)
         while group:
-            self._afterwards(group[0].request)
+            self._on_answered(group[0].request)
             group[0].call_back()
             del group[0]
 
@@ -217,9 +217,9 @@ class GroupCommit:
                 queued.wake()
             if self._leader is leader:
                 if self._pausing:
-                    self._leader = turn = self._pausing[0]
+                    self._leader = pause_token = self._pausing[0]
                     del self._pausing[0]
-                    turn.release()
+                    pause_token.release()
                 else:
                     self._leader = None
                     self._wake_next()
@@ -231,7 +231,7 @@ class GroupCommit:
                 queued.wake()
                 return
 
-    def _after(
+    def _finish_duty(
         self, interruption: BaseException, duty: _Duty, queued: QueuedCommit, left: int = INTERRUPTIONS_MAX
     ) -> None:
         """Do what others depend on this thread for, before it goes the way of an exception."""
@@ -247,7 +247,7 @@ class GroupCommit:
                     self._wake_next()
         except BaseException as again:
             if left:
-                self._after(again, duty, queued, left - 1)
+                self._finish_duty(again, duty, queued, left - 1)
             raise
 
 

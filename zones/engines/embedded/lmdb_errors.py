@@ -12,12 +12,12 @@ import lmdb
 
 from fairlead.zones.engines.api.errors import StoreFull, StoreUnavailable
 
-HARDLY_ANY_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
+NEARLY_FULL_BYTES: Final = 1 << 20  # Less than this on the disk, and a write that failed is taken to have filled it.
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def refusal_of(error: Exception, store: Path, *, map_bytes: int) -> StoreUnavailable:
+def unavailable_error(error: Exception, store: Path, *, map_bytes: int) -> StoreUnavailable:
     """Return the error that says what an error of LMDB or the system means for a store, and what to do.
 
     `map_bytes`: how much of the process's address space the store takes.
@@ -85,4 +85,4 @@ def _is_out_of_space(store: Path) -> bool:
     left_bytes = disk.f_bavail * disk.f_frsize
     if size_bytes_max != resource.RLIM_INFINITY:
         left_bytes = min(left_bytes, size_bytes_max - (store / "data.mdb").stat().st_size)
-    return left_bytes < HARDLY_ANY_BYTES
+    return left_bytes < NEARLY_FULL_BYTES

@@ -18,8 +18,8 @@ import lmdb
 
 from fairlead.zones.engines.api.errors import PROCESS_BEHIND, TRANSACTION_CANCELLED, StoreError, StoreUnavailable
 from fairlead.zones.engines.embedded.filesystems import network_filesystem
-from fairlead.zones.engines.embedded.lmdb_errors import refusal_of
-from fairlead.zones.engines.embedded.preallocation import fill_holes
+from fairlead.zones.engines.embedded.lmdb_errors import unavailable_error
+from fairlead.zones.engines.embedded.preallocation import preallocate
 from fairlead.zones.engines.embedded.stored_log import start_log
 from fairlead.zones.engines.embedded.write_lock import WriteLock
 from fairlead.zones.engines.optimistic.reserved_keys import FORMAT_KEY
@@ -31,7 +31,7 @@ MAP_BYTES: Final = 64 << 30  # Address space, not disk: the file grows as it fil
 READERS_MAX: Final = 4_096  # Open read transactions of all processes together; 64 bytes each in the lock file.
 
 READS_WAIT_S: Final = 1.0  # A read of a whole range takes tenths of a second.
-_READS_LOOK_S: Final = 0.001
+_READS_POLL_S: Final = 0.001
 
 
 def end_broken(txn: lmdb.Transaction[bytes]) -> None:
@@ -51,7 +51,7 @@ def end_broken(txn: lmdb.Transaction[bytes]) -> None:
 
 
 class LmdbFiles:
-    """An environment. Users' keys and values are in it as they are; what else there is, `own_keys` says."""
+    """An environment. Users' keys and values are in it as they are; what else there is, `reserved_keys` says."""
 
     def __init__(self, path: Path, *, first_version: int) -> None:
         """Open the environment, created if it is missing; a new log starts at `first_version`."""
@@ -67,7 +67,7 @@ class LmdbFiles:
     # --- Opening and closing ---
 
     def _open(self) -> None:
-        self._check_place()
+        self._check_path()
         with ExitStack() as refused:  # Whoever keeps the error does not keep the files open.
             try:
                 made_in = _make_directory(self.path)
@@ -76,10 +76,10 @@ class LmdbFiles:
                 refused.callback(self.write_lock.close)
                 env = lmdb.open(str(self.path), map_size=self._map_bytes, max_readers=READERS_MAX)
                 refused.callback(env.close)
-                self.write_lock.hold_use()
+                self.write_lock.hold_use_lock()
                 env.reader_check()
                 if not self._is_of_this_format(env):
-                    _sync_names(self.path, self.path.parent, *made_in)
+                    _fsync_directories(self.path, self.path.parent, *made_in)
                     self._create(env)
             except (OSError, lmdb.Error) as error:
                 self._raise_unavailable(error)
@@ -87,7 +87,7 @@ class LmdbFiles:
         self._env = env
         self._identity = self._file_identity()
         self._page_bytes = env.stat()["psize"]
-        self._filled = 0  # Before this offset there are no holes.
+        self._preallocated_end = 0  # Before this offset there are no holes.
 
     def is_current(self) -> bool:
         """Whether the path still leads to the files that are open; not if they were deleted, or made anew."""
@@ -99,7 +99,7 @@ class LmdbFiles:
         except FileNotFoundError:
             return None
 
-    def _check_place(self) -> None:
+    def _check_path(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise StoreUnavailable("the path is a file", remedy="Name a directory of its own.", path=str(self.path))
         kind = network_filesystem(self.path)
@@ -167,11 +167,11 @@ class LmdbFiles:
             return self._begin(self._begin_read)
 
     def _begin_read(self, env: lmdb.Environment) -> lmdb.Transaction[bytes]:
-        self.write_lock.say_alive()
+        self.write_lock.retake_locks()
         return env.begin()
 
     def _begin_write(self, env: lmdb.Environment) -> lmdb.Transaction[bytes]:
-        self.write_lock.say_used()
+        self.write_lock.retake_use_lock()
         return env.begin(write=True)
 
     def begin_write(self) -> lmdb.Transaction[bytes]:
@@ -189,7 +189,7 @@ class LmdbFiles:
                 "files that were taken away, and nothing since.",
                 path=str(self.path),
             )
-        self._fill_holes()
+        self._preallocate()
         return txn
 
     def last_transaction(self) -> int:
@@ -204,9 +204,9 @@ class LmdbFiles:
     def grow(self) -> None:
         """Double the map after it was found full. Ends this process's transactions."""
         with self._lock:
-            map_bytes = 2 * self._usable().info()["map_size"]
+            map_bytes = 2 * self._usable_env().info()["map_size"]
             try:
-                self._usable().set_mapsize(map_bytes)
+                self._usable_env().set_mapsize(map_bytes)
             except lmdb.Error as error:
                 self.reopen()
                 raise StoreUnavailable(
@@ -222,11 +222,11 @@ class LmdbFiles:
         """Open anew after LMDB has given up on the environment (a failed write of its root)."""
         with self._lock:
             self._close_env()
-            self._usable()
+            self._usable_env()
 
     def clear_dead_readers(self) -> None:
         """Free the slots of processes that died, and with them the pages that they pin."""
-        self._usable().reader_check()
+        self._usable_env().reader_check()
 
     def hold_reads(self) -> bool:
         """Let no read begin until `resume_reads`; False if one does not get begun, and nothing is held back.
@@ -246,12 +246,12 @@ class LmdbFiles:
         `READS_WAIT_S`.
         """
         pause = threading.Event()
-        for _ in range(int(READS_WAIT_S / _READS_LOOK_S)):
+        for _ in range(int(READS_WAIT_S / _READS_POLL_S)):
             if self._env is None or not _reads_of(os.getpid(), self._env.readers()):
                 return
-            pause.wait(_READS_LOOK_S)
+            pause.wait(_READS_POLL_S)
 
-    def has_given_up(self) -> bool:
+    def has_panicked(self) -> bool:
         """Whether LMDB refuses this environment since it failed to write its root."""
         try:
             if self._env is not None:
@@ -264,30 +264,30 @@ class LmdbFiles:
 
     def unavailable(self, error: Exception) -> StoreUnavailable:
         """Return the error that says what an error of LMDB or the system means, and what to do."""
-        return refusal_of(error, self.path, map_bytes=self._map_bytes)
+        return unavailable_error(error, self.path, map_bytes=self._map_bytes)
 
-    def _fill_holes(self) -> None:
+    def _preallocate(self) -> None:
         """Fill the holes that commits have left, of whichever process. Within a write transaction."""
-        env = self._env or self._usable()
+        env = self._env or self._usable_env()
         end = (env.info()["last_pgno"] + 1) * self._page_bytes
-        if end <= self._filled:
+        if end <= self._preallocated_end:
             return
         # The disk may be full, and the commit fit all the same; if not, that says why.
         with suppress(OSError), (self.path / "data.mdb").open("r+b", buffering=0) as file:
             if _identity_of(os.fstat(file.fileno())) == self._identity:  # else it is another store's by now
-                fill_holes(file.fileno(), self._filled, end)
-                self._filled = end
+                preallocate(file.fileno(), self._preallocated_end, end)
+                self._preallocated_end = end
 
     def _begin(self, begin: Callable[[lmdb.Environment], _T]) -> _T:
         for _ in range(8):  # Each reason below passes; several of them in a row would be strange.
             try:
-                return begin(self._env or self._usable())
+                return begin(self._env or self._usable_env())
             except lmdb.MapResizedError:
                 # Another process has grown the map.
                 with self._lock:
-                    self._usable().set_mapsize(0)
+                    self._usable_env().set_mapsize(0)
             except lmdb.ReadersFullError:
-                if not self._usable().reader_check():
+                if not self._usable_env().reader_check():
                     raise StoreError(
                         PROCESS_BEHIND, remedy="Close transactions sooner, or use fewer.", readers_max=READERS_MAX
                     ) from None
@@ -298,11 +298,11 @@ class LmdbFiles:
             except lmdb.PanicError:
                 self.reopen()
             except (OSError, lmdb.Error) as error:
-                self._usable()  # Says so if it was closed meanwhile.
+                self._usable_env()  # Says so if it was closed meanwhile.
                 self._raise_unavailable(error)
         raise StoreUnavailable("the map changes all the time", remedy="Try again.", path=str(self.path))
 
-    def _usable(self) -> lmdb.Environment:
+    def _usable_env(self) -> lmdb.Environment:
         with self._lock:
             if self._closed:
                 raise StoreError(TRANSACTION_CANCELLED, remedy="The database was closed.", path=str(self.path))
@@ -332,7 +332,7 @@ def _make_directory(path: Path) -> list[Path]:
     return [each.parent for each in missing]
 
 
-def _sync_names(*directories: Path) -> None:
+def _fsync_directories(*directories: Path) -> None:
     """Let the names in directories survive a loss of power: a commit syncs the data of its file only.
 
     Before anything is in the store: whoever finds it made, finds it durable. One that may not be read (it may be
@@ -355,10 +355,10 @@ def _make_lock_file(path: Path) -> None:
     """
     if path.exists():
         return
-    apart = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary_path = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        apart.write_bytes(bytes((READERS_MAX + 2) * 64))  # As long as LMDB itself would make it.
+        temporary_path.write_bytes(bytes((READERS_MAX + 2) * 64))  # As long as LMDB itself would make it.
         with suppress(OSError):  # Another was quicker; or there are no links here, and LMDB makes the file itself.
-            os.link(apart, path)
+            os.link(temporary_path, path)
     finally:
-        apart.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)

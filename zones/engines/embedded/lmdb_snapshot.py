@@ -32,7 +32,7 @@ class LmdbSnapshot:
         self.get: Callable[[bytes], bytes | None]
         self.get = txn.get  # LMDB's own method: a read goes through nothing else.
 
-    def explain(self, key: bytes, error: Exception) -> bytes | None:
+    def get_after_error(self, key: bytes, error: Exception) -> bytes | None:
         """Return what `get` should have: it refuses the empty key, and everything once the snapshot has ended."""
         if isinstance(error, lmdb.BadValsizeError):
             try:

@@ -17,11 +17,11 @@ from fairlead.zones.engines.embedded.write_lock import STALL_US
 
 log = logging.getLogger("fairlead.store")
 
-_LOOK_S: Final = STALL_US / 1_000_000
-_QUIET_LOOKS_MAX: Final = 10  # To start the thread costs a twentieth of a millisecond: not at every wait.
+_POLL_S: Final = STALL_US / 1_000_000
+_IDLE_POLLS_MAX: Final = 10  # To start the thread costs a twentieth of a millisecond: not at every wait.
 
 
-class StallWatch:
+class LockWatchdog:
     """Watches the waits of this process for one store's write lock: at most one at a time, the leader's."""
 
     def __init__(self, files: LmdbFiles) -> None:
@@ -32,67 +32,67 @@ class StallWatch:
     def reset(self) -> None:
         """Start anew, in a forked child: its parent's thread is not there."""
         self._lock = threading.Lock()
-        self._awake = False
+        self._is_running = False
         self._wait_number = 0
         self._waiting = False
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watched_wait(self) -> Iterator[None]:
         """Watch the caller wait."""
         self._wait_number += 1
         try:
             self._waiting = True
-            if not self._awake:
-                self._wake()
+            if not self._is_running:
+                self._start()
             yield
         finally:
             self._waiting = False
 
-    def _wake(self) -> None:
+    def _start(self) -> None:
         with self._lock:
-            if self._awake:
+            if self._is_running:
                 return
             try:
                 threading.Thread(target=self._run, name="stall watch", daemon=True).start()
             except RuntimeError as error:  # Too many of them, or the interpreter ends. The commit must not fail of it.
                 log.info("nobody watches how long writers of %s wait: %s", self._files.path, error)
                 return
-            self._awake = True
+            self._is_running = True
 
     def _run(self) -> None:
         pause = threading.Event()
-        last_number = quiet_looks = 0
-        while quiet_looks < _QUIET_LOOKS_MAX or not self._may_end(last_number):
-            pause.wait(_LOOK_S)
+        last_number = idle_polls = 0
+        while idle_polls < _IDLE_POLLS_MAX or not self._may_end(last_number):
+            pause.wait(_POLL_S)
             number = self._wait_number
             if self._waiting:
                 self._follow(number, pause)
-            quiet_looks = quiet_looks + 1 if number == last_number else 0
+            idle_polls = idle_polls + 1 if number == last_number else 0
             last_number = number
 
     def _may_end(self, last_number: int) -> bool:
         with self._lock:
             # A wait that began meanwhile may have found the thread awake.
-            self._awake = self._wait_number != last_number
-        return not self._awake
+            self._is_running = self._wait_number != last_number
+        return not self._is_running
 
     def _follow(self, number: int, pause: threading.Event) -> None:
         """See a wait through to its end; tell if the lock's holder gets nowhere."""
         store = self._files.path
-        before = self._files.write_lock.held()
+        before = self._files.write_lock.lock_state()
         waited_s = 0.0
-        told = False
-        while not pause.wait(_LOOK_S) and self._waiting and self._wait_number == number:
-            waited_s += _LOOK_S
+        warned = False
+        while not pause.wait(_POLL_S) and self._waiting and self._wait_number == number:
+            waited_s += _POLL_S
             lock = self._files.write_lock  # Another than at first, where the wait began by opening the store.
-            held = lock.held()
-            if not told and held == before:
-                told = True
-                stall = lock.stall(held)
+            lock_state = lock.lock_state()
+            if not warned and lock_state == before:
+                warned = True
+                stall = lock.stall_of(lock_state)
                 log.warning(
                     "writers of %s have waited more than %.0f s for its write lock, held by %s. Do: %s",
                     store, waited_s, stall.who, stall.remedy,
                 )  # fmt: skip
-            before = held
-        if told:
+            before = lock_state
+        if warned:
             log.warning("writers of %s go on, after more than %.0f s", store, waited_s)

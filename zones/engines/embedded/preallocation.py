@@ -14,7 +14,7 @@ from typing import Final
 _CHUNK: Final = bytes(1 << 16)
 
 
-def fill_holes(descriptor: int, begin: int, end: int) -> None:
+def preallocate(descriptor: int, begin: int, end: int) -> None:
     """Write zeros where nothing has been written between two offsets of an open file, which then reaches to `end`.
 
     Nobody else may write to the file meanwhile.

@@ -14,10 +14,10 @@ def make_file(path: Path, size: int) -> None:
     """
     if path.exists():
         return
-    apart = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary_path = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        apart.write_bytes(bytes(size))
+        temporary_path.write_bytes(bytes(size))
         with suppress(FileExistsError):
-            os.link(apart, path)
+            os.link(temporary_path, path)
     finally:
-        apart.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)

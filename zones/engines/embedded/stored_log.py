@@ -1,11 +1,11 @@
 """The commit log of an embedded store: in the store, so that all processes see it, and its newest part decoded.
 
-A key is a version, the newest first (`own_keys`), a value an `_Entry` (msgpack). Entries older than the window are
+A key is a version, the newest first (`reserved_keys`), a value an `_Entry` (msgpack). Entries older than the window are
 pruned, but for the newest of them: so every transaction still within its window finds the version it read at, or an
 older one, in the log, and one whose version lies before the oldest entry is refused, whatever any clock says.
 
 How old an entry is, its version tells, unless versions are ahead of the clock: after one commit by a clock that was a
-day ahead, each commit moves them on by no more than `VERSIONS_APART`. Then the time of the commit tells, which is in
+day ahead, each commit moves them on by no more than `VERSION_GAP`. Then the time of the commit tells, which is in
 the entry. Where that tells nothing either, since the clock stands still or is set back again and again, the log's size
 is bounded.
 """
@@ -20,14 +20,14 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.zones.engines.api.errors import TRANSACTION_TOO_OLD, StoreError
-from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, LogEntry, Reads, after
+from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, LogEntry, ReadSet, entries_after
 from fairlead.zones.engines.optimistic.ranges import KeySet, Range
 from fairlead.zones.engines.optimistic.reserved_keys import LOG_BEGIN, log_key, log_version
 
 TAIL_POINTS_MAX: Final = 20_000  # About 3 MB. Older entries are decoded when a long transaction asks for them.
 PRUNE_EVERY: Final = 64  # Entries; a pruning touches two more pages, so it is not done for each.
 PRUNE_MAX: Final = 256  # Entries at a time, or twice what was appended, so that no commit has to wait for long.
-VERSIONS_APART: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
+VERSION_GAP: Final = 5  # So a window holds a million entries at most, even while the clock stands still.
 LOG_BYTES_MAX: Final = 256 << 20  # More than a disk takes in a window, beside the data. Whoever read before gets 1007.
 
 UNDECODABLE: Final = (msgspec.MsgspecError, RecursionError)
@@ -84,7 +84,7 @@ class StoredLog:
     def begin(self, txn: Txn) -> None:
         """Learn the last version, as the write transaction sees it."""
         if self._in_transaction:  # What the last one appended was not committed, or the thread does not know.
-            self.forget()
+            self.reset()
         self._in_transaction = True
         number, self.last = self._newest
         if txn.id() - 1 != number:
@@ -94,7 +94,7 @@ class StoredLog:
             self.last = stored
             self._bytes_after = _bytes_after(cursor.value())
 
-    def changed(self, txn: Txn, reads: Reads, read_version: int) -> bool:
+    def changed(self, txn: Txn, reads: ReadSet, read_version: int) -> bool:
         """Whether a commit above `read_version` wrote something that was read.
 
         Raises:
@@ -107,17 +107,17 @@ class StoredLog:
                 raise StoreError(TRANSACTION_TOO_OLD, read_version=read_version)
             if reads.changed_by_any(self._stored(txn, read_version, self._tail_floor)):
                 return True
-        return reads.changed_by_any(after(reversed(self._tail), read_version))
+        return reads.changed_by_any(entries_after(reversed(self._tail), read_version))
 
-    def find(self, txn: Txn, mark: bytes, above: int) -> int | None:
+    def find(self, txn: Txn, commit_id: bytes, above: int) -> int | None:
         """Return the version of the commit above `above` that is marked so; None if there is none.
 
         Raises:
           StoreError: 1007 if entries that would tell have been pruned.
         """
-        if not self.changed(txn, Reads(KeySet((mark,))), above):
+        if not self.changed(txn, ReadSet(KeySet((commit_id,))), above):
             return None
-        return next(entry.version for entry in self._stored(txn, above, self.last) if mark in entry.points)
+        return next(entry.version for entry in self._stored(txn, above, self.last) if commit_id in entry.points)
 
     def append(self, txn: Txn, version: int, points: Sequence[bytes], ranges: list[Range], made_us: int) -> None:
         """Add a commit, above all others."""
@@ -172,7 +172,7 @@ class StoredLog:
         self._newest = (number, self.last)
         self._in_transaction = False
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forget what was decoded: a write transaction was not committed, or the process was forked."""
         self._newest = (-1, 0)
         self._forget_tail(0)
@@ -194,7 +194,7 @@ class StoredLog:
                     break
                 missing.appendleft(entry)
         except StoreError:  # One is damaged: the next transaction reads after it, and need not know what it said.
-            self.forget()
+            self.reset()
             raise
         for entry in missing:
             self._keep(entry)

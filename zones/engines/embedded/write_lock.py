@@ -26,18 +26,18 @@ _LAST_TRANSACTION: Final = struct.Struct("<48xQ")
 _MUTEX: Final = struct.Struct("<64xI")
 _MUTEX_WORD: Final = slice(64, 68)
 _FREE: Final = bytes(4)
-_IN_USE: Final = 0  # The byte that each process on the store has locked, shared; byte N is process N's own.
-_HAS_LOCKS_OF_FILES: Final = sys.platform == "linux" and sys.maxsize > 1 << 32
-_SHARED_USE: Final = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, _IN_USE, 1, 0)  # A `flock` of theirs.
+_USE_BYTE: Final = 0  # The byte that each process on the store has locked, shared; byte N is process N's own.
+_HAS_OFD_LOCKS: Final = sys.platform == "linux" and sys.maxsize > 1 << 32
+_USE_LOCK: Final = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, _USE_BYTE, 1, 0)  # A `flock` of theirs.
 _THREAD_ID: Final = 0x3FFFFFFF  # The other bits say that others wait, or that the holder died.
 
 STALL_US: Final = 1_000_000  # A commit takes milliseconds, and some hundred on a disk that is busy.
-_LOOK_US: Final = 5_000
+_POLL_US: Final = 5_000
 
 _STOPPED: Final = ("stopped", "tracing stop")
 
 
-class Held(NamedTuple):
+class LockState(NamedTuple):
     """The lock at one instant: the thread that has it (0: none), and the last commit. Equal later: no progress."""
 
     thread_id: int
@@ -86,7 +86,7 @@ class WriteLock:
 
     The lock file stays mapped, and its file open, for as long as the environment is: fcntl's locks, by which LMDB's
     processes know of each other, go when the process closes any file of that name. A program may do so all the same,
-    by copying the store's folder: see `hold_use` and `say_alive`.
+    by copying the store's folder: see `hold_use_lock` and `retake_locks`.
     """
 
     def __init__(self, store: Path) -> None:
@@ -95,7 +95,7 @@ class WriteLock:
         self._file = store / "lock.mdb"
         self._head: mmap.mmap | bytes = b""
         self._pid = os.getpid()
-        self._holds_use = False
+        self._holds_use_lock = False
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
         with suppress(ValueError):
             self._head = mmap.mmap(self._descriptor, _HEAD_BYTES, access=mmap.ACCESS_READ)
@@ -106,28 +106,28 @@ class WriteLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-            self._holds_use = False
+            self._holds_use_lock = False
 
-    def hold_use(self) -> None:
+    def hold_use_lock(self) -> None:
         """Lock the byte that says that the store is in use once more, by a lock that goes with this very file only.
 
         After the environment is opened: LMDB looks for others on the store then, and would take this lock for one.
-        Where the system has no such locks, `say_used` takes LMDB's own anew.
+        Where the system has no such locks, `retake_use_lock` takes LMDB's own anew.
         """
-        if _HAS_LOCKS_OF_FILES:
+        if _HAS_OFD_LOCKS:
             with suppress(OSError):
-                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _SHARED_USE)
-                self._holds_use = True
+                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _USE_LOCK)
+                self._holds_use_lock = True
 
-    def say_used(self) -> None:
+    def retake_use_lock(self) -> None:
         """Take the lock anew that tells others that this process uses the store, unless it is held for good.
 
         Where it was lost, who opens the store would take it for unused, and make the lock file anew.
         """
-        if not self._holds_use:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _IN_USE)
+        if not self._holds_use_lock:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _USE_BYTE)
 
-    def say_alive(self) -> None:
+    def retake_locks(self) -> None:
         """Take the locks anew that tell others that this process lives and uses the store, as LMDB takes them.
 
         Where they were lost, others would free this process's readers, and write over the pages that they read. A call
@@ -136,44 +136,44 @@ class WriteLock:
         Raises:
           OSError: a process with this one's number, in another container, has the store open (EAGAIN).
         """
-        self.say_used()
+        self.retake_use_lock()
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._pid)
 
     def is_free(self) -> bool:
         """Whether nobody holds it now; False where that cannot be told. Costs a tenth of a microsecond."""
         return _LAYOUT_KNOWN and self._head[_MUTEX_WORD] == _FREE
 
-    def held(self) -> Held | None:
+    def lock_state(self) -> LockState | None:
         """Return who holds it; None if that cannot be told."""
         head = self._head[:_HEAD_BYTES]
         if not _LAYOUT_KNOWN or not head:
             return None
-        return Held(_MUTEX.unpack_from(head)[0] & _THREAD_ID, _LAST_TRANSACTION.unpack_from(head)[0])
+        return LockState(_MUTEX.unpack_from(head)[0] & _THREAD_ID, _LAST_TRANSACTION.unpack_from(head)[0])
 
-    def stalled(self, clock: Clock) -> Stall | None:
+    def find_stall(self, clock: Clock) -> Stall | None:
         """Return who has held it for `STALL_US` on end, without a commit; None if nobody has.
 
         At once if it is free, and as soon as there is progress otherwise: only a stall takes its time.
         """
-        first = self.held()
+        first = self.lock_state()
         if first is None or not first.thread_id:
             return None
-        for _ in range(STALL_US // _LOOK_US):  # What was slept is counted: the clock may be set back meanwhile.
-            clock.sleep_us(_LOOK_US)
-            if self.held() != first:
+        for _ in range(STALL_US // _POLL_US):  # What was slept is counted: the clock may be set back meanwhile.
+            clock.sleep_us(_POLL_US)
+            if self.lock_state() != first:
                 return None
-        return self.stall(first)
+        return self.stall_of(first)
 
-    def stall(self, held: Held | None) -> Stall:
+    def stall_of(self, lock_state: LockState | None) -> Stall:
         """Return what is known of a holder.
 
         The number of its thread counts in its own namespace of processes. Here it may be another's: of one that has
         not mapped the lock file, or of this process, which cannot be waiting for itself.
         """
         unknown = Stall(str(self._store), None, "", "")
-        if held is None:
+        if lock_state is None:
             return unknown
-        thread = Path(f"/proc/{held.thread_id}")
+        thread = Path(f"/proc/{lock_state.thread_id}")
         try:
             if not _has_mapped(thread, self._file):
                 return unknown

@@ -1,7 +1,7 @@
 """The FoundationDB engine: the official binding, opened. Nothing of ours lies between a caller and its transactions.
 
 But for two things: bodies of the product's own call the client directly, see `direct`, and have their writes done
-together, see `bursts`; and a thread that waits for a future does so in the client, see `_wait_in_client`.
+together, see `write_bursts`; and a thread that waits for a future does so in the client, see `_wait_in_client`.
 
 This is the one module that loads the binding, and it is imported only when a store of this kind is opened: the binding
 needs FoundationDB's client library (`libfdb_c`), which other engines do without.
@@ -25,7 +25,7 @@ import fdb
 from fairlead.zones.engines.api.database import Limits, Transaction
 from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, StoreUnavailable
 from fairlead.zones.engines.foundationdb.direct_calls import Client, DirectTransaction
-from fairlead.zones.engines.foundationdb.write_bursts import Burst
+from fairlead.zones.engines.foundationdb.write_bursts import BurstTransaction
 
 API_VERSION: Final = 730
 LIMITS: Final = Limits(key_bytes_max=10_000, value_bytes_max=100_000, transaction_bytes_max=10_000_000)
@@ -33,8 +33,8 @@ _LIBRARY: Final = "libfdb_c.dylib" if sys.platform == "darwin" else "libfdb_c.so
 # How long a transaction may take with all its retries: the binding counts from its creation. It lives five seconds, so
 # one that came to their end can be tried once more; and nine recoveries of a cluster in ten are over after 5.3 s
 # (FoundationDB section 5). Without it a read would wait for a cluster that is away for as long as that is away.
-TRANSACTION_MS: Final = 10_000
-REACH_MS: Final = 5_000  # How long `open` waits for a cluster to answer at all.
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+CONNECT_TIMEOUT_MS: Final = 5_000  # How long `open` waits for a cluster to answer at all.
 NO_CLUSTER_FILE: Final = 1515
 _CHECK_THE_FILE: Final = "Check the path and the content of the cluster file: one line, such as name:id@127.0.0.1:4500."
 
@@ -56,25 +56,25 @@ class FoundationDatabase:
         self.create_transaction: Callable[[], Transaction] = database.create_transaction
         self._database = database  # The binding destroys it when the last reference goes.
 
-    def change_token(self) -> int | None:
+    def commit_sequence(self) -> int | None:
         """Return None: FoundationDB tells through a read version only, which costs a round trip."""
         return None
 
     def listener(self) -> None:
         """Return nothing: see `Database`."""
 
-    def turn(self) -> AbstractContextManager[object]:
+    def exclusive_section(self) -> AbstractContextManager[object]:
         """Return nothing to wait for."""
         return nullcontext()
 
     def burst(self, tr: Transaction) -> AbstractContextManager[Transaction]:
         """Return the transaction as one that keeps its writes and does them together, by direct calls."""
         if not isinstance(tr, fdb.impl.Transaction):  # Tests put something around it.
-            return Burst(tr)
+            return BurstTransaction(tr)
         direct = DirectTransaction(_load_client(), tr)
-        return Burst(cast("Transaction", direct), direct.send_reads)
+        return BurstTransaction(cast("Transaction", direct), direct.send_reads)
 
-    def lose_in_fork(self) -> None:
+    def invalidate_after_fork(self) -> None:
         """Make no more transactions; called in a forked process."""
         self.create_transaction = _refuse_after_fork
 
@@ -92,18 +92,18 @@ class Clusters:
         self._opened: dict[str, FoundationDatabase] = {}
         self._lock = threading.Lock()
         self._network_runs = False
-        self._lost_in_fork = False
+        self._invalid_after_fork = False
 
     def open(self, url: str, cluster_file: str) -> FoundationDatabase:
         """See `open_cluster`."""
-        if self._lost_in_fork:
+        if self._invalid_after_fork:
             _refuse_after_fork()
         with self._lock:
             database = self._opened.get(cluster_file)
             if database is None:
                 _load_client()
                 database = FoundationDatabase(url, cluster_file, (fdb.FDBError,), self.connect(cluster_file))
-                _reach(database)
+                _check_reachable(database)
                 self._opened[cluster_file] = database
             return database
 
@@ -112,16 +112,16 @@ class Clusters:
         self._network_runs = True
         return _connect(cluster_file)
 
-    def lose_in_fork(self) -> None:
+    def invalidate_after_fork(self) -> None:
         """Mark what the parent had opened; called in a forked process before anything else runs there."""
         self._lock = threading.Lock()  # Another thread of the parent may have held it.
-        self._lost_in_fork = self._lost_in_fork or self._network_runs
+        self._invalid_after_fork = self._invalid_after_fork or self._network_runs
         for database in self._opened.values():
-            database.lose_in_fork()
+            database.invalidate_after_fork()
 
 
 _clusters = Clusters()
-os.register_at_fork(after_in_child=_clusters.lose_in_fork)
+os.register_at_fork(after_in_child=_clusters.invalidate_after_fork)
 
 
 def open_cluster(url: str, cluster_file: str) -> FoundationDatabase:
@@ -129,7 +129,8 @@ def open_cluster(url: str, cluster_file: str) -> FoundationDatabase:
 
     Raises:
       StoreUnavailable: the client library is missing or of another version, the cluster file cannot be read or used,
-        the cluster does not answer within `REACH_MS`, or this process was forked from one that had opened a cluster.
+        the cluster does not answer within `CONNECT_TIMEOUT_MS`, or this process was forked from one that had opened a
+        cluster.
     """
     return _clusters.open(url, cluster_file)
 
@@ -221,14 +222,14 @@ def _connect(cluster_file: str) -> Any:
         database = fdb.open(cluster_file or None)
     except fdb.FDBError as error:
         raise unreachable(cluster_file, error) from error
-    database.options.set_transaction_timeout(TRANSACTION_MS)
+    database.options.set_transaction_timeout(TRANSACTION_TIMEOUT_MS)
     return database
 
 
-def _reach(database: FoundationDatabase) -> None:
+def _check_reachable(database: FoundationDatabase) -> None:
     """Ask for one read version, so that a cluster that is away is noticed here and not in the middle of work."""
     tr = database.create_transaction()
-    tr.options.set_timeout(REACH_MS)
+    tr.options.set_timeout(CONNECT_TIMEOUT_MS)
     try:
         tr.get_read_version().wait()
     except fdb.FDBError as error:
@@ -245,7 +246,7 @@ def unreachable(cluster_file: str, error: Any) -> StoreUnavailable:
             "the cluster does not answer",
             remedy="Check with `fdbcli --exec status` that it runs, and that the cluster file is its own.",
             cluster_file=cluster_file,
-            waited_ms=REACH_MS,
+            waited_ms=CONNECT_TIMEOUT_MS,
         )
     if error.code == NO_CLUSTER_FILE and not cluster_file:
         return StoreUnavailable(

@@ -3,7 +3,7 @@
 The client does everything in a thread of its own, and each write is handed to that thread. If the writes come one by
 one, with some microseconds of Python between them, that thread falls asleep after each, and each wakes it: that takes
 three times as much processor time, of both threads, as writes that come together. So a body of the product's own keeps
-its writes, and does `TOGETHER` of them at once; and what is left, before its next read or at its end. What the
+its writes, and does `BURST_SIZE` of them at once; and what is left, before its next read or at its end. What the
 transaction reads, writes and conflicts with stays the same.
 """
 
@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from fairlead.zones.engines.api.database import Reads, Transaction
 
-TOGETHER = 100  # Calls: the client's thread wakes for each burst, and then works beside the body that goes on.
+BURST_SIZE = 100  # Calls: the client's thread wakes for each burst, and then works beside the body that goes on.
 
 Call = tuple[Callable[..., None], tuple[Any, ...]]
 
 
-class Burst:
+class BurstTransaction:
     """A transaction that keeps what it writes. Used as a context: what is left at its end is written then.
 
     The order of writes and declared conflicts is kept, since a conflict with what the transaction has already written
@@ -32,12 +32,12 @@ class Burst:
       send_reads: sends the reads that it has not sent yet; called at the end, as a read without a use may conflict too.
     """
 
-    __slots__ = ("_kept", "_send_reads", "_tr", "_wrote", "snapshot")
+    __slots__ = ("_buffered", "_send_reads", "_tr", "_wrote", "snapshot")
 
     def __init__(self, tr: Transaction, send_reads: Callable[[], None] = lambda: None) -> None:
         self._tr = tr
         self._send_reads = send_reads
-        self._kept: list[Call] = []
+        self._buffered: list[Call] = []
         self._wrote = False  # one of what is kept changes what a read finds
         self.snapshot = _Reads(tr.snapshot, self)
 
@@ -48,17 +48,17 @@ class Burst:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._write()
+            self._flush()
             self._send_reads()
 
     def __getattr__(self, name: str) -> Any:
-        self._write()
+        self._flush()
         return getattr(self._tr, name)
 
     def before_read(self) -> None:
         """Write what a read must find."""
         if self._wrote:
-            self._write()
+            self._flush()
 
     def get(self, key: bytes) -> Any:
         """See `Transaction`."""
@@ -72,49 +72,49 @@ class Burst:
 
     def set(self, key: bytes, value: bytes) -> None:
         """See `Transaction`."""
-        self._keep(self._tr.set, (key, value))
+        self._buffer(self._tr.set, (key, value))
 
     def clear(self, key: bytes) -> None:
         """See `Transaction`."""
-        self._keep(self._tr.clear, (key,))
+        self._buffer(self._tr.clear, (key,))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
         """See `Transaction`."""
-        self._keep(self._tr.clear_range, (begin, end))
+        self._buffer(self._tr.clear_range, (begin, end))
 
     def add(self, key: bytes, param: bytes) -> None:
         """See `Transaction`."""
-        self._keep(self._tr.add, (key, param))
+        self._buffer(self._tr.add, (key, param))
 
     def compare_and_clear(self, key: bytes, param: bytes) -> None:
         """See `Transaction`."""
-        self._keep(self._tr.compare_and_clear, (key, param))
+        self._buffer(self._tr.compare_and_clear, (key, param))
 
     def add_read_conflict_key(self, key: bytes) -> None:
         """See `Transaction`."""
-        self._kept.append((self._tr.add_read_conflict_key, (key,)))
+        self._buffered.append((self._tr.add_read_conflict_key, (key,)))
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
         """See `Transaction`."""
-        self._kept.append((self._tr.add_read_conflict_range, (begin, end)))
+        self._buffered.append((self._tr.add_read_conflict_range, (begin, end)))
 
     def add_write_conflict_key(self, key: bytes) -> None:
         """See `Transaction`."""
-        self._kept.append((self._tr.add_write_conflict_key, (key,)))
+        self._buffered.append((self._tr.add_write_conflict_key, (key,)))
 
     def add_write_conflict_range(self, begin: bytes, end: bytes) -> None:
         """See `Transaction`."""
-        self._kept.append((self._tr.add_write_conflict_range, (begin, end)))
+        self._buffered.append((self._tr.add_write_conflict_range, (begin, end)))
 
-    def _keep(self, write: Callable[..., None], args: tuple[bytes, ...]) -> None:
+    def _buffer(self, write: Callable[..., None], args: tuple[bytes, ...]) -> None:
         self._wrote = True
-        self._kept.append((write, args))
-        if len(self._kept) >= TOGETHER:
-            self._write()
+        self._buffered.append((write, args))
+        if len(self._buffered) >= BURST_SIZE:
+            self._flush()
 
-    def _write(self) -> None:
-        kept, self._kept, self._wrote = self._kept, [], False
-        for write, args in kept:
+    def _flush(self) -> None:
+        buffered, self._buffered, self._wrote = self._buffered, [], False
+        for write, args in buffered:
             write(*args)
 
 
@@ -123,7 +123,7 @@ class _Reads:
 
     __slots__ = ("_burst", "_reader")
 
-    def __init__(self, reader: Reads, burst: Burst) -> None:
+    def __init__(self, reader: Reads, burst: BurstTransaction) -> None:
         self._reader = reader
         self._burst = burst
 

@@ -17,8 +17,8 @@ from fairlead.zones.engines.api.clock import Clock
 from fairlead.zones.engines.api.database import Limits, Pair
 from fairlead.zones.engines.api.errors import FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_TOO_OLD, StoreError
 from fairlead.zones.engines.memory import sorted_map
-from fairlead.zones.engines.optimistic.commit import CommitDone, CommitRequest, version_stamp
-from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, LogEntry, after
+from fairlead.zones.engines.optimistic.commit import AnsweredCommit, CommitRequest, version_stamp
+from fairlead.zones.engines.optimistic.commit_log import WINDOW_US, LogEntry, entries_after
 from fairlead.zones.engines.optimistic.options import TRANSACTION_BYTES_MAX
 from fairlead.zones.engines.optimistic.transaction import Transaction
 from fairlead.zones.engines.optimistic.watches import Watches
@@ -47,14 +47,14 @@ class MemoryDatabase:
         """Return a new, empty transaction."""
         return Transaction(self, self._store, self._clock, self._random)
 
-    def change_token(self) -> int | None:
+    def commit_sequence(self) -> int | None:
         """Return the version of the last commit."""
-        return self._store.change_token()
+        return self._store.commit_sequence()
 
     def listener(self) -> None:
         """Return nothing: see `Database`."""
 
-    def turn(self) -> AbstractContextManager[object]:
+    def exclusive_section(self) -> AbstractContextManager[object]:
         """Return nothing to wait for."""
         return nullcontext()
 
@@ -97,7 +97,7 @@ class MemoryStore:
                     return MemorySnapshot(version, root, clock.now_us())
         raise StoreError(TRANSACTION_TOO_OLD, version=version)
 
-    def submit(self, request: CommitRequest) -> CommitDone:
+    def submit(self, request: CommitRequest) -> AnsweredCommit:
         """Commit at once."""
         if request.begin():
             try:
@@ -108,9 +108,9 @@ class MemoryStore:
             else:
                 request.succeed(version, mutations, self)
             request.call_back(self.watches)
-        return CommitDone(request)
+        return AnsweredCommit(request)
 
-    def change_token(self) -> int:
+    def commit_sequence(self) -> int:
         """Return the version of the last commit."""
         return self._newest[0]
 
@@ -120,7 +120,7 @@ class MemoryStore:
             assert request.read_version is not None
             if request.read_version < self._floor:
                 raise StoreError(TRANSACTION_TOO_OLD, read_version=request.read_version, oldest=self._floor)
-            if request.reads.changed_by_any(after(reversed(self._log), request.read_version)):
+            if request.reads.changed_by_any(entries_after(reversed(self._log), request.read_version)):
                 raise StoreError(NOT_COMMITTED)
         version = max(newest + 1, request.clock.now_us())
         stamp = version_stamp(version)
@@ -162,7 +162,7 @@ class MemorySnapshot:
         """Return the value of `key`, or None."""
         return sorted_map.get(self._root, key)
 
-    def explain(self, key: bytes, error: Exception) -> bytes | None:
+    def get_after_error(self, key: bytes, error: Exception) -> bytes | None:
         """Never called: `get` does not fail."""
         raise error
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from fairlead.zones.engines.api.clock import Clock
 from fairlead.zones.engines.api.database import Future, Limits
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.engines.optimistic.commit_log import Reads
+from fairlead.zones.engines.optimistic.commit_log import ReadSet
 from fairlead.zones.engines.optimistic.snapshot import Snapshot
 from fairlead.zones.engines.optimistic.watches import Versionstamp, Watch, Watches
 from fairlead.zones.engines.optimistic.writes import Mutations, Writes
@@ -39,7 +39,7 @@ class Store(Protocol):
         """Start a commit. Its effect and its answer are there at the latest when somebody waits for the future."""
         ...
 
-    def change_token(self) -> int:
+    def commit_sequence(self) -> int:
         """A number that changes with every commit."""
         ...
 
@@ -57,13 +57,13 @@ class CommitRequest:
 
     __slots__ = (
         "_lock",
-        "begun",
         "clock",
+        "commit_id",
         "committed_version",
         "done",
         "error",
         "floor",
-        "mark",
+        "is_begun",
         "mutations",
         "outcome",
         "read_version",
@@ -76,7 +76,7 @@ class CommitRequest:
     def __init__(
         self,
         clock: Clock,
-        reads: Reads | None,
+        reads: ReadSet | None,
         read_version: int | None,
         writes: Writes,
         watches: list[Watch],
@@ -92,23 +92,23 @@ class CommitRequest:
         self.committed_version = NO_VERSION
         self.error: StoreError | None = None
         self.mutations: Mutations | None = None
-        self.mark = b""
+        self.commit_id = b""
         self.outcome: Outcome | None = None
         self.floor = NO_VERSION
         self.done = False
-        self.begun = False
+        self.is_begun = False
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
         """Take the request up; False if it was withdrawn."""
         with self._lock:
-            self.begun = not self.done
-            return self.begun
+            self.is_begun = not self.done
+            return self.is_begun
 
     def withdraw(self, error: StoreError) -> bool:
         """Fail it with `error` if the store has not taken it up yet; whether that was so."""
         with self._lock:
-            if self.begun or self.done:
+            if self.is_begun or self.done:
                 return False
             self.error = error
             self.done = True
@@ -138,11 +138,11 @@ class CommitRequest:
         for waiting in (*self.stamps, *self.watches):
             waiting.call_back()
         if self.mutations is not None and watches:
-            watches.look(self.mutations)
+            watches.check(self.mutations)
         self.mutations = None
 
 
-class CommitDone:
+class AnsweredCommit:
     """The future of a commit that has been answered."""
 
     __slots__ = ("_request",)

@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead.zones.engines.optimistic.ranges import KeySet, Range, any_overlap, any_point_in, merge
 
-MANY_TIMES: Final = 16  # So many more points, and looking each up is quicker than going through all.
+LOOKUP_RATIO: Final = 16  # So many more points, and looking each up is quicker than going through all.
 WINDOW_US: Final = 5_000_000  # FoundationDB's: a transaction lives for 5 s. Versions are microseconds, or close.
 
 
@@ -35,7 +35,7 @@ class LogEntry:
         return self._ordered
 
 
-class Reads:
+class ReadSet:
     """What a committing transaction read with conflict, compared with as many commits as there were meanwhile."""
 
     __slots__ = ("_merged", "_ordered", "points", "ranges")
@@ -62,7 +62,7 @@ class Reads:
         return False
 
     def _has_point_of(self, entry: LogEntry) -> bool:
-        if len(entry.points) < MANY_TIMES * len(self.points):
+        if len(entry.points) < LOOKUP_RATIO * len(self.points):
             return not self.points.isdisjoint(entry.points)
         written = entry.ordered_points()  # One large commit must not cost each small one that comes after it a walk.
         places = ((bisect_left(written, key), key) for key in self.points)
@@ -73,7 +73,7 @@ class Reads:
         return any(map(self.changed_by, entries))
 
 
-def after(entries: Iterable[LogEntry], version: int) -> Iterator[LogEntry]:
+def entries_after(entries: Iterable[LogEntry], version: int) -> Iterator[LogEntry]:
     """Yield the entries above `version`, given entries from newest to oldest."""
     for entry in entries:
         if entry.version <= version:

@@ -77,7 +77,7 @@ class FailedValue:
         callback(self)
 
 
-class Done(Generic[_T]):
+class ReadyFuture(Generic[_T]):
     """A result that is known already, or the error instead of it."""
 
     __slots__ = ("_error", "_result")

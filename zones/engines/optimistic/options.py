@@ -50,7 +50,7 @@ WITHOUT_EFFECT: Final = frozenset(
 
 
 @dataclass
-class Persistent:
+class PersistentOptions:
     """The options that survive `on_error`."""
 
     timeout_ms: int = 0
@@ -62,13 +62,13 @@ class Persistent:
 class Configurable(Protocol):
     """What options need of their transaction."""
 
-    persistent: Persistent
+    persistent_options: PersistentOptions
 
     def apply_timeout(self) -> None:
-        """Let the timeout of `persistent` hold."""
+        """Let the timeout of `persistent_options` hold."""
         ...
 
-    def next_write_is_silent(self) -> None:
+    def skip_next_write_conflict(self) -> None:
         """Let the next write add no write conflict."""
         ...
 
@@ -96,27 +96,27 @@ class TransactionOptions:
     def set_timeout(self, timeout_ms: int) -> None:
         """Cancel the transaction (1031) so long after its creation; 0: never."""
         if self._checked(0 <= timeout_ms <= _INT_MAX, timeout_ms=timeout_ms):
-            self._transaction.persistent.timeout_ms = timeout_ms
+            self._transaction.persistent_options.timeout_ms = timeout_ms
             self._transaction.apply_timeout()
 
     def set_retry_limit(self, retries: int) -> None:
         """Let `on_error` raise after so many retries; -1: never."""
         if self._checked(-1 <= retries <= _INT_MAX, retry_limit=retries):
-            self._transaction.persistent.retry_limit = retries
+            self._transaction.persistent_options.retry_limit = retries
 
     def set_max_retry_delay(self, delay_ms: int) -> None:
         """Bound the wait of `on_error`."""
         if self._checked(0 <= delay_ms <= _INT_MAX, max_retry_delay_ms=delay_ms):
-            self._transaction.persistent.retry_delay_max_ms = delay_ms
+            self._transaction.persistent_options.retry_delay_max_ms = delay_ms
 
     def set_size_limit(self, size_bytes: int) -> None:
         """Fail a larger commit with 2101."""
         if self._checked(32 <= size_bytes <= TRANSACTION_BYTES_MAX, size_limit_bytes=size_bytes):
-            self._transaction.persistent.size_bytes_max = size_bytes
+            self._transaction.persistent_options.size_bytes_max = size_bytes
 
     def set_next_write_no_write_conflict_range(self) -> None:
         """Let the next write (one) add no write conflict."""
-        self._transaction.next_write_is_silent()
+        self._transaction.skip_next_write_conflict()
 
     def set_read_your_writes_disable(self) -> None:
         """Let reads see the store only. Refused (2000) after the first read or write."""

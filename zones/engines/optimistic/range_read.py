@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fairlead.zones.engines.api.database import KeyValue, StreamingMode, ValueFuture
 from fairlead.zones.engines.api.errors import StoreError
-from fairlead.zones.engines.optimistic.futures import Done
+from fairlead.zones.engines.optimistic.futures import ReadyFuture
 from fairlead.zones.engines.optimistic.ranges import KEYS_BEGIN, KEYS_END
 
 
@@ -24,7 +24,7 @@ class PieceReader(Protocol):
         """Read the next pairs of [begin, end), and say whether there are more."""
         ...
 
-    def get_read_version(self) -> Done[int]:
+    def get_read_version(self) -> ReadyFuture[int]:
         """Return a future of the read version."""
         ...
 
@@ -52,7 +52,7 @@ class SnapshotReads:
         """Read the pairs of [begin, end); no reason to conflict."""
         return RangeRead(self._transaction, begin, end, limit, reverse, streaming_mode, True)
 
-    def get_read_version(self) -> Done[int]:
+    def get_read_version(self) -> ReadyFuture[int]:
         """Return a future of the transaction's read version."""
         return self._transaction.get_read_version()
 

@@ -25,12 +25,12 @@ from fairlead.zones.engines.api.errors import (
 )
 from fairlead.zones.engines.optimistic.commit import NO_VERSION, Store
 from fairlead.zones.engines.optimistic.commit_log import WINDOW_US
-from fairlead.zones.engines.optimistic.futures import Done, FailedValue, Value
+from fairlead.zones.engines.optimistic.futures import FailedValue, ReadyFuture, Value
 from fairlead.zones.engines.optimistic.range_read import RangeRead, SnapshotReads
 from fairlead.zones.engines.optimistic.ranges import KEYS_END, KeySet, covers
 from fairlead.zones.engines.optimistic.snapshot import Snapshot
-from fairlead.zones.engines.optimistic.transaction_state import Lifetime
-from fairlead.zones.engines.optimistic.writes import Waiting, Writes
+from fairlead.zones.engines.optimistic.transaction_state import TransactionState
+from fairlead.zones.engines.optimistic.writes import PendingAtomics, Writes
 
 # Bytes fetched at a time, per streaming mode, as in the C binding. The iterator mode grows with every piece.
 _PIECE_BYTES: Final = {
@@ -46,10 +46,10 @@ _ITERATOR_BYTES: Final = (4_096, 6_144, 9_216, 13_824, 20_736, 31_104, 46_656, 6
 _new = tuple.__new__  # `KeyValue._make`, without the call around it.
 
 # A read that fails so makes the commit fail with the same error.
-_LASTING: Final = frozenset({TRANSACTION_TOO_OLD, FUTURE_VERSION, ACCESSED_UNREADABLE})
+_STICKY_ERRORS: Final = frozenset({TRANSACTION_TOO_OLD, FUTURE_VERSION, ACCESSED_UNREADABLE})
 
 
-class Reading(Lifetime):
+class Reading(TransactionState):
     """A transaction as far as it reads."""
 
     __slots__ = (
@@ -100,13 +100,13 @@ class Reading(Lifetime):
         """
         return RangeRead(self, begin, end, limit, reverse, streaming_mode, False)
 
-    def get_read_version(self) -> Done[int]:
+    def get_read_version(self) -> ReadyFuture[int]:
         """Open the snapshot, and return a future of its version."""
         try:
             self._check_usable()
-            return Done(self._opened().version())
+            return ReadyFuture(self._open_snapshot().version())
         except StoreError as error:
-            return Done(NO_VERSION, error)
+            return ReadyFuture(NO_VERSION, error)
 
     def set_read_version(self, version: int) -> None:
         """Read as of `version`, from another transaction's `get_read_version`.
@@ -126,7 +126,7 @@ class Reading(Lifetime):
     def add_read_conflict_key(self, key: bytes) -> None:
         """Conflict with changes of `key`, as if it had been read."""
         if self._takes_conflict_range(key, key + b"\x00") and (
-            self._own_writes_disabled or not self._writes.has_settled(key)
+            self._own_writes_disabled or not self._writes.is_independent(key)
         ):
             self._reads.points.add(key)
 
@@ -144,21 +144,21 @@ class Reading(Lifetime):
         """Read one key, as a snapshot read or not."""
         # The hottest path: an ordinary read falls through it with no call but the clock's and the store's.
         if not self._plain_reads or self._now_us() > self._expires_us or key in self._writes.entries or key >= KEYS_END:
-            return self._read_key_with_care(key, snapshot)
+            return self._read_key_slow_path(key, snapshot)
         opened = self._snapshot
         assert opened is not None
         try:
             value = opened.get(key)
         except opened.errors as error:
             try:
-                value = opened.explain(key, error)
+                value = opened.get_after_error(key, error)
             except StoreError as ended:
                 return FailedValue(self._read_failed(ended))
         if not snapshot:
             self._reads.points.add(key)
         return Value(value)
 
-    def _read_key_with_care(self, key: bytes, snapshot: bool) -> Value | FailedValue:
+    def _read_key_slow_path(self, key: bytes, snapshot: bool) -> Value | FailedValue:
         writes = self._writes
         try:
             self._check_usable()
@@ -170,7 +170,7 @@ class Reading(Lifetime):
                 raise self._read_failed(StoreError(ACCESSED_UNREADABLE, key=key))
             if key in writes.entries:
                 entry = writes.entries[key]
-                if isinstance(entry, Waiting):
+                if isinstance(entry, PendingAtomics):
                     entry = entry.apply(self._stored(key, snapshot))
                 return Value(entry)
             if writes.ranges and covers(writes.ranges, key):
@@ -180,12 +180,12 @@ class Reading(Lifetime):
             return FailedValue(error)
 
     def _stored(self, key: bytes, snapshot: bool) -> bytes | None:
-        opened = self._opened()
+        opened = self._open_snapshot()
         try:
             value = opened.get(key)
         except opened.errors as error:
             try:
-                value = opened.explain(key, error)
+                value = opened.get_after_error(key, error)
             except StoreError as ended:
                 raise self._read_failed(ended) from None
         if not snapshot:
@@ -242,7 +242,7 @@ class Reading(Lifetime):
         return rows, more
 
     def _scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[Pair]:
-        return self._opened().scan(begin, end, reverse)
+        return self._open_snapshot().scan(begin, end, reverse)
 
     def _conflict_on_read(self, begin: bytes, end: bytes) -> None:
         writes = self._writes
@@ -254,7 +254,7 @@ class Reading(Lifetime):
 
     # --- The snapshot ---
 
-    def _opened(self) -> Snapshot:
+    def _open_snapshot(self) -> Snapshot:
         """Return the snapshot, opened by the first read; 1007 once its window has closed."""
         snapshot = self._snapshot
         if snapshot is not None:
@@ -284,7 +284,7 @@ class Reading(Lifetime):
 
     def _read_failed(self, error: StoreError) -> StoreError:
         """Note an error of the store's, if it is one that the commit will fail with too; return it."""
-        if self._read_error is None and error.code in _LASTING:
+        if self._read_error is None and error.code in _STICKY_ERRORS:
             self._read_error = error
             if error.code == TRANSACTION_TOO_OLD:
                 self._close_snapshot()  # So a clock that steps back does not open the window again.

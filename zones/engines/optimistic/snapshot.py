@@ -20,7 +20,7 @@ class Snapshot(Protocol):
         """Return the value of a key, or None."""
         ...
 
-    def explain(self, key: bytes, error: Exception) -> bytes | None:
+    def get_after_error(self, key: bytes, error: Exception) -> bytes | None:
         """Return what `get` should have, after it raised; StoreError 1007 if the snapshot has ended."""
         ...
 

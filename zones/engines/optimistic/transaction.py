@@ -2,7 +2,8 @@
 
 It reads from a snapshot, keeps what it writes to itself, notes which keys of the store its answers came from, and hands
 both to the store at commit. All that differs between the two engines is behind `Store` and `Snapshot`. It is built
-in layers, each in a file: `lifetime`, `reading`, `writing`, and here its end: commit, retry, and what waits for them.
+in layers, each in a file: `transaction_state`, `reading`, `writing`, and here its end: commit, retry, and what waits
+for them.
 
 Sources: FoundationDB 7.3, `ReadYourWrites.actor.cpp` and `NativeAPI.actor.cpp`, and answers recorded from a cluster.
 """
@@ -27,9 +28,9 @@ from fairlead.zones.engines.api.errors import (
     TransactionTooLong,
 )
 from fairlead.zones.engines.optimistic.commit import NO_VERSION, CommitRequest, Store
-from fairlead.zones.engines.optimistic.commit_log import Reads
-from fairlead.zones.engines.optimistic.futures import Done
-from fairlead.zones.engines.optimistic.options import Persistent, TransactionOptions
+from fairlead.zones.engines.optimistic.commit_log import ReadSet
+from fairlead.zones.engines.optimistic.futures import ReadyFuture
+from fairlead.zones.engines.optimistic.options import PersistentOptions, TransactionOptions
 from fairlead.zones.engines.optimistic.watches import Versionstamp, Watch
 from fairlead.zones.engines.optimistic.writing import Writing
 
@@ -56,7 +57,7 @@ class Transaction(Writing):
         self._clear()
 
     def _clear(self) -> None:
-        self._clear_lifetime()
+        self._clear_state()
         self._clear_reads()
         self._clear_writes()
         self._stamps: list[Versionstamp] = []
@@ -82,14 +83,14 @@ class Transaction(Writing):
         try:
             self._check_usable()
         except StoreError as error:
-            return Done(None, error)
+            return ReadyFuture(None, error)
         self._commit_started = True
         self._not_usable()
         try:
             request = self._request_to_commit()
         except StoreError as error:
             self._fail_waiting(error)
-            return Done(None, error)
+            return ReadyFuture(None, error)
         finally:
             self._close_snapshot()
         if request is None:
@@ -104,7 +105,7 @@ class Transaction(Writing):
         writes = self._writes
         if not writes:
             return None
-        size_bytes_max = self.persistent.size_bytes_max
+        size_bytes_max = self.persistent_options.size_bytes_max
         if self._size_bytes_at_most() > size_bytes_max and (size_bytes := self._size_bytes()) > size_bytes_max:
             raise StoreError(TRANSACTION_TOO_LARGE, bytes=size_bytes, bytes_max=size_bytes_max)
         reads = read_version = None
@@ -115,7 +116,7 @@ class Transaction(Writing):
                     raise TransactionTooLong
                 read_version = self._snapshot.version()
             if read_version is not None:  # Otherwise it declared conflicts and read nothing: there is no "since".
-                reads = Reads(self._reads)
+                reads = ReadSet(self._reads)
         return CommitRequest(self.clock, reads, read_version, writes, self._watches, self._stamps)
 
     def _commit_without_writes(self) -> Future:
@@ -125,7 +126,7 @@ class Transaction(Writing):
             watch.arm(self._store)
             watch.is_ready()  # Another commit may have come before it was armed.
         self._watches, self._stamps = [], []
-        return Done(None)
+        return ReadyFuture(None)
 
     def _size_bytes(self) -> int:
         return self._reads.size_bytes() + self._writes.size_bytes()
@@ -149,13 +150,13 @@ class Transaction(Writing):
             stamp.fail(error)
         return stamp
 
-    def get_approximate_size(self) -> Done[int]:
+    def get_approximate_size(self) -> ReadyFuture[int]:
         """Return a future of the bytes that the commit would count against the size limit."""
         try:
             self._check_usable()
         except StoreError as error:
-            return Done(0, error)
-        return Done(self._size_bytes())
+            return ReadyFuture(0, error)
+        return ReadyFuture(self._size_bytes())
 
     def watch(self, key: bytes) -> Watch:
         """Return a future that is ready once `key` has another value than this transaction sees.
@@ -189,13 +190,13 @@ class Transaction(Writing):
         if not isinstance(error, StoreError):
             raise error  # As the binding does: it is not about the store.
         if self._ended is not None:
-            return Done(None, self._ended)
-        hit_limit = 0 <= self.persistent.retry_limit <= self._retries
+            return ReadyFuture(None, self._ended)
+        hit_limit = 0 <= self.persistent_options.retry_limit <= self._retries
         self._retries += 1
         if hit_limit or error.code not in RETRYABLE:
             self._end(StoreError(TRANSACTION_CANCELLED))
-            return Done(None, error)
-        delay_max_us = self.persistent.retry_delay_max_ms * 1_000
+            return ReadyFuture(None, error)
+        delay_max_us = self.persistent_options.retry_delay_max_ms * 1_000
         if error.code in (TRANSACTION_TOO_OLD, FUTURE_VERSION):
             delay_us = min(_BACKOFF_OLD_US, delay_max_us)
         else:
@@ -212,7 +213,7 @@ class Transaction(Writing):
     def reset(self) -> None:
         """Make it as good as new: options, retries and the time of the timeout start again too."""
         self._abandon(StoreError(TRANSACTION_CANCELLED))
-        self.persistent = Persistent()
+        self.persistent_options = PersistentOptions()
         self._retries = 0
         self._backoff_us = self._store.backoff_us
         self._created_us = self._now_us()

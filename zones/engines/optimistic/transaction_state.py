@@ -11,12 +11,12 @@ from typing import Final
 
 from fairlead.zones.engines.api.clock import Clock
 from fairlead.zones.engines.api.errors import TRANSACTION_TIMED_OUT, USED_DURING_COMMIT, StoreError
-from fairlead.zones.engines.optimistic.options import Persistent
+from fairlead.zones.engines.optimistic.options import PersistentOptions
 
 NEVER_US: Final = 1 << 62
 
 
-class Lifetime:
+class TransactionState:
     """The state of a transaction between its creation and its end.
 
     Attributes:
@@ -37,16 +37,16 @@ class Lifetime:
         "_usable",
         "_window_ends_us",
         "clock",
-        "persistent",
+        "persistent_options",
     )
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._now_us = clock.now_us
-        self.persistent = Persistent()
+        self.persistent_options = PersistentOptions()
         self._created_us = clock.now_us()
 
-    def _clear_lifetime(self) -> None:
+    def _clear_state(self) -> None:
         self._deferred: StoreError | None = None  # The write that was refused.
         self._commit_started = False
         self._ended: StoreError | None = None  # Cancelled, timed out, or used during commit.
@@ -61,7 +61,7 @@ class Lifetime:
 
     def apply_timeout(self) -> None:
         """Let the timeout in force decide, beside the window, when the transaction expires."""
-        timeout_ms = self.persistent.timeout_ms
+        timeout_ms = self.persistent_options.timeout_ms
         deadline_us = self._created_us + timeout_ms * 1_000 if timeout_ms else NEVER_US
         self._expires_us = min(deadline_us, self._window_ends_us)
 
@@ -96,7 +96,7 @@ class Lifetime:
         return self._usable
 
     def _timed_out(self) -> bool:
-        timeout_ms = self.persistent.timeout_ms
+        timeout_ms = self.persistent_options.timeout_ms
         return timeout_ms > 0 and self._now_us() > self._created_us + timeout_ms * 1_000
 
     def _not_usable(self) -> None:

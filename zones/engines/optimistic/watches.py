@@ -21,7 +21,7 @@ POLL_US: Final = 2_000  # How soon a waiting watch notices another process's com
 COUNT_MIN: Final = 100  # Of dropped watches so many may lie about.
 
 
-class _Waiting:
+class _PendingFuture:
     """A future that something later makes ready, with callbacks."""
 
     __slots__ = ("__weakref__", "_callbacks", "_error", "_ready")
@@ -69,7 +69,7 @@ class _Waiting:
             callback(self)
 
 
-class Versionstamp(_Waiting):
+class Versionstamp(_PendingFuture):
     """The ten bytes that a commit puts where a stamp was asked for; ready once that commit is."""
 
     __slots__ = ("_stamp",)
@@ -101,13 +101,13 @@ class Versionstamp(_Waiting):
         return self
 
 
-class Watching(Protocol):
+class WatchOwner(Protocol):
     """The transaction that made a watch."""
 
     clock: Clock
 
 
-class Watched(Protocol):
+class WatchableStore(Protocol):
     """What a watch needs of its store."""
 
     watches: Watches
@@ -116,25 +116,25 @@ class Watched(Protocol):
         """Return the newest snapshot."""
         ...
 
-    def change_token(self) -> int:
+    def commit_sequence(self) -> int:
         """A number that changes with every commit."""
         ...
 
 
-class Watch(_Waiting):
+class Watch(_PendingFuture):
     """A watch on one key."""
 
-    __slots__ = ("_clock", "_looked", "_store", "_transaction", "key", "seen")
+    __slots__ = ("_clock", "_last_sequence", "_store", "_transaction", "key", "seen")
 
-    def __init__(self, transaction: Watching, key: bytes, seen: bytes | None) -> None:
+    def __init__(self, transaction: WatchOwner, key: bytes, seen: bytes | None) -> None:
         super().__init__()
         self.key = key
         self.seen = seen
         # Weak: a transaction that is dropped uncommitted cancels its watches, and must not be kept by them.
         self._transaction = weakref.ref(transaction)
         self._clock = transaction.clock
-        self._store: Watched | None = None
-        self._looked: int | None = None
+        self._store: WatchableStore | None = None
+        self._last_sequence: int | None = None
 
     def written(self, key: bytes, value: bytes | None) -> None:
         """Fire if `value` of `key` is news."""
@@ -146,7 +146,7 @@ class Watch(_Waiting):
         if key == self.key and self.settle():
             self.call_back()
 
-    def arm(self, store: Watched) -> None:
+    def arm(self, store: WatchableStore) -> None:
         """Start watching the store: the transaction has committed."""
         self._store = store
         store.watches.add(self)
@@ -159,9 +159,9 @@ class Watch(_Waiting):
             if self._transaction() is None:
                 self.fail(StoreError(TRANSACTION_CANCELLED))
             return self._ready
-        token = self._store.change_token()
-        if token != self._looked:
-            self._looked = token
+        sequence = self._store.commit_sequence()
+        if sequence != self._last_sequence:
+            self._last_sequence = sequence
             if self._present_value(self._store) != self.seen and self.settle():
                 self.call_back()
         return self._ready
@@ -181,12 +181,12 @@ class Watch(_Waiting):
         if self._error is not None:
             raise self._error
 
-    def _present_value(self, store: Watched) -> bytes | None:
+    def _present_value(self, store: WatchableStore) -> bytes | None:
         snapshot = store.snapshot(self._clock)
         try:
             return snapshot.get(self.key)
         except snapshot.errors as error:
-            return snapshot.explain(self.key, error)
+            return snapshot.get_after_error(self.key, error)
         finally:
             snapshot.close()
 
@@ -210,11 +210,11 @@ class Watches:
         """Let commits fire this watch."""
         with self._lock:
             if self._count >= self._count_max:
-                self._forget_dropped()
+                self._drop_dead()
             self._by_key.setdefault(watch.key, []).append(weakref.ref(watch))
             self._count += 1
 
-    def look(self, mutations: Mutations) -> None:
+    def check(self, mutations: Mutations) -> None:
         """Let the watches on keys that a commit touched look at the store. Call it without a lock."""
         with self._lock:
             touched = {key for key in mutations.cleared if key in self._by_key}
@@ -233,7 +233,7 @@ class Watches:
             self._count -= len(armed) - len(left)
             self._put(watch.key, left)
 
-    def _forget_dropped(self) -> None:
+    def _drop_dead(self) -> None:
         for key, armed in list(self._by_key.items()):
             self._put(key, [each for each in armed if each() is not None])
         self._count = sum(map(len, self._by_key.values()))

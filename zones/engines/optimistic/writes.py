@@ -29,7 +29,7 @@ _WRITE_BYTES: Final = 53  # What FoundationDB's client counts for a write beside
 OFFSET_BYTES: Final = 4  # Little-endian, at the end of a stamped key or value: where the stamp goes.
 
 
-class Template(NamedTuple):
+class StampTemplate(NamedTuple):
     """Bytes with a place for the ten bytes of a versionstamp."""
 
     text: bytes
@@ -40,7 +40,7 @@ class Template(NamedTuple):
         return self.text[: self.offset] + stamp + self.text[self.offset + STAMP_BYTES :]
 
     @classmethod
-    def parse(cls, raw: bytes) -> Template:
+    def parse(cls, raw: bytes) -> StampTemplate:
         """Return `raw` without its last four bytes, which are the little-endian offset of the stamp.
 
         Raises:
@@ -52,7 +52,7 @@ class Template(NamedTuple):
         return cls(text, offset)
 
 
-class Waiting(list[tuple[Atomic, bytes]]):
+class PendingAtomics(list[tuple[Atomic, bytes]]):
     """Atomic operations in order, on a value known only at commit: the store's."""
 
     __slots__ = ()
@@ -73,17 +73,17 @@ class Waiting(list[tuple[Atomic, bytes]]):
         return base
 
 
-class Stamped(Waiting):
+class StampedAtomics(PendingAtomics):
     """Atomic operations on a value that the commit stamps; the store has no say in it."""
 
     __slots__ = ("template",)
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: StampTemplate) -> None:
         super().__init__()
         self.template = template
 
 
-Entry = bytes | None | Waiting
+Entry = bytes | None | PendingAtomics
 
 
 class Mutations(NamedTuple):
@@ -100,13 +100,13 @@ class Writes:
 
     __slots__ = (
         "_keys",
-        "_waiting_bytes",
-        "_waiting_keys",
+        "_pending_bytes",
+        "_pending_keys",
+        "conflict_free_keys",
         "conflicts",
         "entries",
-        "quiet_ranges",
+        "has_conflict_free_ranges",
         "ranges",
-        "silent",
         "stamped_keys",
         "unreadable",
     )
@@ -117,17 +117,17 @@ class Writes:
         """Cleared ranges, merged."""
         self.conflicts = KeySet()
         """Declared write conflicts; written keys and cleared ranges conflict without being in here."""
-        self.silent: set[bytes] = set()
+        self.conflict_free_keys: set[bytes] = set()
         """Keys of `entries` written without a write conflict."""
-        self.quiet_ranges: bool = False
+        self.has_conflict_free_ranges: bool = False
         """Whether some cleared range has no write conflict; the others are then in `conflicts`."""
-        self.stamped_keys: dict[bytes, tuple[Template, bytes, bool]] = {}
+        self.stamped_keys: dict[bytes, tuple[StampTemplate, bytes, bool]] = {}
         self.unreadable: KeySet | None = None
         """Keys that depend on this commit's versionstamp, which does not exist yet."""
         self._keys: list[bytes] = []
-        self._waiting_keys: list[bytes] = []
+        self._pending_keys: list[bytes] = []
         """Keys of `entries` that have held a waiting operation."""
-        self._waiting_bytes = 0
+        self._pending_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.ranges or self.conflicts or self.stamped_keys)
@@ -137,9 +137,9 @@ class Writes:
     def put(self, key: bytes, entry: Entry, *, conflicting: bool) -> None:
         """Set or clear one key."""
         if conflicting:
-            self.silent.discard(key)
+            self.conflict_free_keys.discard(key)
         elif key not in self.entries:
-            self.silent.add(key)
+            self.conflict_free_keys.add(key)
         self.entries[key] = entry
         if entry is None and self.unreadable is not None:
             self.unreadable.points.discard(key)
@@ -147,36 +147,36 @@ class Writes:
     def update(self, key: bytes, operation: Atomic, param: bytes, *, conflicting: bool) -> None:
         """Apply an atomic operation, now if the value before it is this transaction's own."""
         entries = self.entries
-        self._waiting_bytes += len(param)
+        self._pending_bytes += len(param)
         entry = entries.get(key)
-        if isinstance(entry, Waiting):
+        if isinstance(entry, PendingAtomics):
             entry.push(operation, param)
             if conflicting:
-                self.silent.discard(key)
+                self.conflict_free_keys.discard(key)
         elif key in entries:
             self.put(key, operation(entry, param), conflicting=conflicting)
         elif self.ranges and covers(self.ranges, key):
             self.put(key, operation(None, param), conflicting=conflicting)
         else:
-            entries[key] = Waiting([(operation, param)])
-            self._waiting_keys.append(key)
+            entries[key] = PendingAtomics([(operation, param)])
+            self._pending_keys.append(key)
             if not conflicting:
-                self.silent.add(key)
+                self.conflict_free_keys.add(key)
 
     def clear_range(self, begin: bytes, end: bytes, *, conflicting: bool) -> None:
         """Clear [begin, end), begin < end, and forget what was written in it before."""
         covered = self.keys_in(begin, end)
         if not conflicting:
-            self.conflicts.points.update(key for key in covered if key not in self.silent)
+            self.conflicts.points.update(key for key in covered if key not in self.conflict_free_keys)
         if covered:
             for key in covered:
                 del self.entries[key]
-            self.silent.difference_update(covered)
+            self.conflict_free_keys.difference_update(covered)
             self._keys = []
-        if not conflicting and not self.quiet_ranges:
-            self.quiet_ranges = True
+        if not conflicting and not self.has_conflict_free_ranges:
+            self.has_conflict_free_ranges = True
             self.conflicts.ranges.extend(self.ranges)
-        elif conflicting and self.quiet_ranges:
+        elif conflicting and self.has_conflict_free_ranges:
             self.conflicts.ranges.append((begin, end))
         self.ranges = merge([*self.ranges, (begin, end)])
         for raw in [raw for raw in self.stamped_keys if begin <= raw < end]:
@@ -188,14 +188,14 @@ class Writes:
 
     def put_stamped_value(self, key: bytes, raw: bytes, *, conflicting: bool) -> None:
         """Set `key` to a value that receives the commit's versionstamp; the key is unreadable until then."""
-        self.put(key, Stamped(Template.parse(raw)), conflicting=conflicting)
-        self._waiting_keys.append(key)
-        self._waiting_bytes += len(raw)
+        self.put(key, StampedAtomics(StampTemplate.parse(raw)), conflicting=conflicting)
+        self._pending_keys.append(key)
+        self._pending_bytes += len(raw)
         self._now_unreadable().points.add(key)
 
     def put_stamped_key(self, raw: bytes, value: bytes, *, conflicting: bool) -> None:
         """Set a key that receives the commit's versionstamp; all keys it may become are unreadable until then."""
-        template = Template.parse(raw)
+        template = StampTemplate.parse(raw)
         self.stamped_keys[raw] = (template, value, conflicting)
         first, last = (template.stamped(filler * STAMP_BYTES) for filler in (b"\x00", b"\xff"))
         self._now_unreadable().add_range(first, last + b"\x00")
@@ -230,11 +230,11 @@ class Writes:
             return True
         return any_overlap(merge(unreadable.ranges), [(begin, end)])
 
-    def has_settled(self, key: bytes) -> bool:
+    def is_independent(self, key: bytes) -> bool:
         """Whether the store has no say in the value of `key`."""
         if key not in self.entries:
             return bool(self.ranges) and covers(self.ranges, key)
-        return type(self.entries[key]) is not Waiting
+        return type(self.entries[key]) is not PendingAtomics
 
     def unwritten(self, begin: bytes, end: bytes) -> Iterable[Range]:
         """Yield the parts of [begin, end) whose content comes, at least in part, from the store.
@@ -244,7 +244,7 @@ class Writes:
         entries = self.entries
         own: list[Range] = []
         for key in self.keys_in(begin, end):
-            if type(entries[key]) is not Waiting:
+            if type(entries[key]) is not PendingAtomics:
                 own.append((key, key + b"\x00"))
         if self.ranges:
             # A waiting operation is never inside a cleared range: there its base is known to be nothing.
@@ -285,7 +285,7 @@ class Writes:
 
     def _own_pair(self, key: bytes, stored: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         entry = self.entries.get(key)
-        value = entry.apply(stored) if isinstance(entry, Waiting) else entry
+        value = entry.apply(stored) if isinstance(entry, PendingAtomics) else entry
         if value is not None:
             yield key, value
 
@@ -293,11 +293,11 @@ class Writes:
 
     def size_bytes(self) -> int:
         """Return the size that FoundationDB would count for these writes."""
-        total = self.size_bytes_at_most() - self._waiting_bytes
+        total = self.size_bytes_at_most() - self._pending_bytes
         for entry in self.entries.values():
-            if isinstance(entry, Waiting):
+            if isinstance(entry, PendingAtomics):
                 total += sum(len(param) for _, param in entry) - len(entry)
-                total += len(entry.template.text) if isinstance(entry, Stamped) else 0
+                total += len(entry.template.text) if isinstance(entry, StampedAtomics) else 0
         return total
 
     def size_bytes_at_most(self) -> int:
@@ -305,7 +305,7 @@ class Writes:
         entries = self.entries
         # A write counts its key and value, and its conflict range the key twice.
         total = 3 * sum(map(len, entries)) + sum(map(len, filter(None, entries.values()))) + _WRITE_BYTES * len(entries)
-        total += self._waiting_bytes + self.conflicts.size_bytes()
+        total += self._pending_bytes + self.conflicts.size_bytes()
         for begin, end in self.ranges:
             total += 2 * (len(begin) + len(end)) + _WRITE_BYTES
         for raw, (_, value, _) in self.stamped_keys.items():
@@ -315,12 +315,14 @@ class Writes:
     def conflict_keys(self, stamp: bytes) -> tuple[list[bytes], list[Range]]:
         """Return what these writes conflict on: points, and merged ranges."""
         points = self._sorted_keys()
-        if self.silent:
-            points = [key for key in points if key not in self.silent]
+        if self.conflict_free_keys:
+            points = [key for key in points if key not in self.conflict_free_keys]
         if self.conflicts.points or self.stamped_keys:
-            stamped = (template.stamped(stamp) for template, _, loud in self.stamped_keys.values() if loud)
+            stamped = (
+                template.stamped(stamp) for template, _, conflicting in self.stamped_keys.values() if conflicting
+            )
             points = list({*points, *self.conflicts.points, *stamped})
-        ranges = self.conflicts.ranges if self.quiet_ranges else self.ranges + self.conflicts.ranges
+        ranges = self.conflicts.ranges if self.has_conflict_free_ranges else self.ranges + self.conflicts.ranges
         return points, merge(ranges) if len(ranges) > 1 else list(ranges)
 
     def touched(self) -> Mutations:
@@ -333,12 +335,12 @@ class Writes:
     def mutations(self, stored: Callable[[bytes], bytes | None], stamp: bytes) -> Mutations:
         """Return what to do to the store, given a reader of its present values and this commit's versionstamp."""
         entries = self.entries
-        if self._waiting_keys:
+        if self._pending_keys:
             entries = entries.copy()
-            for key in self._waiting_keys:
+            for key in self._pending_keys:
                 entry = entries.get(key)
-                if isinstance(entry, Waiting):  # It may have been overwritten since.
-                    base = entry.template.stamped(stamp) if isinstance(entry, Stamped) else stored(key)
+                if isinstance(entry, PendingAtomics):  # It may have been overwritten since.
+                    base = entry.template.stamped(stamp) if isinstance(entry, StampedAtomics) else stored(key)
                     entries[key] = entry.apply(base)
         keys = self._sorted_keys()
         pairs: list[tuple[bytes, Any]] = list(zip(keys, map(entries.__getitem__, keys), strict=True))

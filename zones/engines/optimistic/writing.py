@@ -30,7 +30,7 @@ _SHORTER_KEYS: Final = "Shorten the key: the embedded engine takes 511 bytes, Fo
 class Writing(Reading):
     """A transaction as far as it reads and writes."""
 
-    __slots__ = ("_key_bytes_max", "_next_write_silent", "_value_bytes_max", "_watches")
+    __slots__ = ("_key_bytes_max", "_skips_next_write_conflict", "_value_bytes_max", "_watches")
 
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(store, clock)
@@ -38,7 +38,7 @@ class Writing(Reading):
         self._value_bytes_max = store.limits.value_bytes_max
 
     def _clear_writes(self) -> None:
-        self._next_write_silent = False
+        self._skips_next_write_conflict = False
         self._watches: list[Watch] = []
 
     def set(self, key: bytes, value: bytes) -> None:
@@ -169,16 +169,16 @@ class Writing(Reading):
             return False
         return True
 
-    def next_write_is_silent(self) -> None:
+    def skip_next_write_conflict(self) -> None:
         """Let the next write add no write conflict; for the options."""
         if self._is_writable():
-            self._next_write_silent = True
+            self._skips_next_write_conflict = True
             self._plain_writes = False
 
     def _next_write_conflicts(self) -> bool:
         """Whether the write at hand conflicts; uses up the option that it does not."""
-        silent, self._next_write_silent = self._next_write_silent, False
-        return not silent
+        skips_conflict, self._skips_next_write_conflict = self._skips_next_write_conflict, False
+        return not skips_conflict
 
     # --- Checks ---
 

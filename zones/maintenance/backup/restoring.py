@@ -16,8 +16,8 @@ from typing import BinaryIO, NamedTuple
 
 from fairlead.zones.engines import Clock, Database, Transaction, transact
 from fairlead.zones.errors import BackupRefused
-from fairlead.zones.keyspace import BURIED, DONE, ITEM, KEY_FORMAT, META_KEY, ROOT_RANGE
-from fairlead.zones.layout import Layout, Place
+from fairlead.zones.keyspace import DEAD_LETTER, ITEM, KEY_FORMAT, META_KEY, RETAINED_ID, ROOT_RANGE
+from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.maintenance.backup.backup_file import (
     NEWER,
     BackupInfo,
@@ -29,10 +29,10 @@ from fairlead.zones.maintenance.backup.backup_file import (
     read_pairs,
     read_trailer,
 )
-from fairlead.zones.maintenance.integrity.parsed_keys import Places, ZoneKey
-from fairlead.zones.queue.dead_letters import grave_key
-from fairlead.zones.queue.id_retention import TIME_BYTES, forget_key
-from fairlead.zones.records import FORMAT, BuriedRecord, ItemRecord, ShardRecord, decode, encode
+from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
+from fairlead.zones.queue.dead_letters import dead_letter_index_key
+from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
+from fairlead.zones.records import FORMAT, DeadLetterRecord, ItemRecord, ShardRecord, decode, encode
 from fairlead.zones.settings import ZoneSettings
 from fairlead.zones.shard import RESTORING
 from fairlead.zones.top_level import pointers
@@ -43,13 +43,13 @@ TOO_LARGE_VALUE = "a value is longer than this engine takes"
 
 BATCH_BYTES = 1_000_000
 BATCH_PAIRS = 5_000
-MARK_BYTES = 16
+CLAIM_BYTES = 16
 
-Progress = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 
 def restore(
-    db: Database, file: BinaryIO, *, clock: Clock, random: Random, progress: Progress | None = None
+    db: Database, file: BinaryIO, *, clock: Clock, random: Random, progress: ProgressCallback | None = None
 ) -> BackupInfo:
     """Restore a backup into an empty store, and return what it was.
 
@@ -69,8 +69,8 @@ def restore(
         raise BackupRefused(reason=NEWER)
     check_digest(file)
     trailer = _check_pairs(db, file)
-    _claim(db, RESTORING + random.randbytes(MARK_BYTES))
-    layout = Layout(shard_id=header.shard_id, part_count=header.part_count, settings=ZoneSettings())
+    _claim(db, RESTORING + random.randbytes(CLAIM_BYTES))
+    layout = ShardLayout(shard_id=header.shard_id, part_count=header.part_count, settings=ZoneSettings())
     restored = 0
     for batch in _batches(_Rebuilding(layout, clock.now_us()).writes(read_pairs(file))):
         transact(db, partial(_write, batch=batch))
@@ -100,18 +100,18 @@ def _check_pairs(db: Database, file: BinaryIO) -> Trailer:
     return read_trailer(value)
 
 
-def _claim(db: Database, mark: bytes) -> None:
+def _claim(db: Database, claim_token: bytes) -> None:
     """Mark an empty store as one that is being restored. Of two restores into it one conflicts.
 
-    After a commit of unknown result, `mark` tells whether it was this one's.
+    After a commit of unknown result, `claim_token` tells whether it was this one's.
     """
 
     def body(tr: Transaction) -> None:
-        if next(iter(tr.get_range(*ROOT_RANGE, limit=1)), None) is not None and tr.get(META_KEY).value != mark:
+        if next(iter(tr.get_range(*ROOT_RANGE, limit=1)), None) is not None and tr.get(META_KEY).value != claim_token:
             raise BackupRefused(reason=NOT_EMPTY)
-        tr.set(META_KEY, mark)
+        tr.set(META_KEY, claim_token)
 
-    transact(db, body, applied=lambda tr: tr.get(META_KEY).value == mark)
+    transact(db, body, applied=lambda tr: tr.get(META_KEY).value == claim_token)
 
 
 def _finish(tr: Transaction, *, header: Header) -> None:
@@ -152,10 +152,10 @@ def _write(tr: Transaction, *, batch: list[_Write]) -> None:
 class _Rebuilding:
     """Turns the pairs of a file into the writes of a shard, zone by zone."""
 
-    def __init__(self, layout: Layout, now_us: int) -> None:
+    def __init__(self, layout: ShardLayout, now_us: int) -> None:
         self._now_us = now_us
-        self._places = Places(layout)
-        self._zone: Place | None = None
+        self._parser = KeyParser(layout)
+        self._zone: ZoneLocation | None = None
         self._counts: Counter[str] = Counter()  # of the zone
         self._earliest_us: int | None = None  # of the zone
         self._depths: Counter[bytes] = Counter()  # of the shard
@@ -163,10 +163,10 @@ class _Rebuilding:
     def writes(self, pairs: Iterator[Pair]) -> Iterator[_Write]:
         """Yield what to write."""
         for key, value in pairs:
-            found = self._places.zone_key(key)
-            if found is None or found.place is not self._zone:
+            found = self._parser.zone_key(key)
+            if found is None or found.location is not self._zone:
                 yield from self._finish_zone()
-                self._zone = None if found is None else found.place
+                self._zone = None if found is None else found.location
             if found is not None:
                 yield from self._zone_writes(found, key, value)
             elif key:
@@ -176,7 +176,7 @@ class _Rebuilding:
 
     def _zone_writes(self, found: ZoneKey, key: bytes, value: bytes) -> Iterator[_Write]:
         """Yield a row of a zone, and what is derived from it; nothing from one that is damaged."""
-        place, keys = found.place, found.place.keys
+        location, keys = found.location, found.location.keys
         match found.number, *found.rest:
             case int(number), bytes(item_id) if number == ITEM and key == keys.item(item_id):
                 item = decode(ItemRecord, value)
@@ -186,28 +186,33 @@ class _Rebuilding:
                     self._earliest_us = min(item.vesting_us, self._earliest_us or item.vesting_us)
                     value = encode(item)
                     yield _set(keys.vest(item.priority, item.vesting_us, item_id), item.kind.encode())
-            case int(number), bytes(item_id) if number == BURIED and key == keys.buried(item_id):
-                buried = decode(BuriedRecord, value)
-                if buried is not None:
-                    yield _set(grave_key(place, item_id, buried.buried_us), buried.item.kind.encode())
-            case int(number), bytes(item_id) if key == (keys.done if number == DONE else keys.result)(item_id):
-                yield _set(forget_key(place, key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
+            case int(number), bytes(item_id) if number == DEAD_LETTER and key == keys.dead_letter(item_id):
+                dead_letter = decode(DeadLetterRecord, value)
+                if dead_letter is not None:
+                    yield _set(
+                        dead_letter_index_key(location, item_id, dead_letter.dead_lettered_us),
+                        dead_letter.item.kind.encode(),
+                    )
+            case int(number), bytes(item_id) if key == (keys.retained_id if number == RETAINED_ID else keys.result)(
+                item_id
+            ):
+                yield _set(retention_key(location, key, int.from_bytes(value[:TIME_BYTES], "big")), b"")
         yield _set(key, value, from_file=True)
 
     def _release(self, item: ItemRecord) -> None:
         if item.lease_id:
-            item.lease_id, item.lease_us, item.ran_alone, item.started = b"", 0, False, False
+            item.lease_id, item.lease_us, item.ran_isolated, item.started = b"", 0, False, False
             item.vesting_us = min(item.vesting_us, self._now_us)
 
     def _finish_zone(self) -> Iterator[_Write]:
         """Yield the counts and the pointer of a zone all of whose items were seen."""
-        place, earliest_us = self._zone, self._earliest_us
-        if place is None or earliest_us is None:
+        location, earliest_us = self._zone, self._earliest_us
+        if location is None or earliest_us is None:
             return
         for kind, count in self._counts.items():
-            yield _set(place.keys.count(kind), count.to_bytes(8, "little", signed=True))
-            self._depths[place.part.depth(kind)] += count
+            yield _set(location.keys.count(kind), count.to_bytes(8, "little", signed=True))
+            self._depths[location.part.depth(kind)] += count
         vesting_us = max(earliest_us, self._now_us)
-        create = partial(pointers.create, place=place, vesting_us=vesting_us, now_us=self._now_us)
+        create = partial(pointers.create, location=location, vesting_us=vesting_us, now_us=self._now_us)
         yield _Write(1_000, create)
         self._counts, self._earliest_us = Counter(), None

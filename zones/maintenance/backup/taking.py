@@ -13,21 +13,21 @@ from typing import BinaryIO, NamedTuple
 from fairlead.zones.engines import KeyValue, Reader, transact
 from fairlead.zones.errors import ShardRefused
 from fairlead.zones.keyspace import (
-    BURIED,
-    CHANGED,
+    CHANGE_COUNTER,
+    COMPLETION_LOG,
     COUNT,
     DB,
+    DEAD_LETTER,
     HANDLER,
-    HISTORY,
     ITEM,
-    PARKED,
+    PAUSED_POINTER,
     PERIODIC,
     POINTER,
+    ROLLUP,
     ROOT,
-    SERIES,
     SESSION,
-    SHEET,
     VEST,
+    WORKER_STATUS,
     ZONE,
     pack_int,
     range_end,
@@ -54,22 +54,22 @@ TOO_MUCH_BYTES = 64_000_000
 _DB = ROOT + pack_int(DB)
 _ZONE = pack_int(ZONE)
 _DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
-_RECORDS = (pack_int(ITEM), pack_int(BURIED))
+_RECORDS = (pack_int(ITEM), pack_int(DEAD_LETTER))
 # The rest is derived (the top-level queue, depths, graves, what is parked), or means nothing later (receipts, time,
 # sessions, what is granted of limits, completions, what workers write about themselves).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
-    (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PARKED)),
-    (ROOT + pack_int(HISTORY + 1), ROOT + pack_int(SHEET)),
-    (ROOT + pack_int(SHEET + 1), ROOT + pack_int(SERIES)),
-    (ROOT + pack_int(CHANGED + 1), range_end(ROOT)),
+    (ROOT + pack_int(SESSION + 1), ROOT + pack_int(PAUSED_POINTER)),
+    (ROOT + pack_int(COMPLETION_LOG + 1), ROOT + pack_int(WORKER_STATUS)),
+    (ROOT + pack_int(WORKER_STATUS + 1), ROOT + pack_int(ROLLUP)),
+    (ROOT + pack_int(CHANGE_COUNTER + 1), range_end(ROOT)),
 ]
 
-Progress = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 
-def backup(shard: Shard, file: BinaryIO, *, progress: Progress | None = None) -> BackupInfo:
+def backup(shard: Shard, file: BinaryIO, *, progress: ProgressCallback | None = None) -> BackupInfo:
     """Write a backup of a shard to `file`, and return what it is. Producers and consumers may go on.
 
     Snapshot reads; conflicts with nobody. The caller makes the file durable.
@@ -86,7 +86,7 @@ def backup(shard: Shard, file: BinaryIO, *, progress: Progress | None = None) ->
     began_us = clock.now_us()
     header = Header(FILE_FORMAT, FORMAT, layout.shard_id, layout.part_count, began_us)
     writer = BackupWriter(file, header)
-    token = shard.db.change_token()
+    token = shard.db.commit_sequence()
     pairs = chunks = 0
     torn: set[bytes] = set()
     next_key: bytes | None = _RANGES[0][0]
@@ -99,7 +99,7 @@ def backup(shard: Shard, file: BinaryIO, *, progress: Progress | None = None) ->
         next_key = chunk.next_key
         if progress is not None:
             progress(pairs)
-    one_version = chunks == 1 or (token is not None and token == shard.db.change_token())
+    one_version = chunks == 1 or (token is not None and token == shard.db.commit_sequence())
     ended_us = clock.now_us()
     writer.finish(Trailer(pairs, len(torn), one_version, ended_us))
     return BackupInfo(layout.shard_id, layout.part_count, pairs, len(torn), one_version, began_us, ended_us)

@@ -15,7 +15,7 @@ alarms. What a check finds is looked at once more, with read conflicts, in a tra
 that is reported, and that mends. Nothing that a newer version wrote is touched.
 """
 
-from fairlead.zones.maintenance.integrity.checker import audit
+from fairlead.zones.maintenance.integrity.checker import check_integrity
 from fairlead.zones.maintenance.integrity.findings import Finding, Report
 
-__all__ = ["audit", "Finding", "Report"]
+__all__ = ["check_integrity", "Finding", "Report"]

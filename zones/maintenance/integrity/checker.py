@@ -6,32 +6,32 @@ from functools import partial
 
 from fairlead.zones.engines import KeyValue
 from fairlead.zones.keyspace import (
-    BURIED,
-    CHANGED,
+    AUDIT_LOG,
+    CHANGE_COUNTER,
+    COMPLETION_LOG,
     COUNT,
     DB,
-    DEED,
+    DEAD_LETTER,
+    DEAD_LETTER_INDEX,
     DEPTH,
-    FORGET,
-    GRAVE,
     HANDLER,
-    HISTORY,
     ITEM,
     LIMIT,
     META,
-    PARKED,
+    PAUSED_POINTER,
     PERIODIC,
     POINTER,
+    POLICY,
     QUARANTINE,
     RECEIPT,
+    RETENTION,
+    ROLLUP,
     ROOT,
-    RULE,
-    SERIES,
     SESSION,
-    SHEET,
     TIME,
     TOP,
     VEST,
+    WORKER_STATUS,
     IndexEntry,
     PartKeys,
     pack_int,
@@ -39,9 +39,15 @@ from fairlead.zones.keyspace import (
     range_end,
     unpack_name,
 )
-from fairlead.zones.layout import Place
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.maintenance.integrity import dead_letters, pointers, zone_rows
-from fairlead.zones.maintenance.integrity.counts import add_items, differences, settle, tally_of_shard, tally_of_zone
+from fairlead.zones.maintenance.integrity.counts import (
+    add_items,
+    differences,
+    recount_of_shard,
+    recount_of_zone,
+    verify_counts,
+)
 from fairlead.zones.maintenance.integrity.findings import Finding, Report
 from fairlead.zones.maintenance.integrity.parsed_keys import skip_data, tenant_range
 from fairlead.zones.maintenance.integrity.records import check_damaged_key, check_record, check_soft_record
@@ -49,19 +55,47 @@ from fairlead.zones.maintenance.integrity.walk import Check, confirm, walk
 from fairlead.zones.maintenance.integrity.zone_rows import ZoneRows
 from fairlead.zones.policy.policies import record_type
 from fairlead.zones.queue.stored_item import number_of
-from fairlead.zones.records import DeedRecord, HandlerRecord, OwnerRecord, PeriodicRecord, TenantRule, decode, is_newer
+from fairlead.zones.records import (
+    AuditEntry,
+    HandlerRecord,
+    OwnerRecord,
+    PeriodicRecord,
+    TenantPolicy,
+    decode,
+    is_newer,
+)
 from fairlead.zones.reporting import worker_status
 from fairlead.zones.shard import Shard
 from fairlead.zones.top_level import sessions
 from fairlead.zones.top_level.pointers import PointerRef
 from fairlead.zones.tuples import elements_of
 
-Progress = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 ROUNDS_MAX = 4  # What was set aside can leave something damaged behind, as a payload without one of its pieces.
 
-_KNOWN = [META, DB, RECEIPT, TOP, DEPTH, GRAVE, FORGET, TIME, HANDLER, PERIODIC, SESSION, RULE, PARKED, LIMIT, HISTORY,
-          SHEET, QUARANTINE, DEED, SERIES, CHANGED]  # fmt: skip
+_KNOWN = [
+    META,
+    DB,
+    RECEIPT,
+    TOP,
+    DEPTH,
+    DEAD_LETTER_INDEX,
+    RETENTION,
+    TIME,
+    HANDLER,
+    PERIODIC,
+    SESSION,
+    POLICY,
+    PAUSED_POINTER,
+    LIMIT,
+    COMPLETION_LOG,
+    WORKER_STATUS,
+    QUARANTINE,
+    AUDIT_LOG,
+    ROLLUP,
+    CHANGE_COUNTER,
+]
 # What lies between the subspaces that this version has names for.
 _UNKNOWN = list(
     zip(
@@ -72,13 +106,13 @@ _UNKNOWN = list(
 )
 
 
-def audit(
+def check_integrity(
     shard: Shard,
     *,
     repair: bool = False,
     quarantine: bool = False,
     rest_ms: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Report:
     """Check every invariant of a shard, and with `repair` mend what can be mended without losing an item.
 
@@ -97,27 +131,27 @@ def audit(
     rest_us = (shard.layout.settings.max_sleep_ms if rest_ms is None else rest_ms) * 1000
     done: list[Finding] = []
     for _ in range(ROUNDS_MAX):
-        auditor = _Auditor(
+        checker = _Checker(
             shard, repair=repair or quarantine, quarantine=quarantine, rest_us=rest_us, progress=progress
         )
-        auditor.check_tenants()
-        auditor.check_pointers()
-        auditor.check_lists()
-        auditor.check_depths()
-        report = auditor.report
+        checker.check_tenants()
+        checker.check_pointers()
+        checker.check_lists()
+        checker.check_depths()
+        report = checker.report
         if not any(finding.set_aside for finding in report.findings):
             break
-        done += [finding for finding in report.findings if finding.over]
-        report.findings = [finding for finding in report.findings if not finding.over]
+        done += [finding for finding in report.findings if finding.resolved]
+        report.findings = [finding for finding in report.findings if not finding.resolved]
     report.findings[:0] = done
     return report
 
 
-class _Auditor:
+class _Checker:
     """One audit on its way."""
 
     def __init__(
-        self, shard: Shard, *, repair: bool, quarantine: bool, rest_us: int, progress: Progress | None
+        self, shard: Shard, *, repair: bool, quarantine: bool, rest_us: int, progress: ProgressCallback | None
     ) -> None:
         self.report = Report()
         self.corrections: Counter[bytes] = Counter()  # what counts that are wrong, and stay so, mean for the depths
@@ -131,7 +165,7 @@ class _Auditor:
 
     def check_tenants(self) -> None:
         """Check all that lies in tenants' zones, and each zone's counts once its last row was seen."""
-        unfinished: Place | None = None  # the zone of the last row so far
+        unfinished: ZoneLocation | None = None  # the zone of the last row so far
 
         def checks_of(rows: list[KeyValue]) -> list[Check]:
             now_us = self._shard.clock.now_us()
@@ -139,43 +173,48 @@ class _Auditor:
                 zone_rows.checks_of(self._layout, rows, continued=unfinished, now_us=now_us, rest_us=self._rest_us)
             )
 
-        for rows, suspects, last in walk(self._shard.db, *tenant_range(), checks_of, skip=skip_data):
+        for rows, failing_checks, last in walk(self._shard.db, *tenant_range(), checks_of, skip=skip_data):
             zones = zone_rows.by_zone(self._layout, rows)
             for number, zone in enumerate(zones):
                 over = last or number < len(zones) - 1
-                continued = _is_same(zone.place, unfinished)
+                continued = _is_same(zone.location, unfinished)
                 if unfinished is not None and not continued:
-                    self._settle_counts(unfinished)
+                    self._verify_counts(unfinished)
                 self._note(zone, continued=continued)
-                unfinished = zone.place
-                if over and zone.place is not None:
+                unfinished = zone.location
+                if over and zone.location is not None:
                     if continued or not _counts_are_right(zone):
-                        self._settle_counts(zone.place)
+                        self._verify_counts(zone.location)
                     unfinished = None
             if last and unfinished is not None:
-                self._settle_counts(unfinished)
-            self._look_again(rows, suspects)
+                self._verify_counts(unfinished)
+            self._look_again(rows, failing_checks)
 
     def check_pointers(self) -> None:
         """Check the top-level queue. After the tenants: mending a pointer may leave an old entry there."""
-        self._check_rows(TOP, self._top_check)
+        self._check_rows(TOP, self._pointer_entry_check)
 
     def check_lists(self) -> None:
         """Check what lies beside the tenants: lists that are ordered by time, and single records."""
-        self._check_rows(GRAVE, lambda row: partial(dead_letters.check_grave, layout=self._layout, key=row.key))
-        self._check_rows(FORGET, lambda row: partial(dead_letters.check_forget, layout=self._layout, key=row.key))
+        self._check_rows(
+            DEAD_LETTER_INDEX,
+            lambda row: partial(dead_letters.check_dead_letter_entry, layout=self._layout, key=row.key),
+        )
+        self._check_rows(
+            RETENTION, lambda row: partial(dead_letters.check_retention_entry, layout=self._layout, key=row.key)
+        )
         self._check_rows(HANDLER, _handler_check, self._note_record)
         self._check_rows(PERIODIC, _period_check, self._note_record)
-        self._check_rows(RULE, _rule_check, self._note_rule)
-        self._check_rows(DEED, _deed_check, self._note_record)
-        for number, readable in ((SESSION, sessions.is_readable), (SHEET, worker_status.is_readable)):
+        self._check_rows(POLICY, _policy_check, self._note_policy)
+        self._check_rows(AUDIT_LOG, _audit_entry_check, self._note_record)
+        for number, readable in ((SESSION, sessions.is_readable), (WORKER_STATUS, worker_status.is_readable)):
             self._check_rows(number, lambda row: partial(check_soft_record, readable=readable, key=row.key))  # noqa: B023
         for begin, end in _UNKNOWN:
             self._check_range(begin, end, _unknown_check, self._note_unknown)
 
     def check_depths(self) -> None:
         """Check the depths of the shard's parts."""
-        settle(self._shard, tally_of_shard(self._layout, self.corrections), self.report, repair=self._repair)
+        verify_counts(self._shard, recount_of_shard(self._layout, self.corrections), self.report, repair=self._repair)
 
     def _check_rows(
         self,
@@ -197,49 +236,49 @@ class _Auditor:
         def checks_of(rows: list[KeyValue]) -> list[Check]:
             return [check for row in rows if (check := check_of(row)) is not None]
 
-        for rows, suspects, _ in walk(self._shard.db, begin, end, checks_of):
+        for rows, failing_checks, _ in walk(self._shard.db, begin, end, checks_of):
             if note is not None:
                 for row in rows:
                     note(row)
-            self._look_again(rows, suspects)
+            self._look_again(rows, failing_checks)
 
-    def _top_check(self, row: KeyValue) -> Check | None:
+    def _pointer_entry_check(self, row: KeyValue) -> Check | None:
         match elements_of(row.key):
             case (_, _, int(part), int(number), int(priority), int(vesting_us), *_) if number == VEST and part >= 0:
                 if IndexEntry(priority, vesting_us, b"").is_possible and part < self._layout.part_count:
                     entry = PartKeys(part).entry(row.key)
                     if entry is not None:
                         ref = PointerRef(part, entry.id, vesting_us, priority)
-                        return partial(pointers.check_top_entry, layout=self._layout, key=row.key, ref=ref)
+                        return partial(pointers.check_pointer_entry, layout=self._layout, key=row.key, ref=ref)
             case (_, _, int(_), int(number), *_) if number != VEST:
                 return None
         return partial(check_damaged_key, key=row.key, derived=True)
 
-    def _settle_counts(self, place: Place) -> None:
-        wrong = settle(self._shard, tally_of_zone(place), self.report, repair=self._repair)
+    def _verify_counts(self, location: ZoneLocation) -> None:
+        wrong = verify_counts(self._shard, recount_of_zone(location), self.report, repair=self._repair)
         if not self._repair:
             for key, missing in wrong.items():
-                kind = unpack_name(key, len(place.keys.count_prefix()))
+                kind = unpack_name(key, len(location.keys.count_prefix()))
                 if kind is not None:
-                    self.corrections[place.part.depth(kind)] += missing
+                    self.corrections[location.part.depth(kind)] += missing
 
     def _note(self, zone: ZoneRows, *, continued: bool) -> None:
         report = self.report
-        report.zones += zone.place is not None and not continued
+        report.zones += zone.location is not None and not continued
         report.items += len(zone.of(ITEM))
-        report.buried += len(zone.of(BURIED))
+        report.dead_letters += len(zone.of(DEAD_LETTER))
         report.pointers += len(zone.of(POINTER))
-        for row in zone.of(ITEM) + zone.of(BURIED) + zone.of(POINTER):
+        for row in zone.of(ITEM) + zone.of(DEAD_LETTER) + zone.of(POINTER):
             self._note_record(row)
         for row, key in zone.rows:
             if not zone_rows.is_known(row, key):
                 report.unknown += 1
-            elif zone.place is None:
+            elif zone.location is None:
                 self._note_record(row)
                 owner = decode(OwnerRecord, row.value)
                 report.foreign += owner is not None and owner.shard_id != self._layout.shard_id
 
-    def _note_rule(self, row: KeyValue) -> None:
+    def _note_policy(self, row: KeyValue) -> None:
         if record_type(row.key) is not None:
             self._note_record(row)
 
@@ -249,8 +288,8 @@ class _Auditor:
     def _note_record(self, row: KeyValue) -> None:
         self.report.newer += is_newer(row.value)
 
-    def _look_again(self, rows: list[KeyValue], suspects: list[Check]) -> None:
-        for check in suspects:
+    def _look_again(self, rows: list[KeyValue], failing_checks: list[Check]) -> None:
+        for check in failing_checks:
             confirm(
                 self._shard,
                 check,
@@ -263,12 +302,12 @@ class _Auditor:
             self._progress(self._keys)
 
 
-def _rule_check(row: KeyValue) -> Check | None:
+def _policy_check(row: KeyValue) -> Check | None:
     struct = record_type(row.key)
     if struct is None:
         return None
     names = [type(element) for element in elements_of(row.key)[3:]]
-    if names != ([str, str] if struct is TenantRule else [str]):
+    if names != ([str, str] if struct is TenantPolicy else [str]):
         return partial(check_damaged_key, key=row.key)
     return partial(check_record, struct=struct, key=row.key)
 
@@ -287,10 +326,10 @@ def _period_check(row: KeyValue) -> Check:
     return partial(check_damaged_key, key=row.key)
 
 
-def _deed_check(row: KeyValue) -> Check:
+def _audit_entry_check(row: KeyValue) -> Check:
     match elements_of(row.key):
         case (_, _, int(_)):
-            return partial(check_record, struct=DeedRecord, key=row.key)
+            return partial(check_record, struct=AuditEntry, key=row.key)
     return partial(check_damaged_key, key=row.key)
 
 
@@ -302,13 +341,15 @@ def _unknown_check(row: KeyValue) -> Check | None:
     return partial(check_damaged_key, key=row.key)
 
 
-def _is_same(one: Place | None, other: Place | None) -> bool:
+def _is_same(one: ZoneLocation | None, other: ZoneLocation | None) -> bool:
     return one is not None and other is not None and one.keys.prefix == other.keys.prefix
 
 
 def _counts_are_right(zone: ZoneRows) -> bool:
     """Say whether the counts of a zone, all of whose rows were read in one transaction, equal its items."""
-    assert zone.place is not None
+    assert zone.location is not None
     sums: Counter[bytes] = Counter()
     stored = {row.key: number_of(row.value) for row in zone.of(COUNT)}
-    return add_items(zone.place, zone.of(ITEM), sums) and not differences(tally_of_zone(zone.place), sums, stored)
+    return add_items(zone.location, zone.of(ITEM), sums) and not differences(
+        recount_of_zone(zone.location), sums, stored
+    )

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from fairlead.zones.engines import Database, KeyValue, Reader, transact
 from fairlead.zones.keyspace import COUNT, DEPTH, ROOT, pack_int, range_begin, range_end, unpack_name
-from fairlead.zones.layout import Layout, Place
+from fairlead.zones.layout import ShardLayout, ZoneLocation
 from fairlead.zones.maintenance.integrity.findings import Problem, Report
-from fairlead.zones.maintenance.integrity.parsed_keys import Places, tenant_range
+from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, tenant_range
 from fairlead.zones.maintenance.integrity.walk import Chunk, Skip, nothing, read_chunk
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.queue.stored_item import number_of
@@ -35,7 +35,7 @@ PASSES_MAX = 3
 Counts = Mapping[bytes, int]  # key of a count -> what it says, or should
 
 
-class Tally(NamedTuple):
+class Recount(NamedTuple):
     """What to add up, and the counts that should be equal to it.
 
     `add(rows, sums)` is False if it cannot say what a row counts for. `vanishes`: a count of zero has no key. `base`:
@@ -43,7 +43,7 @@ class Tally(NamedTuple):
     """
 
     what: str
-    place: Place | None
+    location: ZoneLocation | None
     rows: tuple[bytes, bytes]
     skip: Skip
     add: Callable[[list[KeyValue], Counter[bytes]], bool]
@@ -52,91 +52,91 @@ class Tally(NamedTuple):
     base: Counts
 
 
-def tally_of_zone(place: Place) -> Tally:
+def recount_of_zone(location: ZoneLocation) -> Recount:
     """Return the tally of a zone: its items by kind."""
-    prefix = place.keys.count_prefix()
+    prefix = location.keys.count_prefix()
 
     def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
-        return add_items(place, rows, sums)
+        return add_items(location, rows, sums)
 
     stored = (range_begin(prefix), range_end(prefix))
-    return Tally(WRONG_COUNT, place, place.keys.item_range(), nothing, add, stored, vanishes=True, base={})
+    return Recount(WRONG_COUNT, location, location.keys.item_range(), nothing, add, stored, vanishes=True, base={})
 
 
-def tally_of_shard(layout: Layout, corrections: Counts) -> Tally:
+def recount_of_shard(layout: ShardLayout, corrections: Counts) -> Recount:
     """Return the tally of a shard: the counts of all zones by part and kind.
 
     `corrections`: by what depths must differ from the counts, because some counts are known to be wrong.
     """
-    places = Places(layout)
+    parser = KeyParser(layout)
 
     def skip(key: bytes) -> bytes | None:
-        found = places.zone_key(key)
+        found = parser.zone_key(key)
         if found is None or found.number == COUNT:
             return None
-        return found.place.keys.count_prefix() if found.number < COUNT else range_end(found.place.keys.prefix)
+        return found.location.keys.count_prefix() if found.number < COUNT else range_end(found.location.keys.prefix)
 
     def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
         for row in rows:
-            found = places.zone_key(row.key)
-            kind = None if found is None else unpack_name(row.key, len(found.place.keys.count_prefix()))
+            found = parser.zone_key(row.key)
+            kind = None if found is None else unpack_name(row.key, len(found.location.keys.count_prefix()))
             if found is not None and kind is not None:
-                sums[found.place.part.depth(kind)] += number_of(row.value)
+                sums[found.location.part.depth(kind)] += number_of(row.value)
         return True
 
     prefix = ROOT + pack_int(DEPTH)
     stored = (range_begin(prefix), range_end(prefix))
-    return Tally(WRONG_DEPTH, None, tenant_range(), skip, add, stored, vanishes=False, base=corrections)
+    return Recount(WRONG_DEPTH, None, tenant_range(), skip, add, stored, vanishes=False, base=corrections)
 
 
-def add_items(place: Place, rows: list[KeyValue], sums: Counter[bytes]) -> bool:
+def add_items(location: ZoneLocation, rows: list[KeyValue], sums: Counter[bytes]) -> bool:
     """Add item records of a zone to the counts they belong to; False if the kind of one cannot be read."""
     for row in rows:
         record = decode(ItemRecord, row.value)
         if record is None:
             return False
-        sums[place.keys.count(record.kind)] += 1
+        sums[location.keys.count(record.kind)] += 1
     return True
 
 
-def differences(tally: Tally, sums: Counts, stored: Counts) -> Counts:
+def differences(recount: Recount, sums: Counts, stored: Counts) -> Counts:
     """Return what must be added to which count; 0 for one that should not be there."""
     wrong = {}
     for key in sums.keys() | stored.keys():
         missing = sums.get(key, 0) - stored.get(key, 0)
-        if missing or (tally.vanishes and stored.get(key) == 0):
+        if missing or (recount.vanishes and stored.get(key) == 0):
             wrong[key] = missing
     return wrong
 
 
-def settle(shard: Shard, tally: Tally, report: Report, *, repair: bool) -> Counts:
+def verify_counts(shard: Shard, recount: Recount, report: Report, *, repair: bool) -> Counts:
     """Add up, compare, report what differs, and mend it if `repair`. Return what differed.
 
     A difference is added once, whatever the result of a commit: each transaction that mends has a receipt.
     """
-    wrong = _settle_at_once(shard, tally, repair=repair)
+    wrong = _verify_at_once(shard, recount, repair=repair)
     if wrong is None:
-        wrong = _settle_over_time(shard, tally, repair=repair)
+        wrong = _verify_over_time(shard, recount, repair=repair)
     if wrong is None:
         report.unverified += 1
         return {}
     for key in sorted(wrong):
-        report.add(Problem(tally.what, key, tally.place, mend=_mend_nothing), repaired=repair)
+        report.add(Problem(recount.what, key, recount.location, mend=_mend_nothing), repaired=repair)
     return wrong
 
 
-def _settle_at_once(shard: Shard, tally: Tally, *, repair: bool) -> Counts | None:
+def _verify_at_once(shard: Shard, recount: Recount, *, repair: bool) -> Counts | None:
     """Settle in one transaction; None if that cannot be done."""
 
     def body(attempt: Attempt) -> Counts | None:
         tr = attempt.tr
-        chunk = _chunk(tr, tally, tally.rows[0])
-        sums = Counter(tally.base)
-        if chunk.next_key is not None or not tally.add(chunk.rows, sums):
+        chunk = _chunk(tr, recount, recount.rows[0])
+        sums = Counter(recount.base)
+        if chunk.next_key is not None or not recount.add(chunk.rows, sums):
             return None
-        wrong = differences(tally, sums, _stored(tr, tally))
+        wrong = differences(recount, sums, _stored(tr, recount))
         if repair:
-            _mend(attempt, tally, wrong)
+            _mend(attempt, recount, wrong)
         return wrong
 
     return shard.transact(body)
@@ -150,30 +150,30 @@ class _Pass(NamedTuple):
     stored: Counts
 
 
-def _settle_over_time(shard: Shard, tally: Tally, *, repair: bool) -> Counts | None:
+def _verify_over_time(shard: Shard, recount: Recount, *, repair: bool) -> Counts | None:
     """Settle what is too large for one transaction; None if it changed all the time, or cannot be read."""
     last: _Pass | None = None
     for _ in range(PASSES_MAX):
-        this = _pass(shard.db, tally)
+        this = _pass(shard.db, recount)
         if this is None:
             return None
         if this == last:
-            wrong = differences(tally, this.sums, this.stored)
+            wrong = differences(recount, this.sums, this.stored)
             if repair:
-                shard.transact(partial(_mend, tally=tally, wrong=wrong))
+                shard.transact(partial(_mend, recount=recount, wrong=wrong))
             return wrong
         last = this
     return None
 
 
-def _pass(db: Database, tally: Tally) -> _Pass | None:
-    stored = transact(db, partial(_stored, tally=tally))
-    sums = Counter(tally.base)
+def _pass(db: Database, recount: Recount) -> _Pass | None:
+    stored = transact(db, partial(_stored, recount=recount))
+    sums = Counter(recount.base)
     fingerprint = blake2b(digest_size=16)
-    next_key: bytes | None = tally.rows[0]
+    next_key: bytes | None = recount.rows[0]
     while next_key is not None:
-        chunk = transact(db, partial(_chunk, tally=tally, begin=next_key))
-        if not tally.add(chunk.rows, sums):
+        chunk = transact(db, partial(_chunk, recount=recount, begin=next_key))
+        if not recount.add(chunk.rows, sums):
             return None
         for row in chunk.rows:
             fingerprint.update(row.key)
@@ -181,21 +181,21 @@ def _pass(db: Database, tally: Tally) -> _Pass | None:
     return _Pass(sums, fingerprint.digest(), stored)
 
 
-def _chunk(tr: Reader, tally: Tally, begin: bytes) -> Chunk:
-    return read_chunk(tr, begin, tally.rows[1], tally.skip, keys_max=EXACT_KEYS_MAX, bytes_max=EXACT_BYTES_MAX)
+def _chunk(tr: Reader, recount: Recount, begin: bytes) -> Chunk:
+    return read_chunk(tr, begin, recount.rows[1], recount.skip, keys_max=EXACT_KEYS_MAX, bytes_max=EXACT_BYTES_MAX)
 
 
-def _stored(tr: Reader, tally: Tally) -> Counts:
-    rows = tr.snapshot.get_range(*tally.stored, streaming_mode=WANT_ALL)
+def _stored(tr: Reader, recount: Recount) -> Counts:
+    rows = tr.snapshot.get_range(*recount.stored, streaming_mode=WANT_ALL)
     return {row.key: number_of(row.value) for row in rows}
 
 
-def _mend(attempt: Attempt, tally: Tally, wrong: Counts) -> None:
+def _mend(attempt: Attempt, recount: Recount, wrong: Counts) -> None:
     tr = attempt.tr
     for key, missing in wrong.items():
         attempt.needs_receipt = True  # Added again, a difference would be an error of its own.
         tr.add(key, (missing % 2**64).to_bytes(8, "little"))  # The count may be any number, if it was damaged.
-        if tally.vanishes:
+        if recount.vanishes:
             tr.compare_and_clear(key, bytes(8))
         # Of two audits that mend the same count at once only one may add: a key of their own, that nobody writes.
         tr.add_read_conflict_key(key + b"\x00")
@@ -203,4 +203,4 @@ def _mend(attempt: Attempt, tally: Tally, wrong: Counts) -> None:
 
 
 def _mend_nothing(tr: Reader) -> None:
-    """Stand for a repair that `settle` makes itself."""
+    """Stand for a repair that `verify_counts` makes itself."""

@@ -1,101 +1,101 @@
 """Checks of what is over: buried items and their list, and ids that stay taken after completion."""
 
 from fairlead.zones.engines import Transaction
-from fairlead.zones.keyspace import DONE, RESULT
-from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.keyspace import RESULT, RETAINED_ID
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.maintenance.integrity.findings import Problem, pair
 from fairlead.zones.maintenance.integrity.items import with_payload
-from fairlead.zones.maintenance.integrity.parsed_keys import Places, ZoneKey
-from fairlead.zones.pipelining import Steps
-from fairlead.zones.queue.dead_letters import grave_key
-from fairlead.zones.queue.id_retention import TIME_BYTES, forget_key
-from fairlead.zones.records import BuriedRecord, decode, is_newer
+from fairlead.zones.maintenance.integrity.parsed_keys import KeyParser, ZoneKey
+from fairlead.zones.pipelining import Operation
+from fairlead.zones.queue.dead_letters import dead_letter_index_key
+from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
+from fairlead.zones.records import DeadLetterRecord, decode, is_newer
 from fairlead.zones.tuples import elements_of
 
-DAMAGED_BURIED = "a buried item's record is damaged"
+DAMAGED_DEAD_LETTER = "a buried item's record is damaged"
 NOT_LISTED = "a buried item is missing from the shard's list"
-BURIED_ALIVE = "an id is both present and buried"
-DANGLING_GRAVE = "the list of buried items names one that is not there"
-NEVER_FORGOTTEN = "an id would stay taken for ever"
-RESULT_NEVER_FORGOTTEN = "a result would be kept for ever"
-DAMAGED_DONE = "until when an id stays taken cannot be read"
-DANGLING_FORGET = "an entry to forget names no id that stays taken"
+QUEUED_AND_DEAD_LETTER = "an id is both present and buried"
+DANGLING_DEAD_LETTER_ENTRY = "the list of buried items names one that is not there"
+NEVER_EXPIRES = "an id would stay taken for ever"
+RESULT_NEVER_EXPIRES = "a result would be kept for ever"
+DAMAGED_RETAINED_ID = "until when an id stays taken cannot be read"
+DANGLING_RETENTION_ENTRY = "an entry to forget names no id that stays taken"
 
 
-def check_buried(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_dead_letter(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
     """Check a buried item: the shard's list names it, and it does not live on in the queue."""
-    key = place.keys.buried(item_id)
-    stored, present = tr.get(key), tr.get(place.keys.item(item_id))
+    key = location.keys.dead_letter(item_id)
+    stored, present = tr.get(key), tr.get(location.keys.item(item_id))
     yield
     if stored.value is None:
         return []
-    record = decode(BuriedRecord, stored.value)
+    record = decode(DeadLetterRecord, stored.value)
     if record is None:
-        damaged = Problem(DAMAGED_BURIED, key, place, item_id, aside=with_payload(place, key, item_id))
+        damaged = Problem(DAMAGED_DEAD_LETTER, key, location, item_id, aside=with_payload(location, key, item_id))
         return [] if is_newer(stored.value) else [damaged]
-    listed_key = grave_key(place, item_id, record.buried_us)
+    listed_key = dead_letter_index_key(location, item_id, record.dead_lettered_us)
     listed = tr.get(listed_key)
     yield
     problems = []
     if listed.value is None:
         kind = record.item.kind.encode()
-        problems.append(Problem(NOT_LISTED, key, place, item_id, lambda tr: tr.set(listed_key, kind)))
+        problems.append(Problem(NOT_LISTED, key, location, item_id, lambda tr: tr.set(listed_key, kind)))
     if present.value is not None:
-        problems.append(Problem(BURIED_ALIVE, key, place, item_id, aside=[pair(key)]))
+        problems.append(Problem(QUEUED_AND_DEAD_LETTER, key, location, item_id, aside=[pair(key)]))
     return problems
 
 
-def check_grave(tr: Transaction, layout: Layout, key: bytes) -> Steps[list[Problem]]:
+def check_dead_letter_entry(tr: Transaction, layout: ShardLayout, key: bytes) -> Operation[list[Problem]]:
     """Check an entry of the shard's list of buried items: the item is buried, since then."""
-    dangling = Problem(DANGLING_GRAVE, key, mend=lambda tr: tr.clear(key))
+    dangling = Problem(DANGLING_DEAD_LETTER_ENTRY, key, mend=lambda tr: tr.clear(key))
     match elements_of(key):
-        case (_, _, int(buried_us), str(app), str(user), str(zone), bytes(item_id)):
-            place = layout.place(Tenant(app, user), zone)
+        case (_, _, int(dead_lettered_us), str(app), str(user), str(zone), bytes(item_id)):
+            location = layout.location(Tenant(app, user), zone)
         case _:
             return [dangling]
     present = tr.get(key)
-    stored = tr.get(place.keys.buried(item_id))
+    stored = tr.get(location.keys.dead_letter(item_id))
     yield
-    record = None if stored.value is None else decode(BuriedRecord, stored.value)
+    record = None if stored.value is None else decode(DeadLetterRecord, stored.value)
     unreadable = record is None and stored.value is not None
-    if present.value is None or unreadable or (record is not None and record.buried_us == buried_us):
+    if present.value is None or unreadable or (record is not None and record.dead_lettered_us == dead_lettered_us):
         return []
-    return [dangling._replace(place=place, item_id=item_id)]
+    return [dangling._replace(location=location, item_id=item_id)]
 
 
-def check_done(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_retained_id(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
     """Check an id that stays taken: there is an entry that will make it be forgotten."""
-    key = place.keys.done(item_id)
+    key = location.keys.retained_id(item_id)
     stored = tr.get(key)
     yield
     if stored.value is None:
         return []
     if len(stored.value) != 8:
-        return [Problem(DAMAGED_DONE, key, place, item_id, lambda tr: tr.clear(key))]
-    forgotten_by = forget_key(place, key, int.from_bytes(stored.value, "big"))
-    entry = tr.get(forgotten_by)
+        return [Problem(DAMAGED_RETAINED_ID, key, location, item_id, lambda tr: tr.clear(key))]
+    expiry_key = retention_key(location, key, int.from_bytes(stored.value, "big"))
+    entry = tr.get(expiry_key)
     yield
     if entry.value is not None:
         return []
-    return [Problem(NEVER_FORGOTTEN, key, place, item_id, lambda tr: tr.set(forgotten_by, b""))]
+    return [Problem(NEVER_EXPIRES, key, location, item_id, lambda tr: tr.set(expiry_key, b""))]
 
 
-def check_result(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_result(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
     """Check a kept result: there is an entry that will make it be forgotten."""
-    key = place.keys.result(item_id)
+    key = location.keys.result(item_id)
     stored = tr.get(key)
     yield
     if stored.value is None:
         return []
-    forgotten_by = forget_key(place, key, int.from_bytes(stored.value[:TIME_BYTES], "big"))
-    entry = tr.get(forgotten_by)
+    expiry_key = retention_key(location, key, int.from_bytes(stored.value[:TIME_BYTES], "big"))
+    entry = tr.get(expiry_key)
     yield
     if entry.value is not None:
         return []
-    return [Problem(RESULT_NEVER_FORGOTTEN, key, place, item_id, lambda tr: tr.set(forgotten_by, b""))]
+    return [Problem(RESULT_NEVER_EXPIRES, key, location, item_id, lambda tr: tr.set(expiry_key, b""))]
 
 
-def check_forget(tr: Transaction, layout: Layout, key: bytes) -> Steps[list[Problem]]:
+def check_retention_entry(tr: Transaction, layout: ShardLayout, key: bytes) -> Operation[list[Problem]]:
     """Check an entry to forget: what it names could be an id that stays taken.
 
     That it is none any more is no error: it may have been completed again, until earlier.
@@ -103,15 +103,15 @@ def check_forget(tr: Transaction, layout: Layout, key: bytes) -> Steps[list[Prob
     present = tr.get(key)
     yield
     match elements_of(key):
-        case (_, _, int(part), int(_), bytes(named)) if _keeps_taken(Places(layout).zone_key(named), part):
+        case (_, _, int(part), int(_), bytes(named)) if _is_retained(KeyParser(layout).zone_key(named), part):
             return []
     if present.value is None:
         return []
-    return [Problem(DANGLING_FORGET, key, mend=lambda tr: tr.clear(key))]
+    return [Problem(DANGLING_RETENTION_ENTRY, key, mend=lambda tr: tr.clear(key))]
 
 
-def _keeps_taken(key: ZoneKey | None, part: int) -> bool:
+def _is_retained(key: ZoneKey | None, part: int) -> bool:
     """Say whether a key of a zone in this part can keep an id taken, or a result."""
-    if key is None or key.place.part.part != part:
+    if key is None or key.location.part.part != part:
         return False
-    return key.number in (DONE, RESULT) and [type(element) for element in key.rest] == [bytes]
+    return key.number in (RETAINED_ID, RESULT) and [type(element) for element in key.rest] == [bytes]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fairlead.zones.engines import Transaction
-from fairlead.zones.layout import Place, Tenant
+from fairlead.zones.layout import Tenant, ZoneLocation
 
 FINDINGS_MAX = 10_000  # Beyond it they are only counted: a list that nobody can read helps nobody.
 
@@ -22,7 +22,7 @@ class Problem(NamedTuple):
 
     what: str
     key: bytes
-    place: Place | None = None
+    location: ZoneLocation | None = None
     item_id: bytes | None = None
     mend: Mend | None = None
     aside: Sequence[Range] = ()
@@ -51,7 +51,7 @@ class Finding:
     set_aside: bool = False
 
     @property
-    def over(self) -> bool:
+    def resolved(self) -> bool:
         """Whether it is not broken any more."""
         return self.repaired or self.set_aside
 
@@ -69,7 +69,7 @@ class Report:
     more_findings: int = 0
     zones: int = 0
     items: int = 0
-    buried: int = 0
+    dead_letters: int = 0
     pointers: int = 0
     newer: int = 0
     unknown: int = 0
@@ -79,16 +79,16 @@ class Report:
     @property
     def healthy(self) -> bool:
         """Whether nothing is broken any more: there were no findings, or all were repaired or set aside."""
-        return not self.more_findings and all(finding.over for finding in self.findings)
+        return not self.more_findings and all(finding.resolved for finding in self.findings)
 
     def add(self, problem: Problem, *, repaired: bool, set_aside: bool = False) -> None:
         """Add a confirmed problem; the same one twice is one finding."""
-        place = problem.place
+        location = problem.location
         finding = Finding(
             what=problem.what,
             key=problem.key,
-            tenant=None if place is None else place.tenant,
-            zone=None if place is None else place.name,
+            tenant=None if location is None else location.tenant,
+            zone=None if location is None else location.name,
             item_id=problem.item_id,
             repairable=problem.mend is not None,
             repaired=repaired,

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from fairlead.zones.engines import KeyValue, Transaction
 from fairlead.zones.keyspace import IndexEntry, range_begin, range_end
-from fairlead.zones.layout import Place
+from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.maintenance.integrity.findings import Problem, Range, pair
-from fairlead.zones.pipelining import Steps, alone
+from fairlead.zones.pipelining import Operation, run_one
 from fairlead.zones.queue import stored_item
 from fairlead.zones.queue.queue_zone import QueueZone
-from fairlead.zones.records import BuriedRecord, ItemRecord, decode, is_newer
+from fairlead.zones.records import DeadLetterRecord, ItemRecord, decode, is_newer
 
 DAMAGED_ITEM = "an item's record is damaged"
 NO_ENTRY = "an item has no entry in the vesting index"
@@ -21,9 +21,9 @@ ORPHAN_PAYLOAD = "pieces of a payload belong to no item"
 ORPHAN_TRACEBACK = "a traceback belongs to no item"
 
 
-def check_item(tr: Transaction, place: Place, item_id: bytes, *, now_us: int) -> Steps[list[Problem]]:
+def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us: int) -> Operation[list[Problem]]:
     """Check a record: it can be read, its index entry names it, its lease may be, its payload is there."""
-    keys = place.keys
+    keys = location.keys
     key = keys.item(item_id)
     stored = tr.get(key)
     yield
@@ -31,11 +31,11 @@ def check_item(tr: Transaction, place: Place, item_id: bytes, *, now_us: int) ->
         return []
     record = decode(ItemRecord, stored.value)
     if record is None:
-        damaged = Problem(DAMAGED_ITEM, key, place, item_id, aside=with_payload(place, key, item_id))
+        damaged = Problem(DAMAGED_ITEM, key, location, item_id, aside=with_payload(location, key, item_id))
         return [] if is_newer(stored.value) else [damaged]
     entry_key = keys.vest(record.priority, record.vesting_us, item_id)
     entry = tr.get(entry_key)
-    pieces = _pieces(tr, place, item_id, limit=1) if record.payload_bytes else ()
+    pieces = _pieces(tr, location, item_id, limit=1) if record.payload_bytes else ()
     yield
     problems = []
     kind = record.kind.encode()
@@ -43,28 +43,28 @@ def check_item(tr: Transaction, place: Place, item_id: bytes, *, now_us: int) ->
 
         def mend_entry(tr: Transaction) -> None:
             tr.set(entry_key, kind)
-            _wake(tr, place, record.vesting_us, now_us)
+            _wake(tr, location, record.vesting_us, now_us)
 
-        problems.append(Problem(NO_ENTRY if entry.value is None else WRONG_KIND, key, place, item_id, mend_entry))
-    settings = place.layout.settings
+        problems.append(Problem(NO_ENTRY if entry.value is None else WRONG_KIND, key, location, item_id, mend_entry))
+    settings = location.layout.settings
     latest_us = now_us + (settings.max_item_lease_ms + settings.max_skew_ms) * 1000
     if record.lease_id and record.vesting_us > latest_us:
 
         def revoke(tr: Transaction) -> None:
-            stored_item.move(tr, place, item_id, record, now_us)
-            _wake(tr, place, now_us, now_us)
+            stored_item.move(tr, location, item_id, record, now_us)
+            _wake(tr, location, now_us, now_us)
 
-        problems.append(Problem(LONG_LEASE, key, place, item_id, revoke))
+        problems.append(Problem(LONG_LEASE, key, location, item_id, revoke))
     if record.payload_bytes and next(iter(pieces), None) is None:
-        problems.append(Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, key, item_id)))
+        problems.append(Problem(INCOMPLETE_PAYLOAD, key, location, item_id, aside=with_payload(location, key, item_id)))
     return problems
 
 
-def check_entry(tr: Transaction, place: Place, entry: IndexEntry) -> Steps[list[Problem]]:
+def check_entry(tr: Transaction, location: ZoneLocation, entry: IndexEntry) -> Operation[list[Problem]]:
     """Check an entry of the vesting index: it leads to a record that says the same."""
-    key = place.keys.vest(*entry)
+    key = location.keys.vest(*entry)
     present = tr.get(key)
-    stored = tr.get(place.keys.item(entry.id))
+    stored = tr.get(location.keys.item(entry.id))
     yield
     if present.value is None:
         return []
@@ -72,56 +72,60 @@ def check_entry(tr: Transaction, place: Place, entry: IndexEntry) -> Steps[list[
     unreadable = record is None and stored.value is not None
     if unreadable or (record is not None and (record.priority, record.vesting_us) == entry[:2]):
         return []
-    return [Problem(DANGLING_ENTRY, key, place, entry.id, lambda tr: tr.clear(key))]
+    return [Problem(DANGLING_ENTRY, key, location, entry.id, lambda tr: tr.clear(key))]
 
 
-def check_payload(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_payload(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
     """Check the pieces of a payload: an item or a buried item has them, and they are as long as it says."""
-    keys = place.keys
+    keys = location.keys
     key = keys.payload_prefix(item_id)
-    present, buried = tr.get(keys.item(item_id)), tr.get(keys.buried(item_id))
-    pieces = _pieces(tr, place, item_id)
+    present, dead_letter = tr.get(keys.item(item_id)), tr.get(keys.dead_letter(item_id))
+    pieces = _pieces(tr, location, item_id)
     yield
     length = sum(len(piece.value) for piece in pieces)
     if not length:
         return []
     owner: ItemRecord | None = None
-    record_key = keys.item(item_id) if present.value is not None else keys.buried(item_id)
+    record_key = keys.item(item_id) if present.value is not None else keys.dead_letter(item_id)
     if present.value is not None:
         owner = decode(ItemRecord, present.value)
-    elif buried.value is not None:
-        record = decode(BuriedRecord, buried.value)
+    elif dead_letter.value is not None:
+        record = decode(DeadLetterRecord, dead_letter.value)
         owner = None if record is None else record.item
     else:
-        return [Problem(ORPHAN_PAYLOAD, key, place, item_id, lambda tr: stored_item.clear_payload(tr, place, item_id))]
+        return [
+            Problem(ORPHAN_PAYLOAD, key, location, item_id, lambda tr: stored_item.clear_payload(tr, location, item_id))
+        ]
     if owner is None or owner.payload_bytes == length:
         return []
     if not owner.payload_bytes:
-        return [Problem(ORPHAN_PAYLOAD, key, place, item_id, lambda tr: stored_item.clear_payload(tr, place, item_id))]
-    return [Problem(INCOMPLETE_PAYLOAD, key, place, item_id, aside=with_payload(place, record_key, item_id))]
+        return [
+            Problem(ORPHAN_PAYLOAD, key, location, item_id, lambda tr: stored_item.clear_payload(tr, location, item_id))
+        ]
+    return [Problem(INCOMPLETE_PAYLOAD, key, location, item_id, aside=with_payload(location, record_key, item_id))]
 
 
-def check_traceback(tr: Transaction, place: Place, item_id: bytes) -> Steps[list[Problem]]:
+def check_traceback(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
     """Check a traceback: the item is there whose last failure it tells of."""
-    key = place.keys.traceback(item_id)
-    present, stored = tr.get(key), tr.get(place.keys.item(item_id))
+    key = location.keys.traceback(item_id)
+    present, stored = tr.get(key), tr.get(location.keys.item(item_id))
     yield
     if present.value is None or stored.value is not None:
         return []
-    return [Problem(ORPHAN_TRACEBACK, key, place, item_id, lambda tr: tr.clear(key))]
+    return [Problem(ORPHAN_TRACEBACK, key, location, item_id, lambda tr: tr.clear(key))]
 
 
-def with_payload(place: Place, key: bytes, item_id: bytes) -> list[Range]:
+def with_payload(location: ZoneLocation, key: bytes, item_id: bytes) -> list[Range]:
     """Return where a record lies, its traceback, and the pieces of its payload, if it has any."""
-    prefix = place.keys.payload_prefix(item_id)
-    return [pair(key), pair(place.keys.traceback(item_id)), (range_begin(prefix), range_end(prefix))]
+    prefix = location.keys.payload_prefix(item_id)
+    return [pair(key), pair(location.keys.traceback(item_id)), (range_begin(prefix), range_end(prefix))]
 
 
-def _pieces(tr: Transaction, place: Place, item_id: bytes, limit: int = 0) -> Iterable[KeyValue]:
-    prefix = place.keys.payload_prefix(item_id)
+def _pieces(tr: Transaction, location: ZoneLocation, item_id: bytes, limit: int = 0) -> Iterable[KeyValue]:
+    prefix = location.keys.payload_prefix(item_id)
     return tr.get_range(range_begin(prefix), range_end(prefix), limit=limit)
 
 
-def _wake(tr: Transaction, place: Place, earliest_us: int, now_us: int) -> None:
-    zone = QueueZone(place.layout, place.tenant, place.name)
-    alone(zone.wake_steps(tr, earliest_us=earliest_us, now_us=now_us))
+def _wake(tr: Transaction, location: ZoneLocation, earliest_us: int, now_us: int) -> None:
+    zone = QueueZone(location.layout, location.tenant, location.name)
+    run_one(zone.wake_op(tr, earliest_us=earliest_us, now_us=now_us))

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fairlead.zones.keyspace import DATA, DB, ROOT, ZONE, pack_int, range_end, tenant_prefix
-from fairlead.zones.layout import Layout, Place, Tenant
+from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.tuples import elements_of
 
 _DB = ROOT + pack_int(DB)
@@ -12,17 +12,17 @@ _DB = ROOT + pack_int(DB)
 class ZoneKey(NamedTuple):
     """A key of a queue zone: the number of its subspace, and the elements behind it."""
 
-    place: Place
+    location: ZoneLocation
     number: int
     rest: tuple[Any, ...]
 
 
-class Places:
+class KeyParser:
     """Takes keys apart. Keeps the place of the last key, since they come in order."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ShardLayout) -> None:
         self._layout = layout
-        self._last: Place | None = None
+        self._last: ZoneLocation | None = None
 
     def zone_key(self, key: bytes) -> ZoneKey | None:
         """Take the key of a queue zone apart; None if it is something else."""
@@ -30,13 +30,13 @@ class Places:
             case (_, _, str(app), str(user), int(sort), str(zone), int(number), *rest) if (
                 sort == ZONE and "\0" not in app + user + zone
             ):
-                return ZoneKey(self._place(app, user, zone), number, tuple(rest))
+                return ZoneKey(self._location(app, user, zone), number, tuple(rest))
         return None
 
-    def _place(self, app: str, user: str, zone: str) -> Place:
+    def _location(self, app: str, user: str, zone: str) -> ZoneLocation:
         last = self._last
         if last is None or last.tenant != (app, user) or last.name != zone:
-            self._last = last = self._layout.place(Tenant(app, user), zone)
+            self._last = last = self._layout.location(Tenant(app, user), zone)
         return last
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.maintenance.integrity.findings import Problem, pair
-from fairlead.zones.pipelining import Steps
+from fairlead.zones.pipelining import Operation
 from fairlead.zones.records import Record, decode, is_newer
 
 DAMAGED_RECORD = "a record is damaged"
 DAMAGED_KEY = "a key is damaged"
 
 
-def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Steps[list[Problem]]:
+def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Operation[list[Problem]]:
     """Check that a record can be read, if no newer version wrote it."""
     stored = tr.get(key)
     yield
@@ -20,7 +20,7 @@ def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Steps[lis
     return [Problem(DAMAGED_RECORD, key, aside=[pair(key)])]
 
 
-def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Steps[list[Problem]]:
+def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Operation[list[Problem]]:
     """Check a record that its owner writes again and again; one that is damaged may go."""
     stored = tr.get(key)
     yield
@@ -29,7 +29,7 @@ def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: b
     return [Problem(DAMAGED_RECORD, key, mend=lambda tr: tr.clear(key))]
 
 
-def check_damaged_key(tr: Transaction, key: bytes, *, derived: bool = False) -> Steps[list[Problem]]:
+def check_damaged_key(tr: Transaction, key: bytes, *, derived: bool = False) -> Operation[list[Problem]]:
     """Report a key that nobody can have written. `derived`: what it should say follows from others, so it may go."""
     present = tr.get(key)
     yield

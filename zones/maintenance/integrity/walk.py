@@ -10,14 +10,14 @@ from typing import NamedTuple
 from fairlead.zones.engines import Database, KeyValue, Reader, Transaction, transact
 from fairlead.zones.maintenance.integrity.findings import Problem, Report
 from fairlead.zones.maintenance.quarantine import set_aside
-from fairlead.zones.pipelining import Steps, alone, in_step
+from fairlead.zones.pipelining import Operation, run_one, run_together
 from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
 
 CHUNK_KEYS = 500  # With the reads of their checks some 50 ms of a transaction's 5 s.
 CHUNK_BYTES = 1_000_000
 
-Check = Callable[[Transaction], Steps[list[Problem]]]
+Check = Callable[[Transaction], Operation[list[Problem]]]
 Skip = Callable[[bytes], bytes | None]
 
 
@@ -79,12 +79,12 @@ def walk(
         def check_chunk(tr: Transaction, begin: bytes = next_key) -> tuple[Chunk, list[Check]]:
             chunk = read_chunk(tr, begin, end, skip)
             checks = checks_of(chunk.rows)
-            problems = in_step(check(tr) for check in checks)
+            problems = run_together(check(tr) for check in checks)
             return chunk, [check for check, found in zip(checks, problems, strict=True) if found]
 
-        chunk, suspects = transact(db, check_chunk)
+        chunk, failing_checks = transact(db, check_chunk)
         next_key = chunk.next_key
-        yield chunk.rows, suspects, next_key is None
+        yield chunk.rows, failing_checks, next_key is None
 
 
 def confirm(shard: Shard, check: Check, report: Report, *, repair: bool, quarantine: bool = False) -> None:
@@ -96,7 +96,7 @@ def confirm(shard: Shard, check: Check, report: Report, *, repair: bool, quarant
 
     def body(attempt: Attempt) -> list[Problem]:
         tr = attempt.tr
-        problems = alone(check(tr))
+        problems = run_one(check(tr))
         attempt.needs_receipt = repair and bool(problems)
         for problem in problems:
             if quarantine:

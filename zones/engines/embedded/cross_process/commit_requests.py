@@ -1,4 +1,4 @@
-"""Commits as bytes, so that another process can make them: what `joint_commit` leaves in a `letterbox`.
+"""Commits as bytes, so that another process can make them: what `flat_combining` leaves in a `mailbox`.
 
 Each commit in a letter has a mark, a key that nobody else writes and that no user can. It goes into the commit log with
 what the commit conflicts on, so the log tells for certain whether a commit was made, whoever dies when.
@@ -16,11 +16,11 @@ from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.engines.optimistic import atomics
 from fairlead.zones.engines.optimistic.atomics import Atomic
 from fairlead.zones.engines.optimistic.commit import CommitRequest, Outcome
-from fairlead.zones.engines.optimistic.commit_log import Reads
+from fairlead.zones.engines.optimistic.commit_log import ReadSet
 from fairlead.zones.engines.optimistic.ranges import KEYS_END, KeySet, Range
-from fairlead.zones.engines.optimistic.writes import Waiting, Writes
+from fairlead.zones.engines.optimistic.writes import PendingAtomics, Writes
 
-_MARK_BEGIN: Final = KEYS_END + b"mark"
+_COMMIT_ID_BEGIN: Final = KEYS_END + b"mark"
 COMMITS_MAX: Final = 64  # In a letter.
 WRITES_MAX: Final = 200  # Some twenty small enqueues. What is larger gains little by company, and is long to pack.
 
@@ -33,37 +33,37 @@ _OPERATIONS: Final[dict[str, Atomic]] = {
 }  # fmt: skip
 
 # What `unpack` and `unpack_answer` raise of what another version wrote, or is damaged.
-UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError, KeyError)
+UNDECODABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError, KeyError)
 
 _Keys = tuple[list[bytes], list[Range]]
 
 
 class _Commit(msgspec.Struct, array_like=True):
-    """One commit. `reads` is None with `read_version`. `waiting` holds names and parameters of atomic operations."""
+    """One commit. `reads` is None with `read_version`. `pending` holds names and parameters of atomic operations."""
 
     read_version: int | None
     reads: _Keys | None
     entries: list[tuple[bytes, bytes | None]]
-    waiting: list[tuple[bytes, list[tuple[str, bytes]]]]
+    pending: list[tuple[bytes, list[tuple[str, bytes]]]]
     ranges: list[Range]
     conflicts: _Keys
-    silent: list[bytes]
-    quiet_ranges: bool
+    conflict_free_keys: list[bytes]
+    has_conflict_free_ranges: bool
 
 
-class _Letter(msgspec.Struct, array_like=True):
+class _RequestBatch(msgspec.Struct, array_like=True):
     floor: int
     commits: list[_Commit]
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Letter).decode
+_decode = msgspec.msgpack.Decoder(_RequestBatch).decode
 _decode_answer = msgspec.msgpack.Decoder(list[int]).decode
 
 
-def mark_of(letter: bytes, number: int) -> bytes:
-    """Return the mark of commit `number` of the letter that is called `letter`."""
-    return _MARK_BEGIN + letter + bytes([number])
+def commit_id_of(batch: bytes, number: int) -> bytes:
+    """Return the mark of commit `number` of the letter that is called `batch`."""
+    return _COMMIT_ID_BEGIN + batch + bytes([number])
 
 
 def pack(requests: Sequence[CommitRequest], floor: int) -> bytes | None:
@@ -76,53 +76,55 @@ def pack(requests: Sequence[CommitRequest], floor: int) -> bytes | None:
         return None
     if any(request.writes.unreadable is not None for request in requests):
         return None
-    return _encode(_Letter(floor, [_packed(request) for request in requests]))
+    return _encode(_RequestBatch(floor, [_packed(request) for request in requests]))
 
 
 def _packed(request: CommitRequest) -> _Commit:
     writes, reads = request.writes, request.reads
     entries: list[tuple[bytes, bytes | None]] = []
-    waiting: list[tuple[bytes, list[tuple[str, bytes]]]] = []
+    pending: list[tuple[bytes, list[tuple[str, bytes]]]] = []
     for key, entry in writes.entries.items():
-        if isinstance(entry, Waiting):
-            waiting.append((key, [(operation.__name__, param) for operation, param in entry]))
+        if isinstance(entry, PendingAtomics):
+            pending.append((key, [(operation.__name__, param) for operation, param in entry]))
         else:
             entries.append((key, entry))
     return _Commit(
         request.read_version,
         None if reads is None else (list(reads.points), reads.ranges),
         entries,
-        waiting,
+        pending,
         writes.ranges,
         (list(writes.conflicts.points), writes.conflicts.ranges),
-        list(writes.silent),
-        writes.quiet_ranges,
+        list(writes.conflict_free_keys),
+        writes.has_conflict_free_ranges,
     )
 
 
-def unpack(name: bytes, letter: bytes, clock: Clock) -> list[CommitRequest]:
+def unpack(name: bytes, batch: bytes, clock: Clock) -> list[CommitRequest]:
     """Return the commits that a letter asks for, marked.
 
     Raises:
-      One of `UNREADABLE`: another version of this program wrote it, or it is damaged.
+      One of `UNDECODABLE`: another version of this program wrote it, or it is damaged.
     """
-    read = _decode(letter)
-    return [_unpacked(commit, mark_of(name, number), read.floor, clock) for number, commit in enumerate(read.commits)]
+    read = _decode(batch)
+    return [
+        _unpacked(commit, commit_id_of(name, number), read.floor, clock) for number, commit in enumerate(read.commits)
+    ]
 
 
-def _unpacked(commit: _Commit, mark: bytes, floor: int, clock: Clock) -> CommitRequest:
+def _unpacked(commit: _Commit, commit_id: bytes, floor: int, clock: Clock) -> CommitRequest:
     writes = Writes()
     writes.entries.update(commit.entries)
-    for key, operations in commit.waiting:
+    for key, operations in commit.pending:
         for name, param in operations:
             writes.update(key, _OPERATIONS[name], param, conflicting=True)
     writes.ranges = commit.ranges
     writes.conflicts = KeySet(*commit.conflicts)
-    writes.silent.update(commit.silent)
-    writes.quiet_ranges = commit.quiet_ranges
-    reads = None if commit.reads is None else Reads(KeySet(*commit.reads))
+    writes.conflict_free_keys.update(commit.conflict_free_keys)
+    writes.has_conflict_free_ranges = commit.has_conflict_free_ranges
+    reads = None if commit.reads is None else ReadSet(KeySet(*commit.reads))
     request = CommitRequest(clock, reads, commit.read_version, writes, [], [])
-    request.mark, request.floor = mark, floor
+    request.commit_id, request.floor = commit_id, floor
     return request
 
 

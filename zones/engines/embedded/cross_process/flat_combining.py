@@ -28,19 +28,19 @@ from typing import Final
 
 from fairlead.zones.engines.api.clock import Clock
 from fairlead.zones.engines.embedded.cross_process.commit_requests import (
-    UNREADABLE,
-    mark_of,
+    UNDECODABLE,
+    commit_id_of,
     pack,
     pack_answer,
     unpack,
     unpack_answer,
 )
-from fairlead.zones.engines.embedded.cross_process.mailbox import LETTER_BYTES_MAX, NAME_BYTES, Letterbox
+from fairlead.zones.engines.embedded.cross_process.mailbox import BATCH_BYTES_MAX, NAME_BYTES, Mailbox
 from fairlead.zones.engines.optimistic.commit import CommitRequest, Outcome
 
 # A word that does not come is waited for so long; then whoever leads may have died, or is in another container.
-WORD_WAIT_S: Final = 0.002
-WORDS_MAX: Final = 500  # And after so many in vain it is stopped, perhaps.
+WAKEUP_WAIT_S: Final = 0.002
+WAKEUP_WAITS_MAX: Final = 500  # And after so many in vain it is stopped, perhaps.
 
 # The time in which a process that has been answered is back with its next commit. Only as long as others have left
 # letters since this process had the lead before; so two take turns no more, and do in one commit what took two.
@@ -48,132 +48,132 @@ LINGER_S: Final = 5e-5
 LINGERS_MAX: Final = 3
 
 
-class Letter:
+class RequestBatch:
     """A letter of another process: where to answer, and what it asks for."""
 
-    __slots__ = ("box", "name", "requests")
+    __slots__ = ("name", "requests", "slot")
 
-    def __init__(self, box: int, name: bytes, requests: list[CommitRequest]) -> None:
-        self.box = box
+    def __init__(self, slot: int, name: bytes, requests: list[CommitRequest]) -> None:
+        self.slot = slot
         self.name = name
         self.requests = requests
 
 
-class JointCommit:
+class CrossProcessCommit:
     """This process's part in the joint commits of a store. One thread at a time: the leader of its group."""
 
-    def __init__(self, store: Path, watching: Callable[[], AbstractContextManager[None]]) -> None:
-        """Do nothing yet. `watching`: what to wait within."""
+    def __init__(self, store: Path, watched_wait: Callable[[], AbstractContextManager[None]]) -> None:
+        """Do nothing yet. `watched_wait`: what to wait within."""
         self._store = store
-        self._watching = watching
-        self._box: Letterbox | None = None
-        self._impossible = sys.platform != "linux"
-        self._leads = False
+        self._watched_wait = watched_wait
+        self._mailbox: Mailbox | None = None
+        self._disabled = sys.platform != "linux"
+        self._is_leader = False
         self._pause = threading.Event()  # never set
-        self._left = b""
-        self._company = 0
+        self._last_batch_names = b""
+        self._recent_followers = 0
         self._count = 0
 
-    def hand_in(self, requests: Sequence[CommitRequest], last_version: Callable[[], int]) -> list[Outcome] | None:
+    def submit(self, requests: Sequence[CommitRequest], last_version: Callable[[], int]) -> list[Outcome] | None:
         """Take the lead, or let who has it commit; return what became of the commits, or None: commit them now.
 
         Args:
           last_version: answers with the version of the last commit; asked only if these are handed in.
         """
-        box = self._opened()
-        if box is None:
+        mailbox = self._open_mailbox()
+        if mailbox is None:
             return None
-        if self._lead(box) or not box.take_box():
+        if self._lead(mailbox) or not mailbox.acquire_slot():
             return None
-        name = self._new_name(box, requests[0].clock)
+        name = self._new_name(mailbox, requests[0].clock)
         floor = last_version()
-        letter = pack(requests, floor)
-        if letter is None or len(letter) > LETTER_BYTES_MAX:
+        batch = pack(requests, floor)
+        if batch is None or len(batch) > BATCH_BYTES_MAX:
             return None
         for number, request in enumerate(requests):
-            request.mark, request.floor = mark_of(name, number), floor
-        box.leave(name, letter)
-        with self._watching():
-            answer = self._await_answer(box)
+            request.commit_id, request.floor = commit_id_of(name, number), floor
+        mailbox.post(name, batch)
+        with self._watched_wait():
+            answer = self._await_answer(mailbox)
         try:
             return None if answer is None else unpack_answer(answer, requests)
-        except UNREADABLE:
+        except UNDECODABLE:
             return None  # The log tells whether they were made.
 
-    def _lead(self, box: Letterbox) -> bool:
+    def _lead(self, mailbox: Mailbox) -> bool:
         """Take the lead, if it is free, and wait a little for as many letters as there were lately."""
-        self._leads = True  # Before it has: `step_down` gives up what an interruption leaves half taken.
-        self._leads = box.try_lead()
-        if self._leads:
+        self._is_leader = True  # Before it has: `step_down` gives up what an interruption leaves half taken.
+        self._is_leader = mailbox.try_become_leader()
+        if self._is_leader:
             for _ in range(LINGERS_MAX):
-                if len(box.unanswered()) >= self._company:
+                if len(mailbox.unanswered()) >= self._recent_followers:
                     break
                 self._pause.wait(LINGER_S)
-            known, self._left = self._left, box.left()
-            self._company = box.left_since(known)
-        return self._leads
+            known, self._last_batch_names = self._last_batch_names, mailbox.batch_names()
+            self._recent_followers = mailbox.count_followers_since(known)
+        return self._is_leader
 
-    def _await_answer(self, box: Letterbox) -> bytes | None:
+    def _await_answer(self, mailbox: Mailbox) -> bytes | None:
         """Wait for the answer; None if this process has the lead by now, or should go on without it."""
-        for _ in range(WORDS_MAX):
-            if self._lead(box):
+        for _ in range(WAKEUP_WAITS_MAX):
+            if self._lead(mailbox):
                 return None
-            box.await_word(WORD_WAIT_S)
-            answer = box.answer()
+            mailbox.await_wakeup(WAKEUP_WAIT_S)
+            answer = mailbox.answer()
             if answer is not None:
                 return answer
         return None
 
-    def take_back(self) -> None:
+    def withdraw(self) -> None:
         """Commit alone what was handed in. Under LMDB's write lock."""
-        if self._box is not None:
-            self._box.take_back()
+        if self._mailbox is not None:
+            self._mailbox.withdraw()
 
-    def letters(self, clock: Clock) -> list[Letter]:
+    def batches(self, clock: Clock) -> list[RequestBatch]:
         """Return what others wait for. Under LMDB's write lock."""
         found = []
-        if self._leads and self._box is not None:
-            for box, name, text in self._box.letters():
+        if self._is_leader and self._mailbox is not None:
+            for slot, name, text in self._mailbox.batches():
                 try:
-                    found.append(Letter(box, name, unpack(name, text, clock)))
-                except UNREADABLE:
+                    found.append(RequestBatch(slot, name, unpack(name, text, clock)))
+                except UNDECODABLE:
                     continue  # Another version's; it will come round to it itself.
         return found
 
-    def answer(self, letter: Letter, outcomes: Sequence[Outcome]) -> None:
+    def answer(self, batch: RequestBatch, outcomes: Sequence[Outcome]) -> None:
         """Tell who left a letter what became of its commits, once that is durable."""
-        assert self._box is not None
-        self._box.put_answer(letter.box, letter.name, pack_answer(outcomes))
+        assert self._mailbox is not None
+        self._mailbox.put_answer(batch.slot, batch.name, pack_answer(outcomes))
 
     def step_down(self) -> None:
         """Give up the lead, if this process has it, and call the next."""
-        if self._leads and self._box is not None:
-            self._box.step_down()
-            self._leads = False
-            for box in self._box.unanswered()[:1]:
-                self._box.say_word(box)
+        if self._is_leader and self._mailbox is not None:
+            self._mailbox.step_down()
+            self._is_leader = False
+            for slot in self._mailbox.unanswered()[:1]:
+                self._mailbox.wake(slot)
 
     def close(self) -> None:
         """Give the box back, and take no other."""
-        self._impossible = True
-        self.forget()
+        self._disabled = True
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Let go of the box; in a forked child it is the parent's."""
-        if self._box is not None:
-            self._box.close()
-            self._box = None
+        if self._mailbox is not None:
+            self._mailbox.close()
+            self._mailbox = None
             self._count = 0
 
-    def _opened(self) -> Letterbox | None:
-        if self._box is None and not self._impossible:
+    def _open_mailbox(self) -> Mailbox | None:
+        if self._mailbox is None and not self._disabled:
             try:
-                self._box = Letterbox(self._store)
+                self._mailbox = Mailbox(self._store)
             except (OSError, ValueError):  # No room, no right: this process commits alone, as ever.
-                self._impossible = True
-        return self._box
+                self._disabled = True
+        return self._mailbox
 
-    def _new_name(self, box: Letterbox, clock: Clock) -> bytes:
+    def _new_name(self, mailbox: Mailbox, clock: Clock) -> bytes:
         """Return a name that no letter has had, of this store: the box, and a count up from when it was taken."""
         self._count = self._count + 1 if self._count else clock.now_us()
-        return bytes([box.number]) + self._count.to_bytes(NAME_BYTES - 1, "big")
+        return bytes([mailbox.number]) + self._count.to_bytes(NAME_BYTES - 1, "big")

@@ -4,8 +4,8 @@ Each process that has something to leave takes a box, and keeps it while it live
 one answer to it. A word, which wakes the owner of a box, is a datagram, so a wait for one ends early or late but ends.
 
 Nothing here is promised: what is read may be torn, old, or replaced at this moment, since nobody locks anything. So
-each text has a checksum, its name included, and `joint_commit` relies on no letter being read, or answered. Linux only,
-and within one network namespace: across them words do not arrive.
+each text has a checksum, its name included, and `flat_combining` relies on no letter being read, or answered. Linux
+only, and within one network namespace: across them words do not arrive.
 
     tables    the names of the letters, one per box; the names of the answers
     boxes     a letter, and an answer, each behind its length and checksum
@@ -27,24 +27,24 @@ from zlib import crc32
 from fairlead.zones.engines.embedded.shared_files import make_file
 
 FILE: Final = "letters"
-BOXES: Final = 32
+SLOTS: Final = 32
 NAME_BYTES: Final = 8
-LETTER_BYTES_MAX: Final = 8_000
+BATCH_BYTES_MAX: Final = 8_000
 _ANSWER_BYTES_MAX: Final = 1_000
 _HEAD: Final = struct.Struct("<II")
-_LETTER_STEP: Final = 8_192
-_ANSWER_STEP: Final = 1_024
-_LETTER_AT: Final = 4_096
-_ANSWER_AT: Final = _LETTER_AT + BOXES * _LETTER_STEP
-_FILE_BYTES: Final = _ANSWER_AT + BOXES * _ANSWER_STEP
-_TABLE_BYTES: Final = BOXES * NAME_BYTES
-_LETTERS: Final = 0
-_ANSWERS: Final = _TABLE_BYTES
+_BATCH_STRIDE: Final = 8_192
+_ANSWER_STRIDE: Final = 1_024
+_BATCHES_OFFSET: Final = 4_096
+_ANSWERS_OFFSET: Final = _BATCHES_OFFSET + SLOTS * _BATCH_STRIDE
+_FILE_BYTES: Final = _ANSWERS_OFFSET + SLOTS * _ANSWER_STRIDE
+_TABLE_BYTES: Final = SLOTS * NAME_BYTES
+_BATCH_TABLE: Final = 0
+_ANSWER_TABLE: Final = _TABLE_BYTES
 _NO_NAME: Final = bytes(NAME_BYTES)
-_LEAD: Final = 0  # The byte whose lock is the lead; those after it are the boxes'.
+_LEADER_BYTE: Final = 0  # The byte whose lock is the lead; those after it are the boxes'.
 
 
-class Letterbox:
+class Mailbox:
     """The letterboxes of one store, as one process uses them; one thread at a time."""
 
     def __init__(self, store: Path) -> None:
@@ -61,26 +61,26 @@ class Letterbox:
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             failed.callback(os.close, self._file)
             self._map = mmap.mmap(self._file, _FILE_BYTES)
-            self._words = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             failed.pop_all()
         found = os.fstat(self._file)
         self._address = f"\0fairlead/{found.st_dev}/{found.st_ino}/"
 
     def close(self) -> None:
         """Give the box back. In a forked child: let go of the parent's."""
-        self._words.close()
+        self._socket.close()
         self._map.close()
         os.close(self._file)
 
     # --- The lead ---
 
-    def try_lead(self) -> bool:
+    def try_become_leader(self) -> bool:
         """Take the lead among the processes; False if another has it. It goes with the process."""
-        return self._try_lock(_LEAD)
+        return self._try_lock(_LEADER_BYTE)
 
     def step_down(self) -> None:
         """Give up the lead."""
-        self._unlock(_LEAD)
+        self._unlock(_LEADER_BYTE)
 
     # --- As the owner of a box ---
 
@@ -90,7 +90,7 @@ class Letterbox:
         assert self._number is not None
         return self._number
 
-    def take_box(self) -> bool:
+    def acquire_slot(self) -> bool:
         """Take a box, if this process has none; False if none is free.
 
         It has none, too, if it has lost the lock of its own: by closing another descriptor of the file, as whoever
@@ -98,25 +98,25 @@ class Letterbox:
         """
         if self._number is not None and not self._try_lock(1 + self._number):
             self._number = None
-            self._words.close()
-            self._words = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.close()
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         if self._number is None:
-            for number in range(BOXES):
+            for number in range(SLOTS):
                 if self._try_lock(1 + number):
                     with suppress(OSError):  # Words for it go to somebody in another container, and it waits longer.
-                        self._words.bind(self._address + str(number))
+                        self._socket.bind(self._address + str(number))
                     self._number = number
                     self._clear_names(number)  # A letter that its last owner left behind is nobody's.
                     break
         return self._number is not None
 
-    def leave(self, name: bytes, letter: bytes) -> None:
+    def post(self, name: bytes, batch: bytes) -> None:
         """Put a letter into the box."""
-        self._put(_LETTER_AT + self.number * _LETTER_STEP, name, letter)
+        self._put(_BATCHES_OFFSET + self.number * _BATCH_STRIDE, name, batch)
         self._name = name
-        self._set_name(_LETTERS, self.number, name)
+        self._set_name(_BATCH_TABLE, self.number, name)
 
-    def take_back(self) -> None:
+    def withdraw(self) -> None:
         """Empty the box."""
         if self._name != _NO_NAME:
             self._clear_names(self.number)
@@ -124,61 +124,61 @@ class Letterbox:
 
     def answer(self) -> bytes | None:
         """Return the answer to the letter in the box, if there is one."""
-        if self._name_at(_ANSWERS, self.number) != self._name:
+        if self._name_at(_ANSWER_TABLE, self.number) != self._name:
             return None
-        return self._get(_ANSWER_AT + self.number * _ANSWER_STEP, self._name, _ANSWER_BYTES_MAX)
+        return self._get(_ANSWERS_OFFSET + self.number * _ANSWER_STRIDE, self._name, _ANSWER_BYTES_MAX)
 
-    def await_word(self, wait_s: float) -> None:
+    def await_wakeup(self, wait_s: float) -> None:
         """Wait until somebody says that there is news, or until the time is over."""
-        self._words.settimeout(wait_s)
+        self._socket.settimeout(wait_s)
         with suppress(OSError):  # The time is over, as a rule.
-            self._words.recv(1)
+            self._socket.recv(1)
 
     # --- As whoever looks into the others' ---
 
     def unanswered(self) -> list[int]:
         """Return the boxes of others that hold a letter without an answer."""
-        if self._map[_LETTERS:_ANSWERS] == self._map[_ANSWERS : _ANSWERS + _TABLE_BYTES]:
+        if self._map[_BATCH_TABLE:_ANSWER_TABLE] == self._map[_ANSWER_TABLE : _ANSWER_TABLE + _TABLE_BYTES]:
             return []
         return [
             number
-            for number in range(BOXES)
+            for number in range(SLOTS)
             if number != self._number
-            and self._name_at(_LETTERS, number) not in (_NO_NAME, self._name_at(_ANSWERS, number))
+            and self._name_at(_BATCH_TABLE, number) not in (_NO_NAME, self._name_at(_ANSWER_TABLE, number))
         ]
 
-    def left(self) -> bytes:
-        """Return what tells which letters have been left so far; for `left_since`."""
-        return self._map[_LETTERS:_ANSWERS]
+    def batch_names(self) -> bytes:
+        """Return what tells which letters have been left so far; for `count_followers_since`."""
+        return self._map[_BATCH_TABLE:_ANSWER_TABLE]
 
-    def left_since(self, known: bytes) -> int:
-        """Return how many others have left a letter, answered or not, since `left` answered `known`."""
-        now = self._map[_LETTERS:_ANSWERS]
+    def count_followers_since(self, known: bytes) -> int:
+        """Return how many others have left a letter, answered or not, since `batch_names` answered `known`."""
+        now = self._map[_BATCH_TABLE:_ANSWER_TABLE]
         if now == known:
             return 0
-        boxes = (
-            slice(number * NAME_BYTES, (number + 1) * NAME_BYTES) for number in range(BOXES) if number != self._number
+        slots = (
+            slice(number * NAME_BYTES, (number + 1) * NAME_BYTES) for number in range(SLOTS) if number != self._number
         )
-        return sum(now[box] not in (known[box], _NO_NAME) for box in boxes)
+        return sum(now[slot] not in (known[slot], _NO_NAME) for slot in slots)
 
-    def letters(self) -> Iterator[tuple[int, bytes, bytes]]:
+    def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield the unanswered letters of others that live: box, name, and text."""
         for number in self.unanswered():
-            name = self._name_at(_LETTERS, number)
-            letter = self._get(_LETTER_AT + number * _LETTER_STEP, name, LETTER_BYTES_MAX)
-            if letter is not None and self._has_owner(number):
-                yield number, name, letter
+            name = self._name_at(_BATCH_TABLE, number)
+            batch = self._get(_BATCHES_OFFSET + number * _BATCH_STRIDE, name, BATCH_BYTES_MAX)
+            if batch is not None and self._has_owner(number):
+                yield number, name, batch
 
     def put_answer(self, number: int, name: bytes, answer: bytes) -> None:
         """Answer the letter of that name in a box, and say a word."""
-        self._put(_ANSWER_AT + number * _ANSWER_STEP, name, answer)
-        self._set_name(_ANSWERS, number, name)
-        self.say_word(number)
+        self._put(_ANSWERS_OFFSET + number * _ANSWER_STRIDE, name, answer)
+        self._set_name(_ANSWER_TABLE, number, name)
+        self.wake(number)
 
-    def say_word(self, number: int) -> None:
+    def wake(self, number: int) -> None:
         """Wake the owner of a box."""
         with suppress(OSError):  # It is dead, or has been told so often that it will wake anyway.
-            self._words.sendto(b"\0", socket.MSG_DONTWAIT, self._address + str(number))
+            self._socket.sendto(b"\0", socket.MSG_DONTWAIT, self._address + str(number))
 
     def _has_owner(self, number: int) -> bool:
         """Whether the owner of a box lives. A dead one's letter is taken out: nothing is to happen after its death."""
@@ -199,8 +199,8 @@ class Letterbox:
         self._map[begin : begin + NAME_BYTES] = name
 
     def _clear_names(self, number: int) -> None:
-        self._set_name(_LETTERS, number, _NO_NAME)
-        self._set_name(_ANSWERS, number, _NO_NAME)
+        self._set_name(_BATCH_TABLE, number, _NO_NAME)
+        self._set_name(_ANSWER_TABLE, number, _NO_NAME)
 
     def _put(self, at: int, name: bytes, text: bytes) -> None:
         self._map[at : at + _HEAD.size + len(text)] = _HEAD.pack(len(text), crc32(text, crc32(name))) + text
