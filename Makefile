@@ -4,7 +4,9 @@
 PYTHON ?= python3
 FOLDERS := fairlead actors zones simulation bench tests
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
-SPREAD := --numprocesses auto --dist loadscope
+# One process more than there are cores: half of the tests wait for Ray, for leases, for a browser.
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+SPREAD := --numprocesses $(PROCESSES) --dist loadscope
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
