@@ -3,7 +3,7 @@
 The binding is made for every use of the client: each of its calls goes through several of Python's, gives up the
 interpreter and takes it again, and each value that is read is an object of many. A body of the product's own reads and
 writes hundreds of keys, by the same few calls. They are made directly here, and calls that never wait keep the
-interpreter. What that gains says `docs/decisions/writes-on-foundationdb.md`.
+interpreter. What that gains says `docs/decisions/032-writes-on-foundationdb.md`.
 
 Reads are sent together: the first one at once, since the cluster is asked for a read version with it, and those that
 follow when the first answer is waited for, or before the next write. Sent one by one, with some microseconds of Python
