@@ -17,9 +17,9 @@ record's own key.
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
-    (ROOT, DB, app, user, ZONE, zone, BURIED, id)    -> buried record
+    (ROOT, DB, app, user, ZONE, zone, DEAD_LETTER, id) -> buried record
     (ROOT, DB, app, user, ZONE, zone, PAYLOAD, id, n)-> piece n of a payload too long for its record
-    (ROOT, DB, app, user, ZONE, zone, DONE, id)      -> until when a completed id stays taken (`unique_ms`)
+    (ROOT, DB, app, user, ZONE, zone, RETAINED_ID, id) -> until when a completed id stays taken (`unique_ms`)
     (ROOT, DB, app, user, ZONE, zone, RESULT, id)    -> until when a result is kept, and what it is
     (ROOT, DB, app, user, ZONE, zone, POINTER)       -> pointer record
     (ROOT, DB, app, user, ZONE, zone, TRACEBACK, id) -> of the last failure of an item that is to be tried again
@@ -28,21 +28,21 @@ record's own key.
     (ROOT, TOP, part, VEST, p, t, app, user, zone)   -> empty; the top-level queue, its pointers in vesting order; not
                                                         empty if the last visit met what cannot be read
     (ROOT, DEPTH, part, kind)                        -> items present in all zones of the part; atomic add
-    (ROOT, GRAVE, t, app, user, zone, id)            -> kind; buried items of the shard, oldest first
-    (ROOT, FORGET, part, t, key)                     -> empty; `key` (DONE or RESULT) may be cleared from t on
+    (ROOT, DEAD_LETTER_INDEX, t, app, user, zone, id) -> kind; dead letters of the shard, oldest first
+    (ROOT, RETENTION, part, t, key)                  -> empty; `key` (RETAINED_ID or RESULT) may be cleared from t on
     (ROOT, TIME)                                     -> the shard's time, advanced by its consumers
     (ROOT, HANDLER, kind, version)                   -> a submitted handler
     (ROOT, PERIODIC, name)                           -> a periodic item's next tick
-    (ROOT, SESSION, consumer id)                     -> a consumer's last sign of life, and the kinds it knows
-    (ROOT, RULE, ...)                                -> what operators have decided, see `rules`
-    (ROOT, PARKED, kind, app, user, zone)            -> empty; pointers that sleep because the kind is paused
+    (ROOT, SESSION, consumer id)                     -> a consumer's last heartbeat, and the kinds it knows
+    (ROOT, POLICY, ...)                              -> what operators have decided, see `policies`
+    (ROOT, PAUSED_POINTER, kind, app, user, zone)    -> empty; pointers that sleep because the kind is paused
     (ROOT, LIMIT, kind, ...)                         -> how much of a fleet-wide limit is taken, see `limits`
-    (ROOT, HISTORY, ...)                             -> what has ended lately, see `completions`
-    (ROOT, SHEET, worker's life)                     -> what runs on a worker, by its own account, see `timesheets`
-    (ROOT, SERIES, ...)                              -> what was done in the last hour, see `series`
+    (ROOT, COMPLETION_LOG, ...)                      -> what has ended lately, see `completion_log`
+    (ROOT, WORKER_STATUS, worker's life)             -> what runs on a worker, by its own account, see `worker_status`
+    (ROOT, ROLLUP, ...)                              -> what was done in the last hour, see `rollups`
     (ROOT, QUARANTINE, ...)                          -> damaged pairs that were set aside, see `quarantine`
-    (ROOT, DEED, number)                             -> what an operator did, see `deeds`
-    (ROOT, CHANGED, part)                            -> counts pointers made or woken, for scanners that watch it
+    (ROOT, AUDIT_LOG, number)                        -> what an operator did, see `audit_log`
+    (ROOT, CHANGE_COUNTER, part)                     -> counts pointers made or woken, for scanners that watch it
 
 What many commits append at once, ordered by time, is ordered by part or bucket first: a cluster keeps neighbours on one
 storage server, and commits of busy parts must not all write there.

@@ -113,7 +113,7 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     weight: int | None = None
     session: bytes | None = None
     deferred: bool = False  # some consumer has left it to others, see `Deferred`, and does not look at what comes
-    deficit: Count = 0  # thousandths of an item that are left of its last turn, see `turns`
+    deficit: Count = 0  # thousandths of an item that are left of its last turn, see `fair_share`
     outcome: AdmissionValue | None = (
         None  # the best `Admission` among what the last visit left in the zone, for whoever asks
     )

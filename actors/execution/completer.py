@@ -227,7 +227,7 @@ class Custody:
             self._state.note_left()
 
     def give_back(self, items: Sequence[HeldItem]) -> None:
-        """Let items vest now, see `settlement.give_back`; what the store refuses is left to lapse."""
+        """Let items vest now, see `acknowledgement.return_items`; what the store refuses is left to lapse."""
         for begin in range(0, len(items), SETTLE_MAX):
             refs = [held.ref for held in items[begin : begin + SETTLE_MAX]]
             self.with_store(partial(acknowledgement.return_items, self._shard, refs))

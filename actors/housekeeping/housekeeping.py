@@ -197,7 +197,7 @@ class Housekeeping:
             )
 
     def _wake_late_pointers(self, name: str, shard: Shard, session: Session, checked_us: int) -> None:
-        """Look at some of the parts that are this consumer's own, and at all soon if it hurries; see `late_look`."""
+        """Look at some parts that are this consumer's own, and soon at all if it hurries; see `late_pointers`."""
         late, own = self._late_scans[name], session.partition.parts
         was_urgent, woken, entries, did = late.is_urgent, 0, 0, False
         for part in late.next_parts(own):

@@ -110,7 +110,7 @@ def flush_metrics() -> None:
 
 
 class MetricsLoop:
-    """Exports the readings of this process now and then, as often as the environment says; see `readings`.
+    """Exports the readings of this process now and then, as often as the environment says; see `otel_metrics`.
 
     Not `supervised`: a collector that answers slowly is not a loop that stands still. `fail`: called once, from the
     loop's thread, if the loop dies of an error before it is closed.

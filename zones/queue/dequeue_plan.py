@@ -38,9 +38,9 @@ class Admission(IntEnum):
 class Capacity:
     """What a caller can run now: how many items in all, and of which kinds how many, unless they are paused.
 
-    One room serves all visits of a transaction, and shrinks with each item taken; a retry starts with a fresh one.
-    `observed`: the rules of kinds whose limits over the fleet are reckoned with in it. `poison_candidates`: how many
-    items of those kinds can run alone, besides; see `suspicion`.
+    One capacity serves all pointers of a transaction, and shrinks with each item; a retry starts with a fresh one.
+    `observed`: the policies of kinds whose limits over the fleet are reckoned with in it. `poison_candidates`: how many
+    items of those kinds can run alone, besides; see `poison_candidates`.
     """
 
     __slots__ = ("items", "kinds", "observed", "paused", "poison_candidates")

@@ -211,7 +211,7 @@ class QueueZone:
     ) -> Operation[list[Outcome]]:
         """Delete items that are held under the leases given (None: whoever holds them); say how each went.
 
-        Adds to `ended` what the caller must `completions.note`, for all zones of its transaction together; without a
+        Adds to `ended` what the caller must `completion_log.append`, for all its zones together; without a
         lease an item counts as cancelled. The id of one that completed stays taken for its `unique_us`; of one that was
         cancelled or dropped it is free. Reads with conflict: ownership, the records. Writes: records, index entries,
         counts. `parts` gathers what is written to the keys of the zone's part, for the caller to write.

@@ -1,6 +1,6 @@
 """The FoundationDB engine: the official binding, opened. Nothing of ours lies between a caller and its transactions.
 
-But for two things: bodies of the product's own call the client directly, see `direct`, and have their writes done
+But for two things: bodies of the product's own call the client directly, see `direct_calls`, and have their writes done
 together, see `write_bursts`; and a thread that waits for a future does so in the client, see `_wait_in_client`.
 
 This is the one module that loads the binding, and it is imported only when a store of this kind is opened: the binding
