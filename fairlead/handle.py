@@ -1,18 +1,17 @@
 """A handle: an item that was enqueued, wherever it is by now. Ask after it, wait for it, take it back."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fairlead.explanation import Explanation
 from fairlead.zones.engines import Clock
 from fairlead.zones.engines.api.lost_watch import watch_error
 from fairlead.zones.errors import BadArgument, QueueError
+from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.items import EnqueueStatus
 from fairlead.zones.queue.results import Failed, NotKept, Pending, Returned, ending
+from fairlead.zones.shard import Shard
 from fairlead.zones.transaction_runner import Attempt
-
-if TYPE_CHECKING:
-    from fairlead.tenant_database import TenantDatabase
 
 POLL_US_MIN, POLL_US_MAX = 1_000, 20_000  # How soon a change is seen, at first, and of an item that takes its time.
 UNWATCHED_POLL_US = 500_000  # How often the store is asked where it gives no watch, such as the 10,001st of a client.
@@ -47,6 +46,28 @@ class NoResult(QueueError):
     message = "no result of this item is kept"
 
 
+class ItemDatabase(Protocol):
+    """What a handle needs of the database that its item is in; see `fairlead.tenant_database.TenantDatabase`."""
+
+    @property
+    def tenant(self) -> Tenant:
+        """Return the tenant of the database."""
+        ...
+
+    @property
+    def shard(self) -> Shard:
+        """Return the tenant's shard, opened."""
+        ...
+
+    def cancel(self, item_id: bytes, *, zone: str) -> None:
+        """See `TenantDatabase`."""
+        ...
+
+    def explain(self, item_id: bytes, *, zone: str) -> Explanation:
+        """See `TenantDatabase`."""
+        ...
+
+
 class Handle:
     """An item that was enqueued. Costs nothing until it is asked.
 
@@ -57,7 +78,7 @@ class Handle:
 
     __slots__ = ("_database", "item_id", "zone")
 
-    def __init__(self, database: "TenantDatabase", item_id: bytes, zone: str) -> None:
+    def __init__(self, database: ItemDatabase, item_id: bytes, zone: str) -> None:
         self._database = database
         self.item_id = item_id
         self.zone = zone
@@ -127,7 +148,7 @@ class EnqueuedHandle(Handle):
 
     __slots__ = ("status",)
 
-    def __init__(self, database: "TenantDatabase", item_id: bytes, zone: str, status: EnqueueStatus) -> None:
+    def __init__(self, database: ItemDatabase, item_id: bytes, zone: str, status: EnqueueStatus) -> None:
         super().__init__(database, item_id, zone)
         self.status = status
 
