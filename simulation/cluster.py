@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fairlead.actors.consumer import ClockedCoordinator, ScannerLoops, assign_workers
 from fairlead.actors.execution.submitted_handlers import SubmittedHandlers
@@ -16,7 +16,7 @@ from fairlead.actors.scanner import Scanner
 from fairlead.actors.worker import Isolation, Worker
 from fairlead.simulation.actor import Actor, Node
 from fairlead.simulation.database import SimulatedDatabase
-from fairlead.simulation.handler_runners import SimulatedRunners, instrumented
+from fairlead.simulation.handler_runners import HandlerInterceptor, InstrumentedHandlers, SimulatedRunners
 from fairlead.simulation.host import NodeClock, SimulatedHost
 from fairlead.simulation.network import Network, SimulatedRemote
 from fairlead.simulation.operator import Operator
@@ -26,9 +26,6 @@ from fairlead.simulation.store import SimulatedStore
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.queue.periodic import Period
 from fairlead.zones.shard import Shard, open_shard
-
-if TYPE_CHECKING:
-    from fairlead.simulation.faults.handlers import HandlerFault
 
 ISOLATED = "isolated"  # the worker of each consumer that runs suspects
 COORDINATOR = "coordinator"  # its name, and its node's
@@ -60,7 +57,7 @@ class Cluster:
         self.network = Network(world, world.random("network"), latency_us=plan.call_us)
         suite.attach(self.stores.values(), self.network)
         self.operator = Operator(world, self.network)
-        self.handler_faults: list[HandlerFault] = []
+        self.handler_interceptors: list[HandlerInterceptor] = []
         self.nodes: list[Node] = []
         self.consumers: list[Node] = []
         self.actors: dict[str, Actor] = {}
@@ -185,7 +182,8 @@ class Cluster:
         self.consumers.append(node)
 
     def _make_worker(self, host: SimulatedHost, identity: Identity, isolation: Isolation) -> Worker:
-        handlers = self._handlers(instrumented(self.application.registry(host), host, self))
+        instrumented = InstrumentedHandlers(host, self.suite, self.handler_interceptors)
+        handlers = self._handlers(instrumented.of(self.application.registry(host)))
         settings, runners = self.plan.consumer, SimulatedRunners(host)
         worker = Worker(host, self.open_shards(host), handlers, settings, runners, identity, isolation)
         worker.start()

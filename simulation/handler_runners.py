@@ -1,14 +1,14 @@
-"""Handlers in the world: whatever their form, the oracles see when they start and end, and faults may strike them."""
+"""Handlers in the world, of every form: the oracles see their starts and ends, and faults may disturb them."""
 
 from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fairlead.actors.execution.in_flight import HeldItem
 from fairlead.actors.execution.job import Job
@@ -16,11 +16,20 @@ from fairlead.actors.execution.runner import TRANSACTION_US
 from fairlead.actors.handlers import Form, Handler, Registry, plain_function
 from fairlead.simulation.event_loop import EventLoop
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.oracles.oracle import HandlerRun
+from fairlead.simulation.oracles.oracle import HandlerRun, OracleSuite
 from fairlead.simulation.replica import ItemName
 
-if TYPE_CHECKING:
-    from fairlead.simulation.cluster import Cluster
+
+class HandlerInterceptor(Protocol):
+    """What runs before and after each handler; see `fairlead.simulation.faults.handlers.HandlerFault`."""
+
+    def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
+        """A handler is about to run on `host`. May raise, and may wait."""
+        ...
+
+    def after(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
+        """A handler has returned. May raise, and may wait."""
+        ...
 
 
 class SimulatedRunners:
@@ -40,7 +49,7 @@ class SimulatedRunners:
     def run_remote(self, function: Callable[[Job], Any], held: HeldItem) -> Any:
         """Run the function of which a Ray remote one was made, with what Ray would carry to its task.
 
-        It runs in the worker, and dies with it; past its timeout it is not killed but given up.
+        It runs in the worker, and dies with it. Past its timeout it runs on, and its result is ignored.
         """
         carried: Job = pickle.loads(pickle.dumps(held.job))
         carried.report_progress_to(held.job.record_progress)
@@ -50,52 +59,60 @@ class SimulatedRunners:
         """Do nothing: the event loop ends with its actor's life."""
 
 
-def instrumented(registry: Registry, host: SimulatedHost, cluster: Cluster) -> Registry:
-    """Return the same handlers, whose starts and ends the oracles see, and which faults may strike."""
-    seen = Registry()
-    for handler in registry:
-        seen.add(replace(handler, function=_instrumented(handler, host, cluster)))
-    return seen
+class InstrumentedHandlers:
+    """Makes handlers whose starts and ends the oracles see, and which `interceptors` may disturb."""
 
+    def __init__(self, host: SimulatedHost, suite: OracleSuite, interceptors: Sequence[HandlerInterceptor]) -> None:
+        self._host = host
+        self._suite = suite
+        self._interceptors = interceptors
 
-def _instrumented(handler: Handler, host: SimulatedHost, cluster: Cluster) -> Callable[..., Any]:
-    called = plain_function(handler.function) if handler.form is Form.REMOTE else handler.function
+    def of(self, registry: Registry) -> Registry:
+        """Return the same handlers, instrumented."""
+        instrumented = Registry()
+        for handler in registry:
+            instrumented.add(replace(handler, function=self._instrumented(handler)))
+        return instrumented
 
-    @wraps(called)  # Errors name the handler.
-    async def coroutine(job: Job) -> Any:
-        with _watching(handler, job, host, cluster) as run:
-            result = await called(job)
-            run.returned = True
-        return result
+    def _instrumented(self, handler: Handler) -> Callable[..., Any]:
+        called = plain_function(handler.function) if handler.form is Form.REMOTE else handler.function
 
-    @wraps(called)
-    def function(job: Job, *rest: Any) -> Any:
-        with _watching(handler, job, host, cluster) as run:
-            result = called(job, *rest)
-            too_long = handler.form is Form.TRANSACTIONAL and host.clock.now_us() - run.clock_us > TRANSACTION_US
-            # Else the worker does not take it for done.
-            run.returned = not (too_long or inspect.isawaitable(result) or inspect.isgenerator(result))
-        return result
+        @wraps(called)  # Errors name the handler.
+        async def coroutine(job: Job) -> Any:
+            with self._observed(handler, job) as run:
+                result = await called(job)
+                run.returned = True
+            return result
 
-    return coroutine if handler.form is Form.ASYNC else function
+        @wraps(called)
+        def function(job: Job, *rest: Any) -> Any:
+            with self._observed(handler, job) as run:
+                result = called(job, *rest)
+                run_us = self._host.clock.now_us() - run.clock_us
+                too_long = handler.form is Form.TRANSACTIONAL and run_us > TRANSACTION_US
+                # The worker counts these as failed attempts.
+                run.returned = not (too_long or inspect.isawaitable(result) or inspect.isgenerator(result))
+            return result
 
+        return coroutine if handler.form is Form.ASYNC else function
 
-@contextmanager
-def _watching(handler: Handler, job: Job, host: SimulatedHost, cluster: Cluster) -> Iterator[HandlerRun]:
-    item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
-    run = HandlerRun(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
-    cluster.suite.on_start(run)
-    try:
-        for fault in cluster.handler_faults:
-            fault.before(host, handler, job)
-        yield run
-        returned, run.returned = run.returned, False
-        for fault in cluster.handler_faults:
-            fault.after(host, handler, job)
-        run.returned = returned
-    except BaseException as error:
-        run.error = type(error).__name__
-        raise
-    finally:
-        if not host.dead:  # Else what it had sent off may still happen, so it is not over.
-            cluster.suite.on_end(run)
+    @contextmanager
+    def _observed(self, handler: Handler, job: Job) -> Iterator[HandlerRun]:
+        host = self._host
+        item = ItemName(job.shard_name, job.tenant, job.zone, job.id)
+        run = HandlerRun(item, job, host.name, host.clock.now_us(), may_drop=handler.drop)
+        self._suite.on_start(run)
+        try:
+            for interceptor in self._interceptors:
+                interceptor.before(host, handler, job)
+            yield run
+            returned, run.returned = run.returned, False
+            for interceptor in self._interceptors:
+                interceptor.after(host, handler, job)
+            run.returned = returned
+        except BaseException as error:
+            run.error = type(error).__name__
+            raise
+        finally:
+            if not host.dead:  # The commits of a dead handler may still be on their way, so its run is not over.
+                self._suite.on_end(run)

@@ -85,7 +85,11 @@ class Machine:
         self._world.note(event)
 
     def _host(self) -> SimulatedHost | None:
-        return None if self._world.current is None else self._world.current.host
+        current = self._world.current
+        if current is None:
+            return None
+        assert isinstance(current.host, SimulatedHost)
+        return current.host
 
 
 class _ApplicationTransaction(LatentTransaction):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.oracles.shop import Payment
+from fairlead.simulation.oracles.shop import Payment, ShopLog
 from fairlead.zones import tuples
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.layout import DEFAULT_ZONE, Tenant
@@ -21,9 +20,6 @@ from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
 
-if TYPE_CHECKING:
-    from fairlead.simulation.workload import Shop
-
 PAYMENTS_FRAC = 0.25  # As many payments as that of the items of a run.
 NOTES_FRAC = 0.3  # How often a note is enqueued instead, whose handler writes in a transaction of its own.
 
@@ -31,8 +27,8 @@ NOTES_FRAC = 0.3  # How often a note is enqueued instead, whose handler writes i
 class Payer:
     """One process that makes its payments within the time of trouble; see `Producer`."""
 
-    def __init__(self, shop: Shop, cluster: Cluster) -> None:
-        self._shop = shop
+    def __init__(self, log: ShopLog, cluster: Cluster) -> None:
+        self._log = log
         self._cluster = cluster
         self._left = int(cluster.plan.items * PAYMENTS_FRAC)
         self._pause_us = cluster.plan.trouble_us / max(1, self._left)
@@ -63,7 +59,7 @@ class Payer:
             write(ApplicationTransaction(shard, tenant, attempt), shard, name)
 
         shard.transact(body)
-        self._shop.payments.append(Payment(shard.name, tenant, name))
+        self._log.payments.append(Payment(shard.name, tenant, name))
 
 
 Write = Callable[[ApplicationTransaction, Shard, str], None]

@@ -9,8 +9,7 @@ from random import Random
 from typing import Any
 
 from fairlead.actors.settings import SELECTIONS, ConsumerSettings
-from fairlead.simulation.faults.clocks import OFF_US as WRONG_US
-from fairlead.simulation.faults.table import FAULTS, HARMLESS_TO_LEASES
+from fairlead.simulation.faults.names import FAULT_NAMES, HARMLESS_TO_LEASES, WRONG_CLOCK_US
 from fairlead.simulation.store import Latencies
 from fairlead.zones.settings import ZoneSettings
 
@@ -54,7 +53,7 @@ class Plan:
     @property
     def ahead_us_max(self) -> int:
         """How far the clock of any machine may be ahead of the true time."""
-        return self.skew_us_max + ("wrong clocks" in self.faults) * WRONG_US
+        return self.skew_us_max + ("wrong clocks" in self.faults) * WRONG_CLOCK_US
 
     @property
     def is_calm(self) -> bool:
@@ -107,7 +106,7 @@ def _draw_faults(random: Random) -> tuple[str, ...]:
     """
     frac = random.choice([0.15, 0.5, 0.8])
     late = {*DRAWN_LAST, *DRAWN_AT_THE_END}
-    drawn = [name for name in FAULTS if name not in late and random.random() < frac]
+    drawn = [name for name in FAULT_NAMES if name not in late and random.random() < frac]
     if random.random() < 1 / 4:
         drawn = [name for name in drawn if name in HARMLESS_TO_LEASES]
         if random.random() < 1 / 2:

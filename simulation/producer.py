@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
 from fairlead.simulation.oracles.answers import Answer, ClientAction
+from fairlead.simulation.oracles.shop import ShopLog
 from fairlead.simulation.replica import ItemName, ZoneName
 from fairlead.zones.engines.api.errors import StoreError
 from fairlead.zones.errors import ItemGone
@@ -21,9 +22,6 @@ from fairlead.zones.records import PointerRecord, decode
 from fairlead.zones.shard import Shard
 from fairlead.zones.tenant_transaction import ApplicationTransaction
 from fairlead.zones.transaction_runner import Attempt
-
-if TYPE_CHECKING:
-    from fairlead.simulation.workload import Shop
 
 KINDS = {
     "plain": 17, "long": 3, "flaky": 15, "effect": 20, "fenced": 20, "chain": 5, "limited": 10, "slow": 3, "broken": 3,
@@ -42,8 +40,8 @@ class Producer:
     If its machine fails, it goes on with the rest when it is back; what was on its way may or may not have happened.
     """
 
-    def __init__(self, shop: Shop, cluster: Cluster, number: int, share: int) -> None:
-        self._shop = shop
+    def __init__(self, log: ShopLog, cluster: Cluster, number: int, share: int) -> None:
+        self._log = log
         self._cluster = cluster
         self._pause_us = cluster.plan.trouble_us / max(1, share)
         self._left = share
@@ -118,7 +116,7 @@ class Producer:
 
         for enqueued in shard.transact(body):
             if enqueued.status is EnqueueStatus.ENQUEUED:
-                self._shop.acknowledged.append(ItemName(shard.name, tenant, zone, enqueued.item_id))
+                self._log.enqueued.append(ItemName(shard.name, tenant, zone, enqueued.item_id))
                 self._known.append((tenant, shard, zone, enqueued.item_id))
 
     def _cancel(self) -> None:
@@ -132,7 +130,7 @@ class Producer:
         except ItemGone:
             self._cluster.world.note(f"finds {item_id.hex()} gone")
         else:
-            self._shop.answers.append(
+            self._log.answers.append(
                 Answer(self._name, ClientAction.CANCELLED, ItemName(shard.name, tenant, zone, item_id))
             )
 
@@ -161,7 +159,7 @@ class Producer:
 
         if shard.transact(body):
             action = ClientAction.RETRIED if retries else ClientAction.DISCARDED
-            self._shop.answers.append(Answer(self._name, action, ItemName(shard.name, tenant, name, item_id)))
+            self._log.answers.append(Answer(self._name, action, ItemName(shard.name, tenant, name, item_id)))
 
     def _tenant(self) -> Tenant:
         if self._random.random() < 0.05:

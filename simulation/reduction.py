@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from fairlead.simulation.faults.table import FAULTS
+from fairlead.simulation.faults.names import FAULT_NAMES
 from fairlead.simulation.plan import Plan
 
 TROUBLE_MS_MIN: Final = 100  # Less than that, and a fault has no time to happen.
@@ -21,7 +21,7 @@ class Reduction:
     """How much of a plan is kept. None: what its seed drew.
 
     Attributes:
-      faults: names of `FAULTS`, in their order.
+      faults: names of `FAULT_NAMES`, in their order.
       workers: of each consumer.
       trouble_ms: for how long faults happen, and items are enqueued.
     """
@@ -76,4 +76,4 @@ def reduction_from(plan: Plan, reduction: Reduction) -> Reduction:
 
 def in_table_order(faults: Collection[str]) -> tuple[str, ...]:
     """Return names of faults in the order in which every run sets them up."""
-    return tuple(name for name in FAULTS if name in faults)
+    return tuple(name for name in FAULT_NAMES if name in faults)

@@ -17,7 +17,7 @@ from fairlead.actors.handlers import PermanentError, Registry, handler_of
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
-from fairlead.simulation.oracles.answers import Answer, AnswersAreTrue
+from fairlead.simulation.oracles.answers import AnswersAreTrue
 from fairlead.simulation.oracles.fairness import NoTenantWaitsTooLong
 from fairlead.simulation.oracles.limits import KindsKeepToTheirLimits
 from fairlead.simulation.oracles.oracle import Oracle
@@ -26,12 +26,12 @@ from fairlead.simulation.oracles.shop import (
     OrdersAreKept,
     Payment,
     PaymentsHappenOnce,
+    ShopLog,
     TicksComeOnce,
 )
 from fairlead.simulation.payer import Payer
 from fairlead.simulation.plan import Plan
 from fairlead.simulation.producer import KINDS, Producer, has_full_length
-from fairlead.simulation.replica import ItemName
 from fairlead.simulation.world import START_US, World
 from fairlead.zones.queue.periodic import Period, period
 from fairlead.zones.tenant_transaction import TenantTransaction
@@ -52,9 +52,7 @@ class Shop:
     def __init__(self, cluster_world: World) -> None:
         self._world = cluster_world
         self._producers: list[Producer | Payer] = []
-        self.acknowledged: list[ItemName] = []  # items whose enqueue was answered
-        self.payments: list[Payment] = []  # plain writes that were acknowledged
-        self.answers: list[Answer] = []  # what producers were told that they have done
+        self._log = ShopLog()
 
     @property
     def finished(self) -> bool:
@@ -66,10 +64,10 @@ class Shop:
         world = self._world
         oracles: list[Oracle] = [
             EffectsHappenOnce(world),
-            OrdersAreKept(world, self.acknowledged),
-            PaymentsHappenOnce(world, self.payments),
+            OrdersAreKept(world, self._log.enqueued),
+            PaymentsHappenOnce(world, self._log.payments),
             TicksComeOnce(world),
-            AnswersAreTrue(world, self.answers),
+            AnswersAreTrue(world, self._log.answers),
         ]
         if plan.is_calm:
             oracles.append(KindsKeepToTheirLimits(world, LIMITS))
@@ -87,11 +85,11 @@ class Shop:
         plan = cluster.plan
         for number in range(plan.producers):
             share = plan.items // plan.producers + (number < plan.items % plan.producers)
-            producer = Producer(self, cluster, number, share)
+            producer = Producer(self._log, cluster, number, share)
             self._producers.append(producer)
             Actor(self._world, cluster.add_node(f"p{number}"), f"p{number}", producer.run).start()
         if plan.pays:
-            payer = Payer(self, cluster)
+            payer = Payer(self._log, cluster)
             self._producers.append(payer)
             Actor(self._world, cluster.add_node("payer"), "payer", payer.run).start()
 
@@ -99,7 +97,7 @@ class Shop:
 
     def registry(self, host: SimulatedHost) -> Registry:
         """See `Application`."""
-        handlers = _Handlers(host, self.payments)
+        handlers = _Handlers(host, self._log.payments)
         registry = Registry()
 
         def add(kind: str, function: Callable[..., Any], **how: Any) -> None:

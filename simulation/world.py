@@ -16,15 +16,12 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import greenlet
 
 from fairlead.simulation.event_log import EventLog
 from fairlead.zones.engines.api.progress import report_loop_progress
-
-if TYPE_CHECKING:
-    from fairlead.simulation.host import SimulatedHost
 
 START_US = 1_700_000_000_000_000
 TURNS_AT_ONE_INSTANT_MAX = 200_000  # More of them, and time stands still: somebody waits without waiting.
@@ -49,12 +46,43 @@ class Killed(greenlet.GreenletExit):  # type: ignore[misc]
     """Thrown into every task of an actor that is killed. No product code catches it."""
 
 
+class TaskHost(Protocol):
+    """What the world needs of the life of an actor that a task runs in; see `fairlead.simulation.host`.
+
+    Attributes:
+      dead: whether this life has ended.
+      paused_until_us: no task of it has a turn before this time.
+      postponed: its tasks, each with the number of the turn that came during the pause.
+    """
+
+    name: str
+    dead: bool
+    paused_until_us: int
+    postponed: list[tuple[Task, int]]
+
+    def spawn(self, name: str, body: Callable[[], None]) -> object:
+        """Start a task of this life."""
+        ...
+
+    def before_switch(self) -> None:
+        """A task is about to wait. Raises `Killed` if the life has ended."""
+        ...
+
+    def on_task_crash(self, task_name: str, error: Exception) -> None:
+        """A task has ended by an error."""
+        ...
+
+    def on_task_end(self, task: Task) -> None:
+        """A task has ended."""
+        ...
+
+
 class Task:
     """A greenlet and its turns. `host` is the life of the actor that it runs in."""
 
     __slots__ = ("_body", "greenlet", "host", "name", "suspended", "turn", "waiting_to_end", "woken")
 
-    def __init__(self, world: World, host: SimulatedHost, name: str, body: Callable[[], None]) -> None:
+    def __init__(self, world: World, host: TaskHost, name: str, body: Callable[[], None]) -> None:
         self.host = host
         self.name = name
         self.turn = 0  # Counts its turns: an entry of the heap for one that is over is passed by.

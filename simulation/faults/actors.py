@@ -78,8 +78,6 @@ class NodeKills(ActorFault):
 class CoordinatorLoss(ActorFault):
     """The coordinator is gone for seconds, and has forgotten everything when it is back."""
 
-    costs_leases = False
-
     def set_up(self) -> None:
         """See `Fault`."""
         self._away_us = self.random.choice([500_000, 5_000_000])
@@ -139,8 +137,6 @@ class Restarts(ActorFault):
 
     Not while a clock is wrong: a consumer that others have left alone goes by its own.
     """
-
-    costs_leases = False
 
     def set_up(self) -> None:
         """See `Fault`."""

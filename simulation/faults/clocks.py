@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fairlead.simulation.faults.actors import ActorFault
+from fairlead.simulation.faults.names import WRONG_CLOCK_US
 
 if TYPE_CHECKING:
     from fairlead.simulation.actor import Actor, Node
 
-OFF_US: Final = 3_600_000_000
 LASTS_US: Final = 1_000_000  # A consumer looks once a second whether its clock is off.
 DIES: Final = 0.5  # How often the machine fails then, and leaves what it has leased until an hour from now.
 BACK_US: Final = 1_000_000
@@ -71,7 +71,7 @@ class WrongClocks(ActorFault):
         self._off = node, node.clock.skew_us
         self._ends_us = world.now_us() + LASTS_US
         node.clock_is_wrong = True
-        node.clock.jump(node.clock.skew_us + self.random.choice([-OFF_US, OFF_US]))
+        node.clock.jump(node.clock.skew_us + self.random.choice([-WRONG_CLOCK_US, WRONG_CLOCK_US]))
         world.note(f"the clock of {node.name} is off by {node.clock.skew_us} us for a second")
         self._hold_up()
         world.after(LASTS_US, self._end)

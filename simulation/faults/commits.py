@@ -51,8 +51,6 @@ class Conflicts(CommitFault):
 class UnknownResults(CommitFault):
     """Commits end with 1021, applied or not."""
 
-    costs_leases = False
-
     def draw(self) -> Fate:
         """See `CommitFault`."""
         return self.random.choice([Fate.UNKNOWN_APPLIED, Fate.UNKNOWN_LOST])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fairlead.simulation.cluster import Cluster
@@ -18,11 +18,8 @@ class Fault:
     more; `check` says what is still wrong because of it.
 
     Attributes:
-      costs_leases: whether it explains that a lease runs out.
-      happened: how often it struck.
+      strike_count: how often it struck.
     """
-
-    costs_leases: ClassVar[bool] = True
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self.cluster = cluster

@@ -40,7 +40,7 @@ class HandlerFault(Fault):
     def set_up(self) -> None:
         """See `Fault`."""
         self._frac = self.random.choice(self.fracs)
-        self.cluster.handler_faults.append(self)
+        self.cluster.handler_interceptors.append(self)
 
     def check(self) -> str | None:
         """Every slot is free again: nobody holds an item."""
@@ -56,7 +56,6 @@ class HandlerFault(Fault):
 class FailingHandlers(HandlerFault):
     """Handlers raise: instead of their work, or after it, when all that it did has happened but its completion."""
 
-    costs_leases = False
     fracs: ClassVar = (0.05, 0.3)
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
@@ -74,8 +73,6 @@ class FailingHandlers(HandlerFault):
 
 class ExitingHandlers(HandlerFault):
     """Handlers raise SystemExit or KeyboardInterrupt: not subclasses of Exception, and failed attempts all the same."""
-
-    costs_leases = False
 
     def before(self, host: SimulatedHost, handler: Handler, job: Job) -> None:
         """See `HandlerFault`."""

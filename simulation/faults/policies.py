@@ -36,7 +36,6 @@ class ShardChange(Protocol):
 class _TemporaryPolicies(Fault):
     """Something that has work is held back by a rule, which goes after a while of `lasts_us` on the average."""
 
-    costs_leases = False
     lasts_us = 500_000
 
     def set_up(self) -> None:

@@ -22,8 +22,6 @@ EARLY_US = 1_000_000  # By how much they have vested: every clock in the cluster
 class StrayEntries(Fault):
     """Entries without records, and second entries of pointers, are strewn into zones that somebody will visit."""
 
-    costs_leases = False
-
     def set_up(self) -> None:
         """See `Fault`."""
         self._shards: dict[str, Shard] = {}

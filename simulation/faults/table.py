@@ -1,4 +1,4 @@
-"""All faults by name: what a plan draws from, and what the command line knows."""
+"""The class of each fault of `names`."""
 
 from typing import Final
 
@@ -9,6 +9,7 @@ from fairlead.simulation.faults.commits import Conflicts, LateCommits, OldTransa
 from fairlead.simulation.faults.fault import Fault
 from fairlead.simulation.faults.handlers import ExitingHandlers, FailingHandlers, HangingHandlers, KillingHandlers
 from fairlead.simulation.faults.loops import DyingLoops, StalledLoops
+from fairlead.simulation.faults.names import FAULT_NAMES
 from fairlead.simulation.faults.policies import LimitsByPolicy, PausesByPolicy, WeightsByPolicy
 from fairlead.simulation.faults.stray_entries import StrayEntries
 from fairlead.simulation.faults.watches import LostWatches, RefusedWatches
@@ -44,4 +45,4 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     "refused watches": RefusedWatches,
 }
 
-HARMLESS_TO_LEASES: Final = frozenset(name for name, fault in FAULTS.items() if not fault.costs_leases)
+assert tuple(FAULTS) == FAULT_NAMES

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 class WatchFault(Fault):
     """Something that befalls watches, each with a drawn chance. Nothing is left of it but watches that are lost."""
 
-    costs_leases = False
     fracs: ClassVar[list[float]]
 
     def set_up(self) -> None:

@@ -1,8 +1,10 @@
 """What the standard workload promises its customers: effects happen once, orders are kept, every tick is one item."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fairlead.simulation.oracles.answers import Answer
 from fairlead.simulation.oracles.oracle import Oracle
 from fairlead.simulation.replica import ItemName, ParsedCommit, ShardReplica, unpack_key
 from fairlead.simulation.world import World
@@ -69,6 +71,15 @@ class Payment(NamedTuple):
     shard: str
     tenant: Tenant
     name: str
+
+
+@dataclass(slots=True)
+class ShopLog:
+    """What the store has acknowledged to the processes of the shop."""
+
+    enqueued: list[ItemName] = field(default_factory=list)
+    payments: list[Payment] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
 
 
 class PaymentsHappenOnce(Oracle):

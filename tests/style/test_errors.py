@@ -28,7 +28,7 @@ ALLOWED: dict[str, str] = {
     "zones/engines/embedded/group_commit.py:GroupCommit.pause": "as await_answer",
     "simulation/actor.py:Actor._serve": "as ThreadRemote._run",
     "simulation/application.py:blame": "whatever a user's request or check raises is what it has to say",
-    "simulation/handler_runners.py:_watching": "only its name is noted; it goes on to the worker",
+    "simulation/handler_runners.py:InstrumentedHandlers._observed": "only its name is noted; it goes on to the worker",
     "simulation/world.py:Task._run": "an error in a task ends the run, and is raised where the world was started",
     "fairlead/demo/demo_run.py:Storing._run": "whatever ends this thread ends the demo, which raises it",
     "fairlead/loading.py:load_attribute": "whatever a user's module raises as it is imported, its author is shown",
