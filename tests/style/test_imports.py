@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.style.import_graph import cycles, import_graph, module_of
 from tests.style.sources import (
     PACKAGES,
     ROOT,
@@ -97,6 +98,44 @@ def foundationdb_outside_its_engine(source: Source) -> Iterator[Offence]:
 
 def test_imports_point_one_way() -> None:
     assert_none(imports_against_the_arrow, product_sources(*ALLOWED))
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports for types only and imports inside functions count, too: a reader follows them like any other."""
+    found = cycles(import_graph(product_sources()))
+    assert not found, "these modules import each other: " + "; ".join(" <-> ".join(cycle) for cycle in found)
+
+
+def test_a_planted_cycle_is_found_by_the_names_of_its_modules() -> None:
+    sources = [
+        source("zones/a.py", "from fairlead.zones.b import B\nimport json"),
+        source("zones/b.py", "if TYPE_CHECKING:\n    from fairlead.zones import c"),
+        source("zones/c.py", "def f():\n    import fairlead.zones.a"),
+        source("actors/__init__.py", "from fairlead.zones import a"),
+    ]
+    graph = import_graph(sources)
+    assert graph["fairlead.actors"] == ["fairlead.zones.a"]
+    assert cycles(graph) == [["fairlead.zones.a", "fairlead.zones.b", "fairlead.zones.c"]]
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"a": ["b", "c"], "b": ["d"], "c": ["d"], "d": []}, []),
+        ({"a": ["b"], "b": ["a"], "c": ["a", "d"], "d": ["c"]}, [["a", "b"], ["c", "d"]]),
+        ({"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": ["e"], "e": ["a"]}, [["a", "b", "c", "d", "e"]]),
+    ],
+)
+def test_cycles_are_the_sets_of_modules_that_reach_each_other(
+    graph: dict[str, list[str]], found: list[list[str]]
+) -> None:
+    assert cycles(graph) == found
+
+
+def test_a_file_has_the_name_under_which_it_is_imported() -> None:
+    paths = ["zones/queue/items.py", "fairlead/__init__.py", "fairlead/app.py", "bench/core.py"]
+    names = ["fairlead.zones.queue.items", "fairlead", "fairlead.app", "bench.core"]
+    assert [module_of(path) for path in paths] == names
 
 
 def test_no_module_is_loaded_twice() -> None:
