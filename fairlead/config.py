@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
 
 from fairlead.actors.execution.deadlines import TRANSACTION_LEASE_US
 from fairlead.actors.settings import BadSettings, ConsumerSettings
@@ -31,13 +33,11 @@ from fairlead.config_layers import (
 from fairlead.zones.errors import BadArgument
 from fairlead.zones.keyspace import PART_COUNT_MAX
 from fairlead.zones.layout import check_name
-from fairlead.zones.settings import ZoneSettings
+from fairlead.zones.settings import ZoneSettings, check_ranges
 from fairlead.zones.shard import DEFAULT_PART_COUNT
 
 ENGINES = ("embedded:", "fdb:", "memory:")
-LOG_LEVELS = ("debug", "info", "warning", "error")
 SIGNING_KEY_CHARACTERS_MIN = 16
-PORT_MAX = 65_535
 HIDDEN = "(hidden)"
 
 
@@ -53,8 +53,8 @@ class Config:
     """The stores by name: `embedded:PATH`, `fdb:CLUSTER_FILE` (`fdb:` is the default cluster), `memory:`. The set of
     names decides where tenants live: do not change it once tenants are stored."""
 
-    part_count: int = DEFAULT_PART_COUNT
-    """Parts of the top-level queue of a shard that is made now; one that exists keeps its own. 1 to 1,024."""
+    part_count: Annotated[int, Meta(ge=1, le=PART_COUNT_MAX)] = DEFAULT_PART_COUNT
+    """Parts of the top-level queue of a shard that is made now; one that exists keeps its own."""
 
     submissions: bool = True
     """Whether a fleet with a signing key loads the handlers that were submitted to it. False: it loads none."""
@@ -63,11 +63,11 @@ class Config:
     """The key that submitted handlers are signed with; a fleet loads only those that were signed with its own key. 16
     characters or more; empty: handlers cannot be submitted, and none is loaded."""
 
-    log_level: str = "info"
-    """What `fairlead run` logs: debug, info, warning, or error."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What `fairlead run` logs."""
 
-    metrics_port: int = 0
-    """The port on which `fairlead run` answers Prometheus. 1 to 65,535; 0: none."""
+    metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    """The port on which `fairlead run` answers Prometheus. 0: none."""
 
     metrics_host: str = "127.0.0.1"
     """The address of that port. Whoever reaches it can read the names of kinds and shards, and how much there is."""
@@ -83,12 +83,12 @@ class Config:
 
     def __post_init__(self) -> None:
         _check_shards(self.shards)
-        if not 1 <= self.part_count <= PART_COUNT_MAX:
-            raise BadConfig(key="part_count", value=self.part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
-        if self.log_level not in LOG_LEVELS:
-            raise BadConfig(key="log_level", value=self.log_level, allowed=", ".join(LOG_LEVELS))
-        if not 0 <= self.metrics_port <= PORT_MAX:
-            raise BadConfig(key="metrics_port", value=self.metrics_port, allowed=f"0 to {PORT_MAX:,}")
+        try:
+            check_ranges(self)
+        except BadArgument as error:
+            raise BadConfig(
+                key=error.fields["argument"], value=error.fields["value"], allowed=error.fields["allowed"]
+            ) from None
         if self.signing_key and len(self.signing_key) < SIGNING_KEY_CHARACTERS_MIN:
             raise BadConfig(
                 key="signing_key", value=HIDDEN, allowed=f"{SIGNING_KEY_CHARACTERS_MIN} characters or more, or empty"

@@ -4,11 +4,17 @@ Each has a unit in its name, a default with its reason, and the range that is ac
 extremes.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 from fairlead.zones.errors import BadArgument
 
-YEAR_MS = 365 * 24 * 3600 * 1000
+HOUR_MS: Final = 3600 * 1000
+DAY_MS: Final = 24 * HOUR_MS
+YEAR_MS = 365 * DAY_MS
 DELAY_MS_MAX = 10 * YEAR_MS  # A longer delay is a unit mistaken.
 PAYLOAD_BYTES_MAX = 1_000_000  # A tenth of a FoundationDB transaction.
 INLINE_PAYLOAD_BYTES_MAX = 8_192  # Longer payloads lie apart, so that a lease does not rewrite them.
@@ -21,32 +27,32 @@ WINDOW_KEYS = 512  # Index keys one dequeue looks at, from the front and again f
 class ZoneSettings:
     """Times of pointers and leases. All in milliseconds."""
 
-    wake_slack_ms: int = 20
-    """An enqueue leaves a pointer alone that vests at most this much later than its item. 1 to 10,000.
+    wake_slack_ms: Annotated[int, Meta(ge=1, le=10_000)] = 20
+    """An enqueue leaves a pointer alone that vests at most this much later than its item.
 
     Larger saves conflicts on busy pointers, and delays items by as much."""
 
-    min_inactive_ms: int = 60_000
-    """How long a zone must have been empty before its pointer is deleted (QuiCK Algorithm 2). 0 to a day.
+    min_inactive_ms: Annotated[int, Meta(ge=0, le=DAY_MS)] = 60_000
+    """How long a zone must have been empty before its pointer is deleted (QuiCK Algorithm 2).
 
     A tenant that comes back sooner enqueues without making a pointer anew."""
 
-    max_sleep_ms: int = 300_000
-    """The longest sleep of a pointer; bounds whatever slips through. 100 to a day."""
+    max_sleep_ms: Annotated[int, Meta(ge=100, le=DAY_MS)] = 300_000
+    """The longest sleep of a pointer. A lost wake-up delays an item by at most this much."""
 
-    max_pointer_lease_ms: int = 10_000
-    """The longest lease of a pointer that an enqueue trusts its holder to end by itself. 10 to an hour."""
+    max_pointer_lease_ms: Annotated[int, Meta(ge=10, le=HOUR_MS)] = 10_000
+    """The longest lease of a pointer that an enqueue trusts its holder to end by itself."""
 
-    max_item_lease_ms: int = 600_000
-    """The longest lease of an item; a lease that vests later than this from now may be revoked. 100 to a day."""
+    max_item_lease_ms: Annotated[int, Meta(ge=100, le=DAY_MS)] = 600_000
+    """The longest lease of an item; a lease that vests later than this from now may be revoked."""
 
-    max_skew_ms: int = 5_000
-    """How far a consumer's clock may be off the shard's time before it takes no leases. 3,000 to an hour.
+    max_skew_ms: Annotated[int, Meta(ge=3_000, le=HOUR_MS)] = 5_000
+    """How far a consumer's clock may be off the shard's time before it takes no leases.
 
-    The shard's time is as old as its last beat, which comes once a second and may fail once or twice."""
+    The shard's time is as old as its last heartbeat, which comes once a second and may fail once or twice."""
 
-    lapses_before_alone: int = 3
-    """After this many lapses in a row of attempts that had started, an item runs isolated. 1 to 100.
+    lapses_before_alone: Annotated[int, Meta(ge=1, le=100)] = 3
+    """After this many lapses in a row of attempts that had started, an item runs isolated.
 
     So it cannot take others down with it. The first lapse does not count: nobody wrote whether it had started."""
 
@@ -56,20 +62,35 @@ class ZoneSettings:
         return 2 * self.max_skew_ms * 1000
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            low, high = _RANGES[field.name]
-            value = getattr(self, field.name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise BadArgument(argument=field.name, value=value, allowed=f"{low} to {high}")
+        check_ranges(self)
 
 
-_DAY_MS = 24 * 3600 * 1000
-_RANGES = {
-    "wake_slack_ms": (1, 10_000),
-    "min_inactive_ms": (0, _DAY_MS),
-    "max_sleep_ms": (100, _DAY_MS),
-    "max_pointer_lease_ms": (10, 3_600_000),
-    "max_item_lease_ms": (100, _DAY_MS),
-    "max_skew_ms": (3_000, 3_600_000),
-    "lapses_before_alone": (1, 100),
-}
+def check_ranges(settings: object) -> None:
+    """Check each value of a dataclass against the type and range that its field declares.
+
+    Only fields declared with `msgspec.Meta` or `Literal` are checked. A `float` field accepts a whole number.
+
+    Raises:
+      BadArgument: the first value that is refused, with its field and what the field accepts.
+    """
+    for name, declared in _checked_fields(type(settings)).items():
+        value = getattr(settings, name)
+        try:
+            msgspec.convert(value, declared)
+        except msgspec.ValidationError:
+            raise BadArgument(argument=name, value=value, allowed=_allowed_values(declared)) from None
+
+
+def _checked_fields(settings: type) -> dict[str, Any]:
+    declared = get_type_hints(settings, include_extras=True)
+    return {name: each for name, each in declared.items() if get_origin(each) in (Annotated, Literal)}
+
+
+def _allowed_values(declared: Any) -> str:
+    if get_origin(declared) is Literal:
+        return ", ".join(get_args(declared))
+    number, limits = get_args(declared)
+    return f"{_NUMBERS[number]}, {limits.ge:,} to {limits.le:,}"
+
+
+_NUMBERS: Final = {int: "a whole number", float: "a number"}

@@ -248,7 +248,7 @@ def test_an_unknown_setting(store: Path, monkeypatch: pytest.MonkeyPatch, comman
 
 
 def test_a_setting_out_of_range_or_of_the_wrong_type() -> None:
-    refuses(run("config", "--set", "consumer.slots=0"), REFUSED, "consumer.slots", "1 to 1000", "argument")
+    refuses(run("config", "--set", "consumer.slots=0"), REFUSED, "consumer.slots", "1 to 1,000", "argument")
     refuses(run("config", "--set", "consumer.slots=many"), REFUSED, "consumer.slots", "a whole number")
     refuses(run("config", "--set", "consumer.slots"), REFUSED, "KEY=VALUE")
 

@@ -142,9 +142,10 @@ def test_an_unknown_variable_is_refused_by_its_own_name() -> None:
 @pytest.mark.parametrize(
     "text, allowed",
     [('part_count = "3"', "a whole number"), ("part_count = true", "a whole number"),
-     ("submissions = 1", "true or false"), ("log_level = 3", "text"), ("part_count = 0", "1 to 1,024"),
+     ("submissions = 1", "true or false"), ("log_level = 3", "text"), ("part_count = 0", "a whole number, 1 to 1,024"),
      ('log_level = "loud"', "debug, info, warning, error"),
-     ("[consumer]\nslots = 0", "1 to 1000"), ("[zones]\nmax_sleep_ms = 1", "100 to 86400000")],
+     ("[consumer]\nslots = 0", "a whole number, 1 to 1,000"),
+     ("[zones]\nmax_sleep_ms = 1", "a whole number, 100 to 86,400,000")],
 )  # fmt: skip
 def test_a_value_of_the_wrong_type_or_out_of_range_is_refused_with_what_is_allowed(text: str, allowed: str) -> None:
     write(text)

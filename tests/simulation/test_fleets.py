@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.actors.handlers import Registry, handler_of
 from fairlead.actors.scanning.saturation import Saturation
-from fairlead.actors.settings import ConsumerSettings
+from fairlead.actors.settings import ConsumerSettings, Selection
 from fairlead.simulation.actor import Actor
 from fairlead.simulation.cluster import Cluster
 from fairlead.simulation.host import SimulatedHost
@@ -56,7 +56,7 @@ class Fleet:
     """Consumers that select in one way, and somebody who enqueues: `enqueue(shard, host)`."""
 
     def __init__(
-        self, selection: str, mail: Mail, enqueue: Callable[[Shard, SimulatedHost], None], *, seed: int = 1
+        self, selection: Selection, mail: Mail, enqueue: Callable[[Shard, SimulatedHost], None], *, seed: int = 1
     ) -> None:
         self.world = World(seed, NoLog())
         settings = ConsumerSettings(selection=selection, workers=1, slots=SLOTS)
@@ -100,7 +100,7 @@ def enqueue(shard: Shard, tenants: Sequence[Tenant]) -> None:
 # --- Many tenants ---
 
 
-def missed_frac(selection: str) -> float:
+def missed_frac(selection: Selection) -> float:
     """Return which part of the pointers that scanners hand over another consumer has, or is about to take."""
     random = Random(1)
 
