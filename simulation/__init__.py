@@ -28,8 +28,7 @@ Read in this order:
     application   a user's application as the workload
     determinism_check  whether a seed runs the same twice
     shrink        a failing run with less, as long as it fails alike
-    campaign      many seeds, side by side
-    probes        the rare points that a campaign must reach
+    campaign      many seeds, side by side, and the probes that they must reach
     without_oracles  a world that is run for its times, not for its faults: no log, no oracles
 
 May import: zones, actors. Imported by: tests, bench, and the command line once it is asked to simulate.

@@ -5,6 +5,7 @@ Each seed draws worlds of its own, so a campaign is as deterministic as a run: t
 
 from __future__ import annotations
 
+import ast
 import multiprocessing
 import os
 import signal
@@ -17,11 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from fairlead import actors, zones
 from fairlead.simulation.application import Code, run_application
 from fairlead.simulation.linearizability.clients import check_clients
-from fairlead.simulation.probes import probe_names
 from fairlead.simulation.reduction import NO_REDUCTION, Reduction
 from fairlead.simulation.run import run
 from fairlead.simulation.trial import Report
@@ -71,6 +73,21 @@ class Outcome(NamedTuple):
     probes: dict[str, int]
     events: str
     ran: dict[str, int]
+
+
+def probe_names() -> list[str]:
+    """Return the names of all probes in the sources of `actors` and `zones`, sorted."""
+    folders = [Path(folder) for package in (zones, actors) for folder in package.__path__]
+    sources = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")]
+    return sorted(name for source in sources for name in _probes_in(source))
+
+
+def _probes_in(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "probe":
+            (name,) = node.args
+            assert isinstance(name, ast.Constant)
+            yield str(name.value)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from fairlead.zones.engines.api.database import KeyValue, StreamingMode
 from fairlead.zones.engines.api.errors import TOO_MANY_WATCHES, TRANSACTION_TOO_OLD, StoreError
 from fairlead.zones.engines.foundationdb.write_bursts import BurstTransaction
 from fairlead.zones.engines.optimistic.futures import FailedValue, Value
-from fairlead.zones.engines.optimistic.range_read import RangeRead
+from fairlead.zones.engines.optimistic.range_read import RangeRead, SnapshotReads
 from fairlead.zones.engines.optimistic.transaction import Transaction
 from fairlead.zones.engines.optimistic.watches import Watch
 
@@ -76,10 +76,10 @@ class LatentTransaction(Transaction):
         streaming_mode: int = StreamingMode.iterator,
     ) -> LateRange:
         """See `Transaction`."""
-        return self.late_range(RangeRead(self, begin, end, limit, reverse, streaming_mode, False))
+        return self.late_range(super().get_range(begin, end, limit, reverse, streaming_mode))
 
     @property
-    def snapshot(self) -> LateSnapshotReads:  # type: ignore[override]
+    def snapshot(self) -> LateSnapshotReads:
         """See `Transaction`."""
         return LateSnapshotReads(self)
 
@@ -207,19 +207,16 @@ class LateRange:
         return iter(self._rows)
 
 
-class LateSnapshotReads:
+class LateSnapshotReads(SnapshotReads):
     """The reads of a transaction without read conflicts, answered after a while."""
 
-    __slots__ = ("_transaction",)
+    __slots__ = ("_latent",)
 
     def __init__(self, transaction: LatentTransaction) -> None:
-        self._transaction = transaction
+        super().__init__(transaction)
+        self._latent = transaction
 
-    def get(self, key: bytes) -> LateValue:
-        """See `SnapshotReads`."""
-        return self._transaction.read_key(key, True)
-
-    def get_range(
+    def get_range(  # type: ignore[override]
         self,
         begin: bytes | None,
         end: bytes | None,
@@ -228,12 +225,7 @@ class LateSnapshotReads:
         streaming_mode: int = StreamingMode.iterator,
     ) -> LateRange:
         """See `SnapshotReads`."""
-        rows = RangeRead(self._transaction, begin, end, limit, reverse, streaming_mode, True)
-        return self._transaction.late_range(rows)
-
-    def get_read_version(self) -> Any:
-        """See `SnapshotReads`."""
-        return self._transaction.get_read_version()
+        return self._latent.late_range(super().get_range(begin, end, limit, reverse, streaming_mode))
 
 
 class SimulatedDatabase:

@@ -11,8 +11,7 @@ that it did not send: "coordinated omission".)
 
 Read in this order:
     load_spec    the load as a set of options
-    tenants      whose turn it is: all alike, or a few far more often than most
-    schedule     when each generator enqueues, and for whom
+    schedule     when each generator enqueues, and for which tenant: all alike, or a few far more often
     histograms   waits as HDR histograms, which merge without loss
     wait_recorder  what the handlers of all processes tell of their starts
     generator    one generator; plain, so that a test can hold its clock

@@ -12,8 +12,7 @@ from bench.load.generator import Generator
 from bench.load.histograms import histogram, merged, of_buckets, waits
 from bench.load.load_spec import PARETO, Load
 from bench.load.outcome import Leases, outcome
-from bench.load.schedule import Sending, schedule
-from bench.load.tenants import draw_of
+from bench.load.schedule import Sending, draw_of, schedule
 from bench.load.wait_recorder import WaitRecorder, recorded_waits, results_tenant
 from fairlead import App, BadArgument, Config
 

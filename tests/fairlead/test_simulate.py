@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.simulation import campaign, shrink
-from fairlead.simulation.campaign import BrokenPromise, CampaignResult, Outcome, run_seed
-from fairlead.simulation.probes import probe_names
+from fairlead.simulation.campaign import BrokenPromise, CampaignResult, Outcome, probe_names, run_seed
 from fairlead.zones.layout import ZoneLocation
 from fairlead.zones.queue import stored_item
 from tests.fairlead.shell import run

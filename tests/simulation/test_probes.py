@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fairlead.simulation.probes import probe_names
+from fairlead.simulation.campaign import probe_names
 from fairlead.simulation.run import run
 from fairlead.zones.probes import probe, probes_into
 
