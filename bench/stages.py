@@ -27,6 +27,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import msgspec
+import psutil
 
 from bench import harness
 from bench.enqueueing import BULK, fill
@@ -246,12 +247,10 @@ def _floor_us(work: Callable[[], object], items: int) -> dict[str, float]:
 
 
 def written_bytes() -> int:
-    """Return what this process has given to the kernel to write, in bytes; 0 where the system does not tell."""
-    try:
-        counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    except OSError:
+    """Return the bytes that this process has given to the kernel to write; 0 where the system does not count them."""
+    if not hasattr(psutil.Process, "io_counters"):
         return 0
-    return int(counts["wchar"])
+    return psutil.Process().io_counters().write_chars
 
 
 def main() -> int:

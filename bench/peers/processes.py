@@ -1,4 +1,4 @@
-"""The processes below this one: what they cost, and their certain end. Read from Linux's /proc.
+"""The processes below this one: what they cost, and their certain end.
 
 Workers start children, servers too, and some of them leave their parents. This process adopts what is orphaned below it
 (a "child subreaper", prctl(2)), so the tree below it is complete: nothing that a turn started is missed, by the
@@ -10,7 +10,9 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import suppress
+
+import psutil
 
 from bench.process_cost import cpu_s
 
@@ -25,34 +27,27 @@ def adopt_orphans() -> None:
 
 
 def below(pid: int) -> list[int]:
-    """Return every process below `pid`, parents before their children."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        fields = _after_name(path)
-        if fields and fields[0] != "Z":
-            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found[1:]
+    """Return every process below `pid`, parents before their children; none if `pid` has ended."""
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True) if _runs(child)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def spent_s(pids: Iterable[int]) -> dict[int, float]:
     """Return the CPU seconds that each of `pids` has used so far; one that has ended is left out."""
     spent: dict[int, float] = {}
     for pid in pids:
-        try:
+        with suppress(psutil.NoSuchProcess):
             spent[pid] = cpu_s(pid)
-        except FileNotFoundError:
-            continue
     return spent
 
 
 def name(pid: int) -> str:
     """Return the command line of a process, empty if it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except FileNotFoundError:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.NoSuchProcess:
         return ""
 
 
@@ -86,9 +81,8 @@ def _collect(pid: int) -> None:
         return
 
 
-def _after_name(path: Path) -> list[str]:
-    """Return the fields of a process's stat line from its state on; none if it has ended."""
+def _runs(process: psutil.Process) -> bool:
     try:
-        return path.read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
