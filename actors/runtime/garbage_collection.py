@@ -1,13 +1,12 @@
 """How often a process that is a fleet's own looks for cycles among its objects."""
 
 import gc
-import os
-from pathlib import Path
+
+import psutil
 
 COLLECT_AFTER = 20_000  # Objects made and not freed: some megabytes, if they are small.
 GROWN_BYTES = 64_000_000  # If they are large: by so much the process may grow before it looks for cycles anyway.
 
-_STATM = Path("/proc/self/statm")
 _grown_from: list[int] = []  # Bytes in memory after the last collection; empty in a process that collects as usual.
 
 
@@ -33,8 +32,5 @@ def collect_if_grown() -> None:
 
 
 def _resident_bytes() -> int:
-    """Return what this process has in memory; 0 where the system does not tell."""
-    try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+    """Return the memory that this process has now. A new `Process` each time: the process may have forked."""
+    return psutil.Process().memory_info().rss

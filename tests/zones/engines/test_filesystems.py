@@ -1,24 +1,24 @@
-"""Where a path is mounted."""
+"""Which file system a path is on, and which ones a store may be on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fairlead.zones.engines import StoreUnavailable
-from fairlead.zones.engines.embedded import filesystems
 from fairlead.zones.engines.embedded.filesystems import filesystem_type, may_be_shared, network_filesystem
 from fairlead.zones.engines.embedded.lmdb_files import LmdbFiles
 
-MOUNTS = """\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-23 22 0:20 / /home rw,relatime - nfs4 server:/home rw,vers=4.2
-24 23 0:21 / /home/local rw - xfs /dev/sdb1 rw
-25 22 0:22 / /with\\040space rw,relatime - fuse.sshfs me@there:/ rw
-26 22 0:23 / /twice rw - ext4 /dev/sdc1 rw
-27 22 0:24 / /twice rw - cifs //server/share rw
-"""
+MOUNTS = [
+    ("/", "ext4"),
+    ("/home", "nfs4"),
+    ("/home/local", "xfs"),
+    ("/with space", "fuse.sshfs"),
+    ("/twice", "ext4"),
+    ("/twice", "cifs"),
+]
 
 
 @pytest.mark.parametrize(
@@ -39,19 +39,24 @@ def test_the_longest_and_latest_mount_decides(path: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["nfs4", "fuse", *map("fuse.{}".format, ("sshfs", "juicefs", "gcsfuse", "rclone", "blobfuse2", "of-2030"))]
 )
-def test_what_machines_may_share_is_no_place_for_a_store(kind: str) -> None:
+def test_file_systems_that_machines_may_share_are_refused(kind: str) -> None:
     assert may_be_shared(kind)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "overlay", "tmpfs", "fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs"])
-def test_what_lies_on_a_disk_of_this_machine_is_one(kind: str) -> None:
+def test_file_systems_on_disks_of_this_machine_are_accepted(kind: str) -> None:
     assert not may_be_shared(kind)
 
 
+def list_mounts(monkeypatch: pytest.MonkeyPatch, directory: Path, *lines: str) -> None:
+    """Let psutil find these lines of /proc/self/mounts."""
+    (directory / "self").mkdir()
+    (directory / "self" / "mounts").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(directory))
+
+
 def test_a_store_on_another_machines_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"1 0 0:20 / / rw - ext4 /dev/sda1 rw\n2 1 0:21 / {tmp_path} rw - nfs4 server:/ rw\n")
-    monkeypatch.setattr(filesystems, "_MOUNTS", mounts)
+    list_mounts(monkeypatch, tmp_path, "/dev/sda1 / ext4 rw 0 0", f"server:/ {tmp_path} nfs4 rw 0 0")
     with pytest.raises(StoreUnavailable) as caught:
         LmdbFiles(tmp_path / "store", first_version=1)
     assert caught.value.reason == "the path is on another machine's disk"
@@ -60,6 +65,17 @@ def test_a_store_on_another_machines_disk_is_refused(tmp_path: Path, monkeypatch
     assert not (tmp_path / "store").exists()
 
 
-def test_where_nobody_can_tell_the_store_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filesystems, "_MOUNTS", tmp_path / "missing")
+def test_the_name_of_a_mount_point_may_have_any_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a name was decoded wrongly, and a store on a network file system was accepted."""
+    list_mounts(monkeypatch, tmp_path, "/dev/sda1 / ext4 rw 0 0", r"server:/ /größer\040als nfs4 rw 0 0")
+    assert network_filesystem(Path("/größer als/data")) == "nfs4"
+
+
+def test_a_store_is_accepted_if_the_system_lists_no_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     assert network_filesystem(tmp_path) is None
+
+
+def test_the_file_system_of_this_directory_is_found() -> None:
+    partitions = psutil.disk_partitions(all=True)
+    assert filesystem_type([(each.mountpoint, each.fstype) for each in partitions], Path.cwd()) is not None

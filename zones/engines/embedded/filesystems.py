@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-# Memory maps and locks of one machine are not seen by the others that mount these.
+import psutil
+
+# Several machines can mount these. The memory maps and locks of one machine are invisible to the others.
 NETWORK: Final = frozenset(
     {
         "9p",
@@ -31,8 +34,8 @@ NETWORK: Final = frozenset(
         "virtiofs",
     }
 )
-# A program serves these (FUSE), most of them from other machines: sshfs, s3fs, gcsfuse, juicefs, rclone, glusterfs, ...
-# New ones come every year, so all are refused but those that are known to lie on disks of this machine.
+# FUSE file systems are served by a program, and most of them by another machine: sshfs, s3fs, gcsfuse, juicefs, rclone.
+# New ones appear every year, so all FUSE types are refused except these, which lie on disks of this machine.
 LOCAL_FUSE: Final = frozenset(
     {
         "fuse.bindfs",
@@ -47,40 +50,38 @@ LOCAL_FUSE: Final = frozenset(
         "fuse.zfs",
     }
 )
-_MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def network_filesystem(path: Path) -> str | None:
-    """Return the type of the file system of `path` if other machines may mount it; None if not, or nobody can tell."""
+    """Return the type of the file system of `path` if other machines may mount it.
+
+    Returns None if the file system is local, or if this system does not list its mounts.
+    """
     try:
-        mounts = _MOUNTS.read_text(errors="surrogateescape")
+        partitions = psutil.disk_partitions(all=True)
     except OSError:
-        return None  # Not Linux.
-    kind = filesystem_type(mounts, path.resolve())
+        return None
+    kind = filesystem_type([(each.mountpoint, each.fstype) for each in partitions], path.resolve())
     return kind if kind is not None and may_be_shared(kind) else None
 
 
 def may_be_shared(kind: str) -> bool:
-    """Whether other machines may mount what this one has mounted as a file system of this type."""
-    is_served_by_a_program = kind == "fuse" or kind.startswith("fuse.")
-    return kind in NETWORK or (is_served_by_a_program and kind not in LOCAL_FUSE)
+    """Return whether other machines may mount what this machine has mounted as a file system of type `kind`."""
+    is_fuse = kind == "fuse" or kind.startswith("fuse.")
+    return kind in NETWORK or (is_fuse and kind not in LOCAL_FUSE)
 
 
-def filesystem_type(mounts: str, path: Path) -> str | None:
-    """Return the type of the file system that `path` lies on, given the text of Linux's `mountinfo`.
+def filesystem_type(mounts: Iterable[tuple[str, str]], path: Path) -> str | None:
+    """Return the type of the file system that `path` lies on; None if no mount point contains it.
 
     Args:
-      mounts: lines of `id parent device root mountpoint options ... - type source options` (proc(5)).
+      mounts: mount points with their types, in the order of mounting.
       path: absolute, without symbolic links; need not exist.
     """
-    best, kind = -1, None
-    for line in mounts.splitlines():
-        before, dash, after = line.partition(" - ")
-        fields = before.split()
-        if not dash or len(fields) < 5:
-            continue
-        point = Path(fields[4].encode().decode("unicode_escape", errors="surrogateescape"))
-        # Later lines cover earlier ones on the same mount point.
-        if len(point.parts) >= best and path.is_relative_to(point):
-            best, kind = len(point.parts), after.split()[0]
+    deepest, kind = -1, None
+    for mount_point, mounted_kind in mounts:
+        depth = len(Path(mount_point).parts)
+        # A later mount covers an earlier one on the same mount point.
+        if depth >= deepest and path.is_relative_to(mount_point):
+            deepest, kind = depth, mounted_kind
     return kind

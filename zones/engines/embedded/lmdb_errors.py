@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -79,10 +80,12 @@ def unavailable_error(error: Exception, store: Path, *, map_bytes: int) -> Store
 
 
 def _is_out_of_space(store: Path) -> bool:
-    """Whether there is hardly any: LMDB says of a write that was cut short only that it failed (EIO)."""
-    disk = os.statvfs(store)
+    """Return whether the disk, or the limit on file sizes, leaves hardly any room for the store's file.
+
+    LMDB reports a write that was cut short as EIO, as it reports a failed disk.
+    """
+    free_bytes = shutil.disk_usage(store).free
     size_bytes_max = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    left_bytes = disk.f_bavail * disk.f_frsize
     if size_bytes_max != resource.RLIM_INFINITY:
-        left_bytes = min(left_bytes, size_bytes_max - (store / "data.mdb").stat().st_size)
-    return left_bytes < NEARLY_FULL_BYTES
+        free_bytes = min(free_bytes, size_bytes_max - (store / "data.mdb").stat().st_size)
+    return free_bytes < NEARLY_FULL_BYTES
