@@ -3,30 +3,30 @@
 Read in this order:
     errors              what a user can meet, and what to do then
     keyspace            every key and its number; numbers are never reused
-    layout              names in, keys out: tenants, places of queue zones, parts
+    layout              names in, keys out: tenants, locations of queue zones, parts
     records             what the values look like, and how formats change
     settings            times that a whole fleet must agree on
     pipelining          how many zones share one transaction for the latency of one
     queue/              one tenant's queue: the operations of the paper
     top_level/          the top-level queue: pointers, sessions, Algorithm 2
-    policy/             what is paused and limited; how the workers are shared
-    reporting/          what people ask: what ended, what runs, why an item waits
+    policy/             what is paused and limited; how tenants share the workers
+    reporting/          answers for people: what ended, what runs, why an item waits
     transaction_runner  one attempt at a transaction: ids that survive retries, receipts
     tenant_transaction  what a user's function gets: the tenant's keys and queue
     shard               one database, opened for its queues
     placement           which shard is a tenant's home
     submitted_handlers  code that was submitted to a running fleet
-    maintenance/        checking, mending, and copying a shard
+    maintenance/        checking, repairing and copying a shard
     engines/            transactions: memory, embedded (LMDB), FoundationDB
     elapsed             how long something has lasted, by a clock that may be set
     process_lock        a lock that a fork leaves free in the child
-    probes              rare points of all this by name, which the simulator counts
+    probes              rare points of this code by name, which the simulator counts
     tuples              the tuple layer of FoundationDB
 
-An item's way: `QueueZone.enqueue` writes it beside the tenant's data and makes or wakes the zone's pointer;
-`pointers.scan` finds the pointer once it vests; `process_pointers` leases the items and requeues the pointer;
+An item's way: `QueueZone.enqueue` writes the item beside the tenant's data and makes or wakes the zone's pointer.
+`pointers.scan` finds the pointer once it vests. `process_pointers` leases the items and requeues the pointer.
 `QueueZone.complete` deletes the item, in the transaction of its effects if it has any.
 
-May import: engines. Imported by: actors, simulation, fairlead. Every operation takes a transaction first and never
-commits it; time and randomness arrive as arguments.
+May import: engines. Imported by: actors, simulation, fairlead. Every operation takes a transaction as its first
+argument and never commits it. Time and randomness arrive as arguments.
 """

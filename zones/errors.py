@@ -24,36 +24,37 @@ class QueueError(Exception):
 
 
 class LeaseLost(QueueError):
-    """The item is held under another lease, or under none: the caller's lease ran out and was taken over.
+    """The item is held under another lease, or under none: the caller's lease expired.
 
-    Do: drop the result; the new holder completes the item. If this is frequent, the worker cannot extend its leases
-    in time: look at its CPU and at the store's latency, or raise `lease_ms`.
+    Do: drop the result; the new holder completes the item. If this is frequent, the worker cannot extend its leases in
+    time: look at its CPU and at the store's latency, or raise `lease_ms`.
     """
 
     message = "lease lost to another consumer"
 
 
 class ItemGone(QueueError):
-    """The item is not in its queue zone: completed, cancelled, buried, or never enqueued.
+    """The item is not in its queue zone: completed, cancelled, a dead letter, or never enqueued.
 
     Do: nothing, if you retried a completion or a cancellation whose result you did not learn. Otherwise compare the
-    tenant, the zone and the id with what `enqueue` returned; a buried item is found with `fairlead buried`.
+    tenant, the zone and the id with what `enqueue` returned. `fairlead why ITEM` also finds dead letters.
     """
 
-    message = "the item is gone: completed, cancelled, buried, or never enqueued here"
+    message = "the item is gone: completed, cancelled, a dead letter, or never enqueued here"
 
 
 class ItemUnreadable(QueueError):
     """A newer version of Fairlead wrote the item, or its record is damaged; nothing was changed.
 
-    Do: upgrade this program. If it is the newest already, `fairlead check` tells damaged records from newer ones.
+    Do: upgrade this program. If it is the newest version, `fairlead check` distinguishes damaged records from newer
+    ones.
     """
 
     message = "the item's record cannot be read: written by a newer version, or damaged"
 
 
 class NotVested(QueueError):
-    """The item cannot be leased now: it is leased by another consumer, or scheduled for later.
+    """The item cannot be leased now: another consumer leases it, or it is scheduled for later.
 
     Do: wait for `vests_in_ms`, or cancel the item by `complete` without a lease.
     """
@@ -71,7 +72,7 @@ class PayloadTooLarge(QueueError):
 
 
 class PayloadNotData(QueueError):
-    """The payload holds something that is not data: None, bool, int, float, text, bytes, and lists and dicts of such.
+    """The payload holds something other than None, bool, int, float, text, bytes, and lists and dicts of these.
 
     Do: enqueue what the handler needs to find the object, such as its key. Code never travels in a payload.
     """
@@ -80,9 +81,9 @@ class PayloadNotData(QueueError):
 
 
 class PayloadDamaged(QueueError):
-    """The stored payload is no plain data any more: its bytes were changed behind the queue's back.
+    """The stored payload cannot be unpacked: its bytes were changed outside the queue.
 
-    Do: cancel the item, or let it fail and be buried; `fairlead peek` shows it without its payload.
+    Do: cancel the item, or let it fail and become a dead letter; `fairlead peek` shows it without its payload.
     """
 
     message = "the item's payload is damaged"
@@ -91,7 +92,8 @@ class PayloadDamaged(QueueError):
 class BadArgument(QueueError):
     """An argument is outside its documented range; nothing was changed.
 
-    Do: correct the call or the option: `argument` says which, `value` what it was given, `allowed` what it takes.
+    Do: correct the call or the option. `argument` names it, `value` is what the caller passed, `allowed` is what it
+    takes.
     """
 
     message = "argument outside its range"
@@ -113,26 +115,27 @@ class TenantMoved(QueueError):
 
 
 class OwnerUnreadable(TenantMoved):
-    """Nobody can tell which shard owns the tenant's logical database: its record is damaged, or of a newer version.
+    """The tenant's ownership record is damaged, or of a newer version: its shard cannot be determined.
 
-    Do: upgrade this program. If it is the newest already, `fairlead check --quarantine` sets a damaged record aside;
-    the tenant is at home then, without the rules (pauses, limits, weight) that the record held: say them again.
+    Do: upgrade this program. If it is the newest version, `fairlead check --quarantine` sets a damaged record aside.
+    The tenant is then at home on this shard, and has lost the policy (pause, limits, weight) in that record: set it
+    again.
     """
 
     message = "the tenant's ownership record cannot be read"
 
 
 class PolicyUnreadable(QueueError):
-    """A newer version of Fairlead wrote what operators have decided about the kind; nothing was changed.
+    """A newer version of Fairlead wrote the policy of the kind; nothing was changed.
 
     Do: upgrade this program, or pause, resume and limit the kind with the newer one.
     """
 
-    message = "the kind's rule cannot be read: written by a newer version"
+    message = "the kind's policy cannot be read: written by a newer version"
 
 
 class ShardRefused(QueueError):
-    """The store cannot be used as a shard: another program's data, or a newer format than this version reads.
+    """The store cannot be used as a shard: it holds another program's data, or a newer format.
 
     Do: what `remedy` says; nothing in the store was changed.
     """

@@ -1,60 +1,59 @@
-"""Where every byte of a shard lives (QuiCK sections 5 and 6, "pointer index", "top-level queue").
+"""Where every byte of a shard lies (QuiCK sections 5 and 6, "pointer index", "top-level queue").
 
-All keys are FoundationDB tuples below one root, so standard tools can read them. A subspace number is
-never reused: a number that is given up stays here as a comment.
+All keys are FoundationDB tuples below one root, so standard tools can read them. A subspace number is never reused: a
+retired number stays here as a comment.
 
-A pointer's record lies beside the zone that it points to: it is read and written together with the zone's items, and
-then its page is one of theirs. The top-level queue is keys only, and they name the zones: whoever scans it knows where
-to look without reading a record. What QuiCK calls the pointer index, which leads from a zone to its pointer, is the
-record's own key.
+A pointer's record lies beside the zone that it points to. It is read and written together with the zone's items, and
+lies on the same page. The top-level queue consists of keys only, which name the zones, so a scan reads no record.
+QuiCK's pointer index, which leads from a zone to its pointer, is the record's own key.
 
     (ROOT, META)                                     -> shard record: format, number of parts, shard id
     (ROOT, DB, app, user, DATA, ...)                 -> the tenant's own data
     (ROOT, DB, app, user, OWNER)                     -> ownership record; absent while the tenant never moved, and has
-                                                        no rule
-    (ROOT, DB, app, user, RUN, zone, id)             -> empty; items that run, of a tenant with a limit
-    (ROOT, DB, app, user, BUCKET)                    -> a tenant's bucket of tokens, if its rate is limited
+                                                        no policy
+    (ROOT, DB, app, user, IN_FLIGHT, zone, id)       -> empty; running items of a tenant with a limit
+    (ROOT, DB, app, user, BUCKET)                    -> a tenant's token bucket, if its rate is limited
     (ROOT, DB, app, user, ZONE, zone, ITEM, id)      -> item record
     (ROOT, DB, app, user, ZONE, zone, VEST, p, t, id)-> kind; the vesting index, in (priority, vesting time) order
     (ROOT, DB, app, user, ZONE, zone, COUNT, kind)   -> items present, leased and delayed ones included; atomic add
-    (ROOT, DB, app, user, ZONE, zone, DEAD_LETTER, id) -> buried record
+    (ROOT, DB, app, user, ZONE, zone, DEAD_LETTER, id) -> dead letter record
     (ROOT, DB, app, user, ZONE, zone, PAYLOAD, id, n)-> piece n of a payload too long for its record
-    (ROOT, DB, app, user, ZONE, zone, RETAINED_ID, id) -> until when a completed id stays taken (`unique_ms`)
-    (ROOT, DB, app, user, ZONE, zone, RESULT, id)    -> until when a result is kept, and what it is
+    (ROOT, DB, app, user, ZONE, zone, RETAINED_ID, id) -> until when a completed id stays taken (`unique_for`)
+    (ROOT, DB, app, user, ZONE, zone, RESULT, id)    -> until when a result is kept, and the result
     (ROOT, DB, app, user, ZONE, zone, POINTER)       -> pointer record
-    (ROOT, DB, app, user, ZONE, zone, TRACEBACK, id) -> of the last failure of an item that is to be tried again
+    (ROOT, DB, app, user, ZONE, zone, TRACEBACK, id) -> traceback of the last failure of an item that will be retried
     (ROOT, DB, app, user, ZONE, zone, GUARD)         -> never a value: only conflicts are declared on it, see `pointers`
     (ROOT, RECEIPT, bucket, expires, transaction id) -> which attempt; proof that its commit happened
     (ROOT, TOP, part, VEST, p, t, app, user, zone)   -> empty; the top-level queue, its pointers in vesting order; not
-                                                        empty if the last visit met what cannot be read
+                                                        empty if the last dequeue met an unreadable record
     (ROOT, DEPTH, part, kind)                        -> items present in all zones of the part; atomic add
     (ROOT, DEAD_LETTER_INDEX, t, app, user, zone, id) -> kind; dead letters of the shard, oldest first
     (ROOT, RETENTION, part, t, key)                  -> empty; `key` (RETAINED_ID or RESULT) may be cleared from t on
     (ROOT, TIME)                                     -> the shard's time, advanced by its consumers
     (ROOT, HANDLER, kind, version)                   -> a submitted handler
     (ROOT, PERIODIC, name)                           -> a periodic item's next tick
-    (ROOT, SESSION, consumer id)                     -> a consumer's last heartbeat, and the kinds it knows
+    (ROOT, SESSION, consumer id)                     -> a consumer's last heartbeat, and the kinds it handles
     (ROOT, POLICY, ...)                              -> what operators have decided, see `policies`
     (ROOT, PAUSED_POINTER, kind, app, user, zone)    -> empty; pointers that sleep because the kind is paused
     (ROOT, LIMIT, kind, ...)                         -> how much of a fleet-wide limit is taken, see `limits`
     (ROOT, COMPLETION_LOG, ...)                      -> what has ended lately, see `completion_log`
-    (ROOT, WORKER_STATUS, worker's life)             -> what runs on a worker, by its own account, see `worker_status`
+    (ROOT, WORKER_STATUS, worker's incarnation)      -> what a worker reports about itself, see `worker_status`
     (ROOT, ROLLUP, ...)                              -> what was done in the last hour, see `rollups`
     (ROOT, QUARANTINE, ...)                          -> damaged pairs that were set aside, see `quarantine`
     (ROOT, AUDIT_LOG, number)                        -> what an operator did, see `audit_log`
     (ROOT, CHANGE_COUNTER, part)                     -> counts pointers made or woken, for scanners that watch it
 
-What many commits append at once, ordered by time, is ordered by part or bucket first: a cluster keeps neighbours on one
-storage server, and commits of busy parts must not all write there.
+Keys that many commits append at once, in order of time, begin with a part or a bucket. A cluster keeps neighbouring
+keys on one storage server, and commits of busy parts must not all write there.
 
-Packing is by hand because it is on the hot path (a tuple of ten elements costs `fdb.tuple.pack` 9 µs);
-a test holds every function here to what `fdb.tuple` packs.
+Packing is by hand because it is on the hot path (`fdb.tuple.pack` takes 9 µs for a tuple of ten elements). A test
+compares every function here with `fdb.tuple`.
 """
 
 from functools import lru_cache
 from typing import NamedTuple
 
-ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and repeat their prefix.
+ROOT = b"\x02fl\x00"  # ("fl",): short, because LMDB keys end at 511 bytes and repeat this prefix.
 
 META, DB, RECEIPT, TOP = range(1, 5)
 # 5 was an index of pointers by zone: a pointer's record is found by its own key.
@@ -68,8 +67,8 @@ ITEM, VEST = 1, 2
 COUNT, DEAD_LETTER, PAYLOAD, RETAINED_ID, POINTER, GUARD, RESULT, TRACEBACK = range(4, 12)
 # Within a part of the top-level queue there is VEST alone: (TOP, part, ITEM, hash of the zone) held pointer records.
 
-# Changes when keys come to lie elsewhere. 1 had pointers in the top-level queue; 2 had receipts, what has ended, and
-# what is to be forgotten in one list each. Neither was ever released.
+# Changes when keys move. 1 had pointers in the top-level queue. 2 had one list each of receipts, ended items, and
+# retention times. Neither was ever released.
 KEY_FORMAT = 3
 PRIORITY_MAX = 255
 NAME_BYTES_MAX = 96  # App, user and zone names; three of them and the longest index key stay below 511 bytes.
@@ -77,7 +76,7 @@ PART_COUNT_MAX = 1024
 
 
 _TEXT = 0x02  # How the tuple encoding of a text begins.
-_NO_BYTES, _ONE_BYTE = 0x14, 0x15  # How that of an integer begins: 0x14 and the number of its bytes.
+_NO_BYTES, _ONE_BYTE = 0x14, 0x15  # How the encoding of an integer begins: 0x14 and the number of its bytes.
 
 
 def pack_int(number: int) -> bytes:
@@ -102,9 +101,9 @@ def pack_text(value: str) -> bytes:
 
 
 def unpack_names(key: bytes, at: int, count: int) -> tuple[list[str], int] | None:
-    """Take `count` texts without NUL, as names are, out of `key` from `at` on; return them and where they end.
+    """Parse `count` texts without NUL, as names are, in `key` from `at` on; return them and where they end.
 
-    None: there are none; the key is damaged.
+    None: the key does not hold them; it is damaged.
     """
     names = []
     for _ in range(count):
@@ -120,7 +119,7 @@ def unpack_names(key: bytes, at: int, count: int) -> tuple[list[str], int] | Non
 
 
 def unpack_name(key: bytes, at: int) -> str | None:
-    """Return the name that is all of `key` from `at` on, or None if that is none."""
+    """Return the name that is all of `key` from `at` on; None if there is no such name."""
     found = unpack_names(key, at, 1)
     return found[0][0] if found is not None and found[1] == len(key) else None
 
@@ -160,7 +159,7 @@ ROOT_RANGE = (range_begin(ROOT), range_end(ROOT))
 
 
 def tenant_prefix(key: bytes) -> bytes:
-    """Return the prefix of all keys of the tenant that `key` belongs to; `key` itself if it belongs to none."""
+    """Return the prefix of all keys of the tenant that `key` belongs to; `key` itself if it belongs to no tenant."""
     if not key.startswith(_DB):
         return key
     app_end = key.find(b"\x00", len(_DB))
@@ -169,14 +168,14 @@ def tenant_prefix(key: bytes) -> bytes:
 
 
 def is_retained_key(key: bytes) -> bool:
-    """Say whether `key` is one that keeps the id of a completed item taken, or its result, and no other key."""
+    """Say whether `key` keeps the id of a completed item taken, or is its result."""
     found = unpack_names(key, len(_DB), 2) if key.startswith(_DB) else None
     named = unpack_names(key, found[1] + len(_ZONE), 1) if found is not None and key[found[1] :][:2] == _ZONE else None
     return named is not None and key[named[1] :][:3] in (_SMALL[RETAINED_ID] + b"\x01", _SMALL[RESULT] + b"\x01")
 
 
 class IndexEntry(NamedTuple):
-    """One key of a vesting index, taken apart. `id`: an item's, or a pointer's, which is its zone's packed name."""
+    """The parts of one key of a vesting index. `id`: an item's id, or a pointer's, which is its zone's packed name."""
 
     priority: int
     vesting_us: int
@@ -184,7 +183,7 @@ class IndexEntry(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether there can be such a key; one that was read need not ask."""
+        """Whether there can be such a key; always true of a key that was read from the index."""
         return 0 <= self.priority <= PRIORITY_MAX and 0 <= self.vesting_us < 2**63
 
 
@@ -194,7 +193,7 @@ _new = tuple.__new__  # `IndexEntry(...)`, without the call around it: a scan ma
 class QueueKeys:
     """The keys that a queue zone and a part of the top-level queue have in common: a vesting index.
 
-    It keeps one prefix and packs each key when it is asked for: a batch visits many zones, each for a few keys.
+    It stores one prefix and packs each key on demand: a batch dequeues from many zones and needs a few keys of each.
     """
 
     __slots__ = ("prefix",)
@@ -209,7 +208,7 @@ class QueueKeys:
 
     def vest(self, priority: int, vesting_us: int, item_id: bytes) -> bytes:
         """Return the key of the vesting index entry of an item."""
-        # In every item's way five times, so it packs in place what `pack_int` and `pack_bytes` would.
+        # Called five times per item, so it packs in place what `pack_int` and `pack_bytes` would.
         size = (vesting_us.bit_length() + 7) >> 3
         time = _INT_CODES[size] + vesting_us.to_bytes(size, "big")
         packed_id = b"\x01" + item_id.replace(b"\x00", b"\x00\xff") + b"\x00"
@@ -228,7 +227,7 @@ class QueueKeys:
         return self.vest_priority(PRIORITY_MAX + 1)
 
     def entry(self, key: bytes) -> IndexEntry | None:
-        """Take a key of the vesting index apart; None if `vest` makes no such key: it is damaged."""
+        """Parse a key of the vesting index; None if `vest` makes no such key: it is damaged."""
         at = len(self.prefix) + 2
         priority = 0
         try:
@@ -241,7 +240,7 @@ class QueueKeys:
                 return None
             size = key[at + 1] - _NO_BYTES
             end = at + 2 + size
-            # A time of fewer bytes than stated, or later than any, sorts where nobody looks for it.
+            # A time of fewer bytes than stated, or later than any, sorts where no scan reads it.
             if not 0 <= size <= 8 or (size and not key[at + 2]) or (size == 8 and key[at + 2] >> 7) or end >= len(key):
                 return None
         except IndexError:
@@ -277,16 +276,16 @@ class TenantKeys:
 
     @property
     def bucket(self) -> bytes:
-        """The key of the tenant's bucket of tokens."""
+        """The key of the tenant's token bucket."""
         return _DB + self.packed + _SMALL[BUCKET]
 
     @property
     def in_flight_prefix(self) -> bytes:
-        """The prefix of the marks of items that run."""
+        """The prefix of the tenant's in-flight markers."""
         return _DB + self.packed + _SMALL[IN_FLIGHT]
 
     def in_flight(self, zone: str, item_id: bytes) -> bytes:
-        """Return the mark of an item that runs."""
+        """Return the in-flight marker of a running item."""
         return self.in_flight_prefix + pack_text(zone) + pack_bytes(item_id)
 
     @property
@@ -313,7 +312,7 @@ class ZoneKeys(QueueKeys):
 
     @property
     def pointer_guard(self) -> bytes:
-        """The key that stands for where the pointer is; it holds nothing, and conflicts are declared on it."""
+        """The key on which conflicts about the pointer's place are declared; it never holds a value."""
         return self.prefix + _GUARD
 
     @property
@@ -338,11 +337,11 @@ class ZoneKeys(QueueKeys):
         return self.prefix + _COUNT
 
     def dead_letter(self, item_id: bytes) -> bytes:
-        """Return the key of a buried item."""
+        """Return the key of a dead letter."""
         return self.prefix + _SMALL[DEAD_LETTER] + pack_bytes(item_id)
 
     def dead_letter_prefix(self) -> bytes:
-        """Return the prefix of all buried items."""
+        """Return the prefix of all dead letters."""
         return self.prefix + _SMALL[DEAD_LETTER]
 
     def payload_prefix(self, item_id: bytes) -> bytes:
@@ -367,9 +366,9 @@ class ZoneKeys(QueueKeys):
 
 
 def item_key(pointer_id: bytes, item_id: bytes) -> bytes:
-    """Return the key of an item's record in the zone whose pointer has this id, which must be one of three names.
+    """Return the key of an item's record in the zone whose pointer has this id, which must consist of three names.
 
-    What `ZoneKeys.item` returns, for who looks into thousands of zones for one item.
+    Equal to `ZoneKeys.item`, and faster for a search through thousands of zones for one item.
     """
     tenant_end = pointer_id.index(b"\x00", pointer_id.index(b"\x00") + 1) + 1
     packed_id = item_id.replace(b"\x00", b"\x00\xff")
@@ -388,7 +387,7 @@ class PartKeys(QueueKeys):
         self.depth_prefix = ROOT + _SMALL[DEPTH] + pack_int(part)
 
     def vest(self, priority: int, vesting_us: int, pointer_id: bytes) -> bytes:
-        """Return the key of the vesting index entry of a pointer, whose id is packed as it is."""
+        """Return the key of the vesting index entry of a pointer; its id is packed already."""
         return self.prefix + _VEST_HEADS[priority] + pack_int(vesting_us) + pointer_id
 
     def _id_of(self, packed_id: bytes) -> bytes:

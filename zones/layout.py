@@ -1,7 +1,7 @@
-"""A shard's layout and its names: how many parts, which tenant is where, what a queue zone is called.
+"""A shard's layout: how many parts it has, where a tenant's queue zones are stored, and what they are called.
 
-Pure: names in, keys out. A pointer's id is the packed name of its zone. The part that holds it comes from BLAKE2b of
-that name, never from Python's `hash()`, which differs from process to process.
+Pure: names in, keys out. A pointer's id is the packed name of its zone. BLAKE2b of that name selects the part that
+holds the pointer. Python's `hash()` differs from process to process and is never used.
 """
 
 from hashlib import blake2b
@@ -34,10 +34,10 @@ def named_tenant(app: str, user: str) -> Tenant:
 
 
 def local_tenant(kind: str) -> Tenant:
-    """Return the place of local items of `kind` (QuiCK section 6, "local work items").
+    """Return the tenant under which local items of `kind` are stored (QuiCK section 6, "local work items").
 
-    Items without a tenant live in a zone per kind behind one pointer like any other zone, so a million of them are
-    one visitor. No tenant can have this name: the app of a tenant is never empty.
+    Items without a tenant live in one zone per kind, behind one pointer like any other zone. So a million of them
+    compete with tenants as a single tenant. No real tenant can have this name: a tenant's app is never empty.
     """
     return Tenant("", check_name("kind", kind))
 
@@ -61,7 +61,7 @@ def check_name(argument: str, name: str) -> str:
 
 
 def item_id_of(given: str | bytes) -> bytes:
-    """Return the 16-byte id of an item that its enqueuer named: 16 bytes as they are, anything else hashed."""
+    """Return the 16-byte id of an item that its enqueuer named: 16 bytes unchanged, anything else hashed."""
     if isinstance(given, bytes) and len(given) == ID_BYTES:
         return given
     packed = b"\x01" + given if isinstance(given, bytes) else b"\x02" + given.encode()
@@ -71,7 +71,7 @@ def item_id_of(given: str | bytes) -> bytes:
 class ShardLayout:
     """What every operation on a shard must agree on: the shard's id, its parts, and the settings of its zones.
 
-    `is_watched`: whether its scanners watch a key of each part, because its engine does not tell of commits otherwise.
+    `is_watched`: whether its scanners watch a key of each part, because its engine does not notify them of commits.
     """
 
     __slots__ = ("_locations", "is_watched", "part_count", "parts", "settings", "shard_id")
@@ -87,8 +87,8 @@ class ShardLayout:
     def location(self, tenant: Tenant, zone: str) -> "ZoneLocation":
         """Return where the queue zone `zone` of `tenant` is stored.
 
-        Remembers the last few thousand: an item passes three operations within milliseconds, and packing its zone's
-        keys would be a tenth of each.
+        Caches the last few thousand locations. An item passes three operations within milliseconds, and packing its
+        zone's keys would be a tenth of the time of each.
         """
         location = self._locations.get((tenant, zone))
         if location is None:
@@ -98,10 +98,10 @@ class ShardLayout:
         return location
 
     def location_of(self, pointer_id: bytes) -> "ZoneLocation | None":
-        """Return where the zone is stored whose pointer has this id; None if it is no id of a pointer."""
+        """Return where the zone is stored whose pointer has this id; None if it is not the id of a pointer."""
         try:
             app, user, zone, rest = pointer_id.decode().split("\0")  # No name holds a NUL, and each ends with one.
-        except ValueError:  # It has fewer or more parts, or is no text.
+        except ValueError:  # It has fewer or more parts, or is not text.
             return None
         if rest or not app[:1] == user[:1] == zone[:1] == "\x02" or len(pointer_id) > _POINTER_ID_BYTES_MAX:
             return None

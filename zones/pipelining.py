@@ -1,16 +1,16 @@
-"""Operations that wait together: many queue zones in one transaction for the latency of one.
+"""Pipelining: operations that wait together, so that many queue zones in one transaction cost the latency of one.
 
-A read of a transaction is sent when it is made and waited for when its value is used. An operation here is a
-generator that sends its reads, yields, and goes on once the others have sent theirs:
+A read of a transaction is sent when it is made, and waited for when its value is used. An operation is a generator. It
+sends its reads, yields, and continues once the other operations have sent theirs:
 
     def count(tr, key):
         value = tr.get(key)     # sent
-        yield                   # the others send theirs
+        yield                   # the other operations send their reads
         return value.value      # waited for
 
-`run_together` moves a batch of them forward round by round; `run_one` runs a single one; `start_op` sends what one asks
-first. Between two yields an operation sees the transaction as the others of its batch left it, so a batch holds at most
-one operation per queue zone.
+`run_together` advances a batch of operations round by round. `run_one` runs a single one. `start_op` sends the first
+reads of an operation. Between two yields an operation sees the transaction as the other operations of its batch left
+it. So a batch holds at most one operation per queue zone.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -23,7 +23,7 @@ Operation = Generator[None, None, T]
 def start_op(operation: Operation[T]) -> Operation[T]:
     """Send the first reads of an operation, and return it; `yield from` it waits for them.
 
-    For an operation that is part of another: so the other's own first reads travel in the same round.
+    Use it for an operation inside another one, whose own first reads then travel in the same round.
     """
     next(operation)
     return operation
@@ -39,7 +39,7 @@ def run_one(operation: Operation[T]) -> T:
 
 
 def run_together(operations: Iterable[Operation[T]]) -> list[T]:
-    """Run operations on different queue zones side by side; return their results in order.
+    """Run operations on different queue zones together; return their results in order.
 
     An error of one operation ends the batch: the transaction has not been committed, and the caller decides.
     """

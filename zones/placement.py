@@ -1,8 +1,8 @@
 """Which shard is a tenant's home: rendezvous hashing over the configured shards.
 
-Every shard gets a score for the tenant, the highest wins. So all processes agree without talking, and adding a
-shard moves only those tenants that it wins. A tenant keeps its home when shards are added by a placement record on
-the home (a later step); until then the set of shards of an application must not change once it holds tenants.
+Every shard gets a score for the tenant, and the highest score wins. So all processes agree without communicating, and a
+new shard receives only those tenants for which it has the highest score. Moving tenants is not implemented yet. Until
+then the set of shards of an application must not change once it holds tenants.
 """
 
 from collections.abc import Sequence

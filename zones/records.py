@@ -1,14 +1,15 @@
 """What the values of a shard look like: msgpack arrays behind one format number.
 
-A record is the byte of its format and then a msgpack array. Fields are only ever appended, and a reader ignores
-those it does not know; the format number changes when a field's meaning does. A reader that meets a newer format
-leaves the record alone (`decode` answers None) and goes on with the next: a fleet is upgraded machine by machine.
+A record is the byte of its format and then a msgpack array. New fields are only ever appended, and a reader ignores
+fields that it does not know. The format number changes when the meaning of a field changes. A reader that meets a newer
+format leaves the record as it is (`decode` returns None) and continues with the next one: a fleet is upgraded machine
+by machine.
 
-A record is damaged if it cannot be decoded, or holds what nobody writes: each field states its range. So whoever has
-decoded one can rely on it. A bit that was turned over within a text or a number and leaves it possible is not noticed.
+A record is damaged if it cannot be decoded, or holds a value that no writer writes: each field states its range. So a
+decoded record can be relied on. A flipped bit that turns a text or a number into another possible one is not detected.
 
-Those of which a batch holds hundreds are `gc=False`: they hold plain data, never each other, and the collector need not
-look at them.
+Records of which a batch holds hundreds are `gc=False`: they hold plain data, never each other, so the garbage collector
+need not track them.
 """
 
 from typing import Annotated, Any, TypeVar, get_args
@@ -19,7 +20,7 @@ from msgspec import Meta
 from fairlead.zones.keyspace import NAME_BYTES_MAX, PART_COUNT_MAX, PRIORITY_MAX
 
 FORMAT = 1
-FORMATS_AHEAD = 8  # So many newer formats are believed.
+FORMATS_AHEAD = 8  # So many newer formats are accepted as newer, and not as damage.
 _FORMAT_BYTE = bytes([FORMAT])
 
 Trace = dict[str, str]
@@ -31,12 +32,12 @@ Priority = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
 Kind = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
 AdmissionValue = Annotated[int, Meta(ge=0, le=3)]  # the value of a `Admission`
 
-# What a decoder raises: a text that is none, and nesting without end, are no errors of msgspec's own.
+# What a decoder raises: invalid UTF-8 and endless nesting are not errors of msgspec's own.
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Progress(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How far a handler says that it is: `done` of `total`, which it may not know, and a few words. Since when."""
+    """What a handler reports about its progress: `done` of `total`, which may be unknown, a note, and when."""
 
     done: float
     total: float | None
@@ -47,8 +48,8 @@ class Progress(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     """One unit of deferred work (QuiCK section 5: priority, lease identifier, vesting time, error count).
 
-    `lease_id` is empty when nobody holds the item. It stays set after the lease ran out, until somebody takes the
-    item over: that is how a lapse is noticed, and why `extend_lease` may still succeed.
+    `lease_id` is empty while the item is not leased. It stays set after the lease has expired, until another consumer
+    leases the item. By it the next consumer detects the expiry, and `extend_lease` may still succeed.
     """
 
     kind: Kind
@@ -62,38 +63,41 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     expiry_count: Count = 0
     ran_isolated: bool = False
     payload_bytes: Count = 0  # length of a payload kept in pieces, else 0
-    given_id: Any = None  # text or bytes: what the caller named it, if not the 16 bytes of the id itself
+    given_id: Any = None  # text or bytes: the caller's name for the item, if it is not the 16 bytes of the id itself
     unique_us: TimeUs = 0  # for how long after completion the id stays taken
     last_error: str = ""
     trace: Trace | None = None  # the enqueuer's trace context
     # Reserved for later steps, so that older readers keep their places: weight, intent.
     weight: int | None = None
-    session: bytes | None = None  # the consumer that holds it, or held it last, by its id
+    session: bytes | None = None  # the consumer that leases it, or leased it last, by its id
     intent: bytes | None = None
-    # What has become of its attempts, for whoever asks; nothing is decided by it.
-    leased_us: TimeUs = 0  # when the last of them began
-    expired_count: Count = 0  # how many ended with their lease, or with their worker
-    died: Count = 0  # of those: how many with their worker, as somebody saw
-    return_count: Count = 0  # by a worker that drained, or had no slot for it
-    progress: Progress | None = None  # as the last attempt told that told any
-    delayed_until_us: TimeUs = 0  # when it was to run first, or again after its revival; 0: as soon as it was enqueued
-    started: bool = False  # a worker wrote, under the present lease, that it begins; only of items that lapsed before
+    # The history of its attempts, for people; no decision depends on it.
+    leased_us: TimeUs = 0  # when the last attempt began
+    expired_count: Count = 0  # how many attempts ended with their lease, or with their worker
+    died: Count = 0  # of those: how many ended with their worker, as its manager observed
+    return_count: Count = 0  # how often a worker returned it: it drained, or had no slot for it
+    progress: Progress | None = None  # as the last attempt that reported any
+    # when it may run first, or again after a retried dead letter; 0: as soon as it was enqueued
+    delayed_until_us: TimeUs = 0
+    # a worker wrote under the present lease that it starts the item; only if an earlier lease expired
+    started: bool = False
 
     @property
     def runnable_us(self) -> int:
-        """From when it could run: from its enqueue, from the end of its delay, or from its revival."""
+        """From when it could run: its enqueue, the end of its delay, or its retry as a dead letter."""
         return self.delayed_until_us or self.enqueued_us
 
     @property
     def attempt(self) -> int:
-        """The number of its attempt, the one that runs or the next: how many failed or lapsed before, and one.
+        """The number of the attempt that runs or comes next: failures and expiries before it, plus one.
 
-        What went back without a failure (its worker drained, or had no slot; the store refused) is the same attempt.
+        An attempt that was returned without a failure (its worker drained, or had no slot; the store refused) keeps its
+        number.
         """
         return 1 + self.error_count + self.expired_count
 
 
-POINTER_PRIORITY = 100  # Of all of them: they stand in line by time alone.
+POINTER_PRIORITY = 100  # The priority of all pointers: they are ordered by time only.
 
 
 class PointerRecord(msgspec.Struct, array_like=True, gc=False):
@@ -107,17 +111,17 @@ class PointerRecord(msgspec.Struct, array_like=True, gc=False):
     lease_id: bytes = b""
     lease_us: TimeUs = 0
     error_count: Count = 0
-    cursor: bytes = b""  # where in the zone's vesting index the last visit stopped short, see `QueueZone.dequeue`
+    cursor: bytes = b""  # where in the zone's vesting index the last dequeue stopped, see `QueueZone.dequeue`
     best_skipped: AdmissionValue = 0  # the best `Admission` among the entries that `cursor` passes over
     priority: Priority = POINTER_PRIORITY
     weight: int | None = None
     session: bytes | None = None
-    deferred: bool = False  # some consumer has left it to others, see `Deferred`, and does not look at what comes
-    deficit: Count = 0  # thousandths of an item that are left of its last turn, see `fair_share`
+    deferred: bool = False  # a consumer deferred it to others, see `Deferred`, and does not look at later items
+    deficit: Count = 0  # thousandths of an item that remain of its last quantum, see `fair_share`
     outcome: AdmissionValue | None = (
-        None  # the best `Admission` among what the last visit left in the zone, for whoever asks
+        None  # the best `Admission` among the items that the last dequeue left in the zone, for people
     )
-    scheduled_us: TimeUs = 0  # when it was given its vesting time, by the clock of who did
+    scheduled_us: TimeUs = 0  # when its vesting time was set, by the clock of the process that set it
     bound_us: Count = 0  # and how much later than that it may vest, see `pointers.oversleeps`
 
 
@@ -125,20 +129,20 @@ class DeadLetterRecord(msgspec.Struct, array_like=True):
     """An item that will not run again by itself, and why."""
 
     item: ItemRecord
-    reason: str  # "error": failed for good; "lapsed": its worker died or stalled while it ran alone
+    reason: str  # "error": failed for good; "lapsed": its worker died or its lease expired while it ran isolated
     error: str
     traceback: str
     dead_lettered_us: TimeUs
 
 
 class Policy(msgspec.Struct, array_like=True, frozen=True):
-    """What an operator may decide about whatever has items, on one shard.
+    """What an operator may decide about anything that has items, on one shard.
 
-    The first fields of every rule. Nothing is appended here, since that would move what follows in the others, but to
-    the rule that it is for.
+    These are the first fields of every policy. Append no field here: it would move the fields of the subclasses. Append
+    to the subclass.
 
-    `max_running`: how many may run at once in all of the fleet. `per_s`, `burst`: how many may start in a second, and
-    at once. None: no limit.
+    `max_running`: how many may run at once in the whole fleet. `per_s`, `burst`: how many may start in a second, and at
+    once. None: no limit.
     """
 
     paused: bool = False
@@ -148,11 +152,11 @@ class Policy(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether it limits how many run or start."""
+        """Whether it limits how many items run or start."""
         return self.max_running is not None or self.per_s is not None
 
     def is_tighter_than(self, other: "Policy") -> bool:
-        """Say whether it lets fewer run, or fewer start, than another."""
+        """Say whether it lets fewer items run, or fewer start, than another policy."""
         return _is_less(self.max_running, other.max_running) or _is_less(self.per_s, other.per_s)
 
 
@@ -163,8 +167,9 @@ def _is_less(limit: float | None, other: float | None) -> bool:
 class KindPolicy(Policy, array_like=True, frozen=True):
     """What an operator has decided about a kind.
 
-    `updated_us`: when; later than whatever was said of the kind before, so that of two shards, or two who have heard of
-    different ones, the later is right. A rule that says nothing any more stays, since it says so later than others.
+    `updated_us`: when; later than every earlier policy of the kind, so that the newest copy among several shards or
+    processes is the right one. A cleared policy is kept as a tombstone, so that its newer timestamp overrides older
+    copies.
     """
 
     updated_us: TimeUs = 0
@@ -176,18 +181,18 @@ class KindPolicy(Policy, array_like=True, frozen=True):
 
 
 class TenantPolicy(Policy, array_like=True, frozen=True):
-    """What an operator has decided about a tenant: about all of its items, of whatever kind.
+    """What an operator has decided about a tenant: about all of its items, of every kind.
 
-    `weight`: how many turns of others one of its own is worth.
+    `weight`: the tenant's share of the workers, relative to other tenants.
     """
 
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
 
 
 class OwnerRecord(msgspec.Struct, array_like=True):
-    """Who owns a logical database, and by which rule; absent while it is at home and without one.
+    """Which shard owns a logical database, and the tenant's policy; absent while it is at home and has no policy.
 
-    Every operation on the tenant reads it, so a move, or a new rule, conflicts with all of them.
+    Every operation on the tenant reads it, so a move, or a new policy, conflicts with all of them.
     """
 
     epoch: Count
@@ -196,7 +201,7 @@ class OwnerRecord(msgspec.Struct, array_like=True):
 
 
 class ShardRecord(msgspec.Struct, array_like=True):
-    """What a shard is made with, once."""
+    """The constants of a shard, written once when it is made."""
 
     shard_id: bytes
     part_count: Annotated[int, Meta(ge=1, le=PART_COUNT_MAX)]
@@ -225,14 +230,14 @@ class AuditEntry(msgspec.Struct, array_like=True, frozen=True):
     """What an operator did to a shard.
 
     Attributes:
-      id: 16 random bytes; the same on every shard that it was done to.
-      by: who did it, as far as is known, such as "root@db1".
-      through: what they used, such as "command line".
+      id: 16 random bytes; the same on every shard that the action touched.
+      by: the operator, as far as known, such as "root@db1".
+      through: the tool, such as "command line".
       what: "pause", "resume", "limit", "weigh", "revive", "discard", "cancel".
-      to: to what, as names and values such as {"kind": "receipt"}; plain data.
-      done_us: when it began, microseconds since the epoch by the doer's clock.
-      count: to how many items so far; a rule is one.
-      ended: whether it came to its end; one of many transactions may have been broken off.
+      to: the target, as names and values such as {"kind": "receipt"}; plain data.
+      done_us: when it began, microseconds since the epoch by the operator's clock.
+      count: how many items it has changed so far; a policy is one.
+      ended: whether it finished; an action of many transactions may have been interrupted.
     """
 
     id: bytes
@@ -273,7 +278,7 @@ def encode(record: Record) -> bytes:
 def decode(struct: type[_R], value: bytes) -> _R | None:
     """Return the record stored as `value`, or None if its format is newer than this program, or it is corrupt.
 
-    None means: leave it alone, count it, go on with the next.
+    None means: leave it as it is, count it, go on with the next.
     """
     if value[:1] != _FORMAT_BYTE:
         return None
@@ -285,12 +290,12 @@ def decode(struct: type[_R], value: bytes) -> _R | None:
 
 
 def pack_value(value: Any) -> bytes:
-    """Return msgpack of a value behind the format byte, as every value is stored that `unpacked` reads."""
+    """Return msgpack of a value behind the format byte; `unpacked` reads it."""
     return _FORMAT_BYTE + _encoder.encode(value)
 
 
 def unpacked(decoder: Any, value: bytes) -> Any:
-    """Return what a msgpack decoder makes of a value behind its format byte; None where `decode` would answer None."""
+    """Return what a msgpack decoder makes of a value behind its format byte; None where `decode` would return None."""
     if value[:1] != _FORMAT_BYTE:
         return None
     try:
@@ -302,6 +307,6 @@ def unpacked(decoder: Any, value: bytes) -> Any:
 def is_newer(value: bytes) -> bool:
     """Say whether a record that cannot be decoded is of a newer format, and not damaged.
 
-    Formats are counted one by one, so a number far ahead is none.
+    Formats are counted one by one, so a number far above the present format means damage.
     """
     return bool(value) and FORMAT < value[0] <= FORMAT + FORMATS_AHEAD

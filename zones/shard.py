@@ -1,7 +1,7 @@
 """A shard: one database with its own transactions, opened for its queues.
 
-A shard is made once, with an id and a number of parts that never change afterwards. Everything else that its users
-must agree on are the settings they pass.
+A shard is made once, with an id and a number of parts that never change. Its users must also agree on the settings that
+they pass when they open it.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from fairlead.zones.transaction_runner import Attempt
 
 T = TypeVar("T")
 
-RESTORING = b"\x00restoring"  # What stands for the shard's record while a backup is restored, with a mark behind it.
+RESTORING = b"\x00restoring"  # The shard's record while a backup is being restored; a claim token follows.
 DAMAGED = "the record that says what it is made with is damaged: restore a backup of it into an empty store"
 OLD_KEYS = "its keys lie where an older version looks for them: back it up with that, and restore the backup with this"
 DEFAULT_PART_COUNT = 16  # Enough for sixteen consumers to scan apart; a peek of an empty part costs 10 µs.
@@ -30,8 +30,9 @@ class Shard:
     """An open shard. Safe to use from many threads; each process opens its own.
 
     Attributes:
-      made: whether it was made when it was opened here; False: it was there.
-      check_kind: called with the kind of each item that a transaction of this shard's tenants enqueues; may refuse it.
+      made: whether this call of `open_shard` made the shard; False: it existed.
+      check_kind: called with the kind of each item that a transaction of this shard's tenants enqueues; may refuse it
+        by an error.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class Shard:
         )
 
     def relax_read_version(self, tr: Transaction) -> None:
-        """Let a transaction that has read nothing have a read version that a cluster answers sooner.
+        """Let a transaction that has read nothing use a read version that a cluster answers sooner.
 
-        Such a version may be older than what was committed last, for a moment and after a recovery of the cluster. What
-        the transaction writes is checked against what it has read all the same, so it is tried again then (QuiCK
-        section 6: for peeks and for leases, not for enqueues).
+        Such a version may be older than the last commit, for a moment after a recovery of the cluster. The commit still
+        checks the transaction's writes against its reads and retries it on conflict (QuiCK section 6: for peeks and
+        leases, not for enqueues).
         """
         if self.layout.is_watched:
             tr.options.set_causal_read_risky()
@@ -76,7 +77,7 @@ class Shard:
 
         def run(attempt: Attempt) -> T:
             with self.db.exclusive_section(), self.db.burst(attempt.tr) as attempt.tr:
-                attempt.now_us = self.clock.now_us()  # A lease must not begin before the wait for the turn.
+                attempt.now_us = self.clock.now_us()  # A lease must not begin before the wait for the section.
                 return body(attempt)
 
         return run
@@ -87,7 +88,7 @@ class Shard:
 
 
 def _accept_any_kind(kind: str) -> None:
-    """Refuse no kind: one that nobody knows yet waits."""
+    """Accept every kind: an item of a kind without a handler waits."""
 
 
 def open_shard(
@@ -99,16 +100,17 @@ def open_shard(
     settings: ZoneSettings | None = None,
     part_count: int = DEFAULT_PART_COUNT,
 ) -> Shard:
-    """Open `db` as a shard, and make it one if it is not yet.
+    """Open `db` as a shard; make it a shard if it is not one yet.
 
     Args:
       name: what the shard is called in this application's configuration.
-      part_count: parts of the top-level queue of a shard that is made now, 1 to 1,024; one that exists keeps its own.
+      part_count: parts of the top-level queue of a shard that this call makes, 1 to 1,024; an existing shard keeps its
+        own.
 
     Raises:
       BadArgument: `part_count` is out of range.
-      ShardRefused: a newer version of Fairlead made it, or one older than the first release, or a backup is being
-        restored into it.
+      ShardRefused: a newer version of Fairlead made it, or one before the first release; or a restore into it has not
+        finished.
     """
     if not 1 <= part_count <= PART_COUNT_MAX:
         raise BadArgument(argument="part_count", value=part_count, allowed=f"1 to {PART_COUNT_MAX:,}")
@@ -129,12 +131,12 @@ def open_shard(
 
 
 def find_or_create(tr: Transaction, name: str, *, random: Random, part_count: int, now_us: int) -> ShardRecord:
-    """Return the shard's record, written now if there is none.
+    """Return the shard's record; write it if there is none.
 
-    Reads its key with conflict: of two that make a shard one conflicts, and finds the other's.
+    Reads its key with conflict: if two processes make the shard at once, one conflicts and finds the other's record.
 
     Raises:
-      ShardRefused: it cannot be read.
+      ShardRefused: the record cannot be read.
     """
     value = tr.get(META_KEY).value
     if value is None:

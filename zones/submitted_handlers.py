@@ -1,7 +1,7 @@
-"""Handlers submitted to a running fleet: code kept in the shard, a version number per kind, the newest one in force.
+"""Handlers submitted to a running fleet: code stored in the shard, one version number per kind; the newest is in force.
 
-What the code is and whether to trust it is not known here: `fairlead.actors.execution.submitted_handlers` packs, signs,
-verifies and loads it.
+This module does not interpret or trust the code: `fairlead.actors.execution.submitted_handlers` packs, signs, verifies
+and loads it.
 """
 
 from collections.abc import Callable
@@ -23,21 +23,22 @@ Sign = Callable[[str, int, bytes], bytes]  # kind, version, code -> signature
 class HandlerTooLarge(QueueError):
     """The packed handler is longer than `bytes_max`.
 
-    Do: keep data out of the function and what it refers to: read it from the tenant's keys or a file when it runs.
-    Large programs are installed on the workers, and submitted functions import them.
+    Do: keep data out of the function and of what it refers to: let it read the tenant's keys or a file when it runs.
+    Install large programs on the workers, and let submitted functions import them.
     """
 
     message = "the submitted handler is too large"
 
 
 def submit(tr: Transaction, kind: str, code: bytes, *, sign: Sign, above: int, now_us: int) -> int:
-    """Store `code` as the newest handler of `kind`; return its version, later than `above` and than any before.
+    """Store `code` as the newest handler of `kind`; return its version, which is above `above` and every earlier one.
 
-    Earlier versions are cleared. Reads with conflict: the versions of the kind; of two that submit at once one
-    comes after the other. It must not be applied twice: a second run makes one more version, newer than others' since.
+    Clears earlier versions. Reads the versions of the kind with conflict: concurrent submissions get different
+    versions. It must not be applied twice: a second run would make one more version, newer than a submission that came
+    between.
 
     Args:
-      sign: answers the signature of (kind, version, code), empty without a key.
+      sign: returns the signature of (kind, version, code); empty without a key.
       above: the highest version known from other shards, 0 if there is none.
 
     Raises:
@@ -56,7 +57,7 @@ def submit(tr: Transaction, kind: str, code: bytes, *, sign: Sign, above: int, n
 
 
 def is_there(tr: Reader, kind: str) -> bool:
-    """Say whether this shard has a handler of a kind that was submitted, whoever signed it. Snapshot reads.
+    """Say whether this shard has a submitted handler of a kind, signed by any key. Snapshot reads.
 
     Raises:
       BadArgument: `kind` cannot be the name of a kind.
@@ -66,7 +67,7 @@ def is_there(tr: Reader, kind: str) -> bool:
 
 
 def listing(tr: Reader) -> list[HandlerRecord]:
-    """Return the handlers in force on this shard, by kind. Snapshot reads; a newer format is passed over."""
+    """Return the handlers in force on this shard, by kind. Snapshot reads; records of a newer format are skipped."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), streaming_mode=WANT_ALL)
     newest: dict[str, HandlerRecord] = {}
     for row in rows:

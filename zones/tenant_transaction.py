@@ -1,8 +1,8 @@
 """What a user's function gets as its transaction: the tenant's own keys, and the tenant's queue.
 
-A thin view of the engine's transaction. Keys are tuples and lie below the tenant's data, so no key can reach another
-tenant; enqueued items draw ids that survive a retry. That is all a handler is given. An application's own transactions
-also have `.raw`, for whoever knows the rules.
+A thin view of the engine's transaction. Keys are tuples below the tenant's data, so no key can reach another tenant.
+Ids of enqueued items stay the same when the transaction is retried. A handler gets nothing more. An application's own
+transactions also have `.raw`, for users who know the invariants of the key space.
 
 Each attempt that writes needs a receipt (`fairlead.zones.transaction_runner`): after a commit of unknown result the
 transaction is applied once, whatever it writes.
@@ -26,21 +26,21 @@ Key = tuple[Any, ...]
 
 
 class EnqueueObserver(Protocol):
-    """Who wants to know what a transaction enqueues, and has something to store with it."""
+    """Observes what a transaction enqueues, and adds a trace context to the stored items."""
 
     def with_trace(self, item: NewItem) -> NewItem:
         """Return an item that is about to be enqueued, with its trace context."""
         ...
 
     def on_enqueued(self, item: NewItem, enqueued: Enqueued) -> None:
-        """Note what became of it in this attempt."""
+        """Note the result of enqueueing `item` in this attempt."""
         ...
 
 
 class TenantTransaction:
-    """One attempt at a transaction on one tenant's logical database. The function it is given to may run twice.
+    """One attempt at a transaction on one tenant's logical database. The function that gets it may run twice.
 
-    Nothing that it takes or returns reaches another tenant.
+    No argument and no result of its methods reaches another tenant.
     """
 
     __slots__ = ("_attempt", "_data", "_enqueuer", "_raw_is_out", "_shard", "_tr", "tenant")
@@ -60,7 +60,7 @@ class TenantTransaction:
         return self._attempt.now_us
 
     def get(self, key: Key, *, snapshot: bool = False) -> bytes | None:
-        """Return the value of `key`, or None. With `snapshot`, a change by others does not conflict."""
+        """Return the value of `key`, or None. With `snapshot`, a concurrent change of `key` does not conflict."""
         reader = self._tr.snapshot if snapshot else self._tr
         value: bytes | None = reader.get(self._pack(key)).value
         return value
@@ -104,7 +104,7 @@ class TenantTransaction:
         unique_ms: int = 0,
         zone: str = DEFAULT_ZONE,
     ) -> Enqueued:
-        """Enqueue work in this transaction: it is there if and only if the transaction commits.
+        """Enqueue work in this transaction: the item exists if and only if the transaction commits.
 
         Args and errors: see `new_item`; `zone` names one of the tenant's queue zones.
         """
@@ -130,11 +130,11 @@ class TenantTransaction:
     ) -> None:
         """Complete an item in this transaction, and keep `result` for `keep_result_us`; 0 keeps none.
 
-        Whoever runs a job says `job.complete_in(tr)`, which knows the rest.
+        Handlers call `job.complete_in(tr)` instead, which supplies the lease id.
 
         Raises:
-          LeaseLost, ItemGone: the item is somebody else's by now; the transaction must not commit.
-          ResultNotKept: `result` is no plain data, or too long.
+          LeaseLost, ItemGone: another consumer holds the item, or it is gone; the transaction must not commit.
+          ResultNotKept: `result` is not plain data, or too long.
         """
         queue, tr = self._zone(zone), self._writer()
         with self._shard.db.burst(tr) as writer:
@@ -145,12 +145,12 @@ class TenantTransaction:
             keep_result(tr, queue.location, item_id, packed, now_us=self.now_us, kept_us=keep_result_us)
 
     def _writer(self) -> Transaction:
-        """Return the engine's transaction, for a write: the attempt needs a receipt from now on."""
+        """Return the engine's transaction for a write: the attempt needs a receipt from now on."""
         self._attempt.needs_receipt = True
         return self._tr
 
     def _note_read(self) -> None:
-        """Note that the store has answered a read; not if what was read may have been written here, through `raw`."""
+        """Note that the store has answered a read. Not after use of `raw`: the value may be this attempt's own."""
         self._attempt.has_read = not self._raw_is_out
 
     def _zone(self, name: str) -> QueueZone:
@@ -172,18 +172,17 @@ class TenantTransaction:
 
 
 class ApplicationTransaction(TenantTransaction):
-    """A tenant transaction of the application's own (`app.tenant(...).transact`): with a way out."""
+    """A tenant transaction that the application opens (`app.tenant(...).transact`). It also has `.raw`."""
 
     __slots__ = ()
 
     @property
     def raw(self) -> Transaction:
-        """The engine's transaction, all keys of the shard within reach: of other tenants, and of the queues.
+        """The engine's transaction, which reaches all keys of the shard: those of other tenants, and of the queues.
 
-        Nobody sees whether it is written through, so a transaction that asks for it counts as one that writes: after a
-        commit of unknown result (FoundationDB) it is applied once, and one that only reads through it is no longer free
-        of a commit. Of a versionstamp that it asked for, such a commit does not tell: read it back from what was
-        written with it.
+        Writes through it are not observed, so a transaction that uses it counts as one that writes. After a commit of
+        unknown result (FoundationDB) it is applied once; and even if it only reads, it pays for a commit. After such a
+        commit a versionstamp that it asked for is unknown: read it back from the keys that were written with it.
         """
         self._raw_is_out = True
         return self._writer()

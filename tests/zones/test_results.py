@@ -65,5 +65,5 @@ def test_a_result_of_which_nothing_says_when_it_goes_is_found_and_mended(world: 
     assert check_integrity(world.shard).findings == []
     world.run(lambda tr: tr.clear_range(*retention_range()))
     (finding,) = check_integrity(world.shard, repair=True).findings
-    assert finding.what == "a result would be kept for ever"
+    assert finding.what == "a result would never expire"
     assert check_integrity(world.shard).findings == []

@@ -1,16 +1,16 @@
-"""Quarantine: where damaged records and keys are set aside, as they are, so that what is left is whole.
+"""Quarantine: where damaged records and keys are set aside unchanged, so that the rest of the store is whole.
 
     (ROOT, QUARANTINE, digest of the key, when, ABOUT) -> why
     (ROOT, QUARANTINE, digest of the key, when, KEY)   -> the key
     (ROOT, QUARANTINE, digest of the key, when, VALUE) -> the value that was there
 
-Nothing is set aside by itself: a program that takes for damaged what it only does not understand must not empty a
-store. An operator says so, to an audit (`fairlead check --quarantine`), which also mends what the record leaves behind:
-index entries, counts, pointers. Whoever visits a damaged record passes it over until then. What is set aside is
-nobody's any more, so an id that was in it is free again; it stays here until an operator throws it away.
+Nothing is set aside automatically: a program that takes for damage what it does not understand must not empty a store.
+An operator runs an integrity check with `fairlead check --quarantine`, which also repairs what the record leaves
+behind: index entries, counts, pointers. Until then a dequeue skips a damaged record. A record that was set aside
+belongs to no queue, so its id is free again. It stays here until an operator discards it.
 
-A key is filed by its digest, because with anything before it a long one would be too long; so whoever knows the key of
-an item finds it here. Why, key and value lie apart, because a value may be as long as a value can be.
+A pair is filed by the digest of its key, because a long key with a prefix would be too long. So `is_there` finds an
+item by its key. Reason, key and value lie apart, because a value may have the maximal length.
 """
 
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ from fairlead.zones.tuples import elements_of
 
 _PREFIX = ROOT + pack_int(QUARANTINE)
 _ABOUT, _KEY, _VALUE = range(1, 4)
-PARTS = 3  # Of what is kept of a pair.
+PARTS = 3  # Keys per pair.
 
 
 class SetAside(NamedTuple):
-    """A pair that was set aside. `id`: what it is called in the quarantine. `at_us`: when, since the epoch."""
+    """A pair that was set aside. `id`: its id in the quarantine. `at_us`: when, since the epoch."""
 
     id: bytes
     at_us: int
@@ -54,7 +54,7 @@ def set_aside(tr: Transaction, begin: bytes, end: bytes, *, why: str, now_us: in
 
 
 def listing(tr: Reader, *, pairs_max: int) -> list[SetAside]:
-    """Return up to `pairs_max` pairs that were set aside, any if there are more, the last of these first.
+    """Return up to `pairs_max` pairs that were set aside, the latest first; an arbitrary choice if there are more.
 
     Snapshot reads.
     """
@@ -65,13 +65,13 @@ def listing(tr: Reader, *, pairs_max: int) -> list[SetAside]:
 
 
 def is_there(tr: Reader, key: bytes) -> bool:
-    """Say whether what lay under `key` was set aside. Snapshot reads."""
+    """Say whether the pair with this key was set aside. Snapshot reads."""
     prefix = _of(_id_of(key))
     return next(iter(tr.snapshot.get_range(range_begin(prefix), range_end(prefix), limit=1)), None) is not None
 
 
 def throw_away(tr: Transaction, pair_id: bytes) -> int:
-    """Delete what is called so for good, and return how many pairs that were. Reads them with conflict."""
+    """Delete the pairs with this id for good, and return how many there were. Reads them with conflict."""
     prefix = _of(pair_id)
     begin, end = range_begin(prefix), range_end(prefix)
     pairs = len(list(_pairs(tr.get_range(begin, end, streaming_mode=WANT_ALL))))
@@ -85,7 +85,7 @@ def quarantine_range() -> tuple[bytes, bytes]:
 
 
 def _pairs(rows: Any) -> Iterator[SetAside]:
-    """Yield what was set aside; what is damaged here as well comes as far as it can be read."""
+    """Yield what was set aside; a pair damaged here too as far as it can be read."""
     pairs: dict[tuple[bytes, int], dict[int, bytes]] = {}
     for row in rows:
         match elements_of(row.key):

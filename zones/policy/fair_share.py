@@ -1,16 +1,16 @@
-"""Turns: how many items each visit of a batch may take, so that tenants share the workers by their weights.
+"""Fair share: how many items each tenant may give to one call, so that tenants share the workers by their weights.
 
-Tenants of equal weight take equally many, and go to the end of the line: round robin. Where weights differ, each takes
-its weight's part of what the batch may take. That comes to fractions: what is left of an item is the pointer's
-*credit*, with which its next visit begins (deficit round robin). Where workers have room for one item of each tenant
-and no more, a heavy one gets its turn's items one by one: a pointer with a whole item to its credit keeps its place in
-the line.
+This is weighted deficit round robin. Tenants of equal weight give equally many items, and their pointers go to the end
+of the queue. Where weights differ, a tenant's *quantum* is its weight's part of what the batch may take. Quanta are
+fractions: the remainder of an item is the pointer's *deficit*, with which its next call begins. Where the workers have
+capacity for one item per tenant only, a heavy tenant gets the items of its quantum one by one: a pointer with a whole
+item of deficit keeps its place in the queue.
 
-A turn is a tenant's, not a queue zone's: of a batch that holds several zones of one tenant, and other tenants', each of
-these zones takes its part of the tenant's turn, one item at least.
+A quantum belongs to a tenant, not to a queue zone. If a batch holds several zones of one tenant, and zones of other
+tenants, each of these zones gets a part of the tenant's quantum, at least one item.
 
-A weight is read with the tenant's rule, which comes with the first reads of its visit, so it holds for the whole
-backlog from the commit on that says so.
+A weight is read with the tenant's policy, in the first reads of the call. So it holds for the whole backlog from the
+commit that writes it.
 """
 
 from collections import Counter
@@ -21,52 +21,52 @@ from fairlead.zones.layout import ShardLayout, Tenant
 from fairlead.zones.queue import stored_item
 from fairlead.zones.records import TenantPolicy
 
-ONE_ITEM = 1_000  # Credit is counted in thousandths of an item.
+ONE_ITEM = 1_000  # Deficits are counted in thousandths of an item.
 
 
 class FairShare:
-    """The turns of a batch of visits: `items_max` for each tenant if all have the same weight."""
+    """The quanta of a batch of zones: `items_max` for each tenant if all have the same weight."""
 
     def __init__(self, layout: ShardLayout, items_max: int) -> None:
         self._layout = layout
         self._items_max = items_max
         self._batch: list[Quantum] = []
-        self._zones: Counter[Tenant] = Counter()  # how many of the batch are whose
+        self._zones: Counter[Tenant] = Counter()  # how many zones of the batch each tenant has
         self._limited: set[Tenant] = set()
 
     def join(self, tenant: Tenant, owner: Any) -> "Quantum":
-        """Add a visit of a tenant's zone. `owner`: the tenant's ownership record, as it was asked for."""
+        """Add a zone of a tenant. `owner`: the future of the tenant's ownership record."""
         quantum = Quantum(self, tenant, owner)
         self._batch.append(quantum)
         self._zones[tenant] += 1
         return quantum
 
     def zones_of(self, tenant: Tenant) -> int:
-        """Return among how many zones of the batch a tenant's turn is divided; a tenant alone need not divide it."""
+        """Return among how many zones of the batch a tenant's quantum is divided; 1 if no other tenant competes."""
         return self._zones[tenant] if len(self._zones) > 1 else 1
 
     @property
     def items_max(self) -> int:
-        """How many items a tenant of weight 1 takes among its like."""
+        """How many items a tenant gives if all tenants have the same weight."""
         return self._items_max
 
     def is_first(self, tenant: Tenant) -> bool:
-        """Say whether nobody has asked for this tenant yet: of what its limits allow for one zone of a batch takes."""
+        """Say whether this is the first call for the tenant: one zone of a batch gets what the limits allow."""
         first = tenant not in self._limited
         self._limited.add(tenant)
         return first
 
     def policy(self, owner: Any) -> TenantPolicy:
-        """Return a tenant's rule.
+        """Return a tenant's policy.
 
         Raises:
-          TenantMoved: the tenant is another shard's.
+          TenantMoved: another shard owns the tenant.
         """
         return stored_item.check_owner(self._layout, owner.value)
 
     @cached_property
     def unit(self) -> float | None:
-        """How many items a weight of 1 stands for; None: all weights are 1. Known once the first reads are there."""
+        """How many items a weight of 1 stands for; None: all weights are 1. Known once the first reads have arrived."""
         policies = {quantum.tenant: quantum.policy for quantum in self._batch}
         weights = [policy.weight for policy in policies.values() if not policy.paused]
         if all(weight == 1.0 for weight in weights):
@@ -75,11 +75,11 @@ class FairShare:
 
 
 class Quantum:
-    """One visit's turn. Asked for a share once what it has sent first has come.
+    """One zone's quantum in a batch. Call `share` once the first reads of the batch have arrived.
 
     Attributes:
-      allowed: how many items the tenant's limits allow for, see `tenant_limits`; told by whoever has looked.
-      credit: what is left of the last turn; told by whoever has read the pointer.
+      allowed: how many items the tenant's limits allow, see `tenant_limits`; the caller sets it.
+      deficit: what remains of the last quantum; the caller sets it from the pointer.
     """
 
     __slots__ = ("_batch", "_granted", "_owner", "_policy", "allowed", "deficit", "tenant")
@@ -95,15 +95,15 @@ class Quantum:
 
     @property
     def must_ask(self) -> bool:
-        """Whether the tenant has a limit, and nobody has told how much of it is left."""
+        """Whether the tenant has a limit, and `allowed` has not been set."""
         return self.allowed is None and self.policy.is_limited
 
     @property
     def policy(self) -> TenantPolicy:
-        """The tenant's rule.
+        """The tenant's policy.
 
         Raises:
-          TenantMoved: the tenant is another shard's.
+          TenantMoved: another shard owns the tenant.
         """
         if self._policy is None:
             self._policy = self._batch.policy(self._owner)
@@ -115,11 +115,11 @@ class Quantum:
 
     @property
     def items_max(self) -> int:
-        """How many items it takes if all weights are equal."""
+        """How many items it allows if all weights are equal."""
         return self._batch.items_max
 
     def share(self) -> int:
-        """Return how many items the visit may take; 0 also if the tenant is paused, or must be asked for first."""
+        """Return how many items the zone may give; 0 also if the tenant is paused, or `allowed` must be set first."""
         if self.policy.paused or self.must_ask:
             return 0
         share = self._share()
@@ -136,7 +136,7 @@ class Quantum:
         return min(1, self._granted // ONE_ITEM)
 
     def deficit_after(self, *, taken: int, more: bool) -> int:
-        """Return what is to the pointer's credit after the visit; nothing, unless there is `more` to take."""
+        """Return the pointer's deficit after the call; 0 unless there is `more` to take."""
         if not more or self._batch.unit is None:
             return 0
         left = max(0, self._granted - taken * ONE_ITEM)

@@ -1,18 +1,19 @@
 """Limits of kinds over a whole fleet: how many may run at once, and how many may start in a second.
 
     (ROOT, LIMIT, kind, GRANT, holder) -> a manager's grant: how many may run there, until when
-    (ROOT, LIMIT, kind, BUCKET)        -> the kind's bucket of tokens: how many, as of when
+    (ROOT, LIMIT, kind, BUCKET)        -> the kind's token bucket: how many tokens, as of when
 
-They lie on the kind's own shard, whatever shards its items come from: no transaction crosses shards, and a fleet-wide
-limit must be counted in one place. So that an item costs no transaction, managers take both in blocks and ahead of
-time: slots for what they run and want to run, tokens for a moment's starts.
+They lie on the kind's own shard, whichever shards its items come from: no transaction crosses shards, and a fleet-wide
+limit must be counted in one place. To avoid a transaction per item, managers take both in blocks and ahead of time:
+slots for the items that they run and want to run, tokens for the starts of a moment.
 
-A grant is a lease. Its holder renews it while it holds items of the kind, and says at least how many; of one that is
-dead it ends when its items' leases have ended, and those run elsewhere. Tokens that nobody has used come back; those of
-the dead are lost, so a limit is never exceeded by them.
+A grant is a lease. Its holder renews it while it holds items of the kind, for at least as many as it holds. The grant
+of a dead holder expires when the leases of its items have expired and other managers run these items. Unused tokens are
+returned. The tokens of a dead holder are lost, so the limit is not exceeded.
 
-A clock may be set back. What was written by a time that no good clock shows yet (`clocks_apart_us`: how far two of them
-are apart at most) says nothing of when it was written: such a grant has ended, and such a bucket is full.
+A clock may be set back. A grant or bucket with a time that no good clock shows yet (good clocks differ by at most
+`clocks_apart_us`) was written by a clock that was ahead, so its age is unknown. Such a grant has expired, and such a
+bucket is full.
 """
 
 import msgspec
@@ -49,9 +50,9 @@ _buckets = msgspec.msgpack.Decoder(Bucket)
 
 
 def is_in_force(until_us: int, lease_us: int, *, now_us: int, clocks_apart_us: int) -> bool:
-    """Say whether a grant for `lease_us` that ends at `until_us` stands: it has begun by a good clock, and not ended.
+    """Say whether a grant for `lease_us` that ends at `until_us` is in force: begun by a good clock, and not expired.
 
-    One that begins in the future was granted by a clock that has been set back since.
+    A grant that begins in the future was written by a clock that has been set back since.
     """
     return now_us < until_us <= now_us + lease_us + clocks_apart_us
 
@@ -60,12 +61,12 @@ def take_slots(
     tr: Transaction, kind: str, maximum: int, *, holder: bytes, held: int, wanted: int, lease_us: int,
     clocks_apart_us: int, now_us: int,
 ) -> int:  # fmt: skip
-    """Grant a holder up to `wanted` of the `maximum` that may run at once, in place of what it had; return how many.
+    """Grant a holder up to `wanted` of the `maximum` slots, in place of its former grant; return how many.
 
-    What it holds already is written down whatever the maximum: others count it. Only grants that stand count; see
-    `is_in_force`.
+    What the holder already uses is written even above the maximum, because other managers must count it. Only grants in
+    force count; see `is_in_force`.
 
-    Reads with conflict: all grants of the kind. Writes: the holder's, and clears those that have ended. May run twice.
+    Reads all grants of the kind with conflict. Writes the holder's grant, and clears expired ones. May run twice.
     """
     prefix = _LIMIT + pack_text(kind) + _GRANT
     own = prefix + pack_bytes(holder)
@@ -77,7 +78,7 @@ def take_slots(
         if grant is None or not is_in_force(
             grant.until_us, grant.lease_us, now_us=now_us, clocks_apart_us=clocks_apart_us
         ):
-            probe("a grant of slots has ended with its holder")
+            probe("a grant of slots has expired")
             tr.clear(row.key)
         else:
             others += grant.slots
@@ -92,7 +93,7 @@ def take_slots(
 def take_tokens(
     tr: Transaction, kind: str, policy: KindPolicy, *, wanted: int, returned: int, clocks_apart_us: int, now_us: int
 ) -> int:
-    """Take up to `wanted` tokens out of a kind's bucket, after `returned` unused ones were put back; return how many.
+    """Return `returned` unused tokens to a kind's bucket, and take up to `wanted`; return how many were taken.
 
     The bucket fills at `policy.per_s` up to `policy.burst`. Reads and writes it, with conflict; may run twice.
     """
@@ -105,9 +106,9 @@ def take_tokens(
 
 
 def is_kind_full(tr: Reader, kind: str, policy: KindPolicy, *, clocks_apart_us: int, now_us: int) -> bool:
-    """Say whether a kind's own shard has granted all that may run or start now; of others it is False. Snapshot reads.
+    """Say whether a kind's own shard has granted all that may run or start now; False on other shards. Snapshot reads.
 
-    For whoever asks why; nothing is taken by it.
+    For diagnosis; it takes nothing.
     """
     prefix = _LIMIT + pack_text(kind) + _GRANT
     rows = tr.snapshot.get_range(range_begin(prefix), range_end(prefix), streaming_mode=WANT_ALL)
@@ -126,7 +127,7 @@ def is_kind_full(tr: Reader, kind: str, policy: KindPolicy, *, clocks_apart_us: 
 
 
 def tokens_in(value: bytes | None, policy: Policy, *, clocks_apart_us: int, now_us: int) -> int:
-    """Return how many tokens are in a bucket that is stored as `value`; None: nobody took any yet."""
+    """Return how many tokens are in a bucket that is stored as `value`; None: a full bucket."""
     return _filled(value, policy, now_us, clocks_apart_us).tokens // TOKEN
 
 
@@ -136,7 +137,7 @@ def take_out(tr: Transaction, key: bytes, policy: Policy, *, tokens: int, clocks
 
 
 def _take_out(tr: Transaction, key: bytes, policy: Policy, bucket: Bucket, tokens: int) -> None:
-    """Write a bucket without so many tokens; fewer than none are put back."""
+    """Write a bucket without so many tokens; a negative number adds tokens."""
     left = min(policy.burst * TOKEN, bucket.tokens - tokens * TOKEN)
     tr.set(key, pack_value(Bucket(left, bucket.at_us)))
 
@@ -144,9 +145,9 @@ def _take_out(tr: Transaction, key: bytes, policy: Policy, bucket: Bucket, token
 def _filled(value: bytes | None, policy: Policy, now_us: int, clocks_apart_us: int) -> Bucket:
     """Return a bucket as it is now.
 
-    A clock that is a little behind the one that wrote it fills it no further: the time between two good clocks would be
-    counted each time that one writes after the other. A time that no good clock shows was written by one that has been
-    set back, or is damaged: the bucket counts as full, since nobody knows when it was written.
+    A clock slightly behind the last writer's does not fill the bucket: otherwise the time between two good clocks would
+    count each time that one writes after the other. A time that no good clock shows was written by a clock that has
+    been set back, or is damaged: the age of the bucket is unknown, and it counts as full.
     """
     assert policy.per_s is not None
     bucket = None if value is None else unpacked(_buckets, value)
@@ -158,6 +159,6 @@ def _filled(value: bytes | None, policy: Policy, now_us: int, clocks_apart_us: i
 
 
 def clear_limit_state(tr: Transaction, kind: str) -> None:
-    """Clear what a limit that is no more has left. Writes only."""
+    """Clear the grants and the bucket of a limit that was removed. Writes only."""
     prefix = _LIMIT + pack_text(kind)
     tr.clear_range(range_begin(prefix), range_end(prefix))

@@ -1,29 +1,30 @@
-"""Rules: what operators have decided about a shard, its kinds and its tenants, in force with the commit that says so.
+"""Policies: what operators have decided about a shard, its kinds and its tenants, in force with the commit.
 
-    (ROOT, RULE)                    -> version: counts how often the rules of the shard and its kinds have changed
-    (ROOT, RULE, SHARD)             -> empty; present while the shard is paused
-    (ROOT, RULE, KIND, kind)        -> rule of a kind
-    (ROOT, RULE, TENANT, app, user) -> a copy of a tenant's rule, for whoever lists them
-    (ROOT, PARKED, kind, zone)      -> empty; pointers that sleep because the kind is paused
+    (ROOT, POLICY)                      -> version: counts changes of the policies of the shard and its kinds
+    (ROOT, POLICY, SHARD)               -> empty; present while the shard is paused
+    (ROOT, POLICY, KIND, kind)          -> policy of a kind
+    (ROOT, POLICY, TENANT, app, user)   -> a copy of a tenant's policy, for listings
+    (ROOT, PAUSED_POINTER, kind, zone)  -> empty; pointers that sleep because the kind is paused
 
-**How a rule comes to be known.** Whoever visits pointers reads the version beside them, one key for a whole batch, and
-the rules again when it is not the one that they know. A tenant's rule lies in its ownership record, which every
-operation on the tenant reads as it is. So a rule costs next to nothing where there is none, nobody has to be told of
-it, and what runs already is not touched by it.
+**How a policy comes into force.** A manager that processes pointers reads the version with them, one key for a whole
+batch. If the version differs from the known one, it reads the policies again. A tenant's policy lies in its ownership
+record, which every operation on the tenant reads anyway. So a shard without policies pays almost nothing, no process
+has to be notified, and running items are not affected.
 
-**How all shards come to say the same of a kind.** Its own shard (`placement.home`) is told first, and says when: later
-than anything before. The others repeat that, each unless it has heard something later. So two who steer a kind at the
-same moment leave all shards with what was said last, in whatever order they come to them; and what somebody has left
-half done is made good by whoever steers the kind next.
+**How all shards agree on a kind.** The kind's own shard (`placement.home`) is changed first, with a timestamp later
+than every earlier one. Then the change is propagated to the other shards, which keep their copy if it is newer. So
+after two concurrent changes of a kind all shards end with the later one, in whatever order the changes arrive. The next
+change of the kind completes one that was interrupted.
 
-**How what was paused comes to run again.** A pointer with nothing but paused work sleeps; to look again and again would
-cost as much as to run it. One that sleeps because of a kind is *parked*: it is written down under the kind, and woken
-when that goes on. Whoever parks reads the version with conflict, whoever ends a pause writes it, so that of two at the
-same moment one sees the other. A tenant's own pointers are found from its name, and woken with the end of the pause; of
-a tenant with thousands of queue zones in pieces after that, since no transaction could look at all of them.
+**How paused work resumes.** A pointer with nothing but paused work sleeps; polling it would cost as much as running its
+items. If it sleeps because of a kind, it is entered in the paused-pointer index under the kind, and woken when the kind
+is resumed. The transaction that enters it reads the version with conflict, and the one that resumes writes the version,
+so one of them sees the other. A tenant's own pointers are found by its name, and woken by the transaction that resumes
+the tenant. A tenant with thousands of queue zones is woken in several transactions after that, because one could not
+read all of them.
 
-All changes read what they change with conflict, whatever is there, and may run twice: one whose result is unknown may
-be applied late, and must not undo what somebody has said since.
+All changes read what they change with conflict, even if it is absent, and may run twice: a change whose result is
+unknown may be applied late, and must not undo a later one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -68,10 +69,10 @@ WAKE_MAX = 500  # Pointers woken in one transaction.
 
 
 class Policies(NamedTuple):
-    """The rules of a shard and of its kinds, as they were found.
+    """The policies of a shard and of its kinds, as they were read.
 
-    `version`: tells whether they have changed; empty: there never were any. `kinds`: also those that say nothing any
-    more; not those that are damaged, or of a newer version.
+    `version`: differs if they have changed; empty: there never were any. `kinds`: includes cleared policies
+    (tombstones); excludes policies that are damaged, or of a newer version.
     """
 
     version: bytes
@@ -81,7 +82,7 @@ class Policies(NamedTuple):
     limited_kinds: frozenset[str]
 
     def later_than(self, observed: Mapping[str, KindPolicy]) -> dict[str, KindPolicy]:
-        """Return the rules that were said after those that somebody has heard, by kind."""
+        """Return the policies of kinds that are newer than the `observed` ones."""
         return {
             kind: policy
             for kind, policy in self.kinds.items()
@@ -89,20 +90,21 @@ class Policies(NamedTuple):
         }
 
     def tighter_than(self, observed: Mapping[str, KindPolicy]) -> list[str]:
-        """Return the kinds that they limit more than what somebody has heard, which was said before."""
+        """Return the kinds that they limit more than the older, `observed` policies."""
         later = self.later_than(observed) if self.limited_kinds else {}
         return [kind for kind, policy in later.items() if policy.is_tighter_than(observed.get(kind, NO_KIND_POLICY))]
 
 
-NO_KIND_POLICY = KindPolicy(updated_us=-1)  # Older versions wrote rules that do not tell when: later than this, too.
+# Older versions wrote policies without a time, which are 0: later than this one, too.
+NO_KIND_POLICY = KindPolicy(updated_us=-1)
 NO_POLICIES = Policies(b"", False, {}, frozenset(), frozenset())
 
 
 def read_policies_op(tr: Reader, known: Policies) -> Operation[Policies]:
-    """Read the rules of the shard and its kinds; `known` if they are still the ones, or newer. Snapshot reads.
+    """Read the policies of the shard and its kinds; `known` if they are unchanged, or newer. Snapshot reads.
 
-    A transaction at a relaxed read version may find older ones than are known. One rule that a newer version of the
-    program wrote is passed over.
+    A transaction at a relaxed read version may find older policies than the known ones. A policy that a newer version
+    of the program wrote is skipped.
     """
     version = tr.snapshot.get(_VERSION)
     yield
@@ -113,12 +115,12 @@ def read_policies_op(tr: Reader, known: Policies) -> Operation[Policies]:
 
 
 def read_policies(tr: Reader) -> Policies:
-    """Return the rules of the shard and its kinds. Snapshot reads."""
+    """Return the policies of the shard and its kinds. Snapshot reads."""
     return run_one(read_policies_op(tr, NO_POLICIES))
 
 
 def record_type(key: bytes) -> type[KindPolicy | TenantPolicy] | None:
-    """Return what the record under a key of the rules is; None: the key holds no record."""
+    """Return the type of the record under a key of the policies; None: the key holds no record."""
     return KindPolicy if key.startswith(_KINDS) else TenantPolicy if key.startswith(_TENANTS) else None
 
 
@@ -139,29 +141,29 @@ def _read(tr: Reader, version: bytes) -> Policies:
 
 
 def is_shard_paused(tr: Reader) -> ValueFuture:
-    """Send for whether the shard is paused, by snapshot, and return the future; its `present()` tells."""
+    """Ask by snapshot whether the shard is paused; return the future, whose `present()` answers."""
     return tr.snapshot.get(_PAUSED)
 
 
-# --- Changing them ---
+# --- Changing policies ---
 
 
 def pause_shard(tr: Transaction) -> None:
-    """Let nobody take anything from this shard."""
+    """Stop dequeues from this shard."""
     tr.get(_PAUSED).wait()
     tr.set(_PAUSED, b"")
     _bump_version(tr)
 
 
 def resume_shard(tr: Transaction) -> None:
-    """Let work be taken from this shard again; its pointers have stayed as they were."""
+    """Allow dequeues from this shard again; its pointers have stayed as they were."""
     tr.get(_PAUSED).wait()
     tr.clear(_PAUSED)
     _bump_version(tr)
 
 
 def kind_policy(tr: Transaction, kind: str) -> KindPolicy | None:
-    """Return a kind's rule on this shard, `NO_KIND_POLICY` if there is none, None if it cannot be read.
+    """Return a kind's policy on this shard, `NO_KIND_POLICY` if there is none, None if it cannot be read.
 
     Reads it with conflict.
     """
@@ -170,16 +172,16 @@ def kind_policy(tr: Transaction, kind: str) -> KindPolicy | None:
 
 
 def change_kind_policy(tr: Transaction, kind: str, *, now_us: int, after_us: int = 0, **changes: Any) -> KindPolicy:
-    """Change some of what a kind's rule says, on the kind's own shard, and return it: the others repeat it then.
+    """Change fields of a kind's policy, on the kind's own shard; return it, to be propagated to the other shards.
 
-    What was parked while the kind was paused must be woken then: `wake_paused_pointers`. Reads and writes the rule,
-    with conflict. One that is damaged is made anew.
+    If this resumes the kind, call `wake_paused_pointers` afterwards. Reads and writes the policy, with conflict. A
+    damaged policy is replaced.
 
     Args:
-      after_us: it is said after that.
+      after_us: the new timestamp is later than this.
 
     Raises:
-      RuleUnreadable: a newer version wrote it.
+      PolicyUnreadable: a newer version wrote it.
     """
     before = _policy_to_change(tr, kind)
     policy = msgspec.structs.replace(before, **changes, updated_us=max(now_us, before.updated_us + 1, after_us + 1))
@@ -188,16 +190,16 @@ def change_kind_policy(tr: Transaction, kind: str, *, now_us: int, after_us: int
 
 
 def propagate_kind_policy(tr: Transaction, kind: str, policy: KindPolicy) -> KindPolicy:
-    """Let a shard say of a kind what the kind's own does, unless it has heard something later; return what it says.
+    """Write a kind's policy to this shard unless its copy is newer; return the policy in force here.
 
-    Reads and writes its rule, with conflict. One that is damaged is made anew.
+    Reads and writes the policy, with conflict. A damaged policy is replaced.
 
     Raises:
-      RuleUnreadable: a newer version wrote it.
+      PolicyUnreadable: a newer version wrote it.
     """
     found = _policy_to_change(tr, kind)
     if found.updated_us > policy.updated_us:
-        probe("a shard has heard something later of a kind")
+        probe("a shard has a newer policy of a kind than the propagated one")
         return found
     _set_kind_policy(tr, kind, policy)
     return policy
@@ -221,7 +223,7 @@ def _set_kind_policy(tr: Transaction, kind: str, policy: KindPolicy) -> None:
 def change_tenant_policy(
     tr: Transaction, layout: ShardLayout, tenant: Tenant, *, now_us: int, **changes: Any
 ) -> TenantPolicy:
-    """Change some of what a tenant's rule says, and return it; see `set_tenant_policy`."""
+    """Change fields of a tenant's policy, and return it; see `set_tenant_policy`."""
     policy = msgspec.structs.replace(tenant_policy(tr, layout, tenant), **changes)
     set_tenant_policy(tr, layout, tenant, policy, now_us=now_us)
     return policy
@@ -230,14 +232,13 @@ def change_tenant_policy(
 def set_tenant_policy(
     tr: Transaction, layout: ShardLayout, tenant: Tenant, policy: TenantPolicy, *, now_us: int
 ) -> None:
-    """Give a tenant a rule; one that says nothing is none.
+    """Set a tenant's policy; the default policy clears it.
 
-    Reads and writes the ownership record, with which every operation on the tenant conflicts. If it was paused and is
-    no longer, wakes its first pointers; of one with more than `WAKE_MAX` queue zones the others must be woken then:
-    `wake_tenant`.
+    Reads and writes the ownership record, with which every operation on the tenant conflicts. If this resumes the
+    tenant, it wakes the pointers of the first `WAKE_MAX` queue zones; call `wake_tenant` for the others.
 
     Raises:
-      TenantMoved: the tenant is another shard's.
+      TenantMoved: another shard owns the tenant.
     """
     keys = TenantKeys(*tenant)
     value = tr.get(keys.owner).value
@@ -260,10 +261,10 @@ def set_tenant_policy(
 
 
 def wake_tenant(tr: Transaction, layout: ShardLayout, tenant: Tenant, *, after: str = "", now_us: int) -> str | None:
-    """Wake the pointers of `WAKE_MAX` of a tenant's queue zones, those whose names come after `after`.
+    """Wake the pointers of up to `WAKE_MAX` of a tenant's queue zones, whose names come after `after`.
 
-    Returns the last of these names: call it again with that; or None: there are no more. Reads a name at a time, by
-    snapshot; with conflict the pointers' guards, and the records of those that it wakes. May run twice.
+    Returns the last of these names, for the next call; None: there are no more. Reads the names one by one, by
+    snapshot. Reads with conflict: the pointers' guards, and the records of the pointers that it wakes. May run twice.
     """
     names = list(islice(zone_names(tr, TenantKeys(*tenant), after=after), WAKE_MAX))
     _wake(tr, [QueueZone(layout, tenant, name) for name in names], now_us)
@@ -271,16 +272,16 @@ def wake_tenant(tr: Transaction, layout: ShardLayout, tenant: Tenant, *, after: 
 
 
 def tenant_policy(tr: Transaction, layout: ShardLayout, tenant: Tenant) -> TenantPolicy:
-    """Return a tenant's rule. Reads its ownership record with conflict.
+    """Return a tenant's policy. Reads its ownership record with conflict.
 
     Raises:
-      TenantMoved: the tenant is another shard's.
+      TenantMoved: another shard owns the tenant.
     """
     return stored_item.check_owner(layout, tr.get(TenantKeys(*tenant).owner).value)
 
 
 def tenants_with_policies(tr: Reader, *, tenants_max: int) -> list[tuple[Tenant, TenantPolicy]]:
-    """Return tenants that have a rule, by name, with it. Snapshot reads; one that is unreadable is passed over."""
+    """Return tenants that have a policy, by name, with it. Snapshot reads; unreadable policies are skipped."""
     rows = tr.snapshot.get_range(range_begin(_TENANTS), range_end(_TENANTS), limit=tenants_max)
     found = []
     for row in rows:
@@ -292,7 +293,7 @@ def tenants_with_policies(tr: Reader, *, tenants_max: int) -> list[tuple[Tenant,
 
 
 def zone_names(tr: Reader, keys: TenantKeys, *, after: str = "") -> Iterator[str]:
-    """Yield the names of a tenant's queue zones, also of those that hold nothing but a pointer, from behind `after` on.
+    """Yield the names of a tenant's queue zones that come after `after`, also of zones that hold only a pointer.
 
     Snapshot reads, one for each name.
     """
@@ -310,23 +311,26 @@ def zone_names(tr: Reader, keys: TenantKeys, *, after: str = "") -> Iterator[str
             begin = range_end(row.key[: found[1]])
 
 
-# --- Pointers that sleep because of a paused kind ---
+# --- The paused-pointer index ---
 
 
 def index_paused_pointer(tr: Transaction, location: ZoneLocation, kinds: Collection[str]) -> None:
-    """Note that a zone's pointer falls asleep because these kinds are paused. Reads the version with conflict."""
+    """Enter a zone's pointer in the index of these paused kinds, because of which it sleeps.
+
+    Reads the version with conflict.
+    """
     if not kinds:
         return
-    probe("a pointer is parked")
+    probe("a pointer sleeps because its kind is paused")
     tr.add_read_conflict_key(_VERSION)
     for kind in kinds:
         tr.set(_paused_pointer_key(location, kind), b"")
 
 
 def may_sleep(tr: Transaction, location: ZoneLocation) -> bool:
-    """Say whether a zone's pointer may sleep on although it holds work: its tenant is paused, or it is parked.
+    """Say whether a zone's pointer may sleep although it holds work: its tenant is paused, or the index has it.
 
-    Reads with conflict: ownership, the parked keys of kinds that are paused.
+    Reads with conflict: ownership, and the zone's index keys of paused kinds.
     """
     owner = tr.get(location.keys.tenant.owner).value
     if stored_item.check_owner(location.layout, owner).paused:
@@ -335,9 +339,10 @@ def may_sleep(tr: Transaction, location: ZoneLocation) -> bool:
 
 
 def wake_paused_pointers(tr: Transaction, layout: ShardLayout, *, now_us: int) -> int:
-    """Wake up to `WAKE_MAX` parked pointers of kinds that are not paused any more; return how many were looked at.
+    """Wake up to `WAKE_MAX` indexed pointers of kinds that are no longer paused; return how many entries it read.
 
-    Reads with conflict: the pointers' guards, and the records of those that it wakes. Call it until it returns 0.
+    Reads with conflict: the pointers' guards, and the records of the pointers that it wakes. Call it until it returns
+    0.
     """
     begin, end = range_begin(_PAUSED_POINTERS), range_end(_PAUSED_POINTERS)
     if next(iter(tr.snapshot.get_range(begin, end, limit=1)), None) is None:
@@ -350,7 +355,7 @@ def wake_paused_pointers(tr: Transaction, layout: ShardLayout, *, now_us: int) -
             break
         found = unpack_names(row.key, len(_PAUSED_POINTERS), 1)
         if found is None:
-            tr.clear(row.key)  # It is damaged, and wakes nobody.
+            tr.clear(row.key)  # It is damaged, and names no pointer.
             begin = row.key + b"\x00"
             continue
         (kind,), kind_end = found

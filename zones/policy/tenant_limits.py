@@ -1,11 +1,11 @@
 """Limits of tenants: how many of a tenant's items may run at once, and how many may start in a second.
 
-    (ROOT, DB, app, user, RUN, zone, id) -> empty; items that were leased under a `max_running`; no others count
-    (ROOT, DB, app, user, BUCKET)        -> the tenant's bucket of tokens, see `limits`
+    (ROOT, DB, app, user, IN_FLIGHT, zone, id) -> empty; in-flight marker of an item leased under a `max_running`
+    (ROOT, DB, app, user, BUCKET)              -> the tenant's token bucket, see `limits`
 
-Only visits read and write these, and only those of tenants that have such a limit: nobody else pays for it. An item
-that has ended, or is nobody's any more, leaves its mark behind; the next visit sees by the item's record that it means
-nothing, and clears it. So whatever happens to a worker, what counts is what holds a lease.
+Only dequeues of tenants with such a limit read and write these keys: other tenants pay nothing. An item that has ended
+or was returned leaves its marker behind. The next dequeue finds by the item's record that the marker is stale, and
+clears it. So, whatever happens to a worker, only leased items count.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from fairlead.zones.probes import probe
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import ItemRecord, TenantPolicy, decode
 
-SPARE_MARKERS = 64  # Marks that mean nothing are cleared so many at a time, at least.
+SPARE_MARKERS = 64  # Stale markers are cleared so many at a time, at least.
 
 
 def allowed_op(tr: Transaction, location: ZoneLocation, policy: TenantPolicy, *, now_us: int) -> Operation[int]:
-    """Return how many more items of a tenant that has a limit may be taken now, in any of its zones.
+    """Return how many more items of a tenant that has a limit may be leased now, in any of its zones.
 
-    Reads with conflict: the marks, the bucket, the records of marked items whose leases have ended; by snapshot: of
-    those that run, so that no extension, progress or end of one conflicts with visits. Clears marks that mean nothing;
-    one of an item whose lease has ended stays, for its holder may extend it after all. Two visits of one tenant
-    conflict: only a visit starts an item, and it writes a mark.
+    Reads with conflict: the markers, the bucket, and the records of marked items whose leases have expired. Reads by
+    snapshot: the records of running items, so that an extension, a progress report or an end of one does not conflict
+    with dequeues. Clears stale markers. The marker of an item with an expired lease stays, because its holder may still
+    extend the lease. Two dequeues of one tenant conflict: only a dequeue starts an item, and it writes a marker.
     """
     left = []
     if policy.max_running is not None:
@@ -42,7 +42,7 @@ def allowed_op(tr: Transaction, location: ZoneLocation, policy: TenantPolicy, *,
 
 
 def is_tenant_full(tr: Reader, location: ZoneLocation, policy: TenantPolicy, *, now_us: int) -> bool:
-    """Say whether no more of a tenant's items may run or start now. Snapshot reads; for whoever asks why."""
+    """Say whether no more of a tenant's items may run or start now. Snapshot reads; for diagnosis."""
     snapshot, keys = tr.snapshot, location.keys.tenant
     if policy.max_running is not None:
         begin, end = range_begin(keys.in_flight_prefix), range_end(keys.in_flight_prefix)
@@ -59,7 +59,7 @@ def is_tenant_full(tr: Reader, location: ZoneLocation, policy: TenantPolicy, *, 
 def charge_limits(
     tr: Transaction, location: ZoneLocation, policy: TenantPolicy, item_ids: Sequence[bytes], *, now_us: int
 ) -> None:
-    """Mark items that are leased now, and take their tokens; `allowed_op` came before, in this transaction."""
+    """Mark items that are leased now, and take their tokens; call `allowed_op` first, in the same transaction."""
     if policy.max_running is not None:
         for item_id in item_ids:
             tr.set(location.keys.tenant.in_flight(location.name, item_id), b"")
@@ -70,14 +70,14 @@ def charge_limits(
 
 
 def clear_tenant_limit_state(tr: Transaction, tenant: Tenant) -> None:
-    """Clear what a limit that is no more has left. Writes only."""
+    """Clear the markers and the bucket of a limit that was removed. Writes only."""
     keys = TenantKeys(*tenant)
     tr.clear_range(range_begin(keys.in_flight_prefix), range_end(keys.in_flight_prefix))
     tr.clear(keys.bucket)
 
 
 def _in_flight_op(tr: Transaction, location: ZoneLocation, max_running: int, now_us: int) -> Operation[int]:
-    """Count the items that run; `max_running` if there are more marks than it reads, as after a limit was lowered."""
+    """Count the running items; `max_running` if there are more markers than it reads, as after a limit was lowered."""
     prefix = location.keys.tenant.in_flight_prefix
     markers_max = max_running + SPARE_MARKERS
     rows = tr.get_range(range_begin(prefix), range_end(prefix), limit=markers_max, streaming_mode=WANT_ALL)
@@ -91,16 +91,16 @@ def _in_flight_op(tr: Transaction, location: ZoneLocation, max_running: int, now
         if _is_leased(read.value, now_us):
             running += 1
             continue
-        tr.add_read_conflict_key(item)  # Its holder may be extending a lease that has ended.
+        tr.add_read_conflict_key(item)  # Its holder may be extending an expired lease.
         record = None if read.value is None else decode(ItemRecord, read.value)
         if read.value is None or (record is not None and not record.lease_id):
-            probe("a mark of an item that runs no more is cleared")
+            probe("a stale in-flight marker is cleared")
             tr.clear(key)
     return running if len(markers) < markers_max else max_running
 
 
 def _marked_item_key(key: bytes, prefix: bytes, location: ZoneLocation) -> bytes:
-    """Return the key of the item that a mark is of; of a damaged mark the key of none."""
+    """Return the key of the marked item; of a damaged marker a key that holds no item."""
     found = unpack_names(key, len(prefix), 1)
     if found is None:
         return location.keys.item(b"")
@@ -109,6 +109,6 @@ def _marked_item_key(key: bytes, prefix: bytes, location: ZoneLocation) -> bytes
 
 
 def _is_leased(value: bytes | None, now_us: int) -> bool:
-    """Say whether a marked item, stored as `value`, is leased; of one that cannot be read nobody knows."""
+    """Say whether a marked item, stored as `value`, is leased; False if its record cannot be read."""
     record = None if value is None else decode(ItemRecord, value)
     return record is not None and bool(record.lease_id) and record.vesting_us > now_us

@@ -1,15 +1,16 @@
-"""Completions: what has ended lately, so that somebody who asks for an item learns that it ran and did not vanish.
+"""The completion log: what has ended lately, so that a diagnosis can say how an item ended.
 
-Kept for an hour, and of busy shards the last 16 MB, some hundred thousand items. Nothing that must be true hangs on it.
+It covers an hour, and on busy shards the last 16 MB, which is some hundred thousand items. Nothing that must be correct
+depends on it.
 
-    (ROOT, HISTORY, FRESH, part, ended_us, item id)  -> one commit's ends, as they were written with them
-    (ROOT, HISTORY, PACKED, ended_us, item id, part) -> many commits' ends, in one value
-    (ROOT, HISTORY)                                  -> how many bytes are packed; atomic add
+    (ROOT, COMPLETION_LOG, FRESH, part, ended_us, item id)  -> the ends of one commit, as it wrote them
+    (ROOT, COMPLETION_LOG, PACKED, ended_us, item id, part) -> the ends of many commits, in one value
+    (ROOT, COMPLETION_LOG)                                  -> how many bytes are packed; atomic add
 
-An end costs the transaction that brings it about a few dozen bytes and, whatever their number, one key: it is appended
-by time, not filed by item, which would touch a page of its own for each. So to look for an item is to look through all
-of them; housekeeping packs them, so that this is a search in few long values, a hundredth of a second at most. The part
-is that of the commit's first zone: commits of busy parts do not all write at one place, and consumers pack their own.
+An end costs its transaction a few dozen bytes and, whatever the number of items, one key. Ends are appended by time and
+not filed by item, which would touch a page of its own for each item. So to find an item, `find` reads the whole log.
+Housekeeping packs it, so that this is a search in few long values, a hundredth of a second at most. The part is that of
+the commit's first zone: commits of busy parts do not all write at one place, and consumers pack their own parts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +25,13 @@ from fairlead.zones.layout import ShardLayout, Tenant, ZoneLocation
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import pack_value, unpacked
 
-KEPT_US = 3_600_000_000  # An hour: long enough to answer "what became of it" to a person who has just waited for it.
+KEPT_US = 3_600_000_000  # An hour: long enough for a person who has just waited for the item.
 PACKED_BYTES_MAX = 16_000_000
 BLOCK_BYTES = 64_000  # Below FoundationDB's limit of a value.
-PACK_ROWS_MAX = 2_000  # Fresh ones packed in one transaction,
+PACK_ROWS_MAX = 2_000  # Fresh rows packed in one transaction,
 PACK_BYTES_MAX = 1_000_000  # or some more bytes than this.
-SETTLED_US = 1_000_000  # Commits of times longer ago do not come any more, and conflict with nobody who packs.
-_ROW_BYTES = 16  # What a row's time and length add to it.
+SETTLED_US = 1_000_000  # Commits with earlier times no longer arrive, and do not conflict with packing.
+_ROW_BYTES = 16  # What the time and length of a row add to it.
 
 _TOTAL_BYTES = 8
 _TOTAL = ROOT + pack_int(COMPLETION_LOG)
@@ -42,7 +43,7 @@ class EndReason(IntEnum):
     """How an item ended."""
 
     COMPLETED = 0
-    CANCELLED = 1  # by somebody who did not hold it
+    CANCELLED = 1  # by a caller that did not hold its lease
     DROPPED = 2  # it failed for good, and its kind says that such items are deleted
 
 
@@ -75,11 +76,11 @@ class Ended(NamedTuple):
 
 
 _commit_decoder = msgspec.msgpack.Decoder(list[EndedOfZone])
-_block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # when, and the commit's ends as they were written
+_block_decoder = msgspec.msgpack.Decoder(list[tuple[int, bytes]])  # the time, and the ends as the commit wrote them
 
 
 def append(tr: Transaction, layout: ShardLayout, ended: Sequence[EndedOfZone], *, now_us: int) -> None:
-    """Write down, in the transaction in which they end, what items end. A blind write; may run twice."""
+    """Write the ends of items, in the transaction in which they end. A blind write; may run twice."""
     if not ended:
         return
     value = pack_value(ended)
@@ -93,13 +94,13 @@ def append(tr: Transaction, layout: ShardLayout, ended: Sequence[EndedOfZone], *
 
 
 def ends_of(key: bytes, value: bytes) -> list[EndedOfZone]:
-    """Return the ends that a commit wrote under `key`; of any other key, and of what is unreadable, none."""
+    """Return the ends that a commit wrote under `key`; none for any other key, and for an unreadable value."""
     ends: list[EndedOfZone] = (unpacked(_commit_decoder, value) or []) if key.startswith(_FRESH) else []
     return ends
 
 
 def find(tr: Reader, item_id: bytes) -> list[Ended]:
-    """Return how an item ended, the last time first: its name may have been given again. Snapshot reads."""
+    """Return how an item ended, the latest end first: its id may have been used again. Snapshot reads."""
     found: list[Ended] = []
     for row in tr.snapshot.get_range(range_begin(_FRESH), range_end(_FRESH), reverse=True, streaming_mode=WANT_ALL):
         if item_id in row.value:
@@ -112,7 +113,7 @@ def find(tr: Reader, item_id: bytes) -> list[Ended]:
 
 
 def end_reason_of(tr: Transaction, location: ZoneLocation, item_id: bytes) -> EndReason | None:
-    """Return how an item of this zone ended, the last time; None: that is not known, or not to this version.
+    """Return how an item of this zone ended last; None: unknown, or unknown to this version.
 
     Snapshot reads, as `find`.
     """
@@ -125,10 +126,11 @@ def end_reason_of(tr: Transaction, location: ZoneLocation, item_id: bytes) -> En
 
 
 def compact(tr: Transaction, parts: range, *, now_us: int) -> bool:
-    """Pack what is fresh in some parts, and clear what is too old or too much of all; say if there was any.
+    """Pack fresh rows of some parts, and clear packed rows beyond the limits of age and size; say if it did anything.
 
-    A little at a time: it keeps up with some thousand commits a second. Conflicts with whoever packs the same parts, or
-    clears, at the same time, and with nobody who ends something. An idle shard is asked two keys.
+    It handles a limited number of rows per call, and keeps up with some thousand commits a second. It conflicts with a
+    concurrent call for the same parts, or one that clears, and never with a transaction that ends an item. On an idle
+    shard it reads two keys.
     """
     total = int.from_bytes((tr.snapshot.get(_TOTAL).value or b"")[:_TOTAL_BYTES], "little")
     packed = 0
@@ -146,7 +148,7 @@ def compact(tr: Transaction, parts: range, *, now_us: int) -> bool:
 
 
 class _Fresh(NamedTuple):
-    """One commit's ends. `name`: what its key says, the part last: two tenants may give their items the same name."""
+    """The ends of one commit. `name`: the elements of its key, the part last: two tenants may use the same item id."""
 
     ended_us: int
     name: bytes
@@ -155,7 +157,7 @@ class _Fresh(NamedTuple):
 
 
 def _blocks(tr: Reader, parts: range, until_us: int) -> list[list[_Fresh]]:
-    """Read what ended until then and is fresh, as far as one transaction packs it, by the block that it goes into."""
+    """Read fresh rows that ended before `until_us`, as many as one transaction packs, grouped by block."""
     begin, end = _FRESH + pack_int(parts.start), _FRESH + pack_int(parts.stop)
     read = 0
     rows: list[_Fresh] = []
@@ -180,16 +182,16 @@ def _blocks(tr: Reader, parts: range, until_us: int) -> list[list[_Fresh]]:
 
 
 def _clear_oldest(tr: Transaction, total: int, now_us: int) -> int:
-    """Clear blocks, the oldest first, while they are too many or too old; return how many bytes that were.
+    """Clear blocks, the oldest first, while they exceed the limits of size or age; return how many bytes.
 
-    A total that is damaged may be less than what is cleared.
+    A damaged total may be less than what is cleared.
     """
     cleared = 0
     begin = range_begin(_PACKED)
     while True:
         row = next(iter(tr.get_range(begin, range_end(_PACKED), limit=1)), None)
         if row is None:
-            return total  # What is counted beyond what was there.
+            return total  # The total counted more than there was.
         if total - cleared <= PACKED_BYTES_MAX and _time_of(row.key, _PACKED) > now_us - KEPT_US:
             break
         tr.clear(row.key)
@@ -199,7 +201,7 @@ def _clear_oldest(tr: Transaction, total: int, now_us: int) -> int:
 
 
 def _ends_in(ended_us: int, value: bytes, item_id: bytes) -> list[Ended]:
-    """Return the ends of an item in what one commit wrote. What is unreadable is passed over."""
+    """Return the ends of an item in the value of one commit. Unreadable values are skipped."""
     return [
         Ended(Tenant(each.app, each.user), each.zone, ended_us, item)
         for each in unpacked(_commit_decoder, value) or []
@@ -219,13 +221,13 @@ def _halves(ended: Sequence[EndedOfZone]) -> Iterator[Sequence[EndedOfZone]]:
 
 
 def _end_of_part(key: bytes) -> int:
-    """Return where the time begins in the key of what is fresh; in a damaged one where the part should be."""
+    """Return where the time begins in the key of a fresh row; in a damaged key where the part should be."""
     part = unpack_int(key, len(_FRESH))
     return len(_FRESH) if part is None else part[1]
 
 
 def _time_of_fresh(key: bytes) -> int:
-    """Return the time that a key of what is fresh names; of a damaged one the earliest."""
+    """Return the time in the key of a fresh row; 0 in a damaged key."""
     found = unpack_int(key, _end_of_part(key))
     return 0 if found is None else found[0]
 
@@ -235,6 +237,6 @@ def _name(ended_us: int, item_id: bytes) -> bytes:
 
 
 def _time_of(key: bytes, prefix: bytes) -> int:
-    """Return the time that a key names; of a damaged one the earliest, so that it is the first to be forgotten."""
+    """Return the time in a key; 0 in a damaged key, which is then the first to be cleared."""
     found = unpack_int(key, len(prefix))
     return 0 if found is None else found[0]

@@ -1,7 +1,7 @@
-"""Inquiry: all that the store knows of one item, for whoever must say why it does not run, or what became of it.
+"""Diagnosis: all that the store knows of one item, to explain why it does not run, or how it ended.
 
-Snapshot reads in one transaction, of counted length: an answer costs the same in a shard of a million tenants, and
-conflicts with nobody.
+Snapshot reads in one transaction, of bounded number: an answer costs the same in a shard of a million tenants, and
+conflicts with nothing.
 """
 
 from collections.abc import Sequence
@@ -32,26 +32,28 @@ from fairlead.zones.reporting.completion_log import Ended
 from fairlead.zones.top_level.pointers import pointer_ids
 from fairlead.zones.top_level.sessions import ListedSession, listing
 
-COUNTED_MAX = 1_000  # Of what stands before an item so much is counted.
-_NAMES = 3  # In the id of a pointer.
-ZONES_MAX = 5_000  # So many active zones, and so many graves, are looked through for an item whose tenant is unknown.
+COUNTED_MAX = 1_000  # What comes before an item is counted up to this.
+_NAMES = 3  # Names in the id of a pointer.
+ZONES_MAX = 5_000  # So many active zones, and so many dead letters, are searched for an item whose tenant is unknown.
 
 
 class Diagnosis(NamedTuple):
     """What is known of an item, in one version of the store. Times in microseconds since the epoch.
 
     Attributes:
-      item: its record, if it is in its queue and can be read; `unreadable`: it is there, or in the grave, and cannot.
-      damaged: because it was damaged, and not because a newer version wrote it. `set_aside`: it was, by an operator.
+      item: its record, if it is in its queue and readable.
+      unreadable: its record, or its dead letter, exists and cannot be read. `damaged`: because it is damaged, and not
+        because a newer version wrote it. `set_aside`: an operator set it aside in the quarantine.
       traceback: of its last failure; empty if it has not failed.
-      buried: its record in the grave. `ended`: how items of this id ended lately, the last first.
-      policy: its tenant's. `policies`: the shard's. `consumers`: those of the shard, the dead of the last minute too.
-      tenant_full: whether its tenant's limit lets no more run or start now. `kind_full`: its kind's in all of the
-        fleet, as far as this shard tells: the kind's own does.
-      suspect: whether it is suspected of ending its workers, and runs isolated when it is leased next.
+      dead_letter: its dead letter. `ended`: how items of this id ended lately, the latest first.
+      policy: its tenant's. `policies`: the shard's. `consumers`: those of the shard, also those dead for less than a
+        minute.
+      tenant_full: whether its tenant's limit lets no more items run or start now. `kind_full`: the same of its kind's
+        fleet-wide limit; only the kind's own shard knows it.
+      poison_candidate: whether it may have ended its workers, and will run isolated.
       pointer: of its zone; None: there is none, or it cannot be read.
-      items_before: vested items of its zone that come before it; `pointers_before`: vested zones that come before its
-        own, in its part of the top-level queue. Both counted up to 1,000.
+      items_before: vested items of its zone that come before it; `pointers_before`: vested pointers that come before
+        its zone's, in its part of the top-level queue. Both counted up to 1,000.
     """
 
     now_us: int
@@ -77,7 +79,7 @@ def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us:
     """Return what is known of an item of this id in a queue zone.
 
     Raises:
-      TenantMoved: the tenant is another shard's.
+      TenantMoved: another shard owns the tenant.
     """
     snapshot = tr.snapshot
     stored = snapshot.get(location.keys.item(item_id))
@@ -118,14 +120,14 @@ def diagnose(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us:
 
 
 class Whereabouts(NamedTuple):
-    """Where items of one id are or were. `whole`: whether all of the shard was looked at."""
+    """Where items of one id are or were. `whole`: whether the whole shard was searched."""
 
     locations: Sequence[ZoneLocation]
     whole: bool
 
 
 def whereabouts(tr: Transaction, layout: ShardLayout, item_id: bytes) -> Whereabouts:
-    """Look for an item whose tenant is unknown: among active zones, in graves, among what has ended lately."""
+    """Search for an item whose tenant is unknown: in active zones, in dead letters, in the completion log."""
     ids, all_pointers = pointer_ids(tr, layout, ids_max=ZONES_MAX)
     snapshot = tr.snapshot
     reads = [(each, snapshot.get(item_key(each, item_id))) for each in ids if each.count(b"\x00") == _NAMES]
@@ -148,7 +150,7 @@ def _kind_full(tr: Reader, kind: str, policies: Policies, layout: ShardLayout, n
 
 
 def _items_before(tr: Reader, location: ZoneLocation, item_id: bytes, item: ItemRecord, now_us: int) -> int:
-    """Count the vested items of a zone that come before one, in (priority, vesting time) order."""
+    """Count the vested items of a zone that come before an item, in (priority, vesting time) order."""
     keys, count = location.keys, 0
     last = keys.vest(item.priority, item.vesting_us, item_id)
     begin = keys.vest_priority(0)

@@ -1,12 +1,12 @@
-"""The series: what the workers of a shard have done, in slots of ten seconds, for the last hour.
+"""Rollups: what the workers of a shard have done in the last hour, in intervals of ten seconds.
 
-For people who look at rates and ages over time. Nothing that must be true hangs on it.
+They show people rates and ages over time. Nothing that must be correct depends on them.
 
-    (ROOT, SERIES, FRESH, slot, worker's life) -> what one worker did in a slot, overwritten until the slot is over
-    (ROOT, SERIES, SUMMED, slot)               -> what all did in a slot, and how much waited at its end
+    (ROOT, ROLLUP, FRESH, interval, worker's incarnation) -> what one worker did; overwritten during the interval
+    (ROOT, ROLLUP, SUMMED, interval)                      -> what all workers did, and how much waited at its end
 
-A worker writes its own row, so that workers neither conflict nor share a counter; housekeeping sums each slot up once
-it is over, so that to read the hour is to read 360 values, however many workers there are.
+Each worker writes its own row, so workers neither conflict nor share a counter. Housekeeping sums up each interval once
+it is over. So the hour takes 360 values to read, however many workers there are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,19 +24,19 @@ from fairlead.zones.top_level.depth import depth, oldest_us
 
 INTERVAL_US = 10_000_000
 KEPT_INTERVALS = 360
-WATCHED_INTERVALS = 6  # A minute: its depth and its oldest item are some twenty reads.
-SUM_AFTER_INTERVALS = 2  # Then every worker has long begun another row.
-KINDS_MAX = 200  # In a row; of the others' ends nothing is told.
-TENANTS_MAX = 20  # In a row: those that took most of the handlers' time.
+WATCHED_INTERVALS = 6  # A minute: reading the depth and the oldest item takes some twenty reads.
+SUM_AFTER_INTERVALS = 2  # By then every worker writes to a later row.
+KINDS_MAX = 200  # In a row; the ends of other kinds are omitted.
+TENANTS_MAX = 20  # In a row: those with most handler time.
 
 _FRESH = ROOT + pack_int(ROLLUP) + pack_int(1)
 _SUMMED = ROOT + pack_int(ROLLUP) + pack_int(2)
 
 
 class KindRollup(msgspec.Struct, array_like=True):
-    """What became of the attempts at a kind's items that ended in a slot, and how long their handlers took.
+    """How attempts at items of a kind ended in an interval, and how long their handlers took.
 
-    `lost`: the lease ended, or somebody else took the item over.
+    `lost`: the lease expired, or another worker leased the item.
     """
 
     completed: Count = 0
@@ -47,7 +47,7 @@ class KindRollup(msgspec.Struct, array_like=True):
     run_us: Count = 0
 
     def add(self, other: "KindRollup") -> None:
-        """Add another tally to this one."""
+        """Add another rollup to this one."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -58,13 +58,13 @@ class KindRollup(msgspec.Struct, array_like=True):
 
 
 class Rollup(msgspec.Struct, array_like=True):
-    """What was done in a slot: by kind, and the handlers' time of the tenants that took most of it, by (app, user)."""
+    """What was done in an interval: by kind, and the handler time of the tenants with most of it, by (app, user)."""
 
     kinds: dict[str, KindRollup] = {}
     tenants: dict[str, dict[str, Count]] = {}  # app -> user -> microseconds
 
     def add(self, other: "Rollup") -> None:
-        """Add another tally to this one."""
+        """Add another rollup to this one."""
         for kind, rollup in other.kinds.items():
             self.kinds.setdefault(kind, KindRollup()).add(rollup)
         for app, users in other.tenants.items():
@@ -73,7 +73,7 @@ class Rollup(msgspec.Struct, array_like=True):
                 mine[user] = mine.get(user, 0) + run_us
 
     def shortened(self) -> "Rollup":
-        """Return as much of it as is stored: the kinds and tenants with most of the handlers' time."""
+        """Return the part that is stored: the kinds and tenants with most handler time."""
         kinds = nlargest(KINDS_MAX, self.kinds.items(), key=lambda each: (each[1].run_us, each[0]))
         tenants: dict[str, dict[str, int]] = {}
         for run_us, app, user in nlargest(TENANTS_MAX, self.by_tenant()):
@@ -81,16 +81,16 @@ class Rollup(msgspec.Struct, array_like=True):
         return Rollup(dict(kinds), tenants)
 
     def by_tenant(self) -> Iterable[tuple[int, str, str]]:
-        """Yield the handlers' time, the app and the user of each tenant."""
+        """Yield handler time, app and user of each tenant."""
         return ((run_us, app, user) for app, users in self.tenants.items() for user, run_us in users.items())
 
 
 class Interval(msgspec.Struct, array_like=True):
-    """A slot of the series.
+    """An interval of ten seconds.
 
-    `waiting`: items in all queues by kind, about at its end, those of kinds beyond the first `KINDS_MAX` under ""; of
-    more kinds than `depth` tells, those that it does.
-    `oldest_us`: since when the oldest waited then. Both None in slots that are not summed up yet.
+    `waiting`: items in all queues by kind, about at its end; items of kinds beyond the first `KINDS_MAX` under "". If
+    there are more kinds than `depth` reads, only those that it reads. `oldest_us`: since when the oldest item waited
+    then. Both None in intervals that are not summed up yet.
     """
 
     number: Count
@@ -104,17 +104,17 @@ _intervals = msgspec.msgpack.Decoder(Interval)
 
 
 def interval_of(now_us: int) -> int:
-    """Return the number of the slot that a time lies in."""
+    """Return the number of the interval that contains a time."""
     return now_us // INTERVAL_US
 
 
 def write(tr: Transaction, incarnation: bytes, interval: int, rollup: Rollup) -> None:
-    """Write what a worker has done in a slot so far, in place of what it wrote before. A blind write."""
+    """Write what a worker has done in an interval so far, in place of its earlier row. A blind write."""
     tr.set(_FRESH + pack_int(interval) + pack_bytes(incarnation), pack_value(rollup.shortened()))
 
 
 def read(tr: Reader, *, now_us: int, intervals_max: int = KEPT_INTERVALS) -> list[Interval]:
-    """Return the last slots in order, those in which nothing was summed up left out. Snapshot reads."""
+    """Return the last intervals in order; intervals without rows are omitted. Snapshot reads."""
     first = interval_of(now_us) - intervals_max + 1
     snapshot = tr.snapshot
     summed = snapshot.get_range(_SUMMED + pack_int(first), range_end(_SUMMED), streaming_mode=WANT_ALL)
@@ -130,11 +130,12 @@ def read(tr: Reader, *, now_us: int, intervals_max: int = KEPT_INTERVALS) -> lis
 
 
 def sum_up(tr: Transaction, layout: ShardLayout, *, now_us: int) -> bool:
-    """Sum up what is over, and forget what is old, unless somebody has done so for this slot; say whether.
+    """Sum up the intervals that are over, and clear old ones; False if this has been done for the last one.
 
-    One snapshot read if there is nothing to do. Else reads with conflict what it sums up: of two one does it.
+    One snapshot read if there is nothing to do. Otherwise reads with conflict what it sums up: of two concurrent calls
+    one does it.
 
-    Where reads cost, several slots are summed up together, and queues that sleep are not looked into.
+    Where reads are expensive, several intervals are summed up together, and sleeping queues are not read.
     """
     over = interval_of(now_us) - SUM_AFTER_INTERVALS
     if layout.is_watched:
@@ -164,7 +165,7 @@ def sum_up(tr: Transaction, layout: ShardLayout, *, now_us: int) -> bool:
 
 
 def busiest(intervals: Sequence[Interval]) -> list[tuple[int, str, str]]:
-    """Return handlers' time in microseconds, app and user of the tenants that took most of it in these slots."""
+    """Return handler time in microseconds, app and user of the tenants with most of it in these intervals."""
     total = Rollup({}, {})
     for interval in intervals:
         total.add(Rollup({}, interval.rollup.tenants))
@@ -182,7 +183,7 @@ def _by_interval(rows: Iterable[Any]) -> dict[int, list[Rollup]]:
 
 
 def _shortened(waiting: dict[str, int]) -> dict[str, int]:
-    """Return as much of a depth as is stored: a value has an end, and kinds that nobody has a handler for have none."""
+    """Return the part of a depth that is stored: a value is bounded, the number of kinds is not."""
     most = dict(nlargest(KINDS_MAX, waiting.items(), key=lambda each: (each[1], each[0])))
     rest = sum(waiting.values()) - sum(most.values())
     return {**most, "": rest} if rest else most

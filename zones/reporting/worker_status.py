@@ -1,9 +1,9 @@
-"""Timesheets: what each worker writes about itself every second or so, for people who look.
+"""Worker status: what each worker writes about itself every second or so, for people.
 
-    (ROOT, SHEET, worker's life) -> where the worker is, its slots, and the items that have run there longest
+    (ROOT, WORKER_STATUS, worker's incarnation) -> where the worker runs, its slots, and its longest running items
 
-Soft state, as a consumer's sign of life is: whether an item runs, and who holds it, its own record says. Without sheets
-one would have to look through all queues for the items that run. What the workers have done over time is in `series`.
+Soft state, like a consumer session: whether an item runs, and who leases it, is in the item's own record. Without this,
+finding the running items would take a search through all queues. `rollups` has what the workers have done over time.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from fairlead.zones.layout import Tenant
 from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import Count, Progress, TimeUs, pack_value, unpacked
 
-STATUS_US = 1_000_000  # How often a worker writes, while it does anything.
-LIVE_US = 5_000_000  # A sheet of running items that is older is that of a dead worker.
+STATUS_US = 1_000_000  # How often an active worker writes.
+LIVE_US = 5_000_000  # Running items in an older status are those of a dead worker.
 RETENTION_US = 60_000_000
-RUNNING_MAX = 50  # On one sheet, those that have run longest.
+RUNNING_MAX = 50  # In one status, those that have run longest.
 
 _PREFIX = ROOT + pack_int(WORKER_STATUS)
 
 
 class RunningItem(msgspec.Struct, array_like=True, gc=False):
-    """An item that runs. Times in microseconds since the epoch, by the worker's clock."""
+    """A running item. Times in microseconds since the epoch, by the worker's clock."""
 
     app: str
     user: str
@@ -40,7 +40,7 @@ class RunningItem(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def tenant(self) -> Tenant:
-        """Whose item it is."""
+        """The tenant that the item belongs to."""
         return Tenant(self.app, self.user)
 
 
@@ -57,7 +57,7 @@ class WorkerStatus(msgspec.Struct, array_like=True):
 
 
 class RunningAt(NamedTuple):
-    """An item that runs, and the sheet of the worker that runs it."""
+    """A running item, and the status of the worker that runs it."""
 
     status: WorkerStatus
     item: RunningItem
@@ -67,25 +67,25 @@ _decoder = msgspec.msgpack.Decoder(WorkerStatus)
 
 
 def write(tr: Transaction, incarnation: bytes, status: WorkerStatus) -> None:
-    """Write a worker's sheet, in place of what it wrote before. A blind write; may run twice."""
+    """Write a worker's status, in place of the former one. A blind write; may run twice."""
     tr.set(_PREFIX + pack_bytes(incarnation), pack_value(status))
 
 
 def read(tr: Reader, *, now_us: int, statuses_max: int = 1_000) -> list[WorkerStatus]:
-    """Return the sheets of workers that have written lately, or run nothing. Snapshot reads."""
+    """Return the status of each worker that has written lately, or runs nothing. Snapshot reads."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=statuses_max, streaming_mode=WANT_ALL)
     statuses = [status for row in rows if (status := unpacked(_decoder, row.value)) is not None]
     return [status for status in statuses if not status.running or now_us - status.written_us <= LIVE_US]
 
 
 def longest_running(statuses: Sequence[WorkerStatus], *, items_max: int) -> list[RunningAt]:
-    """Return what runs, the longest running first."""
+    """Return the running items, the longest running first."""
     running = [RunningAt(status, item) for status in statuses for item in status.running]
     return sorted(running, key=lambda each: (each.item.since_us, each.item.item_id))[:items_max]
 
 
 def clear_old(tr: Transaction, *, now_us: int, keys_max: int) -> None:
-    """Clear up to `keys_max` sheets that nobody has written on for a minute. Snapshot reads; may run twice."""
+    """Clear up to `keys_max` statuses that are older than a minute. Snapshot reads; may run twice."""
     rows = tr.snapshot.get_range(range_begin(_PREFIX), range_end(_PREFIX), limit=keys_max, streaming_mode=WANT_ALL)
     for row in rows:
         status = unpacked(_decoder, row.value)
@@ -94,5 +94,5 @@ def clear_old(tr: Transaction, *, now_us: int, keys_max: int) -> None:
 
 
 def is_readable(value: bytes) -> bool:
-    """Say whether a value is a worker's sheet."""
+    """Say whether a value is a worker's status."""
     return unpacked(_decoder, value) is not None

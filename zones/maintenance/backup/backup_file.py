@@ -6,10 +6,10 @@
     zlib stream of
         pairs      4 bytes length of the key, 4 bytes length of the value, key, value
         trailer    a pair whose key is empty; its value is msgpack: see `Trailer`
-    32 bytes   BLAKE2b of all that comes before
+    32 bytes   BLAKE2b of everything before
 
-The checksum stands at the end, so a file that was cut off or damaged has none, or a wrong one, and is refused as a
-whole before anything is written.
+The checksum is at the end. A truncated or damaged file has none, or a wrong one, and is refused as a whole before
+anything is written.
 """
 
 import zlib
@@ -30,9 +30,9 @@ DIGEST_BYTES = 32
 HEADER_BYTES_MAX = 65_536
 READ_BYTES = 262_144
 
-NOT_A_BACKUP = "the file is no backup"
+NOT_A_BACKUP = "the file is not a backup"
 NEWER = "a newer version of fairlead made it"
-DAMAGED = "the file is cut off or damaged"
+DAMAGED = "the file is truncated or damaged"
 
 Pair = tuple[bytes, bytes]
 
@@ -48,7 +48,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Trailer(msgspec.Struct, frozen=True):
-    """What only is known at the end. Fields may be added."""
+    """What is known only at the end. Fields may be added."""
 
     pairs: int
     torn: int
@@ -60,7 +60,7 @@ class BackupInfo(NamedTuple):
     """What a backup holds, and as of when.
 
     `one_version`: it is the shard as it was at one instant between `began_us` and `ended_us`. If not, each tenant's
-    logical database is, but for `torn` of them that were too large to be read at once.
+    logical database is, except `torn` of them that were too large to be read at once.
     """
 
     shard_id: bytes
@@ -73,7 +73,7 @@ class BackupInfo(NamedTuple):
 
 
 def pack_pair(key: bytes, value: bytes) -> bytes:
-    """Return a pair as it stands in the file, before compression."""
+    """Return a pair as it is written to the file, before compression."""
     return len(key).to_bytes(4, "big") + len(value).to_bytes(4, "big") + key + value
 
 
@@ -92,7 +92,7 @@ class BackupWriter:
         self._write(self._compressor.compress(packed_pairs))
 
     def finish(self, trailer: Trailer) -> None:
-        """Append the end. Without it the file is worth nothing."""
+        """Append the end. A file without it cannot be restored."""
         self.add(pack_pair(b"", msgspec.msgpack.encode(trailer)))
         self._write(self._compressor.flush())
         self._file.write(self._digest.digest())
@@ -107,7 +107,7 @@ def read_header(file: BinaryIO) -> Header:
     """Return the header of a backup file, and leave `file` behind it.
 
     Raises:
-      BackupRefused: it is no backup, is damaged, or a newer version made it.
+      BackupRefused: it is not a backup, is damaged, or a newer version made it.
     """
     file.seek(0)
     magic = file.read(len(MAGIC))
@@ -129,7 +129,7 @@ def check_digest(file: BinaryIO) -> None:
     """Read the whole file and compare its checksum.
 
     Raises:
-      BackupRefused: it is cut off or damaged.
+      BackupRefused: it is truncated or damaged.
     """
     left = file.seek(0, 2) - DIGEST_BYTES
     file.seek(0)
@@ -148,7 +148,7 @@ def read_pairs(file: BinaryIO) -> Iterator[Pair]:
     """Yield the pairs of a file whose checksum is right, the trailer last: its key is empty.
 
     Raises:
-      BackupRefused: it is damaged all the same: whoever wrote it was.
+      BackupRefused: its content is damaged although the checksum is right.
     """
     read_header(file)
     decompressor = zlib.decompressobj()
@@ -174,10 +174,10 @@ def read_pairs(file: BinaryIO) -> Iterator[Pair]:
 
 
 def read_trailer(packed: bytes) -> Trailer:
-    """Return the trailer that the last pair holds.
+    """Return the trailer in the value of the last pair.
 
     Raises:
-      BackupRefused: it holds none.
+      BackupRefused: the value is not a trailer.
     """
     try:
         return msgspec.msgpack.decode(packed, type=Trailer)

@@ -1,11 +1,11 @@
-"""Restoring: what a backup holds is written as it was, and what it does not hold is derived anew.
+"""Restoring: what a backup holds is written unchanged, and what it does not hold is derived.
 
-Derived are the vesting indexes, counts and depths, pointers, the list of buried items, and when ids are forgotten.
-Leases are released: who held them is gone, so leased items vest at once, and nothing that happened before the backup
-counts as their lapse. Pointers of zones that hold items vest with their first item.
+Derived are the vesting indexes, counts and depths, pointers, the list of dead letters, and when retained ids expire.
+Leases are released, because their holders are gone. So leased items vest at once, and this does not count as a lease
+expiry. Pointers of zones that hold items vest with their first item.
 
-While a restore is under way the shard's record says so, and the store cannot be opened as a shard. A restore that was
-broken off leaves such a store behind; its file is restored into another, empty one.
+During a restore the shard's record says so, and the store cannot be opened as a shard. An interrupted restore leaves
+such a store behind; restore the file into another, empty store.
 """
 
 from collections import Counter
@@ -51,18 +51,18 @@ ProgressCallback = Callable[[int], None]
 def restore(
     db: Database, file: BinaryIO, *, clock: Clock, random: Random, progress: ProgressCallback | None = None
 ) -> BackupInfo:
-    """Restore a backup into an empty store, and return what it was.
+    """Restore a backup into an empty store, and return a description of the backup.
 
     The shard keeps its id and its parts. Its items are due when they were, leased ones at once.
 
     Args:
-      random: what marks the store as claimed by this restore, and no other, is drawn from it.
+      random: source of the token that marks the store as claimed by this restore.
       file: open for reading bytes, and seekable: all of it is checked before anything is written.
       progress: called now and then with the number of pairs restored so far.
 
     Raises:
-      BackupRefused: the file is no whole backup, a newer version made it, the store is not empty, or a key or value is
-        longer than its engine takes. Nothing was written.
+      BackupRefused: the file is not a whole backup, a newer version made it, the store is not empty, or a key or value
+        is longer than the engine allows. Nothing was written.
     """
     header = read_header(file)
     if header.record_format > FORMAT:
@@ -90,7 +90,7 @@ def restore(
 
 
 def _check_pairs(db: Database, file: BinaryIO) -> Trailer:
-    """Read all pairs and see that this engine takes them; return the trailer."""
+    """Read all pairs and check that this engine can store them; return the trailer."""
     value = b""
     for key, value in read_pairs(file):
         if len(key) > db.limits.key_bytes_max:
@@ -101,9 +101,9 @@ def _check_pairs(db: Database, file: BinaryIO) -> Trailer:
 
 
 def _claim(db: Database, claim_token: bytes) -> None:
-    """Mark an empty store as one that is being restored. Of two restores into it one conflicts.
+    """Mark an empty store as being restored. Of two concurrent restores one conflicts.
 
-    After a commit of unknown result, `claim_token` tells whether it was this one's.
+    After a commit of unknown result, `claim_token` tells whether it was applied.
     """
 
     def body(tr: Transaction) -> None:
@@ -119,7 +119,7 @@ def _finish(tr: Transaction, *, header: Header) -> None:
 
 
 class _Write(NamedTuple):
-    """One thing to write; harmless if it is written twice."""
+    """One write; harmless if it is repeated."""
 
     bytes: int
     apply: Callable[[Transaction], None]
@@ -161,7 +161,7 @@ class _Rebuilding:
         self._depths: Counter[bytes] = Counter()  # of the shard
 
     def writes(self, pairs: Iterator[Pair]) -> Iterator[_Write]:
-        """Yield what to write."""
+        """Yield the writes for these pairs."""
         for key, value in pairs:
             found = self._parser.zone_key(key)
             if found is None or found.location is not self._zone:
@@ -175,7 +175,7 @@ class _Rebuilding:
             yield _set(depth_key, depth.to_bytes(8, "little", signed=True))
 
     def _zone_writes(self, found: ZoneKey, key: bytes, value: bytes) -> Iterator[_Write]:
-        """Yield a row of a zone, and what is derived from it; nothing from one that is damaged."""
+        """Yield a row of a zone, and what is derived from it; nothing is derived from a damaged row."""
         location, keys = found.location, found.location.keys
         match found.number, *found.rest:
             case int(number), bytes(item_id) if number == ITEM and key == keys.item(item_id):
@@ -205,7 +205,7 @@ class _Rebuilding:
             item.vesting_us = min(item.vesting_us, self._now_us)
 
     def _finish_zone(self) -> Iterator[_Write]:
-        """Yield the counts and the pointer of a zone all of whose items were seen."""
+        """Yield the counts and the pointer of a zone once all of its items were read."""
         location, earliest_us = self._zone, self._earliest_us
         if location is None or earliest_us is None:
             return

@@ -1,9 +1,9 @@
 """Taking a backup: what is copied, and as of when.
 
-A transaction reads for up to a few seconds, and a backup is of one version if that is enough for the whole shard. A
-larger shard is read by several transactions, but each tenant's logical database, its data and its queues, by one: so
-every tenant is restored as it was at one instant, though not all at the same. A tenant that is too large for that is
-torn, and the backup says so.
+A transaction reads for up to a few seconds. If that is enough for the whole shard, the backup is of one version. A
+larger shard is read by several transactions, but each tenant's logical database, its data and its queues, by one. So
+every tenant is restored as it was at one instant, which may differ between tenants. A tenant too large for one
+transaction is torn, and the backup says so.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,8 @@ from fairlead.zones.queue.index_scan import WANT_ALL
 from fairlead.zones.records import FORMAT, is_newer
 from fairlead.zones.shard import Shard
 
-# A transaction ends at the first border between tenants after one of the former, and at the latest at the latter.
+# A transaction ends at the first border between tenants after one of the ENOUGH limits, and at a TOO_MUCH limit at the
+# latest.
 ENOUGH_US = 2_000_000
 ENOUGH_BYTES = 32_000_000
 TOO_MUCH_US = 4_000_000
@@ -55,8 +56,8 @@ _DB = ROOT + pack_int(DB)
 _ZONE = pack_int(ZONE)
 _DERIVED = (pack_int(VEST), pack_int(COUNT), pack_int(POINTER))
 _RECORDS = (pack_int(ITEM), pack_int(DEAD_LETTER))
-# The rest is derived (the top-level queue, depths, graves, what is parked), or means nothing later (receipts, time,
-# sessions, what is granted of limits, completions, what workers write about themselves).
+# The rest is derived (the top-level queue, depths, the list of dead letters, the paused-pointer index), or is
+# meaningless later (receipts, time, sessions, grants of limits, the completion log, worker status).
 _RANGES = [
     (_DB, range_end(_DB)),
     (ROOT + pack_int(HANDLER), range_end(ROOT + pack_int(PERIODIC))),
@@ -70,16 +71,16 @@ ProgressCallback = Callable[[int], None]
 
 
 def backup(shard: Shard, file: BinaryIO, *, progress: ProgressCallback | None = None) -> BackupInfo:
-    """Write a backup of a shard to `file`, and return what it is. Producers and consumers may go on.
+    """Write a backup of a shard to `file`, and return its description. Producers and consumers may go on.
 
-    Snapshot reads; conflicts with nobody. The caller makes the file durable.
+    Snapshot reads; conflicts with nothing. The caller makes the file durable.
 
     Args:
       file: open for writing bytes.
       progress: called now and then with the number of pairs written so far.
 
     Raises:
-      ShardRefused: it holds records that a newer version wrote.
+      ShardRefused: the shard holds records that a newer version wrote.
       OSError: `file` cannot be written.
     """
     layout, clock = shard.layout, shard.clock
@@ -106,7 +107,7 @@ def backup(shard: Shard, file: BinaryIO, *, progress: ProgressCallback | None = 
 
 
 class _Chunk(NamedTuple):
-    """What one transaction read. `torn`: the tenant in the midst of which it ended, if any."""
+    """What one transaction read. `torn`: the tenant within which it ended, if any."""
 
     packed: bytes
     pairs: int
@@ -115,9 +116,10 @@ class _Chunk(NamedTuple):
 
 
 def _read_chunk(tr: Reader, *, shard: Shard, begin: bytes) -> _Chunk:
-    """Read from `begin` on until it is enough, to a border between tenants if there is one.
+    """Read from `begin` on up to a limit, to a border between tenants if there is one.
 
-    The next begins where the tenant's keys do, not at the first that is seen here: it may not be the first by then.
+    The next chunk begins at the first possible key of its tenant, not at the first key read here: a smaller one may be
+    inserted meanwhile.
     """
     began_us = shard.clock.now_us()
     packed = bytearray()
@@ -151,10 +153,10 @@ def _rows(tr: Reader, begin: bytes) -> Iterator[KeyValue]:
 
 
 def _is_primary(row: KeyValue, shard: Shard) -> bool:
-    """Say whether a row is copied, and not derived when it is restored.
+    """Say whether a row is copied, and not derived by a restore.
 
     Raises:
-      ShardRefused: a newer version wrote it, so that nobody here can say what will have to be derived from it.
+      ShardRefused: a newer version wrote the row, so this version cannot know what to derive from it.
     """
     rest = row.key[len(tenant_prefix(row.key)) :]
     if not rest.startswith(_ZONE):
@@ -162,6 +164,6 @@ def _is_primary(row: KeyValue, shard: Shard) -> bool:
     subspace = rest[rest.find(b"\x00", len(_ZONE)) + 1 :][:2]
     if subspace in _RECORDS and is_newer(row.value):
         raise ShardRefused(
-            shard=shard.name, remedy="it holds records that a newer version of fairlead wrote: back it up with that"
+            shard=shard.name,
         )
     return subspace not in _DERIVED

@@ -1,18 +1,20 @@
-"""Checking a shard: every invariant of what is stored, one small piece each, and how to mend what is broken.
+"""Checking a shard: every invariant of what is stored, and how to repair violations.
 
 Read in this order:
-    findings   what an audit reports
-    walk       reading a whole key space in bounded transactions, and running checks on what is there
-    places     keys taken apart: which check looks at which key
-    items      records, index entries, payloads
-    graves     buried items, and ids that stay taken
-    tops       pointers and their queue; whether a zone's pointer vests in time
-    tallies    counts and depths, which no single transaction may be able to add up
-    auditor    all of it in order
+    findings      what an integrity check reports
+    walk          reading a whole key space in bounded transactions, and running checks on the rows
+    parsed_keys   keys parsed: which check looks at which key
+    records       single records and keys: readable, or of a newer version
+    items         records, index entries, payloads
+    dead_letters  dead letters, retained ids, results
+    pointers      pointers and their queue; whether a zone's pointer vests in time
+    counts        counts and depths, which may be too large for one transaction
+    zone_rows     rows grouped by zone, each with its checks
+    checker       all checks in order
 
-A check reads all it compares in one transaction, so it sees one version of the store, and a live store gives no false
-alarms. What a check finds is looked at once more, with read conflicts, in a transaction of its own: that is the one
-that is reported, and that mends. Nothing that a newer version wrote is touched.
+A check reads all that it compares in one transaction. So it sees one version of the store, and a store in use gives no
+false alarms. When a check finds a violation, it runs once more, with read conflicts, in a transaction of its own. That
+transaction's result is reported, and it repairs. Records of a newer version are never changed.
 """
 
 from fairlead.zones.maintenance.integrity.checker import check_integrity

@@ -1,4 +1,4 @@
-"""The audit: all checks over all of a shard, in an order in which one repair does not undo another."""
+"""The integrity check: all checks over a whole shard, in an order in which no repair undoes another."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -72,7 +72,7 @@ from fairlead.zones.tuples import elements_of
 
 ProgressCallback = Callable[[int], None]
 
-ROUNDS_MAX = 4  # What was set aside can leave something damaged behind, as a payload without one of its pieces.
+ROUNDS_MAX = 4  # Setting a record aside can leave other damage behind, such as a payload without one of its pieces.
 
 _KNOWN = [
     META,
@@ -96,7 +96,7 @@ _KNOWN = [
     ROLLUP,
     CHANGE_COUNTER,
 ]
-# What lies between the subspaces that this version has names for.
+# The ranges between the subspaces that this version has names for.
 _UNKNOWN = list(
     zip(
         [range_begin(ROOT), *(range_end(ROOT + pack_int(number)) for number in _KNOWN)],
@@ -114,19 +114,19 @@ def check_integrity(
     rest_ms: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Report:
-    """Check every invariant of a shard, and with `repair` mend what can be mended without losing an item.
+    """Check every invariant of a shard; with `repair`, repair what can be repaired without losing an item.
 
-    With `quarantine` it also sets aside what is damaged (see `fairlead.zones.maintenance.quarantine`), and then goes
-    through all once more, to repair what that has left behind. The report is of the last time, and of what was done
-    before.
+    With `quarantine` it also sets damaged records aside (see `fairlead.zones.maintenance.quarantine`), and then checks
+    everything again, to repair what they leave behind. The report is of the last round, and includes the repairs of
+    earlier rounds.
 
-    Runs beside producers and consumers: it takes transactions of some 50 ms, conflicts with nobody unless it repairs,
-    and reports nothing that was not so in one version of the store. Tenants' own data is passed over.
+    Runs beside producers and consumers: its transactions take some 50 ms, conflict with nothing unless they repair, and
+    report only what was true in one version of the store. Tenants' own data is skipped.
 
     Args:
-      rest_ms: for how long consumers let a pointer rest whose work is throttled or paused, at most; the pointers of
-        zones with vested items may be that late. Unknown: `max_sleep_ms`.
-      progress: called now and then with the number of keys looked at so far.
+      rest_ms: how long consumers defer a pointer whose work is throttled or paused, at most; pointers of zones with
+        vested items may be this late. Unknown: `max_sleep_ms`.
+      progress: called now and then with the number of keys checked so far.
     """
     rest_us = (shard.layout.settings.max_sleep_ms if rest_ms is None else rest_ms) * 1000
     done: list[Finding] = []
@@ -148,13 +148,13 @@ def check_integrity(
 
 
 class _Checker:
-    """One audit on its way."""
+    """One integrity check in progress."""
 
     def __init__(
         self, shard: Shard, *, repair: bool, quarantine: bool, rest_us: int, progress: ProgressCallback | None
     ) -> None:
         self.report = Report()
-        self.corrections: Counter[bytes] = Counter()  # what counts that are wrong, and stay so, mean for the depths
+        self.corrections: Counter[bytes] = Counter()  # what unrepaired wrong counts mean for the depths
         self._shard = shard
         self._layout = shard.layout
         self._repair = repair
@@ -164,7 +164,7 @@ class _Checker:
         self._keys = 0
 
     def check_tenants(self) -> None:
-        """Check all that lies in tenants' zones, and each zone's counts once its last row was seen."""
+        """Check all rows of tenants' zones, and each zone's counts once its last row was read."""
         unfinished: ZoneLocation | None = None  # the zone of the last row so far
 
         def checks_of(rows: list[KeyValue]) -> list[Check]:
@@ -191,11 +191,11 @@ class _Checker:
             self._look_again(rows, failing_checks)
 
     def check_pointers(self) -> None:
-        """Check the top-level queue. After the tenants: mending a pointer may leave an old entry there."""
+        """Check the top-level queue. After the tenants: repairing a pointer may leave an old entry there."""
         self._check_rows(TOP, self._pointer_entry_check)
 
     def check_lists(self) -> None:
-        """Check what lies beside the tenants: lists that are ordered by time, and single records."""
+        """Check what lies beside the tenants: lists ordered by time, and single records."""
         self._check_rows(
             DEAD_LETTER_INDEX,
             lambda row: partial(dead_letters.check_dead_letter_entry, layout=self._layout, key=row.key),
@@ -346,7 +346,7 @@ def _is_same(one: ZoneLocation | None, other: ZoneLocation | None) -> bool:
 
 
 def _counts_are_right(zone: ZoneRows) -> bool:
-    """Say whether the counts of a zone, all of whose rows were read in one transaction, equal its items."""
+    """Say whether the counts of a zone equal its items; all of its rows were read in one transaction."""
     assert zone.location is not None
     sums: Counter[bytes] = Counter()
     stored = {row.key: number_of(row.value) for row in zone.of(COUNT)}

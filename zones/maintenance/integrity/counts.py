@@ -1,10 +1,10 @@
 """Checks of counts: those of a zone equal its items, those of a part the counts of its zones.
 
-Correct operations change a count together with what it counts, so the difference of the two never changes: a wrong
-count is mended by adding the difference, whatever happens meanwhile, and nothing conflicts.
+Correct operations change a count together with its items, so the difference of the two never changes. A wrong count is
+repaired by adding the difference. This conflicts with nothing, and concurrent changes do not matter.
 
-What one transaction can add up is added up in one, and so is exact. What is larger is added up over many, twice, and
-only counts if both passes saw the very same rows and counts; otherwise it could not be verified.
+What fits one transaction is counted in one, and so is exact. What is larger is counted over many transactions, twice.
+The result is used only if both passes saw the same rows and counts; otherwise it is unverified.
 """
 
 from collections import Counter
@@ -32,14 +32,14 @@ EXACT_KEYS_MAX = 20_000  # Well under a second, on any engine.
 EXACT_BYTES_MAX = 8_000_000
 PASSES_MAX = 3
 
-Counts = Mapping[bytes, int]  # key of a count -> what it says, or should
+Counts = Mapping[bytes, int]  # key of a count -> its value, or the value that it should have
 
 
 class Recount(NamedTuple):
     """What to add up, and the counts that should be equal to it.
 
-    `add(rows, sums)` is False if it cannot say what a row counts for. `vanishes`: a count of zero has no key. `base`:
-    what the sums begin with.
+    `add(rows, sums)` is False if it cannot say which count a row belongs to. `vanishes`: a count of zero has no key.
+    `base`: the initial values of the sums.
     """
 
     what: str
@@ -53,7 +53,7 @@ class Recount(NamedTuple):
 
 
 def recount_of_zone(location: ZoneLocation) -> Recount:
-    """Return the tally of a zone: its items by kind."""
+    """Return the recount of a zone: its items by kind."""
     prefix = location.keys.count_prefix()
 
     def add(rows: list[KeyValue], sums: Counter[bytes]) -> bool:
@@ -64,9 +64,9 @@ def recount_of_zone(location: ZoneLocation) -> Recount:
 
 
 def recount_of_shard(layout: ShardLayout, corrections: Counts) -> Recount:
-    """Return the tally of a shard: the counts of all zones by part and kind.
+    """Return the recount of a shard: the counts of all zones by part and kind.
 
-    `corrections`: by what depths must differ from the counts, because some counts are known to be wrong.
+    `corrections`: by what the depths must differ from the counts, because some counts are known to be wrong.
     """
     parser = KeyParser(layout)
 
@@ -90,7 +90,7 @@ def recount_of_shard(layout: ShardLayout, corrections: Counts) -> Recount:
 
 
 def add_items(location: ZoneLocation, rows: list[KeyValue], sums: Counter[bytes]) -> bool:
-    """Add item records of a zone to the counts they belong to; False if the kind of one cannot be read."""
+    """Add item records of a zone to their counts; False if a record cannot be read."""
     for row in rows:
         record = decode(ItemRecord, row.value)
         if record is None:
@@ -100,7 +100,7 @@ def add_items(location: ZoneLocation, rows: list[KeyValue], sums: Counter[bytes]
 
 
 def differences(recount: Recount, sums: Counts, stored: Counts) -> Counts:
-    """Return what must be added to which count; 0 for one that should not be there."""
+    """Return what must be added to each wrong count; 0 for a key that should not exist."""
     wrong = {}
     for key in sums.keys() | stored.keys():
         missing = sums.get(key, 0) - stored.get(key, 0)
@@ -110,9 +110,9 @@ def differences(recount: Recount, sums: Counts, stored: Counts) -> Counts:
 
 
 def verify_counts(shard: Shard, recount: Recount, report: Report, *, repair: bool) -> Counts:
-    """Add up, compare, report what differs, and mend it if `repair`. Return what differed.
+    """Recount, compare, report differences, and repair them if `repair`. Return the differences.
 
-    A difference is added once, whatever the result of a commit: each transaction that mends has a receipt.
+    A difference is added once, even after a commit of unknown result: each transaction that repairs has a receipt.
     """
     wrong = _verify_at_once(shard, recount, repair=repair)
     if wrong is None:
@@ -126,7 +126,7 @@ def verify_counts(shard: Shard, recount: Recount, report: Report, *, repair: boo
 
 
 def _verify_at_once(shard: Shard, recount: Recount, *, repair: bool) -> Counts | None:
-    """Settle in one transaction; None if that cannot be done."""
+    """Verify in one transaction; None if that is not possible."""
 
     def body(attempt: Attempt) -> Counts | None:
         tr = attempt.tr
@@ -143,7 +143,7 @@ def _verify_at_once(shard: Shard, recount: Recount, *, repair: bool) -> Counts |
 
 
 class _Pass(NamedTuple):
-    """What one way through the rows saw."""
+    """What one pass over the rows saw."""
 
     sums: Counter[bytes]
     fingerprint: bytes
@@ -151,7 +151,7 @@ class _Pass(NamedTuple):
 
 
 def _verify_over_time(shard: Shard, recount: Recount, *, repair: bool) -> Counts | None:
-    """Settle what is too large for one transaction; None if it changed all the time, or cannot be read."""
+    """Verify what is too large for one transaction; None if it kept changing, or cannot be read."""
     last: _Pass | None = None
     for _ in range(PASSES_MAX):
         this = _pass(shard.db, recount)
@@ -193,11 +193,12 @@ def _stored(tr: Reader, recount: Recount) -> Counts:
 def _mend(attempt: Attempt, recount: Recount, wrong: Counts) -> None:
     tr = attempt.tr
     for key, missing in wrong.items():
-        attempt.needs_receipt = True  # Added again, a difference would be an error of its own.
-        tr.add(key, (missing % 2**64).to_bytes(8, "little"))  # The count may be any number, if it was damaged.
+        attempt.needs_receipt = True  # A difference that is added twice would be a new error.
+        tr.add(key, (missing % 2**64).to_bytes(8, "little"))  # The count may be any number if it was damaged.
         if recount.vanishes:
             tr.compare_and_clear(key, bytes(8))
-        # Of two audits that mend the same count at once only one may add: a key of their own, that nobody writes.
+        # Of two checks that repair the same count at once, only one may add: they conflict on a key that holds no
+        # value.
         tr.add_read_conflict_key(key + b"\x00")
         tr.add_write_conflict_key(key + b"\x00")
 

@@ -1,4 +1,4 @@
-"""Checks of what is over: buried items and their list, and ids that stay taken after completion."""
+"""Checks of items that ended: dead letters and their list, retained ids, and results."""
 
 from fairlead.zones.engines import Transaction
 from fairlead.zones.keyspace import RESULT, RETAINED_ID
@@ -12,18 +12,18 @@ from fairlead.zones.queue.id_retention import TIME_BYTES, retention_key
 from fairlead.zones.records import DeadLetterRecord, decode, is_newer
 from fairlead.zones.tuples import elements_of
 
-DAMAGED_DEAD_LETTER = "a buried item's record is damaged"
-NOT_LISTED = "a buried item is missing from the shard's list"
-QUEUED_AND_DEAD_LETTER = "an id is both present and buried"
-DANGLING_DEAD_LETTER_ENTRY = "the list of buried items names one that is not there"
-NEVER_EXPIRES = "an id would stay taken for ever"
-RESULT_NEVER_EXPIRES = "a result would be kept for ever"
-DAMAGED_RETAINED_ID = "until when an id stays taken cannot be read"
-DANGLING_RETENTION_ENTRY = "an entry to forget names no id that stays taken"
+DAMAGED_DEAD_LETTER = "a dead letter's record is damaged"
+NOT_LISTED = "a dead letter is missing from the shard's list"
+QUEUED_AND_DEAD_LETTER = "an item is both in its queue and a dead letter"
+DANGLING_DEAD_LETTER_ENTRY = "the list of dead letters names one that does not exist"
+NEVER_EXPIRES = "a retained id would never expire"
+RESULT_NEVER_EXPIRES = "a result would never expire"
+DAMAGED_RETAINED_ID = "the expiry of a retained id cannot be read"
+DANGLING_RETENTION_ENTRY = "a retention entry names no retained id"
 
 
 def check_dead_letter(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
-    """Check a buried item: the shard's list names it, and it does not live on in the queue."""
+    """Check a dead letter: the shard's list names it, and the item is not in its queue."""
     key = location.keys.dead_letter(item_id)
     stored, present = tr.get(key), tr.get(location.keys.item(item_id))
     yield
@@ -46,7 +46,7 @@ def check_dead_letter(tr: Transaction, location: ZoneLocation, item_id: bytes) -
 
 
 def check_dead_letter_entry(tr: Transaction, layout: ShardLayout, key: bytes) -> Operation[list[Problem]]:
-    """Check an entry of the shard's list of buried items: the item is buried, since then."""
+    """Check an entry of the shard's list of dead letters: the dead letter exists, with the same time."""
     dangling = Problem(DANGLING_DEAD_LETTER_ENTRY, key, mend=lambda tr: tr.clear(key))
     match elements_of(key):
         case (_, _, int(dead_lettered_us), str(app), str(user), str(zone), bytes(item_id)):
@@ -64,7 +64,7 @@ def check_dead_letter_entry(tr: Transaction, layout: ShardLayout, key: bytes) ->
 
 
 def check_retained_id(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
-    """Check an id that stays taken: there is an entry that will make it be forgotten."""
+    """Check a retained id: a retention entry exists for it."""
     key = location.keys.retained_id(item_id)
     stored = tr.get(key)
     yield
@@ -81,7 +81,7 @@ def check_retained_id(tr: Transaction, location: ZoneLocation, item_id: bytes) -
 
 
 def check_result(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
-    """Check a kept result: there is an entry that will make it be forgotten."""
+    """Check a kept result: a retention entry exists for it."""
     key = location.keys.result(item_id)
     stored = tr.get(key)
     yield
@@ -96,9 +96,9 @@ def check_result(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Ope
 
 
 def check_retention_entry(tr: Transaction, layout: ShardLayout, key: bytes) -> Operation[list[Problem]]:
-    """Check an entry to forget: what it names could be an id that stays taken.
+    """Check a retention entry: its key can be that of a retained id or a result.
 
-    That it is none any more is no error: it may have been completed again, until earlier.
+    A missing id is not an error: its item may have been completed again, with an earlier expiry.
     """
     present = tr.get(key)
     yield
@@ -111,7 +111,7 @@ def check_retention_entry(tr: Transaction, layout: ShardLayout, key: bytes) -> O
 
 
 def _is_retained(key: ZoneKey | None, part: int) -> bool:
-    """Say whether a key of a zone in this part can keep an id taken, or a result."""
+    """Say whether a key of a zone in this part can hold a retained id, or a result."""
     if key is None or key.location.part.part != part:
         return False
     return key.number in (RETAINED_ID, RESULT) and [type(element) for element in key.rest] == [bytes]

@@ -1,4 +1,4 @@
-"""What an audit reports: findings with a constant text each, and how much was looked at."""
+"""What an integrity check reports: findings with a constant text each, and how much was checked."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fairlead.zones.engines import Transaction
 from fairlead.zones.layout import Tenant, ZoneLocation
 
-FINDINGS_MAX = 10_000  # Beyond it they are only counted: a list that nobody can read helps nobody.
+FINDINGS_MAX = 10_000  # Further findings are only counted.
 
 Mend = Callable[[Transaction], None]
 Range = tuple[bytes, bytes]
@@ -16,8 +16,8 @@ Range = tuple[bytes, bytes]
 class Problem(NamedTuple):
     """What a check found in one transaction.
 
-    `mend` repairs it in the same one. `aside`: what must be set aside for it, because nobody can read it, and nothing
-    says what it was. With neither only a person can help.
+    `mend` repairs it in the same transaction. `aside`: ranges to set aside, because they cannot be read and cannot be
+    derived. With neither, only a person can help.
     """
 
     what: str
@@ -35,9 +35,9 @@ def pair(key: bytes) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An invariant that does not hold. `what` is constant text, the rest says where.
+    """An invariant that does not hold. `what` is constant text, the other fields give the place.
 
-    `damaged`: nobody can read what is there; `set_aside`: it was, into the quarantine.
+    `damaged`: what lies there cannot be read; `set_aside`: it was moved to the quarantine.
     """
 
     what: str
@@ -52,17 +52,17 @@ class Finding:
 
     @property
     def resolved(self) -> bool:
-        """Whether it is not broken any more."""
+        """Whether the invariant holds again."""
         return self.repaired or self.set_aside
 
 
 @dataclass(slots=True)
 class Report:
-    """What an audit saw.
+    """What an integrity check saw.
 
-    `newer`: records that a newer version wrote; left alone. `unknown`: keys of subspaces that this version does not
-    know; left alone. `foreign`: tenants that another shard owns. `unverified`: counts that changed all the time while
-    they were added up; not wrong as far as can be told, look again when the store is quiet.
+    `newer`: records that a newer version wrote; not changed. `unknown`: keys of subspaces that this version does not
+    know; not changed. `foreign`: tenants that another shard owns. `unverified`: counts that kept changing while they
+    were added up; no error is known, check again when the store is quiet.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -78,11 +78,11 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is broken any more: there were no findings, or all were repaired or set aside."""
+        """Whether every invariant holds now: there were no findings, or all were repaired or set aside."""
         return not self.more_findings and all(finding.resolved for finding in self.findings)
 
     def add(self, problem: Problem, *, repaired: bool, set_aside: bool = False) -> None:
-        """Add a confirmed problem; the same one twice is one finding."""
+        """Add a confirmed problem as a finding."""
         location = problem.location
         finding = Finding(
             what=problem.what,

@@ -22,7 +22,7 @@ ORPHAN_TRACEBACK = "a traceback belongs to no item"
 
 
 def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_us: int) -> Operation[list[Problem]]:
-    """Check a record: it can be read, its index entry names it, its lease may be, its payload is there."""
+    """Check a record: readable, named by its index entry, its lease within bounds, its payload present."""
     keys = location.keys
     key = keys.item(item_id)
     stored = tr.get(key)
@@ -61,7 +61,7 @@ def check_item(tr: Transaction, location: ZoneLocation, item_id: bytes, *, now_u
 
 
 def check_entry(tr: Transaction, location: ZoneLocation, entry: IndexEntry) -> Operation[list[Problem]]:
-    """Check an entry of the vesting index: it leads to a record that says the same."""
+    """Check an entry of the vesting index: it leads to a record with the same values."""
     key = location.keys.vest(*entry)
     present = tr.get(key)
     stored = tr.get(location.keys.item(entry.id))
@@ -76,7 +76,7 @@ def check_entry(tr: Transaction, location: ZoneLocation, entry: IndexEntry) -> O
 
 
 def check_payload(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
-    """Check the pieces of a payload: an item or a buried item has them, and they are as long as it says."""
+    """Check the pieces of a payload: an item or a dead letter owns them, and their length is as recorded."""
     keys = location.keys
     key = keys.payload_prefix(item_id)
     present, dead_letter = tr.get(keys.item(item_id)), tr.get(keys.dead_letter(item_id))
@@ -106,7 +106,7 @@ def check_payload(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Op
 
 
 def check_traceback(tr: Transaction, location: ZoneLocation, item_id: bytes) -> Operation[list[Problem]]:
-    """Check a traceback: the item is there whose last failure it tells of."""
+    """Check a traceback: its item exists."""
     key = location.keys.traceback(item_id)
     present, stored = tr.get(key), tr.get(location.keys.item(item_id))
     yield
@@ -116,7 +116,7 @@ def check_traceback(tr: Transaction, location: ZoneLocation, item_id: bytes) -> 
 
 
 def with_payload(location: ZoneLocation, key: bytes, item_id: bytes) -> list[Range]:
-    """Return where a record lies, its traceback, and the pieces of its payload, if it has any."""
+    """Return the ranges of a record, its traceback, and the pieces of its payload."""
     prefix = location.keys.payload_prefix(item_id)
     return [pair(key), pair(location.keys.traceback(item_id)), (range_begin(prefix), range_end(prefix))]
 

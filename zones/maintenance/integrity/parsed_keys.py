@@ -1,4 +1,4 @@
-"""Keys taken apart: what a key below a tenant belongs to."""
+"""Parsed keys: what a key below a tenant belongs to."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ _DB = ROOT + pack_int(DB)
 
 
 class ZoneKey(NamedTuple):
-    """A key of a queue zone: the number of its subspace, and the elements behind it."""
+    """A key of a queue zone: the number of its subspace, and the elements after it."""
 
     location: ZoneLocation
     number: int
@@ -18,14 +18,14 @@ class ZoneKey(NamedTuple):
 
 
 class KeyParser:
-    """Takes keys apart. Keeps the place of the last key, since they come in order."""
+    """Parses keys. Keeps the location of the last key, since keys come in order."""
 
     def __init__(self, layout: ShardLayout) -> None:
         self._layout = layout
         self._last: ZoneLocation | None = None
 
     def zone_key(self, key: bytes) -> ZoneKey | None:
-        """Take the key of a queue zone apart; None if it is something else."""
+        """Parse the key of a queue zone; None if it is another key."""
         match elements_of(key):
             case (_, _, str(app), str(user), int(sort), str(zone), int(number), *rest) if (
                 sort == ZONE and "\0" not in app + user + zone
@@ -47,5 +47,5 @@ def skip_data(key: bytes) -> bytes | None:
 
 
 def tenant_range() -> tuple[bytes, bytes]:
-    """Return begin and end of all that belongs to tenants."""
+    """Return begin and end of all keys of tenants."""
     return _DB, range_end(_DB)

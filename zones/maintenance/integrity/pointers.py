@@ -21,8 +21,8 @@ DANGLING_ENTRY = "an entry of the top-level queue leads to no pointer"
 def check_zone(tr: Transaction, location: ZoneLocation, *, now_us: int, rest_us: int) -> Operation[list[Problem]]:
     """Check that consumers will find a zone's items: it has a pointer, which vests in time.
 
-    In time is not later than the earliest item, or `now_us + rest_us` if its work may be throttled or unknown, or the
-    end of a lease, or whenever a rule that pauses it ends. One that cannot be read is found by `check_pointer`.
+    In time means: not later than the earliest item; or `now_us + rest_us` if its work may be throttled or of an unknown
+    kind; or the end of a lease; or the end of a pause. `check_pointer` finds a pointer that cannot be read.
     """
     settings = location.layout.settings
     begin, end = location.keys.item_range()
@@ -74,7 +74,7 @@ def check_pointer(tr: Transaction, location: ZoneLocation, *, now_us: int) -> Op
 
 
 def check_pointer_entry(tr: Transaction, layout: ShardLayout, key: bytes, ref: PointerRef) -> Operation[list[Problem]]:
-    """Check an entry of the top-level queue: it leads to a pointer of that part, which says the same."""
+    """Check an entry of the top-level queue: it leads to a pointer of that part with the same values."""
     location = pointers.location_of(ref, layout)
     present = tr.get(key)
     stored = None if location is None else tr.get(location.keys.pointer)

@@ -12,7 +12,7 @@ DAMAGED_KEY = "a key is damaged"
 
 
 def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Operation[list[Problem]]:
-    """Check that a record can be read, if no newer version wrote it."""
+    """Check that a record can be read, unless a newer version wrote it."""
     stored = tr.get(key)
     yield
     if stored.value is None or decode(struct, stored.value) is not None or is_newer(stored.value):
@@ -21,7 +21,7 @@ def check_record(tr: Transaction, struct: type[Record], key: bytes) -> Operation
 
 
 def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: bytes) -> Operation[list[Problem]]:
-    """Check a record that its owner writes again and again; one that is damaged may go."""
+    """Check a record that its owner rewrites continually; a damaged one may be deleted."""
     stored = tr.get(key)
     yield
     if stored.value is None or readable(stored.value) or is_newer(stored.value):
@@ -30,7 +30,7 @@ def check_soft_record(tr: Transaction, readable: Callable[[bytes], bool], key: b
 
 
 def check_damaged_key(tr: Transaction, key: bytes, *, derived: bool = False) -> Operation[list[Problem]]:
-    """Report a key that nobody can have written. `derived`: what it should say follows from others, so it may go."""
+    """Report a key that no program can have written. `derived`: other keys imply its value, so it may be deleted."""
     present = tr.get(key)
     yield
     if present.value is None:

@@ -1,7 +1,7 @@
-"""Walking through a key space in bounded transactions, and running checks on what is there.
+"""Walking through a key space in bounded transactions, and running checks on the rows.
 
 A check is an operation of `fairlead.zones.pipelining`: it sends its reads, yields, and compares. All checks of a chunk
-run side by side in the transaction that read the chunk.
+run together in the transaction that read the chunk.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ Skip = Callable[[bytes], bytes | None]
 
 
 class Chunk(NamedTuple):
-    """Some rows in order. `next_key`: where to go on; None: that was all."""
+    """Some rows in order. `next_key`: where the next chunk begins; None: this is the last chunk."""
 
     rows: list[KeyValue]
     next_key: bytes | None
@@ -43,8 +43,8 @@ def read_chunk(
 ) -> Chunk:
     """Read up to `keys_max` rows or about `bytes_max` bytes from `begin` on. Snapshot reads.
 
-    `skip(key)` names the key to go on with if `key` belongs to what is not looked at, else None. What is skipped is
-    read up to a point: it costs less than a seek for every few rows.
+    `skip(key)` returns the key to go on with if `key` is not checked, else None. Skipped rows are read up to a bound,
+    which costs less than a seek for every few rows.
     """
     rows: list[KeyValue] = []
     size = 0
@@ -69,7 +69,7 @@ def walk(
     *,
     skip: Skip = nothing,
 ) -> Iterator[tuple[list[KeyValue], list[Check], bool]]:
-    """Yield, chunk by chunk: the rows, those of their checks that found something, and whether that was all.
+    """Yield, chunk by chunk: the rows, the checks that found something, and whether this is the last chunk.
 
     `checks_of` may be called several times with rows of one chunk.
     """
@@ -88,10 +88,10 @@ def walk(
 
 
 def confirm(shard: Shard, check: Check, report: Report, *, repair: bool, quarantine: bool = False) -> None:
-    """Run a check once more in a transaction of its own, report what it finds, and mend it if `repair`.
+    """Run a check once more in a transaction of its own, report what it finds, and repair it if `repair`.
 
-    With `quarantine`, set aside what is damaged. What it mended it reports, whatever the result of its commit: a
-    transaction that mends has a receipt.
+    With `quarantine`, set aside what is damaged. A transaction that repairs has a receipt, so the report is right even
+    after a commit of unknown result.
     """
 
     def body(attempt: Attempt) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""The rows of tenants' zones: grouped by zone, each row with the checks that it calls for."""
+"""The rows of tenants' zones: grouped by zone, each row with its checks."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -34,7 +34,7 @@ from fairlead.zones.tuples import elements_of
 
 
 class ZoneRows(NamedTuple):
-    """Rows of one zone that follow each other, with their keys taken apart; `location` None: of no zone."""
+    """Consecutive rows of one zone, with their parsed keys; `location` None: of no zone."""
 
     location: ZoneLocation | None
     rows: list[tuple[KeyValue, ZoneKey | None]]
@@ -60,7 +60,7 @@ def _zone_rows(rows: list[tuple[KeyValue, ZoneKey | None]]) -> ZoneRows:
 def checks_of(
     layout: ShardLayout, rows: list[KeyValue], *, continued: ZoneLocation | None, now_us: int, rest_us: int
 ) -> Iterator[Check]:
-    """Yield the checks that rows call for: of each row, and of each zone but the one that is only `continued`."""
+    """Yield the checks of rows: of each row, and of each zone except the one that is only `continued`."""
     for zone in by_zone(layout, rows):
         if zone.location is not None and (continued is None or continued.keys.prefix != zone.location.keys.prefix):
             yield partial(pointers.check_zone, location=zone.location, now_us=now_us, rest_us=rest_us)
@@ -76,7 +76,7 @@ def checks_of(
 
 
 def is_known(row: KeyValue, key: ZoneKey | None) -> bool:
-    """Say whether this version knows what a row of a tenant is for, or that it is damaged."""
+    """Say whether this version knows the purpose of a tenant's row, or that the row is damaged."""
     if key is not None:
         return key.number in _NUMBERS
     match elements_of(row.key):
@@ -90,7 +90,7 @@ _NUMBERS = {ITEM, DEAD_LETTER, PAYLOAD, RETAINED_ID, RESULT, TRACEBACK, *_DERIVE
 
 
 def _tenant_check(key: bytes) -> Check | None:
-    """Return the check of a row of a tenant that is of no zone."""
+    """Return the check of a tenant's row that is of no zone."""
     match elements_of(key):
         case (_, _, str(app), str(user), int(sort), *rest) if "\0" not in app + user:
             tenant = TenantKeys(app, user)
@@ -99,23 +99,24 @@ def _tenant_check(key: bytes) -> Check | None:
             if key == tenant.bucket or sort not in (OWNER, ZONE, IN_FLIGHT, BUCKET):
                 return None
             if sort == IN_FLIGHT and [type(element) for element in rest] == [str, bytes]:
-                return None  # The next visit sees whether it means anything.
+                return None  # The next dequeue finds out whether it is stale.
             return partial(check_damaged_key, key=key, derived=sort in (IN_FLIGHT, BUCKET))
     return partial(check_damaged_key, key=key)
 
 
 def _zone_check(row_key: bytes, key: ZoneKey, now_us: int) -> Check | None:
-    """Return the check of a row of a zone; None if it is a count, or of a subspace that this version does not know."""
+    """Return the check of a zone's row; None if it is a count, or of a subspace that this version does not know."""
     if key.number not in _NUMBERS or key.number == COUNT:
         return None
     found = _shaped_check(key, now_us)
-    if found is None or found[0] != row_key:  # What the tuple layer reads may be packed otherwise than anybody packs.
+    # The tuple layer can also read keys that are packed in a way in which no program packs them.
+    if found is None or found[0] != row_key:
         return partial(check_damaged_key, key=row_key, derived=key.number in _DERIVED)
     return found[1]
 
 
 def _shaped_check(key: ZoneKey, now_us: int) -> tuple[bytes, Check] | None:
-    """Return how the key of a row is packed, and its check; None if no such key can be."""
+    """Return how the key of a row is packed, and its check; None if there can be no such key."""
     location = key.location
     keys = location.keys
     match key.number, *key.rest:
